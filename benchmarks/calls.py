@@ -202,7 +202,7 @@ def _kick(redis: _Redis) -> None:
 
 
 def _purge(redis: _Redis) -> None:
-    _count(redis.run(jobs.purge(redis.store, _TOPIC, redis.groups[-1])))
+    _count(redis.run(jobs.purge(redis.store, _TOPIC, group=redis.groups[-1], all=True)))
 
 
 def _audit(redis: _Redis) -> None:

@@ -72,7 +72,7 @@ def _fill(queue: Queue, topics: int) -> None:
         queue.enqueue_many(f"topic.{number}", new_jobs(3, hours, number))
     for number in numbers[::_DONE]:
         queue.enqueue(f"topic.{number}", body(number))
-        with queue.take(f"topic.{number}", timeout=0):  # type: ignore[union-attr]
+        with queue.take(f"topic.{number}", timeout=0):
             pass
 
 

@@ -95,7 +95,7 @@ def main() -> int:
         command = [sys.executable, "-m", "streamdq", "--url", server.url, "--namespace", NAMESPACE, "outbox", "relay"]
         os.environ["STREAMDQ_OUTBOX"] = source
         with Queue(server.url, NAMESPACE) as queue:
-            queue.configure(TOPIC)
+            queue.configure(TOPIC, create=True)
             late = latencies_ms(engine, queue, [*command, "--log-level", "warning"], given.commits)
             queue.delete_topic(TOPIC, force=True)
             fast = rate(engine, queue, [*command, "--log-level", "warning"], given.rows)

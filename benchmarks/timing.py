@@ -27,7 +27,7 @@ def _idle_worker(server: RedisServer) -> Iterator[WorkerProcess]:
     """A worker process that records when attempts start; it is idle."""
     server.must_share_clock()
     with Queue(server.url, NAMESPACE) as queue:
-        queue.configure(TOPIC)
+        queue.configure(TOPIC, create=True)
     with processes(server.url, "stamp", 1) as (worker,):
         worker.serve()
         must(lambda: server.blocked() >= 2, "worker and mover wait")
@@ -196,7 +196,7 @@ def _among(server: RedisServer, count: int, others: int) -> list[float]:
     server.empty()
     with Queue(server.url, NAMESPACE) as queue:
         for number in range(others):
-            queue.configure(f"other-{number}")
+            queue.configure(f"other-{number}", create=True)
     chance = random.Random(1)
     with _idle_worker(server) as worker, Queue(server.url, NAMESPACE) as queue:
         first = time.monotonic() + 2.0  # by then the mover has looked at each topic

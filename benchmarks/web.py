@@ -51,7 +51,7 @@ def _fill(queue: Queue, topic: str, count: int) -> None:
     for first in range(0, count, BATCH):
         queue.enqueue_many(topic, new_jobs(BATCH, hours, first))
     queue.enqueue_many(topic, new_jobs(min(_DEAD, count // 5)))
-    while (claim := queue.take(topic, timeout=0)) is not None:
+    while claim := queue.take(topic, timeout=0):
         claim.bury("no such order")
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, Self, TypeVar
 
 from .codec.protocol import Codec
 from .config import DEFAULT_GROUP, Settings
@@ -166,17 +166,19 @@ class Queue(_Base):
         """
         return Pipeline(self._link, self._store)
 
-    def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> Claim | None:
-        """Claims one job, waiting up to ``timeout`` for one to be ready; None if there was none. For programs
-        without a Worker: from the first call on, this process runs a mover. Finish, fail or bury the job within its
-        TTR, or it is delivered again. As a context manager, the claim ends with the block.
+    def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> Claim | NoClaim:
+        """Claims one job, waiting up to ``timeout`` for one to be ready; the result is false if there was none. For
+        programs without a Worker: from the first call on, this process runs a mover. Finish, fail or bury the job
+        within its TTR, or it is delivered again. As a context manager, the claim ends with the block, which gets the
+        Claim, or None: ``with queue.take("t") as claim:``.
 
         Raises:
+            UnknownTopic: there is no such topic; its first job, a worker or ``configure`` makes it.
             UnknownGroup: the topic has no such group.
         """
         self._carry_mover()
         held = run(self._link, take(self._store, topic, group, timeout))
-        return None if held is None else Claim(self, held)
+        return NoClaim() if held is None else Claim(self, held)
 
     def close(self) -> None:
         """Closes connections; the embedded server ends when its last user has."""
@@ -246,12 +248,12 @@ class AsyncQueue(_Base):
         """Like Queue.pipeline, for ``async with``. It is not awaited itself; its ``enqueue`` is."""
         return AsyncPipeline(self._link, self._store)
 
-    async def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> AsyncClaim | None:
-        """Like Queue.take, but awaited."""
+    async def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> AsyncClaim | NoClaim:
+        """Like Queue.take, but awaited: ``async with await queue.take("t") as claim:``."""
         if self._mover is None:
             await asyncio.to_thread(self._carry_mover)
         held = await arun(self._link, take(self._store, topic, group, timeout))
-        return None if held is None else AsyncClaim(self, held)
+        return NoClaim() if held is None else AsyncClaim(self, held)
 
     async def close(self) -> None:
         """Closes connections; the embedded server ends when its last user has."""
@@ -323,6 +325,35 @@ class Claim:
     ) -> None:
         if (operation := leaving(self._queue._store, self._held, error)) is not None:
             self._run(operation)
+
+
+class NoClaim:
+    """What ``take`` returns if no job was ready in time: it is false, and gives a ``with`` block None."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+    def __repr__(self) -> str:
+        return "NoClaim()"
+
+    if not TYPE_CHECKING:  # a type checker asks for `if claim:` by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"{name}: no job was ready, so there is no claim; write `if claim:` before you use it")
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
 
 
 class AsyncClaim:

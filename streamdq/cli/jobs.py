@@ -55,7 +55,7 @@ def enqueue(
     context: typer.Context,
     topic: Topic,
     body: Annotated[
-        str | None, typer.Argument(help="The body, as JSON; - reads it from stdin", show_default=False)
+        str | None, typer.Argument(help="The body, as JSON; - reads it from stdin; {} if not given", show_default=False)
     ] = None,
     file: Annotated[str | None, typer.Option(help="A file of jobs, one JSON value per line; - is stdin.")] = None,
     delay: Delay = None,
@@ -102,7 +102,7 @@ def enqueue(
     line stops it with exit code 2; the jobs of the lines before it stay enqueued. If Redis fails or you press Ctrl-C,
     it says how far it came. Taken ids don't stop it; with "reject" the exit code is then 1.
     """  # noqa: D301 - typer reads the mark
-    if (body is None) == (file is None):
+    if body is not None and file is not None:
         raise InvalidInput("enqueue: pass either a body or --file")
     given: dict[str, Any] = {
         "delay": delay, "at": None if at is None else parse_moment(at), "ttr": ttr, "retry": retry, "url": url,
@@ -113,7 +113,7 @@ def enqueue(
     fields = {name: value for name, value in given.items() if value is not None}
     with open_queue(context) as queue:
         if file is None:
-            text = sys.stdin.buffer.read() if body == "-" else body or ""
+            text = sys.stdin.buffer.read() if body == "-" else "{}" if body is None else body
             job = queue.enqueue(topic, _body(text), id=id, on_conflict=on_conflict.value, durable=durable, **fields)
             answer(as_json, json_out.job_json(job), f"{job.topic} / {job.id}, due {terminal.utc_text(job.due_ms)}")
             return
@@ -303,7 +303,7 @@ def dead_purge(
     """
     _one_or_all(id, every)
     with open_queue(context) as queue:
-        count = queue.purge(topic, group, id)
+        count = queue.purge(topic, id, group=group, all=every)
     answer(as_json, {"purged": count}, f"{count:,} purged", yes=count > 0)
 
 

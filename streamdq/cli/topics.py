@@ -189,11 +189,14 @@ def configure(
     key_rate: Annotated[
         str | None, typer.Option(help="Attempts of a key that start in a time at most: 5/s, 100/10m; 0 for no limit.")
     ] = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the topic, even if its name is nearly that of another one.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Create a topic, or change its settings.
+    """Show a topic's settings, change them, or create a topic.
 
-    Shows all settings; those not given stay as they are.
+    Shows all settings; those not given stay as they are. Without any option, nothing is changed.
 
     \b
     streamdq configure order.close --retry '15s 3m 10m' --group default --group audit
@@ -201,7 +204,7 @@ def configure(
     with open_queue(context) as queue:
         settings = queue.configure(
             topic, ttr=ttr, retry=retry, shards=shards, max_deliveries=max_deliveries, groups=group, rate=rate,
-            durable=durable, key_concurrency=key_concurrency, key_rate=key_rate,
+            durable=durable, key_concurrency=key_concurrency, key_rate=key_rate, create=create,
             key_order=None if key_order is None else _KEY_ORDERS[key_order],
         )  # fmt: skip
     if as_json:

@@ -19,10 +19,9 @@ from ..store.counters import GroupCounter, ShardCounter
 from ..store.history import dumps_in
 from ..store.redis_store import RedisStore
 from ..store.replies import ShardStats
-from ..times.durations import to_ms
 from ..version import __version__
 
-_WINDOWS = {window: to_ms(window) for window in ("1m", "10m", "1h", "1d")}
+_WINDOWS = {"1m": 60_000, "10m": 600_000, "1h": 3_600_000, "1d": 86_400_000}
 _CHUNK = 50  # shards per call: some hundred commands, a few milliseconds of Redis's time
 _COUNTERS = {
     declared.LOST: GroupCounter.LOST, declared.DONE: GroupCounter.DONE, declared.CANCELLED: GroupCounter.CANCELLED,

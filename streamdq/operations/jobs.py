@@ -26,13 +26,14 @@ from ..store.scripts import Scripts
 from ..store.topics import changing
 from ..times.durations import Duration, Moment
 from .due import settled
-from .inspect import REPAIRS, ask, known_group, shard_with
+from .inspect import REPAIRS, ask, get, known_group, shard_with
 from .large_bodies import put_away, take_back
 from .pace import SLICE, Pace
 
 OnConflict = Literal["reject", "keep", "replace", "postpone"]
 CONFLICTS: tuple[OnConflict, ...] = get_args(OnConflict)
 _PURGE_BATCH = 100
+_NO_BODY: Any = {}
 _DeadScript = Callable[[ShardKeys, str, int, Sequence[str]], Op[int]]  # kick or purge: group, limit, ids
 
 
@@ -71,7 +72,7 @@ class Put(NamedTuple):
 def enqueue(
     store: RedisStore,
     topic: str,
-    body: Any,
+    body: Any = _NO_BODY,
     *,
     delay: Duration | None = None,
     at: Moment | str | None = None,
@@ -148,7 +149,19 @@ def enqueue(
         raise NotDurable(error.level, error.why, job.id) from None
     if reply.existing and on_conflict != "keep":
         raise refusal(topic, job, reply.taken[0], on_conflict)
-    return reply.job(topic, job)
+    return (yield from as_it_is(store, topic, reply, job))
+
+
+def as_it_is(store: RedisStore, topic: str, reply: Put, given: Encoded) -> Op[Job]:
+    """The job that was enqueued. If another one was kept, that one, read anew: it may be anywhere by now."""
+    job = reply.job(topic, given)
+    if not reply.existing or job.state is JobState.ENDED:
+        return job
+    found = yield from get(store, topic, job.id, key=job.key)
+    if found is None:
+        job.state = JobState.ENDED
+        return job
+    return found
 
 
 def check_conflict(on_conflict: OnConflict) -> None:
@@ -395,17 +408,29 @@ def reschedule(
 # -- dead letters
 
 
-def kick(store: RedisStore, topic: str, id: str | None = None, group: str = DEFAULT_GROUP) -> Op[int]:
+def kick(
+    store: RedisStore, topic: str, id: str | None = None, group: str = DEFAULT_GROUP, *, all: bool = False
+) -> Op[int]:
     """Sends a dead job back, or all dead jobs of the group; returns how many. They are ready at once. Many jobs go in
     slices, as fast as they are claimed, so that they don't delay due jobs. If the call is interrupted, the rest stays
-    dead.
+    dead. Without ``id``, ``all`` goes without saying.
     """
+    if all and id is not None:
+        raise InvalidInput("kick: pass an id or all=True, not both")
     pace = Pace(store.session)
     return (yield from _each_dead(store, store.scripts.kick, topic, id, group, SLICE, pace))
 
 
-def purge(store: RedisStore, topic: str, group: str = DEFAULT_GROUP, id: str | None = None) -> Op[int]:
-    """Deletes a dead job for good, or all dead jobs of the group; returns how many."""
+def purge(
+    store: RedisStore, topic: str, id: str | None = None, *, group: str = DEFAULT_GROUP, all: bool = False
+) -> Op[int]:
+    """Deletes a dead job for good, or with ``all`` all dead jobs of the group; returns how many.
+
+    Raises:
+        InvalidInput: neither an id nor ``all`` is given, or both; nothing was deleted.
+    """
+    if (id is None) != all:
+        raise InvalidInput("purge: pass either the id of a dead job, or all=True for all dead jobs of the group")
     return (yield from _each_dead(store, store.scripts.purge, topic, id, group, _PURGE_BATCH, None))
 
 

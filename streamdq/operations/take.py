@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..config import TopicSettings
 from ..errors import BodyUnreadable, GroupMissing, StaleClaim
-from ..job.job import JobState, check_topic, check_ttr
+from ..job.job import JobState, check_group, check_topic, check_ttr
 from ..job.retry import Bury
 from ..keys import ShardKeys
 from ..link.session import Op, Pause
@@ -29,8 +29,7 @@ def take(
     """Claims one job of the topic. Returns None after ``timeout``, or if no job is ``wanted`` any more."""
     deadline = time.monotonic() + to_ms(timeout, "timeout") / 1000
     check_topic(topic)
-    if store.topics.settled(topic) is None:
-        yield from store.topics.shared(topic, store.topics.ensure)
+    check_group(group)
     while True:
         settings = yield from known_group(store, topic, group)
         try:

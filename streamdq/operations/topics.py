@@ -34,11 +34,14 @@ def configure(
     key_concurrency: int | None = None,
     key_order: bool | Literal["pass"] | None = None,
     key_rate: str | Literal[0] | None = None,
+    create: bool = False,
 ) -> Op[TopicSettings]:
-    """Creates the topic, or changes the given settings. ``rate``: at most this many jobs become ready per second; 0
-    for no limit. ``groups``: exactly these; others are removed, and their open jobs end. ``max_deliveries``: how
-    often a job may be lost with its consumer before it is buried. ``durable``: the level of its producers' calls that
-    don't name one; "default" for that of the process.
+    """Changes the given settings, and returns all. Without any, it only reads them. If there is no such topic, it is
+    created, but not under a name that looks like a slip in the name of another one, unless ``create``.
+
+    ``rate``: at most this many jobs become ready per second; 0 for no limit. ``groups``: exactly these; others are
+    removed, and their open jobs end. ``max_deliveries``: how often a job may be lost with its consumer before it is
+    buried. ``durable``: the level of its producers' calls that don't name one; "default" for that of the process.
 
     ``key_concurrency``: at most this many attempts of a key run at once, for each group; 0 for no limit.
     ``key_order``: jobs of a key start in the order of their due times, and one that waits for its next attempt holds
@@ -48,6 +51,7 @@ def configure(
     enqueued from now on (docs/keys.md).
 
     Raises:
+        UnknownTopic: there is no such topic, and no settings are given, or its name may be misspelt.
         TopicNotEmpty: ``shards`` differs and the topic holds jobs.
     """
     check_topic(topic)
@@ -60,13 +64,12 @@ def configure(
         changes["shards"] = _in_range("shards", shards, 1, MAX_SHARDS)
     if max_deliveries is not None:
         changes["max_deliveries"] = _in_range("max_deliveries", max_deliveries, 1, 10_000)
-    if rate is not None:
-        _check_rate(rate)
-        changes["rate"] = rate or None
-    if durable is not None:
-        changes["durable"] = None if durable == _OF_PROCESS else check_level(durable)
-    changes |= _of_keys(key_concurrency, key_order, key_rate)
+    changes |= _of_flow(rate, durable) | _of_keys(key_concurrency, key_order, key_rate)
     exactly = None if groups is None else _checked_groups(groups)
+    if not (create or changes or exactly):
+        return (yield from store.topics.get(topic, anew=True))
+    if not create:
+        yield from store.topics.check_spelling(topic)
     return (yield from store.topics.configure(topic, changes, exactly))
 
 
@@ -100,6 +103,16 @@ def resume(store: RedisStore, topic: str, *, key: str | None = None) -> Op[None]
         yield from store.topics.pause(check_topic(topic), False)
     else:
         yield from pause_key(store, topic, key, False)
+
+
+def _of_flow(rate: float | None, durable: str | None) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if rate is not None:
+        _check_rate(rate)
+        changes["rate"] = rate or None
+    if durable is not None:
+        changes["durable"] = None if durable == _OF_PROCESS else check_level(durable)
+    return changes
 
 
 def _of_keys(

@@ -90,6 +90,8 @@ def encode(new: NewJob, max_body_bytes: int, seal: Seal | None = None) -> Encode
         InvalidInput: a field is invalid.
     """
     random = b2a_base64(os.urandom(15), newline=False).translate(_IN_IDS).decode()
+    if random[0] == "-":  # a command line would take such an id for an option
+        random = f"_{random[1:]}"
     plain = body = encode_body(new.body, max_body_bytes)
     id, nonce = random[:14] if new.id is None else _id_of(new.id, plain), random[14:18]
     ttr = expire = retry = ""

@@ -19,6 +19,7 @@ from ..link.session import Op, Pause, Session, checked
 from .batches import most_jobs
 from .commands import one
 from .counters import GroupCounter, group_field
+from .misspelt import meant_by, slip_of
 from .registry import Registry, settings_in
 from .replies import Configured
 from .scripts import Scripts
@@ -84,8 +85,23 @@ class Topics:
         if settings is None or anew:
             settings = (yield from self._read(topic, within_s)) or settings  # a lost registry will be restored
         if settings is None:
-            raise self.unknown(topic)
+            names = yield from self._registry.look(within_s)
+            raise self.unknown(topic, meant_by(topic, names))
         return settings
+
+    def check_spelling(self, topic: str) -> Op[None]:
+        """For a change that would make the topic.
+
+        Raises:
+            UnknownTopic: it does not exist, and its name looks like a slip in the name of one that does.
+        """
+        if topic in self.known or (yield from self._read(topic)) is not None:
+            return
+        if meant := slip_of(topic, (yield from self._registry.look())):
+            raise UnknownTopic(
+                f"no topic {topic!r} in namespace {self._session.keys.namespace!r}: did you mean {meant!r}? "
+                "If it is a new one, pass create=True (--create)"
+            )
 
     def latest(self, topic: str) -> Op[TopicSettings]:
         """Like ``get``, anew. If a Cluster has lost the registry's node, returns the cached settings: if they are out
@@ -109,9 +125,11 @@ class Topics:
             self._lost_until = time.monotonic() + _LOST_S
             return known
 
-    def unknown(self, topic: str) -> UnknownTopic:
+    def unknown(self, topic: str, meant: str | None = None) -> UnknownTopic:
+        """``meant``: a topic with a name like that."""
         where = f"no topic {topic!r} in namespace {self._session.keys.namespace!r}"
-        return UnknownTopic(f"{where}: check its name; a topic is made by its first job, a worker, take or configure")
+        hint = "check its name." if meant is None else f"did you mean {meant!r}?"
+        return UnknownTopic(f"{where}: {hint} A topic is made by its first job, a worker or configure")
 
     def _read(self, topic: str, within_s: float = float("inf")) -> Op[TopicSettings | None]:
         key = self._session.keys.topics

@@ -25,7 +25,7 @@ def take(queue: Queue, count: int, topic: str = "t", group: str = "default", why
     """Has the group bury the ready jobs."""
     for _ in range(count):
         claim = queue.take(topic, group, timeout=5)
-        assert claim is not None
+        assert claim
         claim.bury(why)
 
 
@@ -34,7 +34,7 @@ def finish(queue: Queue, topic: str = "t", group: str = "default") -> list[str]:
     done = []
     while queue.stats(topic).topics[topic].groups[group].ready:
         claim = queue.take(topic, group, timeout=5)
-        assert claim is not None
+        assert claim
         claim.finish()
         done.append(claim.job.id)
     return sorted(done)

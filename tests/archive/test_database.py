@@ -196,7 +196,7 @@ def test_a_full_sqlite(tmp_path: Path, queue: Queue, request: pytest.FixtureRequ
     request.getfixturevalue("full")
     queue.enqueue("t", "x" * 100_000, id="j")
     claim = queue.take("t")
-    assert claim is not None
+    assert claim
     claim.bury("no")
     with Archive(url) as archive:
         with pytest.raises(ArchiveRefusesWrites, match="full"):

@@ -40,7 +40,7 @@ def test_it_comes_back_whole_and_the_books_balance_at_every_stage(queue: Queue, 
     for name in ("raw_body", "created_ms", "ttr_ms", "retry", "expire_ms", "url"):
         assert getattr(back, name) == getattr(given, name), name
     claim = queue.take("t")
-    assert claim is not None
+    assert claim
     assert (claim.job.attempt, claim.job.step) == (2, 0)
     claim.finish()
     assert accounts(queue) == (1, 1, 0, 0)
@@ -95,7 +95,7 @@ def test_by_topic_group_and_reason(queue: Queue, archive: Archive) -> None:
     bury(queue, "b", topic="u")
     queue.enqueue("u", 1, id="c", retry="none")
     claim = queue.take("u")
-    assert claim is not None
+    assert claim
     claim.fail("no")
     archive.store(queue)
     assert archive.kick(queue, "u", reasons=["exhausted"]) == Kicked(kicked=1)
@@ -214,7 +214,7 @@ def test_what_left_redis_by_another_way_comes_back_only_on_request(
 
     def purged_meanwhile(self: Store, letters: list[object]) -> None:
         put(self, letters)  # type: ignore[arg-type]
-        queue.purge("t")
+        queue.purge("t", all=True)
 
     bury(queue, "j")
     monkeypatch.setattr(Store, "put", purged_meanwhile)

@@ -27,7 +27,7 @@ def test_everything_that_a_job_had_is_kept(queue: Queue, archive: Archive) -> No
     )  # fmt: skip
     for _ in range(3):
         claim = queue.take("order.close")
-        assert claim is not None
+        assert claim
         claim.fail(ValueError("card | refused\n"))
     before = int(time.time() * 1000)
     (dead,) = queue.dead("order.close")
@@ -77,7 +77,7 @@ def test_any_number_and_what_is_passed_over_stays(queue: Queue, archive: Archive
 def _take(queue: Queue, id: str) -> Claim:
     queue.enqueue("t", 1, id=id, retry="none")
     claim = queue.take("t")
-    assert claim is not None
+    assert claim
     return claim
 
 

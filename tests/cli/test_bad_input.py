@@ -84,7 +84,7 @@ def one_line(result: Result) -> None:
 def test_bad_input_is_refused_and_nothing_written(
     run: Run, redis_server: Server, arguments: tuple[str, ...], says: str
 ) -> None:
-    run("configure", "known")
+    run("configure", "known", "--create")
     with redis_server.client() as client:
         before = sorted(client.scan_iter())
         result = run(*arguments)

@@ -124,7 +124,7 @@ def test_stats_count_by_topic_and_group(run: Run, queue: Queue) -> None:
 def test_stats_of_more_topics_than_a_table_shows(run: Run, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamdq.terminal.MOST_SHOWN", 2)
     for name in ("a-topic", "b-topic", "c-topic"):
-        queue.configure(name)
+        queue.configure(name, create=True)
     queue.enqueue("c-topic", 1)
 
     some, every, found = run("stats"), run("stats", "--all"), run("stats", "--json")
@@ -157,7 +157,7 @@ def test_keys_that_have_most_to_do(run: Run, queue: Queue) -> None:
     assert "no key" in run("keys", "t").out
     queue.enqueue_many("t", [NewJob(1, key=key) for key in ("a", "b", "b", "b", "a")])
     claim = queue.take("t")
-    assert claim is not None
+    assert claim
     with claim:
         assert run("keys", "t", "--json").json == [
             {"key": "b", "waiting": 2, "running": 0, "paused": False},
@@ -187,7 +187,7 @@ def test_upcoming_counts_what_comes_due(run: Run, queue: Queue) -> None:
 def bury(queue: Queue, id: str) -> None:
     queue.enqueue("t", 1, id=id)
     claim = queue.take("t")
-    assert claim is not None
+    assert claim
     claim.bury("no such [merchant]")
 
 
@@ -232,10 +232,10 @@ def test_pause_holds_a_topic_until_resume(run: Run, queue: Queue) -> None:
     queue.enqueue("t", 1, id="x")
 
     assert run("pause", "t", "--json").json == {"topic": "t", "paused": True}
-    assert queue.take("t", timeout=0) is None
+    assert not queue.take("t", timeout=0)
     assert run("resume", "t", "--json").json == {"topic": "t", "paused": False}
     claim = queue.take("t")
-    assert claim is not None
+    assert claim
     claim.finish()
 
 
@@ -348,7 +348,7 @@ def test_ids_that_begin_with_a_dash(run: Run, queue: Queue, id: str) -> None:
     assert run("get", "--json", "t", *before, id).json["id"] == id
     assert run("reschedule", "--delay", "0", "t", *before, id).code == 0
     claim = queue.take("t", timeout=5)
-    assert claim is not None
+    assert claim
     claim.bury("no")
     assert run("dead", "kick", "t", *before, id).code == 0
     assert run("cancel", "t", *before, id).code == 0

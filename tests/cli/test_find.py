@@ -65,7 +65,7 @@ def test_dead_letters_are_kicked_and_purged(run: Run, queue: Queue) -> None:
     for id in ("a", "b"):
         queue.enqueue("t", 1, id=id)
         claim = queue.take("t")
-        assert claim is not None
+        assert claim
         claim.bury("card expired")
     done = run("find", "t", "--state", "dead", "--id-prefix", "a", "--kick", "--yes")
     assert done.out.splitlines()[-1] == "1 kicked"

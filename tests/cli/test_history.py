@@ -33,7 +33,7 @@ def out(tmp_path: Path) -> str:
 @pytest.fixture(autouse=True)
 def _topic(request: pytest.FixtureRequest) -> None:
     if "redis_server" in request.fixturenames:
-        request.getfixturevalue("queue").configure("t")
+        request.getfixturevalue("queue").configure("t", create=True)
 
 
 def write(server: Server, count: int, begin_ms: int = START_MS) -> list[str]:
@@ -171,7 +171,7 @@ def test_follow_goes_on_until_it_is_told_to_stop(
     assert "another dump is already running" in busy.err
     # What comes later, and a topic that comes later.
     second = write(redis_server, 3, START_MS + HOUR_MS)
-    queue.configure("new")
+    queue.configure("new", create=True)
     with redis_server.client() as client:
         others = write_rows(client, ShardKeys("streamdq", "new", 0), 2)
     until(lambda: require_manifest(folder).rows == 9, "all dumped")
@@ -198,7 +198,7 @@ def test_follow_waits_for_a_redis_that_is_away(
     assert "did not answer" in process.stderr.readline()
     redis_server.start()
     with Queue(redis_server.url) as queue:
-        queue.configure("t")
+        queue.configure("t", create=True)
     entries = write(redis_server, 3)
     until(lambda: (found := load_manifest(folder)) and found.rows == 3, "dumped")
     process.send_signal(signal.SIGTERM)

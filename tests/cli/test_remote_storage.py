@@ -33,7 +33,7 @@ def tell(server: Server, capsys: pytest.CaptureFixture[str]) -> Tell:
         return code, *capsys.readouterr()
 
     with Queue(server.url) as queue:
-        queue.configure("t")
+        queue.configure("t", create=True)
     return carry_out
 
 

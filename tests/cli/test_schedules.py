@@ -180,7 +180,7 @@ def test_a_worker_that_prunes(run: Run, queue: Queue, tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("command", ["show", "pause", "resume", "trigger", "remove"])
 def test_no_such_schedule_is_a_no_and_no_such_topic_wrong_usage(run: Run, queue: Queue, command: str) -> None:
-    queue.configure("known")
+    queue.configure("known", create=True)
     missing, unknown = run("schedule", command, "known", "x"), run("schedule", command, "unknown", "x")
     assert (missing.code, unknown.code) == (1, 2)
     assert "topic 'known' has no schedule 'x'" in missing.err + missing.out

@@ -36,7 +36,7 @@ def test_no_command_lets_a_control_character_through(run: Run, queue: Queue, tmp
     def bury() -> None:
         queue.enqueue_many(topic, [NewJob(body, id=id)])
         claim = queue.take(topic, timeout=5)
-        assert claim is not None
+        assert claim
         claim.bury(ERROR)
 
     bury()

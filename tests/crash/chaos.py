@@ -287,12 +287,12 @@ class Chaos:
                 queue.configure(topic, groups=["default", "audit", "extra"])
                 claims = [queue.take(topic, "extra", timeout=0) for _ in range(10)]
                 for claim in claims[:5]:
-                    if claim is not None:
+                    if claim:
                         claim.finish()
             finally:
                 self.remove_extra(topic)
             for claim in claims[5:]:
-                if claim is not None:
+                if claim:
                     with contextlib.suppress(StaleClaim):
                         claim.finish()
                         self.said.broken.append(f"a claim of a removed group ended {topic} {claim.job.id}")
@@ -389,7 +389,7 @@ class Chaos:
         }
         for topic in TOPICS:
             for group in ("default", "audit"):
-                self.processes.queue.purge(topic, group)
+                self.processes.queue.purge(topic, group=group, all=True)
         for worker, _ in self.workers:
             worker.signal(signal.SIGTERM)
         for worker, _ in self.workers:

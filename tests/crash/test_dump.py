@@ -85,7 +85,7 @@ def killed_at_each_step(run: Run, server: Server, name: Callable[[int], str], la
         for step in range(1, 200):
             server.flush()
             with Queue(server.url) as queue:
-                queue.configure("t")
+                queue.configure("t", create=True)
             folder = place(name(step))
             first = write_rows(client, SHARD, 5)
             if later:

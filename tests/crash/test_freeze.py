@@ -49,7 +49,7 @@ def test_stopped_past_its_ttr_its_ends_are_refused(processes: WorkerProcesses, t
     counts = processes.counts()
     assert (counts.reclaimed, counts.retried) == (3, 0)
     assert [job.id for job in processes.queue.dead("work")] == ["bury"]
-    processes.queue.purge("work")
+    processes.queue.purge("work", all=True)
     assert left_in(processes.server, "work") == {}
 
 

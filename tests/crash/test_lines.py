@@ -60,7 +60,7 @@ def outcome(processes: WorkerProcesses, name: str) -> tuple[Audit, dict[str, int
     """The books, and what is left once the dead letters are gone."""
     with Queue(processes.server.url, name) as queue:
         audit = queue.audit()
-        queue.purge("work")
+        queue.purge("work", all=True)
     return audit, left_in(processes.server, "work", namespace=name)
 
 

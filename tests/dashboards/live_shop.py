@@ -104,7 +104,7 @@ def main() -> None:
     hook = f"http://127.0.0.1:{merchant.server_port}/"
     chance = random.Random(1)
     with Queue(url) as queue:
-        queue.configure(HELD)
+        queue.configure(HELD, create=True)
         queue.pause(HELD)
         queue.enqueue_many(HELD, (NewJob(body={"number": n}) for n in range(20)))
         queue.enqueue_many(AHEAD, (NewJob(body={"number": n}, delay="50s") for n in range(_STAMPEDE)))

@@ -70,7 +70,7 @@ def live(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
 def queue(live: Live, server: Server) -> Iterator[Queue]:  # noqa: ARG001 - the worker runs
     with Queue(server.url) as opened:
         for topic in opened.stats().topics:
-            opened.purge(topic)
+            opened.purge(topic, all=True)
             opened.resume(topic)
         for one in opened.schedules():
             opened.unschedule(one.topic, one.id)

@@ -258,6 +258,7 @@ async def test_a_server_looks_for_another_secret_now_and_then(open_api: Open, mo
 
 
 async def test_a_long_poll_gets_a_job_that_comes_later(api: Api) -> None:
+    await api.client.patch("/v1/topics/t", json={})
     taking = asyncio.create_task(api.take(timeout="10s"))
     await eventually(lambda: api.app.state.streamdq.takes == 1, "it waits")
     await api.put("a", delay="50ms")
@@ -269,6 +270,7 @@ async def test_only_so_many_wait(open_api: Open) -> None:
     from streamdq.config import HttpSettings
 
     api = await open_api(http=HttpSettings(max_takes=1))
+    await api.client.patch("/v1/topics/t", json={})
     taking = asyncio.create_task(api.take(timeout="10s"))
     await eventually(lambda: api.app.state.streamdq.takes == 1, "it waits")
     refused = await api.take(timeout="10s")
@@ -283,6 +285,8 @@ async def test_takes_that_are_refused(api: Api, query: dict[str, str]) -> None:
 
 
 async def test_an_unknown_group(api: Api) -> None:
+    assert kind(await api.take(group="audit")) == "unknown-topic"
+    await api.client.patch("/v1/topics/t", json={})
     assert kind(await api.take(group="audit")) == "unknown-group"
 
 
@@ -322,6 +326,7 @@ async def test_a_caller_that_leaves_as_its_job_comes(api: Api, monkeypatch: pyte
     """Redis has given the job out and its answer is on the way, or the claim is, when the caller hangs up: the job goes
     back at once.
     """
+    await api.client.patch("/v1/topics/t", json={})
     gone, came = asyncio.Event(), asyncio.Event()
     link = (await api.app.state.streamdq.queue())._link
     send = link.send

@@ -100,7 +100,7 @@ async def test_topics_in_trouble_come_first_and_no_page_shows_one_twice(site: Ap
 
 
 async def test_ready_jobs_without_a_consumer_are_trouble(site: Api, queue: Queue) -> None:
-    queue.configure("a")
+    queue.configure("a", create=True)
     queue.enqueue("b", 1)
     page = await see(site, "/")
     assert listed_topics(page) == ["b", "a"]
@@ -112,7 +112,7 @@ async def test_all_topics_are_read_once_for_all_who_look(
 ) -> None:
     """Every ten seconds, not with each look. And without figures that are recent enough, there is no order by them."""
     for n in range(MAX_SHARDS + 100):
-        queue.configure(f"t{n}")
+        queue.configure(f"t{n}", create=True)
     await see(site, "/")
     with redis_server.client() as client:
         client.config_resetstat()

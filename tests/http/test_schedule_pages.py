@@ -97,7 +97,7 @@ async def test_the_worst_of_several_groups_is_shown(site: Api, queue: Queue) -> 
     queue.trigger("t", "s")
     for group in ("a", "b"):
         claim = queue.take("t", group)
-        assert claim is not None
+        assert claim
         claim.bury("no") if group == "a" else claim.finish()
     assert " dead " in rows_of(await see(site, "/schedules"))[0]
 

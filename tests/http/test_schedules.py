@@ -73,7 +73,7 @@ async def test_pause_resume_trigger_backfill_and_remove(api: Api, queue: Queue) 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", ""), ("DELETE", ""), ("POST", "/pause"), ("POST", "/trigger")])
 async def test_what_is_not_there_is_named(api: Api, queue: Queue, method: str, path: str) -> None:
-    queue.configure("t")
+    queue.configure("t", create=True)
     assert kind(await api.client.request(method, f"/v1/topics/t/schedules/x{path}")) == "no-schedule"
     assert kind(await api.client.request(method, f"/v1/topics/none/schedules/x{path}")) == "unknown-topic"
 
@@ -108,7 +108,7 @@ async def test_all_schedules_page_by_page(api: Api, queue: Queue, monkeypatch: p
     for topic, ids in (("a", ("x", "y", "z")), ("b", ("a b", "c"))):
         for id in ids:
             queue.schedule(topic, {}, id=id, every="1h")
-    queue.configure("without")
+    queue.configure("without", create=True)
     every = ["a/x", "a/y", "a/z", "b/a b", "b/c"]
     assert await pages(api) == [every]
     assert await pages(api, limit=3) == [every[:3], every[3:]]

@@ -291,7 +291,7 @@ async def test_lists_and_figures_tell_what_it_is_for(open_api: Open) -> None:
 async def test_pages_show_what_it_is_for(open_api: Open, queue: Queue) -> None:
     for group in ("default", "audit"):
         claim = queue.take("mine", group, timeout=5)
-        assert claim is not None
+        assert claim
         claim.fail(f"broken in {group}")
     site, boss = await open_api(tokens=TOKENS), await open_api(tokens=TOKENS)
     for api, token in ((site, TOKEN), (boss, BOSS)):

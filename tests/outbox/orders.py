@@ -61,7 +61,7 @@ def finish(queue: Queue, topic: str = TOPIC) -> list[str]:
     done: list[str] = []
     while _is_due(queue, topic):
         claim = queue.take(topic, timeout=10)
-        assert claim is not None
+        assert claim
         claim.finish()
         done.append(claim.job.id)
     return done

@@ -79,7 +79,7 @@ def test_a_call_that_arrives_late_has_no_effect(
 
     monkeypatch.setattr(store_of(queue).session, "is_cluster", True)
     monkeypatch.setattr(relay._redis, "enqueue", cut_off_once)
-    queue.configure(TOPIC)
+    queue.configure(TOPIC, create=True)
     shop.order("a")
     relay._turn()
     assert late

@@ -59,5 +59,5 @@ def here(redis_server: Server, tmp_path: Path) -> Iterator[Setting]:
     from tests.redis.dumping import Setting  # which loads Arrow
 
     with Queue(redis_server.url) as queue, redis_server.client() as client:
-        queue.configure("t")
+        queue.configure("t", create=True)
         yield Setting(redis_server, tmp_path / "dump", queue, client)

@@ -60,7 +60,7 @@ async def test_after_pause_has_returned_nothing_starts(space: Space, seen: Seen)
 
 async def test_a_topic_at_rest_is_paused_without_waiting(space: Space) -> None:
     space.queue.enqueue("t", 1)
-    with space.queue.take("t") as claim:  # type: ignore[union-attr]
+    with space.queue.take("t") as claim:
         assert claim
         claim.finish()
     async with asyncio.timeout(0.9):

@@ -141,7 +141,7 @@ async def test_a_slow_on_dead_holds_up_nothing_and_hears_of_all_in_order(space: 
         await seen.count(200)
     assert seen.all == list(range(200))
     assert most == 1
-    space.queue.purge("t")
+    space.queue.purge("t", all=True)
 
 
 async def test_what_on_dead_raises_or_has_no_time_for_is_logged(
@@ -172,4 +172,4 @@ async def test_what_on_dead_raises_or_has_no_time_for_is_logged(
     assert sum("on_dead failed" in line for line in lines) == 4
     untold = [line for line in lines if "on_dead not called" in line]
     assert len(untold) == 4, "two that were too many, and two when it stopped"
-    space.queue.purge("t")
+    space.queue.purge("t", all=True)

@@ -92,7 +92,7 @@ async def test_a_claim_lives_its_ttr_whatever_the_hosts_clock_says(
     space.queue.enqueue("t", 1)
     started = time.monotonic()
     claim = space.queue.take("t", timeout=0)
-    assert claim is not None
+    assert claim
     worker = space.worker()
     worker.handler("t")(recorder(seen))
     async with space.serving(worker):

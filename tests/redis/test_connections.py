@@ -97,7 +97,7 @@ def _answers(queue: Queue) -> bool:
 
 def test_a_queue_outlives_more_than_a_hundred_takers(space: Space, redis_server: Server) -> None:
     queue, takers = space.queue, 120
-    queue.configure("t")
+    queue.configure("t", create=True)
     with watching(redis_server) as client, ThreadPoolExecutor(takers) as pool:
         taken = [pool.submit(queue.take, "t", timeout=5) for _ in range(takers)]
 
@@ -106,10 +106,10 @@ def test_a_queue_outlives_more_than_a_hundred_takers(space: Space, redis_server:
 
         until(all_wait, "all of them wait in Redis")
         queue.enqueue_many("t", (NewJob(n) for n in range(takers)))
-        claims = [claim for future in taken if (claim := future.result()) is not None]
+        claims = [claim for future in taken if (claim := future.result())]
         for claim in claims:
             claim.finish()
-        while (claim := queue.take("t", timeout=0)) is not None:
+        while claim := queue.take("t", timeout=0):
             claim.finish()
     assert queue.stats("t").topics["t"].groups["default"].done == takers
 
@@ -140,7 +140,7 @@ async def test_a_burst_of_calls_waits_in_line(redis_server: Server) -> None:
         client.config_set("maxclients", 30)
         try:
             async with AsyncQueue(redis_server.url, NAMESPACE, settings=settings) as queue:
-                await queue.configure("t")
+                await queue.configure("t", create=True)
                 await asyncio.gather(*(queue.enqueue("t", n, delay="1h") for n in range(2_000)))
                 await asyncio.gather(*(queue.get("t", str(n)) for n in range(2_000)))  # these have a call each
                 assert (await queue.stats("t")).topics["t"].jobs == 2_000
@@ -151,7 +151,7 @@ async def test_a_burst_of_calls_waits_in_line(redis_server: Server) -> None:
 
 def test_a_burst_of_threads_waits_in_line(space: Space, redis_server: Server) -> None:
     queue = space.another_queue(max_connections=4, call_timeout_s=60.0)
-    queue.configure("t")
+    queue.configure("t", create=True)
     with watching(redis_server) as client, ThreadPoolExecutor(60) as pool:
         list(pool.map(lambda n: queue.enqueue("t", n, delay="1h"), range(600)))
         assert of_the_queue(client) <= 4 + KEPT  # the other queue's are open, too
@@ -196,7 +196,7 @@ async def test_takers_keep_nobody_waiting(redis_server: Server) -> None:
     settings = SETTINGS.model_copy(update={"max_connections": 1, "max_blocked_reads": 3})
     with watching(redis_server) as client:
         async with AsyncQueue(redis_server.url, NAMESPACE, settings=settings) as queue:
-            await queue.configure("t")
+            await queue.configure("t", create=True)
             takers = [asyncio.create_task(queue.take("t", timeout="1s")) for _ in range(10)]
             await eventually(lambda: client.info("clients")["blocked_clients"] >= 3, "some wait in Redis")
             began = time.monotonic()
@@ -217,7 +217,7 @@ def soon_old(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("soon_old")
 def test_connections_of_a_burst_are_closed_while_nothing_is_called(redis_server: Server) -> None:
     with watching(redis_server) as client, Queue(redis_server.url, NAMESPACE, settings=SETTINGS) as queue:
-        queue.configure("t")
+        queue.configure("t", create=True)
         with stopped(redis_server), ThreadPoolExecutor(30) as pool:
             calls = [pool.submit(queue.get, "t", f"j{n}") for n in range(30)]  # those of enqueue would go together
             until(lambda: queue._link._nodes[""]._line._free == 20, "thirty at once")
@@ -233,7 +233,7 @@ def test_connections_of_a_burst_are_closed_while_nothing_is_called(redis_server:
 async def test_connections_of_a_burst_are_closed_while_nothing_is_awaited(redis_server: Server) -> None:
     with watching(redis_server) as client:
         async with AsyncQueue(redis_server.url, NAMESPACE, settings=SETTINGS) as queue:
-            await queue.configure("t")
+            await queue.configure("t", create=True)
             await asyncio.gather(*(queue.get("t", str(n)) for n in range(100)))
             await eventually(lambda: of_the_queue(client) == KEPT, "the others are closed")
             await eventually(lambda: queue._link._nodes[""]._sweeping is None, "nothing waits for them")
@@ -244,7 +244,7 @@ def test_a_closed_queue_leaves_no_connection(redis_server: Server) -> None:
     """Not even that of a call which is under way."""
     with watching(redis_server) as client:
         queue = Queue(redis_server.url, NAMESPACE, settings=SETTINGS)
-        queue.configure("t")
+        queue.configure("t", create=True)
         taker = threading.Thread(target=queue.take, args=("t",), kwargs={"timeout": 1})
         taker.start()
         until(lambda: client.info("clients")["blocked_clients"] >= 1, "it waits in Redis")
@@ -256,7 +256,7 @@ def test_a_closed_queue_leaves_no_connection(redis_server: Server) -> None:
 async def test_a_closed_async_queue_leaves_no_connection(redis_server: Server) -> None:
     with watching(redis_server) as client:
         queue = AsyncQueue(redis_server.url, NAMESPACE, settings=SETTINGS)
-        await queue.configure("t")
+        await queue.configure("t", create=True)
         calls = [asyncio.create_task(queue.enqueue("t", n, delay="1h")) for n in range(20)]
         await asyncio.sleep(0)
         await queue.close()
@@ -403,7 +403,7 @@ async def test_one_deadline_however_slowly_it_is_answered(
 
 def test_a_large_job_on_a_slow_network_has_one_deadline(space: Space, redis_server: Server) -> None:
     """It is written piece by piece, each of them in time."""
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
 
     def slow(data: bytes, to_redis: bool) -> bytes:
         if to_redis and len(data) > 1_000:
@@ -424,7 +424,7 @@ def test_takers_keep_their_time(redis_server: Server) -> None:
         watching(redis_server) as client,
         Queue(redis_server.url, NAMESPACE, settings=SETTINGS.model_copy(update={"call_timeout_s": 0.5})) as queue,
     ):
-        queue.configure("t")
+        queue.configure("t", create=True)
         with ThreadPoolExecutor(1) as pool:
             began = time.monotonic()
             taken = pool.submit(queue.take, "t", timeout="500ms")

@@ -97,7 +97,7 @@ async def test_a_claim_that_was_taken_over_counts_as_stale(redis_server: Server)
         space.queue.configure("taken", ttr="50ms")
         space.queue.enqueue("taken", {})
         claim = await asyncio.to_thread(space.queue.take, "taken")
-        assert claim is not None
+        assert claim
         await eventually(lambda: space.stats("taken").ready == 1, "its TTR has passed")
         with pytest.raises(StaleClaim):
             claim.finish()

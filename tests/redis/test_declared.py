@@ -86,7 +86,7 @@ async def test_after_a_flush_that_somebody_else_made_good(
     """The topic is there again when the worker looks, made by a producer that knew nothing of its schedules."""
     monkeypatch.setattr(serving_module, "_SCHEDULES_S", 0.05)
     other = Queue(space.url, "test", settings=space.settings)
-    other.configure("t")
+    other.configure("t", create=True)
     async with space.serving(declaring(space, "a")):
         await eventually(lambda: ids(space) == ["a"], "it is there")
         with redis_server.client() as client:

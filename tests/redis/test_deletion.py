@@ -53,7 +53,7 @@ def test_a_topic_with_jobs_is_deleted_by_force_alone(space: Space) -> None:
         space.queue.delete_topic("t")
     assert space.state("x") == "ready"
     claim = space.queue.take("t", timeout=0)
-    assert claim is not None
+    assert claim
     space.queue.delete_topic("t", force=True)
     with pytest.raises(StaleClaim):
         claim.finish()

@@ -65,7 +65,7 @@ def test_an_older_history_is_dumped_from_where_it_begins(here: Setting) -> None:
 
 def test_a_stream_that_begins_after_the_dump_must_be_whole(here: Setting) -> None:
     here.dump()
-    here.queue.configure("new")
+    here.queue.configure("new", create=True)
     shard = ShardKeys("streamdq", "new", 0)
     entries = here.write(10, shard=shard, begin_ms=now_ms() + 60_000)
     here.client.xtrim(shard.history, maxlen=4, approximate=False)
@@ -110,7 +110,7 @@ def test_a_topic_that_was_deleted_takes_along_what_was_not_dumped(here: Setting,
     here.write(lacking, begin_ms=START_MS + HOUR_MS)
     here.queue.delete_topic("t")
     if again:
-        here.queue.configure("t")
+        here.queue.configure("t", create=True)
         here.write(1, begin_ms=START_MS + 2 * HOUR_MS)
 
     done = here.dump()
@@ -126,7 +126,7 @@ def test_a_topic_that_is_deleted_and_made_again_while_it_is_followed(here: Setti
         assert dumper.dump().rows == 3
         here.queue.delete_topic("t")
         assert dumper.dump() == Dumped()
-        here.queue.configure("t")
+        here.queue.configure("t", create=True)
         here.write(2, begin_ms=START_MS + HOUR_MS)
         assert (dumper.dump().rows, dumper.dump().rows) == (2, 0)
     assert len(here.entries) == 5
@@ -137,7 +137,7 @@ def test_after_a_flush_everything_is_new(here: Setting) -> None:
     here.dump()
     here.write(5, begin_ms=START_MS + 2 * HOUR_MS)
     here.client.flushall()
-    here.queue.configure("t")
+    here.queue.configure("t", create=True)
     # The clock was set back, too: these come before what was dumped.
     second = here.write(20)
     here.client.xtrim(SHARD.history, maxlen=13, approximate=False)
@@ -155,7 +155,7 @@ def test_a_flush_is_told_also_while_nothing_has_happened_since(here: Setting) ->
     assert here.dump().resets == 1
     assert here.dump().resets == 0
     assert here.client.keys() == []
-    here.queue.configure("t")
+    here.queue.configure("t", create=True)
     assert here.dump().resets == 0
     second = here.write(5, begin_ms=START_MS + HOUR_MS)
     assert (here.dump().rows, here.entries) == (5, first + second)
@@ -184,7 +184,7 @@ def test_a_redis_that_was_lost_and_restored_is_not_dumped_twice(here: Setting, m
     for n in range(2):
         restore = here.backup()
         here.client.flushall()
-        here.queue.configure("t")
+        here.queue.configure("t", create=True)
         entries += here.write(meanwhile, begin_ms=START_MS + (2 * n + 1) * HOUR_MS)
         lost = here.dump()
         assert (lost.rows, lost.resets) == (meanwhile, 1)

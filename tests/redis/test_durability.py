@@ -115,7 +115,7 @@ def test_a_call_that_finds_its_work_done_covers_it(pair: Replicated, again: Call
 
 def test_a_call_repeated_after_a_lost_reply_covers_the_first(pair: Replicated) -> None:
     with queue_of(pair.url, QUICK) as queue:
-        queue.configure("t")
+        queue.configure("t", create=True)
         queue.enqueue("t", "warm", delay="1h")
         losing = Losing(b"payload")
         with pair.silent(), pair.filtered(losing), pytest.raises(NotDurable):
@@ -252,7 +252,7 @@ def test_the_wait_ends_within_the_call(pair: Replicated) -> None:
 
 def test_a_script_that_the_server_does_not_know_is_waited_for_once(pair: Replicated) -> None:
     with queue_of(pair.url, QUICK) as queue, pair.primary.client() as client:
-        queue.configure("t")
+        queue.configure("t", create=True)
         client.script_flush()
         client.config_resetstat()
         with pytest.raises(NotDurable):

@@ -112,10 +112,10 @@ def test_a_bad_topic_is_refused_everywhere(space: Space, redis_server: Server, t
         lambda: queue.take(topic, timeout=0),
         lambda: queue.dead(topic),
         lambda: queue.kick(topic),
-        lambda: queue.purge(topic),
+        lambda: queue.purge(topic, all=True),
         lambda: queue.pause(topic),
         lambda: queue.resume(topic),
-        lambda: queue.configure(topic),
+        lambda: queue.configure(topic, create=True),
     ):
         with pytest.raises(InvalidInput, match="topic"):
             call()
@@ -141,7 +141,11 @@ def test_many_stops_at_the_first_bad_job_and_says_what_is_in(space: Space) -> No
 
 def test_an_unknown_group(space: Space) -> None:
     space.queue.enqueue("t", 1)
-    for call in (space.queue.dead, space.queue.purge, lambda t, g: space.queue.kick(t, group=g)):
+    for call in (
+        space.queue.dead,
+        lambda t, g: space.queue.purge(t, group=g, all=True),
+        lambda t, g: space.queue.kick(t, group=g),
+    ):
         with pytest.raises(UnknownGroup, match=r"no group 'nobody', only default.*configure"):
             call("t", "nobody")
         with pytest.raises(InvalidInput, match="group"):
@@ -349,7 +353,7 @@ async def test_a_full_memory_drains_by_its_rate_and_once_it_is_resumed(binary: B
             space.queue.resume("paused")
             await seen.count(400)
         with pytest.raises(ServerRefusesWrites):
-            space.queue.configure("new")
+            space.queue.configure("new", create=True)
         client.config_set("maxmemory", "0")
         audit = space.audit()
         assert (audit.left, audit.balanced) == (0, True)
@@ -359,7 +363,7 @@ async def test_a_full_memory_drains_by_its_rate_and_once_it_is_resumed(binary: B
 def test_a_replica_refuses(binary: Binary) -> None:
     with Server(binary) as main, Server(binary) as replica, replica.client() as client:
         with Queue(main.url) as queue:
-            queue.configure("t")
+            queue.configure("t", create=True)
         client.replicaof("127.0.0.1", main.port)
         with (
             Queue(replica.url, settings=Space.quick()) as queue,

@@ -31,7 +31,7 @@ def ids(found: Found) -> list[str]:
 
 def take(queue: Queue, group: str = "default") -> Any:
     claim = queue.take("t", group, timeout=5)
-    assert claim is not None
+    assert claim
     return claim
 
 
@@ -215,7 +215,7 @@ def test_of_jobs_with_another_key_nothing_is_sent(space: Space, monkeypatch: pyt
 def test_no_such_topic_or_group(space: Space) -> None:
     with pytest.raises(UnknownTopic):
         space.queue.find("t").count()
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     with pytest.raises(UnknownGroup):
         space.queue.find("t", group="b").count()
 

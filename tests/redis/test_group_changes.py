@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamdq import AsyncQueue, NewJob
+from streamdq import AsyncQueue, Claim, NewJob
 from streamdq.errors import GroupMissing, StaleClaim, UnknownGroup
 from streamdq.link.session import Op, Pause, run
 from streamdq.store.commands import one
@@ -27,7 +27,7 @@ async def test_a_group_whose_removal_was_cut_anywhere_is_gone_at_last(space: Spa
         worker.enqueue_many("t", [NewJob(id, id=id) for id in ids])
         for n in range(15):  # some done, some retried, some dead, some running
             claim = space.queue.take("t", "b", timeout=0)
-            assert claim is not None
+            assert claim
             (claim.finish, lambda claim=claim: claim.fail("x"), lambda claim=claim: claim.bury("x"), int)[n % 4]()
         return configuring(space.queue, groups=["a"])
 
@@ -37,7 +37,7 @@ async def test_a_group_whose_removal_was_cut_anywhere_is_gone_at_last(space: Spa
             run(other._link, other._store.topics.end_changes())
         else:
             space.queue.configure("t", groups=["a"])
-        settings = space.queue.configure("t")
+        settings = space.queue.configure("t", create=True)
         if "b" in settings.groups:  # killed before it had begun: nothing to end
             assert who == "a mover"
             assert cuts <= 2
@@ -63,19 +63,19 @@ async def test_a_group_that_is_removed_while_it_works_takes_nothing_from_the_oth
     """Claims of the removed group end as another group's jobs are open."""
     space.queue.configure("t", groups=["a", "b"])
     space.queue.enqueue_many("t", [NewJob(f"j{n}", id=f"j{n}") for n in range(40)])
-    claims = [space.queue.take("t", "b", timeout=0) for _ in range(20)]
+    claims: list[Claim] = [got for _ in range(20) if (got := space.queue.take("t", "b", timeout=0))]
     removing = configuring(space.queue, groups=["a"])
     while True:
         for _ in range(4):
             claim = claims.pop() if claims else None
-            if claim is not None:
+            if claim:
                 try:
                     claim.finish()
                 except StaleClaim:
                     continue
         if next(removing, "done") == "done":
             break
-    for claim in filter(None, claims):
+    for claim in claims:
         with pytest.raises(StaleClaim):
             claim.finish()
     stats = space.queue.stats("t").topics["t"]
@@ -95,8 +95,8 @@ async def test_a_claim_of_a_group_that_was_removed_and_made_again_is_refused(spa
     space.queue.configure("t", groups=["a"])
     space.queue.configure("t", groups=["a", "b"])
     new = space.queue.take("t", "b", timeout=0)
-    assert old is not None
-    assert new is not None
+    assert old
+    assert new
     for end in (old.finish, lambda: old.bury("x"), lambda: old.fail("x"), old.touch):
         with pytest.raises(StaleClaim):
             end()
@@ -112,7 +112,7 @@ def test_an_audit_by_one_who_does_not_know_a_new_group(space: Space) -> None:
     other.configure("t", groups=["a", "b"])
     other.enqueue("t", "x", id="x")
     claim = other.take("t", "b", timeout=0)
-    assert claim is not None
+    assert claim
     claim.fail("x", delay="1h")
     audit = space.queue.audit("t")
     assert audit.balanced
@@ -180,7 +180,7 @@ async def test_takes_at_the_same_time_of_a_group_that_is_not_there_yet(space: Sp
 
         async def take() -> str:
             try:
-                return "none" if await queue.take("t", "b", timeout=0) is None else "job"
+                return "job" if await queue.take("t", "b", timeout=0) else "none"
             except UnknownGroup:
                 return "unknown"
 
@@ -197,5 +197,5 @@ def test_take_keeps_its_time_when_its_group_is_never_there(space: Space, monkeyp
     space.queue.configure("t", groups=["a"])
     monkeypatch.setattr("streamdq.operations.take._claim_any", missing)
     began = time.monotonic()
-    assert space.queue.take("t", "a", timeout="100ms") is None
+    assert not space.queue.take("t", "a", timeout="100ms")
     assert time.monotonic() - began < 5

@@ -79,7 +79,7 @@ async def test_a_kick_is_for_one_group(space: Space) -> None:
     await space.burst(*workers)
     assert (seen["a"].all, seen["b"].all) == ([1], [1, 2])
     assert (space.state("j", group="a"), space.state("j", group="b")) == ("dead", "done")
-    assert space.queue.purge("t", "a", "j") == 1
+    assert space.queue.purge("t", "j", group="a") == 1
     assert space.state("j") == "gone"
 
 
@@ -149,7 +149,7 @@ async def test_a_group_added_while_another_is_at_work(space: Space) -> None:
             await space.becomes("retries", "gone")
     await space.burst(first, late)
     assert space.audit().left == 0
-    assert space.queue.purge("t") == 1
+    assert space.queue.purge("t", all=True) == 1
     assert space.queue.stats("t").topics["t"].jobs == 0
 
 
@@ -204,7 +204,7 @@ async def test_settings_of_a_handler_are_its_groups_own(space: Space) -> None:
         raise RuntimeError
 
     async with space.serving(one, other):
-        settings = space.queue.configure("t")
+        settings = space.queue.configure("t", create=True)
         space.queue.configure("t", groups=["one", "other"])
         space.queue.enqueue("t", "x", id="a")
         await space.becomes("a", JobState.DEAD)

@@ -151,7 +151,7 @@ async def test_whatever_a_handler_raises_its_attempt_fails_and_its_slot_is_free(
         group = space.job("x", topic).groups["default"]
         reasons = ("buried",) if "Bury" in name else ("exhausted",)
         assert (group.attempt, group.reason in reasons) == (1, True), name
-        space.queue.purge(topic)
+        space.queue.purge(topic, all=True)
 
 
 def check(number: int) -> int:
@@ -184,17 +184,17 @@ async def test_a_validator_may_raise_anything_too(space: Space, seen: Seen, plai
         await seen.count(1)
         for number in range(1, len(RAISED) + 1):
             await space.becomes(f"{number}", JobState.DEAD)
-    space.queue.purge("t")
+    space.queue.purge("t", all=True)
     assert seen.all == [0]
 
 
 async def test_a_taken_job_may_fail_with_an_exception_that_has_no_message(space: Space) -> None:
     space.queue.enqueue("t", 1, retry="none", id="x")
-    with pytest.raises(Unspeakable), space.queue.take("t"):  # type: ignore[union-attr]
+    with pytest.raises(Unspeakable), space.queue.take("t"):
         raise Unspeakable
     assert space.state("x") == JobState.DEAD
     assert space.job("x").groups["default"].error == "Unspeakable: its message can't be read"
-    space.queue.purge("t")
+    space.queue.purge("t", all=True)
 
 
 # What is returned.
@@ -320,7 +320,7 @@ async def test_what_a_plain_handler_returned_ends_with_its_ttr(space: Space, see
         await space.becomes("x", JobState.DEAD)
     assert seen.all == ["cancelled"]
     assert space.job("x").groups["default"].error == "TimeoutError: TTR 100ms passed"
-    space.queue.purge("t")
+    space.queue.purge("t", all=True)
 
 
 async def test_a_coroutine_that_comes_after_the_ttr_is_not_begun(space: Space, seen: Seen) -> None:
@@ -345,7 +345,7 @@ async def test_a_coroutine_that_comes_after_the_ttr_is_not_begun(space: Space, s
         await seen.count(1)
     assert returned.is_set()
     assert seen.all == [2]
-    space.queue.purge("t")
+    space.queue.purge("t", all=True)
 
 
 def a_generator(body: int) -> Iterator[int]:
@@ -380,7 +380,7 @@ async def test_a_generator_that_is_returned_is_a_failed_attempt(space: Space, na
     for topic in ("plain", "async"):
         error = space.job("x", topic).groups["default"].error
         assert error == f"TypeError: the handler returned a {name}: none of its code has run"
-        space.queue.purge(topic)
+        space.queue.purge(topic, all=True)
 
 
 class Yields:

@@ -66,7 +66,7 @@ async def test_cancelled_expired_reclaimed_released(space: Space, redis_server: 
     space.queue.enqueue("t", "x", id="expired", at=1_700_000_000_000, expire=1)
     space.queue.enqueue("t", "x", id="reclaimed")
     claim = space.queue.take("t", timeout=1)
-    assert claim is not None
+    assert claim
     assert claim.job.id == "reclaimed"
     worker = space.worker()
     worker.handler("t")(recorder(seen))
@@ -98,9 +98,9 @@ class Order(BaseModel):
 async def test_why_a_job_is_dead(space: Space, redis_server: Server) -> None:
     space.queue.configure("crashed", ttr="100ms", max_deliveries=1)
     space.queue.enqueue("crashed", "x")
-    assert space.queue.take("crashed", timeout=5) is not None
+    assert space.queue.take("crashed", timeout=5)
     await eventually(lambda: len(rows(redis_server, "crashed")) == 1, "taken over")
-    assert space.queue.take("crashed", timeout=0.1) is None
+    assert not space.queue.take("crashed", timeout=0.1)
     worker = space.worker()
 
     @worker.handler("exhausted", retry="none")
@@ -127,7 +127,7 @@ async def test_an_attempt_that_is_taken_over_stays_due_when_it_was(
     space.queue.configure("t", ttr="150ms")
     space.queue.enqueue("t", "x", id="a")
     for _ in range(2):
-        assert space.queue.take("t", timeout=5) is not None
+        assert space.queue.take("t", timeout=5)
     worker = space.worker()
     worker.handler("t")(recorder(seen))
     async with space.serving(worker):
@@ -144,7 +144,7 @@ async def test_a_cancelled_retry_was_due_at_its_next_attempt(space: Space, redis
     space.queue.configure("t", retry="1h")
     space.queue.enqueue("t", "x", id="a")
     claim = space.queue.take("t", timeout=1)
-    assert claim is not None
+    assert claim
     claim.fail(ValueError())
     assert space.queue.cancel("t", "a")
     retry, cancelled = rows(redis_server)

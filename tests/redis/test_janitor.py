@@ -34,11 +34,11 @@ async def test_only_idle_consumers_without_claims_are_removed(redis_server: Serv
     with Queue(redis_server.url) as idle, Queue(redis_server.url) as busy:
         idle.enqueue("t", {"n": 1})
         claim = idle.take("t")
-        assert claim is not None
+        assert claim
         claim.finish()
         busy.enqueue("t", {"n": 2})
         held = busy.take("t")
-        assert held is not None
+        assert held
         assert idle.stats("t").topics["t"].groups["default"].consumers == 2
 
         async with janitor_at(redis_server.url) as (janitor, shard):
@@ -53,7 +53,7 @@ async def test_only_idle_consumers_without_claims_are_removed(redis_server: Serv
 
 async def test_old_history_goes_however_much_there_is(redis_server: Server) -> None:
     with Queue(redis_server.url) as queue:
-        queue.configure("t")
+        queue.configure("t", create=True)
     async with janitor_at(redis_server.url, history_length=1_000, history_age_s=3_600) as (janitor, shard):
         with redis_server.client() as client, client.pipeline(transaction=False) as pipe:
             for n in range(25_000):

@@ -153,9 +153,9 @@ def test_an_attempt_that_failed_waits_for_the_rate_of_its_key(space: Space, orde
     space.queue.configure("t", key_rate="1/h", key_order=order)
     space.queue.enqueue_many("t", [NewJob(n, key="a") for n in range(2)])
     claim = space.queue.take("t", timeout=5)
-    assert claim is not None
+    assert claim
     claim.fail("no", delay=0)
-    assert space.queue.take("t", timeout=0.2) is None
+    assert not space.queue.take("t", timeout=0.2)
     assert space.audit().balanced
 
 
@@ -167,7 +167,7 @@ def test_what_is_no_rate_of_keys_is_refused(space: Space, rate: Any) -> None:
 
 def test_a_rate_of_keys_is_kept_and_removed(space: Space) -> None:
     assert space.queue.configure("t", key_rate=" 100/10m ").key_rate == "100/10m"
-    assert space.another_queue().configure("t").key_rate == "100/10m"
+    assert space.another_queue().configure("t", create=True).key_rate == "100/10m"
     for none in (0, "0"):
         space.queue.configure("t", key_rate="5/s")
         assert space.queue.configure("t", key_rate=none).key_rate is None
@@ -193,7 +193,7 @@ def test_which_keys_have_most_to_do(space: Space, shards: int, monkeypatch: pyte
     assert [(load.key, load.waiting, load.running) for load in loads] == [("k1", 2, 2), ("k2", 1, 1), ("new", 0, 1)]
     assert space.queue.keys("t", by="running", group="other", limit=1) == loads[:1]
     for claim in claims:
-        assert claim is not None
+        assert claim
         claim.finish()
     with pytest.raises(UnknownGroup):
         space.queue.keys("t", group="none")
@@ -276,7 +276,7 @@ async def test_a_limit_is_changed_by_one_who_is_killed(
     assert space.stats().aside == 99
     carry_out(space.queue, store_of(space.queue).topics.end_changes())
     assert space.stats().aside == aside
-    assert not space.queue.configure("t").relimiting
+    assert not space.queue.configure("t", create=True).relimiting
 
 
 async def test_the_registry_is_lost_while_jobs_wait_for_their_key(space: Space, seen: Seen) -> None:
@@ -369,7 +369,7 @@ def test_what_is_no_key_is_refused(space: Space, key: str) -> None:
         lambda: space.queue.get("t", "a", key=key),
         lambda: space.queue.cancel("t", "a", key=key),
     ):
-        space.queue.configure("t")
+        space.queue.configure("t", create=True)
         with pytest.raises(InvalidInput, match=r"^key: "):
             call()
 
@@ -391,10 +391,10 @@ def test_a_job_from_before_the_limit_that_is_postponed_to_another_key_is_limited
         assert (load.key, load.waiting) == ("b", 1)
     if due == 0:
         first = queue.take("t", timeout=5)
-        assert first is not None
-        assert queue.take("t", timeout=0) is None
+        assert first
+        assert not queue.take("t", timeout=0)
         first.finish()
-        assert queue.take("t", timeout=5) is not None
+        assert queue.take("t", timeout=5)
     assert space.audit().balanced
 
 
@@ -403,7 +403,7 @@ def test_a_retry_from_before_the_limit_that_is_postponed_to_another_key_is_limit
     queue.configure("t", groups=["default", "other"])
     queue.enqueue("t", 1, id="old", key="a")
     claim = queue.take("t", timeout=5)
-    assert claim is not None
+    assert claim
     claim.fail("no", delay=0)
     queue.configure("t", key_concurrency=1)
     queue.enqueue("t", 2, id="new", key="b")
@@ -412,8 +412,8 @@ def test_a_retry_from_before_the_limit_that_is_postponed_to_another_key_is_limit
         done = []
         for _ in range(2):
             claim = queue.take("t", group, timeout=5)
-            assert claim is not None
-            assert queue.take("t", group, timeout=0) is None, "the other one has to wait"
+            assert claim
+            assert not queue.take("t", group, timeout=0), "the other one has to wait"
             done.append(claim.job.body)
             claim.finish()
         assert sorted(done) == [2, 3]

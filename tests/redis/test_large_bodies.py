@@ -117,7 +117,7 @@ async def test_a_file_stays_until_the_last_group_has_finished(space: Space, file
     queue.enqueue("t", LARGE, id="j")
     for group, left in (("a", 1), ("b", 0)):
         claim = queue.take("t", group)
-        assert claim is not None
+        assert claim
         assert claim.job.body == LARGE
         claim.finish()
         assert len(files.files) == left
@@ -127,12 +127,12 @@ async def test_a_dead_letter_keeps_its_file(space: Space, files: Store) -> None:
     queue = space.another_queue(**files.settings)
     queue.enqueue("t", LARGE, id="j")
     claim = queue.take("t")
-    assert claim is not None
+    assert claim
     claim.bury("no")
     assert queue.dead("t")[0].body == LARGE
     assert queue.kick("t") == 1
     claim = queue.take("t")
-    assert claim is not None
+    assert claim
     assert claim.job.body == LARGE
     claim.finish()
     assert files.files == []
@@ -308,7 +308,7 @@ async def test_awaited_calls_don_t_block_the_loop(space: Space, files: Store, mo
                 assert found is not None
                 assert found.body == LARGE
                 claim = await queue.take("t")
-                assert claim is not None
+                assert claim
                 assert claim.job.body == LARGE
                 await claim.finish()
     assert len(inside) >= 4
@@ -321,7 +321,7 @@ def test_an_archive_keeps_the_whole_body(space: Space, files: Store, tmp_path: P
     queue = space.another_queue(**settings)
     queue.enqueue("t", LARGE, id="j")
     claim = queue.take("t")
-    assert claim is not None
+    assert claim
     claim.bury("no")
     with Archive(f"sqlite:///{tmp_path}/dead.db", NAMESPACE) as archive:
         assert archive.store(space.queue).archived == 0  # it can't read the file, so the letter stays
@@ -331,7 +331,7 @@ def test_an_archive_keeps_the_whole_body(space: Space, files: Store, tmp_path: P
         assert archive.kick(queue, "t").kicked == 1
     assert len(files.files) == 1
     claim = queue.take("t")
-    assert claim is not None
+    assert claim
     assert claim.job.body == LARGE
     claim.finish()
     assert files.files == []

@@ -34,7 +34,7 @@ def deputy(client: redis.Redis) -> bytes | None:
 
 
 async def test_a_killed_mover_is_replaced_within_a_second(space: Space, redis_server: Server) -> None:
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     with redis_server.client() as client:
         async with AsyncExitStack() as killed:
             await killed.enter_async_context(mover_at(space.url, "a", lease_ms=LEASE_MS))
@@ -52,7 +52,7 @@ async def test_a_killed_mover_is_replaced_within_a_second(space: Space, redis_se
 
 
 async def test_when_the_deputy_is_killed_as_well_the_next_one_is_at_work(space: Space, redis_server: Server) -> None:
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     with redis_server.client() as client:
         async with AsyncExitStack() as killed:
             await killed.enter_async_context(mover_at(space.url, "a"))
@@ -67,7 +67,7 @@ async def test_after_all_were_killed_who_starts_does_not_wait_for_the_deputy(
     space: Space, redis_server: Server
 ) -> None:
     """Both leases are those of the dead."""
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     with redis_server.client() as client:
         client.set(f"{{{NAMESPACE}}}:mover", "dead", px=LEASE_MS)
         client.set(f"{{{NAMESPACE}}}:deputy", "dead", px=600_000)
@@ -108,7 +108,7 @@ async def until_idle(client: redis.Redis, lease_ms: int = 500) -> None:
 
 
 async def test_an_idle_movers_lease_ends_a_second_after_the_next_job_is_due(space: Space, redis_server: Server) -> None:
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     with redis_server.client() as client:
         async with mover_at(space.url, "m", lease_ms=LEASE_MS):
             await until_idle(client, LEASE_MS)
@@ -127,7 +127,7 @@ async def test_an_idle_movers_lease_ends_a_second_after_the_next_job_is_due(spac
 async def test_an_idle_mover_that_was_killed_is_replaced_within_a_second_of_a_ring(
     space: Space, redis_server: Server
 ) -> None:
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     with redis_server.client() as client:
         async with AsyncExitStack() as killed:
             await killed.enter_async_context(mover_at(space.url, "a", lease_ms=LEASE_MS))
@@ -147,7 +147,7 @@ async def test_an_idle_mover_that_was_killed_is_replaced_within_a_second_of_a_ri
 async def test_who_starts_after_an_idle_mover_was_killed_is_at_work_within_a_second(
     space: Space, redis_server: Server
 ) -> None:
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     with redis_server.client() as client:
         async with mover_at(space.url, "a", lease_ms=LEASE_MS):
             await until_idle(client, LEASE_MS)
@@ -159,7 +159,7 @@ async def test_who_starts_after_an_idle_mover_was_killed_is_at_work_within_a_sec
 
 async def test_an_idle_mover_answers_whoever_asks(space: Space, redis_server: Server) -> None:
     """Those who start ask, and so does the deputy after each ring. It stays at work."""
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     with redis_server.client() as client:
         async with mover_at(space.url, "a") as first, AsyncExitStack() as others:
             await until_idle(client)
@@ -178,7 +178,7 @@ async def test_an_idle_mover_answers_whoever_asks(space: Space, redis_server: Se
 
 async def test_beside_a_deputy_that_hears_no_rings_the_lease_stays_short(space: Space, redis_server: Server) -> None:
     """One of the version before."""
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     with redis_server.client() as client:
         client.set(f"{{{NAMESPACE}}}:deputy", "old", px=60_000)
         async with mover_at(space.url, "m"):
@@ -190,13 +190,13 @@ async def test_beside_a_deputy_that_hears_no_rings_the_lease_stays_short(space: 
 
 
 async def test_the_lease_stays_short_while_something_runs(space: Space, redis_server: Server) -> None:
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     with redis_server.client() as client:
         async with mover_at(space.url, "m"):
             await until_idle(client)
             space.queue.enqueue("t", "x", id="a")
             claim = await asyncio.to_thread(space.queue.take, "t", timeout=5)
-            assert claim is not None
+            assert claim
             await asyncio.sleep(0.2)  # the mover has heard of it
             for _ in range(40):
                 assert left_ms(client) <= 500
@@ -207,7 +207,7 @@ async def test_the_lease_stays_short_while_something_runs(space: Space, redis_se
 
 async def test_a_dead_movers_lease_that_the_clock_made_longer_is_cut(space: Space, redis_server: Server) -> None:
     """When Redis's clock is set back by an hour, a lease lasts an hour longer."""
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     with redis_server.client() as client:
         async with AsyncExitStack() as killed:
             await killed.enter_async_context(mover_at(space.url, "a"))
@@ -236,7 +236,7 @@ async def test_who_comes_late_does_not_prolong_the_lease_of_another(space: Space
 
 
 async def test_a_deputy_hears_a_ring_now_and_then_at_most(space: Space, redis_server: Server) -> None:
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     async with mover_at(space.url, "a"), mover_at(space.url, "b", leads=False):
         with redis_server.client() as client:
             await eventually(lambda: deputy(client) == b"b listens", "it is the deputy")
@@ -253,7 +253,7 @@ async def test_a_deputy_hears_a_ring_now_and_then_at_most(space: Space, redis_se
 
 
 async def test_however_many_stand_by_one_watches_the_lease(space: Space, redis_server: Server) -> None:
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     async with AsyncExitStack() as movers:
         await movers.enter_async_context(mover_at(space.url, "a", lease_ms=LEASE_MS))
         standing: list[Mover] = [

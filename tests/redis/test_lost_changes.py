@@ -39,7 +39,7 @@ async def test_a_registry_that_is_behind_its_shards_catches_up(space: Space, how
     fresh = space.another_queue()
     fresh.enqueue("t", "new", id="new")
     assert fresh.stats("t").topics["t"].shards == 4
-    assert set(fresh.configure("t").groups) == {"default", "late"}
+    assert set(fresh.configure("t", create=True).groups) == {"default", "late"}
     fresh.configure("t", groups=["default"])
     await all_run(space, {*ids, "new"})
 
@@ -169,7 +169,7 @@ async def test_shards_that_are_made_after_redis_was_emptied_are_known_to_the_reg
             done = sum(1 for _, _ in zip(range(cut), renewing, strict=False))
             client.flushall()
             if made_anew:
-                space.another_queue().configure("t")
+                space.another_queue().configure("t", create=True)
             for _ in renewing:
                 pass
             ids = {f"{cut}-{n}" for n in range(12)}

@@ -140,8 +140,8 @@ async def test_a_slot_moves_under_load(nodes: Cluster, seen: Seen, shards: int) 
 
 async def test_a_migration_that_does_not_end_holds_up_its_shard_alone(nodes: Cluster, seen: Seen) -> None:
     with opened(nodes.url) as space:
-        space.queue.configure("other")
-        space.queue.configure("t")
+        space.queue.configure("other", create=True)
+        space.queue.configure("t", create=True)
         worker = space.worker()
 
         @worker.handler("other")

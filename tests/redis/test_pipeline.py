@@ -88,7 +88,7 @@ def test_what_fails_is_raised_at_the_end_and_the_rest_is_there(space: Space) -> 
 
 
 def test_an_exception_in_the_block_sends_nothing(space: Space) -> None:
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     with suppress(KeyError), space.queue.pipeline() as pipe:
         one = pipe.enqueue("t", 1)
         raise KeyError
@@ -201,7 +201,7 @@ def test_a_full_redis(binary: Binary) -> None:
 def test_durable_jobs(binary: Binary) -> None:
     with replicated(binary) as pair:
         with Queue(pair.url, NAMESPACE) as queue:
-            queue.configure("t")
+            queue.configure("t", create=True)
             with queue.pipeline() as pipe:
                 sure = pipe.enqueue("t", 1, durable="replicas:1")
             assert sure.job.body == 1
@@ -223,7 +223,7 @@ def _without_the_replica(pair: Replicated) -> None:
 
 def test_a_forked_child_enqueues_what_it_was_handed_once(space: Space) -> None:
     queue = space.another_queue()
-    queue.configure("t")
+    queue.configure("t", create=True)
     with queue.pipeline() as pipe:
         made = [pipe.enqueue("t", n, delay="1h") for n in range(3)]
         child = os.fork()
@@ -317,7 +317,7 @@ def test_threads_that_enqueue_at_the_same_time_go_together(space: Space, redis_s
 
 @pytest.mark.parametrize("on_conflict", ["reject", "keep", "replace"])
 def test_of_threads_with_the_same_id_each_gets_its_own_answer(space: Space, on_conflict: Any) -> None:
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
 
     def one(n: int) -> Any:
         try:

@@ -108,7 +108,7 @@ def queue(server: Server) -> Iterator[Queue]:
 
 def test_each_block_is_run_by_a_test_here() -> None:
     ways = {
-        "python": ["closing order", "while claim"],
+        "python": ["closing order", "as claim"],
         "console": ["make demo", "-m venv", "--processes", "serve", "take?", "dump"],
     }
     for language, marks in ways.items():
@@ -145,7 +145,7 @@ def test_the_first_example_runs_and_stands_in_the_first_forty_lines(shell: Shell
 
 
 def test_using_it(shell: Shell, queue: Queue) -> None:
-    (shell.folder / "using.py").write_text(block("python", "while claim"))
+    (shell.folder / "using.py").write_text(block("python", "as claim"))
 
     assert shell.run("python using.py") == "{'order_id': 43}\n"
 
@@ -159,7 +159,7 @@ def test_the_command_line(shell: Shell, queue: Queue) -> None:
     (shell.folder / "jobs.ndjson").write_text('{"body": {"order_id": 1}, "delay": "1h"}\n{"order_id": 2}\n')
     queue.enqueue("order.close", {"order_id": 3}, id="n")
     claim = queue.take("order.close")
-    assert claim is not None
+    assert claim
     claim.bury("no")
     printed = []
 
@@ -234,7 +234,7 @@ def test_from_any_language(shell: Shell, queue: Queue, receiver: HTTPServer) -> 
 def test_learning_from_it(shell: Shell, queue: Queue) -> None:
     queue.enqueue("t", 1)
     claim = queue.take("t")
-    assert claim is not None
+    assert claim
     claim.finish()
     dump, analyze = commands("streamdq dump")
     assert any(analyze.startswith(begins) for begins in RUN_ELSEWHERE)

@@ -31,7 +31,7 @@ async def test_flushall_under_an_idle_worker(space: Space, redis_server: Server,
             client.flushall()
         await serves(space, seen, "after")
         # The producer made the topic again as it knew it.
-        settings = space.another_queue().configure("t")
+        settings = space.another_queue().configure("t", create=True)
         assert (settings.shards, settings.retry) == (shards, "7000ms")
     assert space.audit().left == 0
 
@@ -189,7 +189,7 @@ async def test_a_producer_that_never_saw_the_topic_makes_it_anew(
         stranger.enqueue("u", "y", id="a")
         await seen.count(2)
         await eventually(lambda: space.stats("u", "a").done == 1, "done")
-    settings = stranger.configure("t")
+    settings = stranger.configure("t", create=True)
     assert set(settings.groups) == {"default", "a"}
     assert settings.groups["a"].retry == "9000ms"
 

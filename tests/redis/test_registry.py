@@ -53,7 +53,7 @@ def sent(server: Server, queue: Queue) -> Counter[str]:
 
 def test_a_look_costs_two_commands_and_then_what_has_changed(redis_server: Server, queue: Queue, other: Queue) -> None:
     for number in range(20):
-        other.configure(f"t{number}")
+        other.configure(f"t{number}", create=True)
     known(queue)
     assert sent(redis_server, queue) - Counter({"config|resetstat": 1, "config": 1}) == {"xrange": 1, "hlen": 1}
     other.configure("t3", ttr="5m")
@@ -76,7 +76,7 @@ def test_the_first_look_reads_many_topics_in_steps(redis_server: Server, queue: 
 
 
 def test_more_changes_than_are_remembered(redis_server: Server, queue: Queue, other: Queue) -> None:
-    other.configure("first")
+    other.configure("first", create=True)
     known(queue)
     for number in range(RINGS // 2 + 1):  # each is made, and configured
         other.configure(f"t{number}", ttr="5m")
@@ -87,8 +87,8 @@ def test_more_changes_than_are_remembered(redis_server: Server, queue: Queue, ot
 
 @pytest.mark.parametrize("trouble", ["an earlier version's ring", "junk", "no rings", "lost changes", "no registry"])
 def test_whatever_becomes_of_the_rings(redis_server: Server, queue: Queue, other: Queue, trouble: str) -> None:
-    other.configure("t1")
-    other.configure("t2")
+    other.configure("t1", create=True)
+    other.configure("t2", create=True)
     known(queue)
     with redis_server.client() as client:
         if trouble == "lost changes":  # a failover to a replica that was behind
@@ -111,7 +111,7 @@ def test_a_change_by_hand_is_seen_after_a_while(
     redis_server: Server, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a ring, and with as many topics as before."""
-    queue.configure("t")
+    queue.configure("t", create=True)
     monkeypatch.setattr("streamdq.store.registry._TRUST_S", 0.0)
     known(queue)
     with redis_server.client() as client:

@@ -87,7 +87,7 @@ def life(url: str) -> None:
         ]  # fmt: skip
         for end in ends:
             claim = queue.take("t", timeout=10)
-            assert claim is not None
+            assert claim
             end(claim)
         until(
             lambda: any(topic.groups["default"].reclaimed for topic in queue.stats("t").topics.values()), "taken over"
@@ -97,7 +97,7 @@ def life(url: str) -> None:
         (dead, *_) = queue.dead("t")
         assert queue.kick("t", dead.id) == 1
         queue.configure("t", groups=["default"])
-        queue.purge("t")
+        queue.purge("t", all=True)
         for n in range(12, 30):
             assert queue.cancel("t", f"j{n}")
         queue.stats()

@@ -216,11 +216,11 @@ async def test_a_topic_whose_ring_was_lost_is_found(
         with redis_server.client() as client:
             # Deleted in the same moment: the read that waits for it sees nothing.
             pipe = client.pipeline(transaction=True)
-            space.queue.configure("u")
+            space.queue.configure("u", create=True)
             pipe.delete("{test}:wake").execute()
         space.queue.enqueue("u", "x", id="a", delay="50ms")
         claim = await asyncio.to_thread(space.queue.take, "u", timeout=5)
-        assert claim is not None
+        assert claim
         claim.finish()
         seen.add("taken")
         await seen.count(1)
@@ -233,7 +233,7 @@ async def test_many_streams_are_listened_to_in_parts(
     monkeypatch.setattr("streamdq.mover.rings._MOST", 3)
     monkeypatch.setattr(NodeMover, "_look_for_missed", _nothing)
     for number in range(7):
-        space.queue.configure(f"t{number}")
+        space.queue.configure(f"t{number}", create=True)
     with redis_server.client() as client:
 
         async def listens(reads: int) -> None:
@@ -242,7 +242,7 @@ async def test_many_streams_are_listened_to_in_parts(
         async with mover_at(redis_server.url, "m"):
             await listens(3)  # with the namespace's own two: nine streams
             for number in range(7, 9):
-                space.queue.configure(f"t{number}")
+                space.queue.configure(f"t{number}", create=True)
             await listens(4)
             for number in range(4):
                 space.queue.delete_topic(f"t{number}")

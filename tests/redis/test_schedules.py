@@ -240,7 +240,7 @@ def test_what_is_not_there_is_named(space: Space) -> None:
     for call in (space.queue.get_schedule, space.queue.unschedule, space.queue.pause_schedule, space.queue.trigger):
         with pytest.raises(UnknownTopic):
             call("nowhere", "s")
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     for call in (
         space.queue.get_schedule,
         space.queue.pause_schedule,
@@ -347,7 +347,7 @@ def test_a_topic_with_schedules_is_deleted_only_by_force(space: Space) -> None:
         space.queue.delete_topic("t")
     assert ids(space) == ["s"]
     space.queue.delete_topic("t", force=True)
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     assert ids(space) == []
 
 

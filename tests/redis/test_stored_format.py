@@ -33,7 +33,7 @@ CALLS: dict[str, Callable[[Queue], Any]] = {
     "get": lambda queue: queue.get("t", "ready"),
     "take": lambda queue: queue.take("t"),
     "kick": lambda queue: queue.kick("t"),
-    "purge": lambda queue: queue.purge("t"),
+    "purge": lambda queue: queue.purge("t", all=True),
     "dead": lambda queue: list(queue.dead("t")),
     "stats": lambda queue: queue.stats("t"),
     "stats of all": lambda queue: queue.stats(),
@@ -80,7 +80,7 @@ def test_a_shard_alone_refuses_what_holds_a_claim(redis_server: Server) -> None:
     with opened(redis_server.url) as queue, redis_server.client() as client:
         queue.enqueue("t", 1)
         claim = queue.take("t")
-        assert claim is not None
+        assert claim
         upgrade(client, registry=False)
         before = everything(client)
         for call in (claim.finish, claim.touch, lambda: claim.fail("Oops"), lambda: claim.bury("Oops")):

@@ -8,16 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from streamdq import Claim, Queue, Snooze, StaleClaim
+from streamdq import AsyncQueue, Claim, NoClaim, Queue, Snooze, StaleClaim
 from streamdq.config import Settings
-from streamdq.errors import InvalidInput, UnknownGroup
+from streamdq.errors import InvalidInput, UnknownGroup, UnknownTopic
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.servers import until
 
 
 def taken(space: Space, topic: str = "t", group: str = "default", queue: Queue | None = None) -> Claim:
     claim = (queue or space.queue).take(topic, group, timeout=5)
-    assert claim is not None
+    assert claim
     return claim
 
 
@@ -40,17 +40,19 @@ def test_take_waits_for_a_job_that_becomes_due(space: Space) -> None:
 
 def test_take_waits_for_a_job_that_comes(space: Space) -> None:
     with ThreadPoolExecutor(1) as thread:
+        space.queue.configure("t", create=True)
         claim = thread.submit(taken, space)
-        until(lambda: space.queue.stats().topics.get("t"), "the taker waits")
+        until(lambda: "streamdq-mover" in {one.name for one in threading.enumerate()}, "it has begun to take")
         space.another_queue().enqueue("t", 1, id="a")
         claim.result().finish()
     assert space.stats().done == 1
 
 
 def test_none_when_nothing_comes(space: Space) -> None:
+    space.queue.configure("t", create=True)
     started = time.monotonic()
-    assert space.queue.take("t", timeout=0) is None
-    assert space.queue.take("t", timeout="200ms") is None
+    assert not space.queue.take("t", timeout=0)
+    assert not space.queue.take("t", timeout="200ms")
     assert 0.2 <= time.monotonic() - started < 2
     with pytest.raises(InvalidInput, match="timeout"):
         space.queue.take("t", timeout=-1)
@@ -61,7 +63,7 @@ def test_a_job_is_taken_once(space: Space) -> None:
 
     def take_all(_: int) -> list[int]:
         queue, bodies = space.another_queue(), []
-        while (claim := queue.take("t", timeout=0)) is not None:
+        while claim := queue.take("t", timeout=0):
             bodies.append(claim.job.body)
             claim.finish()
         return bodies
@@ -79,7 +81,7 @@ def test_four_shards_in_one_take(space: Space) -> None:
         with taken(space) as claim:
             bodies.append(claim.job.body)
     assert sorted(bodies) == list(range(20))
-    assert space.queue.take("t", timeout="50ms") is None
+    assert not space.queue.take("t", timeout="50ms")
     assert space.audit().left == 0
 
 
@@ -87,7 +89,7 @@ def test_each_group_takes_for_itself(space: Space) -> None:
     space.queue.configure("t", groups=["a", "b"])
     space.queue.enqueue("t", 1, id="j")
     taken(space, group="a").finish()
-    assert space.queue.take("t", "a", timeout=0) is None
+    assert not space.queue.take("t", "a", timeout=0)
     taken(space, group="b").finish()
     with pytest.raises(UnknownGroup, match="no group 'c', only a, b"):
         space.queue.take("t", "c", timeout=0)
@@ -185,7 +187,7 @@ def test_touch_keeps_a_claim(space: Space) -> None:
     first_ms = space.job("a").groups["default"].deadline_ms or 0
     claim.touch("30s")
     assert (space.job("a").groups["default"].deadline_ms or 0) >= first_ms + 20_000
-    assert space.another_queue().take("t", timeout="1800ms") is None
+    assert not space.another_queue().take("t", timeout="1800ms")
     claim.finish()
     assert space.stats().reclaimed == 0
 
@@ -195,7 +197,7 @@ def test_a_poison_pill_is_buried_before_it_is_taken_again(space: Space) -> None:
     space.queue.enqueue("t", 1, id="a")
     for attempt in (1, 2):  # takers that never come back
         assert taken(space).job.attempt == attempt
-    given: list[Claim | None] = []
+    given: list[Claim | NoClaim] = []
 
     def is_dead() -> bool:
         given.append(space.queue.take("t", timeout="200ms"))
@@ -211,7 +213,7 @@ def test_a_poison_pill_is_buried_before_it_is_taken_again(space: Space) -> None:
 def test_a_paused_topic_gives_nothing_until_it_is_resumed(space: Space) -> None:
     space.queue.enqueue("t", 1, id="a")
     space.queue.pause("t")
-    assert space.queue.take("t", timeout="100ms") is None
+    assert not space.queue.take("t", timeout="100ms")
     with ThreadPoolExecutor(1) as thread:
         claim = thread.submit(taken, space, queue=space.another_queue())
         space.queue.resume("t")
@@ -221,7 +223,8 @@ def test_a_paused_topic_gives_nothing_until_it_is_resumed(space: Space) -> None:
 
 def test_closing_ends_the_mover(space: Space) -> None:
     with Queue(space.url, NAMESPACE, settings=SETTINGS) as queue:
-        assert queue.take("t", timeout=0) is None
+        queue.configure("t", create=True)
+        assert not queue.take("t", timeout=0)
         assert "streamdq-mover" in {thread.name for thread in threading.enumerate()}
     assert "streamdq-mover" not in {thread.name for thread in threading.enumerate()}
 
@@ -232,3 +235,34 @@ def test_settings_of_the_queue_reach_its_mover(space: Space) -> None:
         queue.enqueue("t", 1, delay="100ms")
         taken(space, queue=queue).finish()
         assert plain.stats("t").delayed == 0
+
+
+def test_a_with_block_gets_the_claim_or_none(space: Space) -> None:
+    space.queue.configure("t", create=True)
+    with space.queue.take("t", timeout=0) as claim:
+        assert claim is None
+    space.queue.enqueue("t", {"n": 1})
+    with space.queue.take("t", timeout=5) as claim:
+        assert claim is not None
+        assert claim.job.body == {"n": 1}
+    assert space.stats().done == 1
+    nothing = space.queue.take("t", timeout=0)
+    assert (bool(nothing), repr(nothing)) == (False, "NoClaim()")
+    with pytest.raises(AttributeError, match="job: no job was ready, so there is no claim; write `if claim:`"):
+        nothing.job  # type: ignore[union-attr]  # noqa: B018
+
+
+async def test_an_asynchronous_block_gets_them_too(space: Space) -> None:
+    async with AsyncQueue(space.url, NAMESPACE, settings=SETTINGS) as queue:
+        await queue.enqueue("t")
+        async with await queue.take("t", timeout=5) as claim:
+            assert claim is not None
+            assert claim.job.body == {}
+        async with await queue.take("t", timeout=0) as claim:
+            assert claim is None
+
+
+def test_a_topic_is_not_made_by_taking_from_it(space: Space) -> None:
+    with pytest.raises(UnknownTopic, match="no topic 't'"):
+        space.queue.take("t", timeout=0)
+    assert space.queue.stats().topics == {}

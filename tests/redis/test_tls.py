@@ -77,7 +77,7 @@ def test_jobs_are_taken(secured: Secured) -> None:
     with Queue(secured.url(), NAMESPACE, settings=SETTINGS) as queue:
         queue.enqueue("large", LARGE, delay="50ms")
         claim = queue.take("large")
-        assert claim is not None
+        assert claim
         assert claim.job.body == LARGE
         claim.finish()
         assert queue.audit().balanced

@@ -296,7 +296,7 @@ def test_settings_are_merged_and_seen_by_others(space: Space) -> None:
     second = space.another_queue().configure("t", ttr=7)
     assert second == first.model_copy(update={"ttr_ms": 7000, "version": second.version})
     assert second.group_names == ("a",)
-    plain = space.queue.configure("u")
+    plain = space.queue.configure("u", create=True)
     assert plain == TopicSettings(version=plain.version, groups={"default": GroupSettings()})
 
 
@@ -317,7 +317,9 @@ def test_settings_out_of_range_change_nothing(space: Space, settings: dict[str, 
 
 
 def test_an_unknown_topic(space: Space) -> None:
-    for call in (space.queue.pause, space.queue.resume, space.queue.dead, space.queue.kick, space.queue.purge):
+    queue = space.queue
+    calls = (queue.pause, queue.resume, queue.dead, queue.kick, queue.configure, queue.take)
+    for call in (*calls, lambda topic: queue.purge(topic, all=True)):
         with pytest.raises(UnknownTopic, match="no topic 't'"):
             call("t")
     for ask in (space.queue.stats, space.queue.upcoming, space.queue.audit):
@@ -325,3 +327,29 @@ def test_an_unknown_topic(space: Space) -> None:
             ask("t")
     assert space.queue.get("t", "a") is None
     assert space.queue.stats().topics == {}
+
+
+def test_a_misspelt_topic_is_told_which_one_may_be_meant_and_is_not_made(space: Space) -> None:
+    queue = space.queue
+    queue.configure("order.close", ttr="30s")
+    slips = (
+        queue.stats, queue.dead, queue.pause, queue.take, queue.configure, queue.delete_topic,
+        lambda topic: queue.cancel(topic, "a"), lambda topic: queue.purge(topic, "a"),
+    )  # fmt: skip
+    for call in slips:
+        with pytest.raises(UnknownTopic, match=r"no topic 'ordre.close'.*did you mean 'order.close'\?"):
+            call("ordre.close")
+    with pytest.raises(UnknownTopic, match=r"did you mean 'order.close'\?.*pass create=True \(--create\)"):
+        space.another_queue().configure("ordre.close", rate=5)
+    assert set(queue.stats().topics) == {"order.close"}
+    assert queue.configure("order.close").ttr_ms == 30_000
+    queue.configure("order.closed", rate=5, create=True)
+    queue.configure("order.closed", rate=6)
+    queue.configure("sms.remind", rate=5)
+    assert set(queue.stats().topics) == {"order.close", "order.closed", "sms.remind"}
+
+
+def test_settings_that_are_only_read_change_nothing(space: Space) -> None:
+    space.queue.configure("t", shards=2)
+    before = space.queue.configure("t", rate=5)
+    assert space.another_queue().configure("t") == space.queue.configure("t") == before

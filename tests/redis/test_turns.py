@@ -68,7 +68,7 @@ async def test_strictly_by_priority(space: Space, seen: Seen) -> None:
 async def test_what_becomes_ready_above_is_next(space: Space, seen: Seen) -> None:
     """Also while the topic below has many ready jobs, and the one above had none for a while."""
     fill(space, mail=40)
-    space.queue.configure("pay")
+    space.queue.configure("pay", create=True)
     worker = Worker(space.url, space.queue.namespace, concurrency=1, priority=["pay", "mail"], settings=space.settings)
 
     @worker.handler("mail")

@@ -134,7 +134,7 @@ def test_what_makes_no_sense_is_refused(space: Space, fields: dict[str, Any]) ->
 def test_a_running_job_is_not_postponed(space: Space) -> None:
     space.queue.enqueue("t", 1, id="a")
     claim = space.queue.take("t")
-    assert claim is not None
+    assert claim
     with pytest.raises(JobExists, match="running or dead"):
         space.queue.enqueue("t", 2, id="a", on_conflict="postpone")
     claim.finish()

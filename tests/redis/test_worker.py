@@ -318,7 +318,7 @@ async def test_earlier_due_comes_first_whatever_the_order_of_enqueue(space: Spac
     worker.handler("t")(recorder(seen))
     past_ms = space.queue.enqueue("other", 1).created_ms - 1000
     space.queue.pause("other")
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     space.queue.pause("t")
     for n in (5, 3, 1, 4, 2):
         space.queue.enqueue("t", n, at=past_ms + n)

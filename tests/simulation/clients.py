@@ -76,7 +76,7 @@ async def take(world: World) -> None:
             topic, group = world.random.choice(world.topics), world.random.choice(GROUPS[:2])
             with world.client("take"):
                 claim = await queue.take(topic, group, timeout=world.random.choice((0, 0.3, 3)))
-                if claim is None:
+                if not claim:
                     world.note("nothing taken")
                 else:
                     await _Taken(world, queue, claim, group).use()

@@ -65,7 +65,7 @@ async def kick_one(world: World, queue: AsyncQueue, _: str) -> None:
 
 
 async def purge(world: World, queue: AsyncQueue, topic: str) -> None:
-    await queue.purge(topic, group=world.random.choice(GROUPS[:2]))
+    await queue.purge(topic, group=world.random.choice(GROUPS[:2]), all=True)
 
 
 async def regroup(world: World, queue: AsyncQueue, topic: str) -> None:

@@ -17,7 +17,8 @@ def kept(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     with Queue(newest.url, "demo") as queue:
         for n in range(3):
             queue.enqueue("order.close", {"n": n}, id=str(n))
-            with queue.take("order.close") as claim:  # type: ignore[union-attr]
+            with queue.take("order.close") as claim:
+                assert claim is not None
                 assert claim.job.id == str(n)
     folder = keep_history(newest.url, "demo")
     assert folder

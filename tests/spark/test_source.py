@@ -198,7 +198,7 @@ def test_a_stream_goes_on_where_it_stopped(followed: Queue, sink: Sink) -> None:
         assert sink.seen() == recorded(followed)
         happen(followed, 30, first=30)
         query.processAllAvailable()
-    followed.configure("late.comer")
+    followed.configure("late.comer", create=True)
     happen(followed, 30, first=60)  # while nobody reads
     sink.catch_up()
     assert sink.seen() == recorded(followed)
@@ -276,7 +276,7 @@ def test_what_was_trimmed_unread_stops_it(followed: Queue, sink: Sink, newest: S
 def test_a_topic_that_began_since_must_be_whole(followed: Queue, sink: Sink, newest: Server) -> None:
     happen(followed, 20)
     sink.catch_up()
-    followed.configure("new")
+    followed.configure("new", create=True)
     for n in range(10):
         followed.enqueue("new", n, id=f"{n}", delay="1h")
         followed.cancel("new", f"{n}")

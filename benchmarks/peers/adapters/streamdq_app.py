@@ -14,7 +14,7 @@ class StreamdqProducer(Producer):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._queue = Queue(url)
-        self._queue.configure("t")
+        self._queue.configure("t", create=True)
 
     def one(self, job: dict, due_ns: int | None) -> None:
         self._queue.enqueue("t", job, at=due_ns and due_ns // MS)

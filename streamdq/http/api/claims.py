@@ -35,7 +35,7 @@ _WORKER = (Role.WORKER,)
 
 @operation(
     router, "POST", "/v1/topics/{topic:segment}/take", roles=_WORKER, tag="Claims",
-    problems=["unknown-group", "too-busy", "too-many-topics"],
+    problems=["unknown-topic", "unknown-group", "too-busy"],
     responses={
         200: {"description": "A job, claimed for the caller.", "model": ClaimOut},
         204: {"description": "None was ready in time."},
@@ -52,7 +52,7 @@ async def take_job(
     """Claim one job, and wait for it if necessary.
 
     The answer comes as soon as a job is ready. Finish, fail, bury or release the job within its TTR, or it is delivered
-    again. If the caller disconnects while it waits, no job is lost. A topic that does not exist is created.
+    again. If the caller disconnects while it waits, no job is lost.
     """
     backend = backend_of(request)
     check_group_scope(who_asks(request), group)
@@ -75,8 +75,8 @@ async def _take(request: Request, backend: Backend, topic: str, group: str, wait
     meanwhile, the caller gets no job.
     """
     claim = await (await backend.queue()).take(topic, group, 0)
-    if claim is not None or wait_s == 0:
-        return None if claim is None else held_by(claim)
+    if claim or wait_s == 0:
+        return held_by(claim) if claim else None
     if backend.takes >= backend.http.max_takes:
         raise ProblemError("too-busy", f"{backend.takes} requests wait for a job already")
     ends = [asyncio.create_task(_left(request)), asyncio.create_task(backend.stopping.wait())]

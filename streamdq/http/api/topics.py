@@ -63,7 +63,7 @@ async def list_topics(request: Request) -> Response:
 async def configure_topic(request: Request, topic: TopicPath, settings: TopicIn) -> Response:
     """Create a topic, or change its settings. Settings left out stay as they are."""
     queue = await backend_of(request).queue()
-    found = await queue.configure(topic, **settings.model_dump())
+    found = await queue.configure(topic, create=True, **settings.model_dump())
     return _json(_topic_json(topic, found))
 
 
@@ -198,7 +198,7 @@ async def purge_dead(request: Request, topic: TopicPath, which: DeadIn) -> Respo
     about(request, group=which.group)
     check_group_scope(who_asks(request), which.group)
     queue = await backend_of(request).queue()
-    counts = [await queue.purge(topic, which.group, id) for id in _ids(which)]
+    counts = [await queue.purge(topic, id, group=which.group, all=id is None) for id in _ids(which)]
     return _json({"count": sum(counts)})
 
 

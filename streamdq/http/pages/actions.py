@@ -53,7 +53,7 @@ async def dead_letters(request: Request, topic: TopicPath) -> Response:
     if what == "kick":
         count = sum([await queue.kick(topic, id, group) for id in ids])
     elif what == "purge":
-        count = sum([await queue.purge(topic, group, id) for id in ids])
+        count = sum([await queue.purge(topic, id, group=group) for id in ids])
     else:
         raise InvalidInput("do: is neither kick nor purge")
     return _back(
@@ -71,7 +71,7 @@ async def kick(request: Request, topic: TopicPath, id: IdPath) -> Response:
 @post(router, _JOB + "/purge")
 async def purge(request: Request, topic: TopicPath, id: IdPath) -> Response:
     group = _group_in(request, await form_of(request))
-    count = await (await backend_of(request).queue()).purge(topic, group, id)
+    count = await (await backend_of(request).queue()).purge(topic, id, group=group, all=id is None)
     return _back(request, topic, None, "purged", count, f"&state=dead&group={segment(group)}")
 
 

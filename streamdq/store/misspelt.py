@@ -1,0 +1,36 @@
+"""Names of topics that may be misspelt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_SHORTEST = 5  # shorter names differ in one letter by chance
+_LIKE = 0.75
+
+
+def meant_by(name: str, names: Iterable[str]) -> str | None:
+    """The one of the names that is most like this one; None if none is."""
+    from difflib import get_close_matches  # only errors need it
+
+    found = get_close_matches(name, sorted(names), n=1, cutoff=_LIKE)
+    return found[0] if found else None
+
+
+def slip_of(name: str, names: Iterable[str]) -> str | None:
+    """The one of the names that this one would be but for one slip: a letter too many, too few or wrong, or two
+    exchanged. Names that differ in a digit are different names: shop-1 and shop-2.
+    """
+    return next((one for one in sorted(names) if _is_slip(name, one)), None)
+
+
+def _is_slip(a: str, b: str) -> bool:
+    if a == b or min(len(a), len(b)) < _SHORTEST:
+        return False
+    same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    rest_a, rest_b = a[same:], b[same:]
+    if rest_a[:2] == rest_b[1::-1] and rest_a[2:] == rest_b[2:]:  # exchanged
+        return True
+    for more, less in ((1, 1), (1, 0), (0, 1)):  # wrong, or too many in one of them
+        if rest_a[more:] == rest_b[less:]:
+            return not any(letter.isdigit() for letter in rest_a[:more] + rest_b[:less])
+    return False
