@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         UnknownGroup,
         UnknownTopic,
         UnsupportedServer,
+        WrongLoop,
     )
     from .job.job import (
         Job,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
         NoClaim,
         Queue,
     )
+    from .worker.middleware import Attempt, CallNext
     from .worker.worker import (
         Worker,
     )
@@ -80,11 +82,13 @@ __all__ = [
     "ArchiveVersion",
     "AsyncClaim",
     "AsyncQueue",
+    "Attempt",
     "AuthenticationFailed",
     "BodyDamaged",
     "BodyStorageUnavailable",
     "BodyUnreadable",
     "Bury",
+    "CallNext",
     "Claim",
     "DurabilityUnsupported",
     "EmbeddedError",
@@ -126,6 +130,7 @@ __all__ = [
     "UnknownTopic",
     "UnsupportedServer",
     "Worker",
+    "WrongLoop",
     "__version__",
 ]
 _MODULES = {
@@ -170,6 +175,7 @@ _MODULES = {
         "UnknownGroup",
         "UnknownTopic",
         "UnsupportedServer",
+        "WrongLoop",
     ),
     ".job.job": (
         "Job",
@@ -189,6 +195,7 @@ _MODULES = {
         "NoClaim",
         "Queue",
     ),
+    ".worker.middleware": ("Attempt", "CallNext"),
     ".worker.worker": ("Worker",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -68,6 +68,13 @@ class TooManyTopics(StreamdqError):
     """A new topic would exceed ``STREAMDQ_MAX_TOPICS``. Nothing was written."""
 
 
+class WrongLoop(StreamdqError, RuntimeError):
+    """An AsyncQueue was used in another event loop than at first. Nothing was sent to Redis.
+
+    Make one in each event loop, ``async with AsyncQueue() as queue:``, or share a Queue between threads.
+    """
+
+
 class StaleClaim(StreamdqError):
     """The claim has ended, or was taken over after its TTR passed. It can no longer finish, retry or bury the job."""
 

@@ -49,6 +49,7 @@ def _awaited(
 ) -> Callable[Concatenate[AsyncQueue, P], Coroutine[Any, Any, T]]:
     @wraps(operation)
     async def method(self: AsyncQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        self._link.stay()  # before it may wait for a call of another task
         return await arun(self._link, operation(self._store, *args, **kwargs))
 
     as_method(method, operation)

@@ -16,7 +16,7 @@ import redis.asyncio.sentinel
 import redis.sentinel
 from redis.backoff import NoBackoff
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, WrongLoop
 from ..threads import HandlerThreads
 from .address import Target, parse_url
 from .batcher import Batcher, ThreadBatcher
@@ -251,6 +251,22 @@ class AsyncLink(_Routes):
         self._tracking: dict[str, Tracking] = {}  # by the name of the Cluster's node
         self._tracked = 0  # Slots.changes by then
         self._threads = HandlerThreads(_WORK_THREADS)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def stay(self) -> None:
+        """Remembers the event loop of the first call.
+
+        Raises:
+            WrongLoop: it is another one now; its tasks would wait for connections of the first for ever.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise WrongLoop(
+                "this AsyncQueue belongs to the event loop in which it was first used, and another one runs here: make "
+                "one in each loop (async with AsyncQueue() as queue:), or share a Queue between threads"
+            )
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         """Calls a function that blocks. Its threads are not those of the event loop, which also look up host names: a
@@ -260,6 +276,7 @@ class AsyncLink(_Routes):
 
     async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
         """Like Link.send."""
+        self.stay()
         if not self.is_cluster:
             replies: list[Any] = await self._nodes[""].send(commands, timeout_s, blocking)
             return replies

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -32,6 +32,7 @@ from ..threads import HandlerThreads
 from ..times.durations import Duration
 from .ends_logged import log_end, passed, why_invalid
 from .handlers import Handler
+from .middleware import Attempt, Middleware, through
 from .on_dead import DeadLetterNotices
 from .user_functions import called, completed, drop, run
 
@@ -88,9 +89,11 @@ class Runner:
         on_dead: Iterable[Callable[..., Any]],
         with_files: bool = False,
         show_errors: bool = True,
+        middleware: Sequence[Middleware] = (),
     ) -> None:
         """``now_ms``: Redis's time. ``consumer``: its name, for the log. ``ended`` and ``touched`` report to Redis.
         ``with_files``: bodies may be in files. ``show_errors``: log the messages and tracebacks of exceptions.
+        ``middleware``: around each call of a handler.
         """
         self._handlers = handlers
         self._group = group
@@ -100,6 +103,7 @@ class Runner:
         self._consumer = consumer
         self._with_files = with_files
         self._show_errors = show_errors
+        self._middleware = middleware
         self._tell_ended = ended
         self._tell_touched = touched
         self._notices = DeadLetterNotices(on_dead, self._naming)
@@ -250,7 +254,9 @@ class Runner:
         fit, bodies = self._check(handler, held)
         if not fit:
             return
-        if handler.is_async:
+        if self._middleware:
+            error = await self._through_middleware(handler, fit, bodies)
+        elif handler.is_async:
             error = await run(self._call, handler, fit, bodies)
         else:
             error = await self._in_thread(handler, fit, bodies)
@@ -315,6 +321,26 @@ class Runner:
         if handler.batch is None:
             return handler.call(bodies[0], fit[0].job)
         return handler.call(bodies, [one.job for one in fit])
+
+    async def _through_middleware(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> BaseException | None:
+        called = False
+
+        async def call() -> BaseException | None:
+            nonlocal called
+            called = True
+            return await self._called(handler, fit, bodies)
+
+        attempt = Attempt(handler.topic, self._group, [one.job for one in fit])
+        error = await run(through, self._middleware, attempt, call)
+        if not called:  # that was its decision, not the clock's
+            for one in fit:
+                one.begun = True
+        return error
+
+    async def _called(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> BaseException | None:
+        if handler.is_async:
+            return await run(self._call, handler, fit, bodies)
+        return await self._in_thread(handler, fit, bodies)
 
     async def _in_thread(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> BaseException | None:
         in_context = contextvars.copy_context().run

@@ -30,6 +30,8 @@ from .declared import Declared, DeclaredSchedules
 from .direct import DirectClaims
 from .ended_files import EndedFiles
 from .handlers import Handlers
+from .lifespan import shut_down, start
+from .middleware import Middleware
 from .outcomes import OutcomeSender
 from .runner import Runner
 from .signals import ONE_SIGNAL_S, install, uninstall
@@ -62,6 +64,9 @@ class Orders:
     declared: list[Declared]
     prune: bool  # it removes schedules that the code no longer declares
     show_errors: bool
+    middleware: Sequence[Middleware]
+    on_startup: Sequence[Callable[[], Any]]
+    on_shutdown: Sequence[Callable[[], Any]]
 
 
 class Serving:
@@ -91,6 +96,7 @@ class Serving:
             orders.handlers, self._group, orders.concurrency, self._topics, self.consumer.now_ms, self.name,
             ended=self._outcomes.put, touched=self._touches.put, on_dead=orders.on_dead,
             with_files=self.session.bodies.files is not None, show_errors=orders.show_errors,
+            middleware=orders.middleware,
         )  # fmt: skip
         self._direct = DirectClaims(
             self.link, scripts, self._topics, self.consumer, self._runner, self._idle_room, self._take
@@ -104,7 +110,10 @@ class Serving:
 
     async def serve(self, burst: bool, signals: bool) -> None:
         before = install(self._on_signal) if signals else {}
+        started = False
         try:
+            await start(self._orders.on_startup)
+            started = True
             # If Redis can't be reached at the start, that is an error; later the loops wait for it to come back.
             await self._prepare()
             bodies = {"mover": self._mover.run, "outcomes": self._outcomes.run, "watchdog": self._runner.watch}
@@ -133,6 +142,8 @@ class Serving:
                 await cancel_and_wait(loops)
         finally:
             try:
+                if started:
+                    await shut_down(self._orders.on_shutdown, show_errors=self._orders.show_errors)
                 await self.link.close()
             finally:
                 uninstall(before, self._signalled_at)

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal
+
+from typing_extensions import TypeVar  # that of Python 3.11 has no default
 
 from ..codec.envelope import check_version
 from ..codec.protocol import Codec
@@ -25,13 +27,20 @@ from ..times.durations import Duration, Moment
 from .declared import Declared
 from .handlers import Handler, Handlers, Upcast, handler_of, upcast_of, with_upcasts
 from .heap import settled
+from .middleware import Middleware
 from .serving import Orders, Serving
 from .turns import turns_of
 
 F = TypeVar("F", bound=Callable[..., Any])
+M = TypeVar("M", bound=Middleware)
+S = TypeVar("S", default=Any)
 
 
-class Worker:
+class _Unset:
+    """Stands for a state that nobody has set."""
+
+
+class Worker(Generic[S]):
     """Runs the jobs of its handlers' topics, for one consumer group, in this process.
 
     ``concurrency``: how many handlers run at once; ``async def`` in the event loop, ``def`` each in a thread.
@@ -70,6 +79,7 @@ class Worker:
         self.take_turns(topics, priority)
         self.name = ""  # the consumer's, once it serves
         self._settings = settings or Settings()
+        self._state: S | _Unset = _Unset()
         self.namespace = self._settings.namespace if namespace is None else namespace
         self._clock = clock
         self._codec = codec
@@ -79,6 +89,9 @@ class Worker:
         self._declared: dict[tuple[str, str], Declared] = {}
         self._implied: set[str] = set()  # topics whose handler only a schedule has named so far
         self._on_dead: list[Callable[..., Any]] = []
+        self._on_startup: list[Callable[[], Any]] = []
+        self._on_shutdown: list[Callable[[], Any]] = []
+        self._middleware: list[Middleware] = []
         self._serving: Serving | None = None
 
     def handler(
@@ -221,6 +234,45 @@ class Worker:
         self._on_dead.append(function)
         return function
 
+    @property
+    def state(self) -> S:
+        """What the user's ``on_startup`` functions have made for the handlers, such as a pool of connections:
+        ``worker = Worker[Shop]()`` says its type.
+
+        Raises:
+            InvalidInput: nobody has set it.
+        """
+        if isinstance(self._state, _Unset):
+            raise InvalidInput("worker: its state is not set; set worker.state in a function with @worker.on_startup")
+        return self._state
+
+    @state.setter
+    def state(self, state: S) -> None:
+        self._state = state
+
+    def on_startup(self, function: F) -> F:
+        """Registers a function, plain or asynchronous, that is called in the worker's event loop before it claims jobs,
+        in each of its processes. If it raises an exception, the worker does not start, and raises that.
+        """
+        self._on_startup.append(function)
+        return function
+
+    def on_shutdown(self, function: F) -> F:
+        """Like ``on_startup``, for the end: called when the last handler has ended, the function registered last first.
+        What it raises is logged. If the worker did not get past its ``on_startup`` functions, it is not called.
+        """
+        self._on_shutdown.append(function)
+        return function
+
+    def middleware(self, function: M) -> M:
+        """Registers a function that is called around each call of a handler: ``async def timed(attempt, call_next)``,
+        which awaits ``call_next()`` once. That raises what the handler raises. What the function raises, if anything,
+        decides how the attempt ends, as if the handler had raised it. The one registered first is the outermost. The
+        TTR covers all of them.
+        """
+        self._middleware.append(function)
+        return function
+
     def run(self, burst: bool = False) -> None:
         """Serves until SIGTERM or SIGINT; with ``burst``, until no job is ready, running or delayed. Only the main
         thread gets signals: in another thread, it serves until ``stop`` is called. In the main thread it also freezes
@@ -254,6 +306,7 @@ class Worker:
                 self.url, self.namespace, self.group, self.concurrency, self._settings, self._clock, self._codec,
                 handlers_of(self), self._every is not None, turns_of(self._weights, self._priority), self._on_dead,
                 list(self._declared.values()), self.prune, self.show_errors,
+                tuple(self._middleware), tuple(self._on_startup), tuple(self._on_shutdown),
             )
         )  # fmt: skip
         self.name = self._serving.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +13,7 @@ from streamdq.job.job import Job
 from streamdq.keys import ShardKeys
 from streamdq.operations.attempts import End, Held, Outcome
 from streamdq.worker.handlers import handler_of
+from streamdq.worker.middleware import Middleware
 from streamdq.worker.runner import Runner
 
 SHARD = ShardKeys("ns", "t", 0)
@@ -42,6 +43,7 @@ class Rig:
         concurrency: int = 10,
         on_dead: Callable[..., Any] | None = None,
         show_errors: bool = True,
+        middleware: Sequence[Middleware] = (),
         **settings: Any,
     ) -> None:
         self.ends: list[End] = []
@@ -51,7 +53,7 @@ class Rig:
         handler = handler_of("t", function, batch, None, None)
         self.runner = Runner(
             {"t": handler}, "g", concurrency, topics, lambda: NOW_MS, "me", ended=self._end, touched=self._touch,
-            on_dead=[on_dead] if on_dead else (), show_errors=show_errors,
+            on_dead=[on_dead] if on_dead else (), show_errors=show_errors, middleware=middleware,
         )  # fmt: skip
 
     def _end(self, end: End) -> None:

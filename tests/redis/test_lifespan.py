@@ -1,0 +1,114 @@
+"""What runs before the first job and after the last, the state it leaves to handlers, and event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from dataclasses import dataclass
+
+import pytest
+
+from streamdq import AsyncQueue, InvalidInput, Worker, WrongLoop
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
+
+
+@dataclass
+class Shop:
+    name: str
+
+
+async def test_the_state_is_made_before_the_first_job_and_given_up_after_the_last(space: Space, seen: Seen) -> None:
+    worker = Worker[Shop](space.url, NAMESPACE, settings=space.settings)
+
+    @worker.on_startup
+    async def open_shop() -> None:
+        worker.state = Shop("corner")
+        seen.add("open")
+
+    @worker.on_startup
+    def plain() -> None:
+        seen.add("plain")
+
+    @worker.on_shutdown
+    async def close_shop() -> None:
+        seen.add("closed")
+
+    @worker.on_shutdown
+    def failing() -> None:
+        raise ValueError("told, and no more")
+
+    @worker.handler("t")
+    async def handle(body: int) -> None:
+        seen.add((worker.state.name, body))
+
+    with pytest.raises(InvalidInput, match=r"set worker.state in a function with @worker.on_startup"):
+        worker.state  # noqa: B018
+    space.queue.enqueue("t", 1)
+    await space.burst(worker)
+    assert seen.all == ["open", "plain", ("corner", 1), "closed"]
+
+
+async def test_a_worker_whose_start_fails_does_not_start(
+    space: Space, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = space.worker()
+
+    @worker.on_startup
+    def no_database() -> None:
+        raise ConnectionError("no database")
+
+    worker.on_shutdown(lambda: seen.add("shut down"))
+
+    @worker.handler("t")
+    async def handle(_body: int) -> None:
+        seen.add("ran")
+
+    space.queue.enqueue("t", 1, id="a")
+    with pytest.raises(ConnectionError, match="no database"):
+        await worker.serve(burst=True)
+    assert seen.all == []
+    assert space.state("a") in ("delayed", "ready")
+    with caplog.at_level(logging.ERROR, "streamdq"), pytest.raises(ConnectionError):
+        await worker.serve(burst=True)
+
+
+def test_a_worker_runs_in_a_thread(space: Space) -> None:
+    worker, ran = space.worker(), threading.Event()
+
+    @worker.handler("t")
+    def handle(_body: int) -> None:
+        ran.set()
+
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        space.queue.enqueue("t", 1)
+        assert ran.wait(10)
+    finally:
+        worker.stop()
+        thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_an_asynchronous_queue_belongs_to_one_event_loop(space: Space) -> None:
+    queue = AsyncQueue(space.url, NAMESPACE, settings=SETTINGS)
+
+    async def put() -> None:
+        await queue.enqueue("t")
+
+    with asyncio.Runner() as runner:
+        runner.run(put())
+        with (
+            asyncio.Runner() as another,
+            pytest.raises(WrongLoop, match=r"make one in each loop \(async with AsyncQueue\(\) as queue:\)"),
+        ):
+            another.run(put())
+        runner.run(put())
+        runner.run(queue.close())
+    assert space.queue.stats("t").topics["t"].enqueued == 2
+
+
+async def test_run_says_what_to_do_in_a_loop(space: Space) -> None:
+    with pytest.raises(InvalidInput, match="await serve"):
+        space.worker().run()

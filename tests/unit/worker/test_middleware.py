@@ -1,0 +1,139 @@
+"""Functions around attempts: their order, and what follows from what they raise, catch or leave out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from streamdq import Attempt, Bury, CallNext
+from streamdq.operations.attempts import Outcome
+from tests.unit.worker.rig import Rig, held
+
+
+class Seen:
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+
+    def around(self, name: str) -> Any:
+        async def middleware(attempt: Attempt, call_next: CallNext) -> None:
+            self.all.append((name, "before", attempt.topic, attempt.group, [job.id for job in attempt.jobs]))
+            try:
+                await call_next()
+            except Exception as error:
+                self.all.append((name, repr(error)))
+                raise
+            self.all.append((name, "after"))
+
+        return middleware
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_the_first_is_outermost(kind: str) -> None:
+    seen = Seen()
+
+    async def in_loop(body: int) -> None:
+        seen.all.append(body)
+
+    def in_thread(body: int) -> None:
+        seen.all.append(body)
+
+    rig = Rig(in_loop if kind == "async" else in_thread, middleware=[seen.around("a"), seen.around("b")])
+    assert await rig.run(held("1")) == {"1": Outcome.DONE}
+    about = ("t", "g", ["1"])
+    assert seen.all == [("a", "before", *about), ("b", "before", *about), 1, ("b", "after"), ("a", "after")]
+
+
+async def test_a_batch_is_one_attempt() -> None:
+    seen = Seen()
+
+    async def handle(_bodies: list[int]) -> None: ...
+
+    rig = Rig(handle, batch=5, middleware=[seen.around("a")])
+    await rig.run(held("1"), held("2"))
+    assert seen.all == [("a", "before", "t", "g", ["1", "2"]), ("a", "after")]
+
+
+async def test_what_the_handler_raises_goes_through_them() -> None:
+    seen = Seen()
+
+    async def handle(_body: int) -> None:
+        raise ValueError("no")
+
+    rig = Rig(handle, retry="1s", middleware=[seen.around("a")])
+    assert await rig.run(held("1")) == {"1": Outcome.RETRY}
+    assert seen.all[-1] == ("a", "ValueError('no')")
+    assert rig.ends[0].error == "ValueError: no"
+
+
+async def fails(_body: int) -> None:
+    raise ValueError("no")
+
+
+async def buries(_attempt: Attempt, call_next: CallNext) -> None:
+    try:
+        await call_next()
+    except ValueError:
+        raise Bury("not worth another attempt") from None
+
+
+async def catches(_attempt: Attempt, call_next: CallNext) -> None:
+    try:
+        await call_next()
+    except ValueError:
+        return
+
+
+async def leaves_it_out(_attempt: Attempt, _call_next: CallNext) -> None: ...
+
+
+async def raises_before(_attempt: Attempt, _call_next: CallNext) -> None:
+    raise KeyError("state")
+
+
+async def calls_twice(_attempt: Attempt, call_next: CallNext) -> None:
+    for _ in range(2):
+        try:
+            await call_next()
+        except ValueError:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("middleware", "outcome", "error"),
+    [
+        (buries, Outcome.DEAD, "not worth another attempt"),
+        (catches, Outcome.DONE, ""),
+        (leaves_it_out, Outcome.DONE, ""),
+        (raises_before, Outcome.RETRY, "KeyError: 'state'"),
+        (calls_twice, Outcome.RETRY, "RuntimeError: middleware: call_next() was called twice"),
+    ],
+)
+async def test_they_decide_how_it_ends(middleware: Any, outcome: Outcome, error: str) -> None:
+    rig = Rig(fails, retry="1s", middleware=[middleware])
+    assert await rig.run(held("1")) == {"1": outcome}
+    assert rig.ends[0].error.startswith(error)
+    assert bool(rig.ends[0].error) == bool(error)
+
+
+async def test_the_ttr_covers_them() -> None:
+    cleaned: list[str] = []
+
+    async def slow(_attempt: Attempt, call_next: CallNext) -> None:
+        try:
+            await call_next()
+            await asyncio.sleep(3600)
+        finally:
+            cleaned.append("up")
+
+    async def handle(_body: int) -> None: ...
+
+    rig, one = Rig(handle, retry="1s", middleware=[slow]), held("1", 1000)
+    rig.runner.take([one])
+    await asyncio.sleep(0.01)
+    one.deadline = 0.0
+    watch = asyncio.create_task(rig.runner.watch())
+    assert await rig.have_ended(1) == {"1": Outcome.RETRY}
+    assert (rig.ends[0].error, cleaned) == ("TimeoutError: TTR 1s passed", ["up"])
+    watch.cancel()
