@@ -7,8 +7,8 @@ is the same. Persistence, several processes and speed are not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -21,7 +21,7 @@ from .store.counters import Counters, GroupCounter
 from .store.replies import RATED, Moved, ShardStats
 from .times.clock import ManualClock
 from .times.durations import Duration, to_ms
-from .worker.worker import Worker, has_begun, serves_every_topic
+from .worker.worker import Worker, bound_to, has_begun, serves_every_topic
 
 __all__ = ["ManualClock", "Memory", "drain", "memory"]
 
@@ -43,6 +43,17 @@ class Memory:
 
     def worker(self, namespace: str | None = None, group: str = "default", concurrency: int = 100) -> Worker:
         return Worker(self.url, namespace, group, concurrency, clock=self.clock)
+
+    @contextmanager
+    def bind(self, worker: Worker) -> Iterator[Worker]:
+        """Your own worker, with its handlers and schedules, serves here until the end of the block:
+        ``with server.bind(orders.worker) as worker:``.
+        """
+        before = bound_to(worker, self.url, self.clock)
+        try:
+            yield worker
+        finally:
+            bound_to(worker, *before)
 
     def close(self) -> None:
         """Deletes the server's data."""

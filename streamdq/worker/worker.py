@@ -343,6 +343,19 @@ def declared_in(worker: Worker) -> Collection[tuple[str, str]]:
     return worker._declared.keys()
 
 
+def bound_to(worker: Worker, url: str | None, clock: RedisClock | None) -> tuple[str | None, RedisClock | None]:
+    """Serves there from the next ``serve`` on; returns where it would have served. For other modules of streamdq.
+
+    Raises:
+        InvalidInput: it is serving.
+    """
+    if worker._serving is not None:
+        raise InvalidInput("bind: the worker is serving already")
+    before = worker.url, worker._clock
+    worker.url, worker._clock = url, clock
+    return before
+
+
 def codec_of(worker: Worker) -> Sequence[Codec] | None:
     """What the worker was given. For other modules of streamdq."""
     return worker._codec

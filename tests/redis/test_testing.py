@@ -183,3 +183,35 @@ def test_a_closed_memory_is_empty() -> None:
     place.close()
     with place.queue() as queue:
         assert queue.get("t", "a") is None
+
+
+# What a module of the user's has.
+APPLICATION = Worker("redis://127.0.0.1:1")
+RAN: list[tuple[str, int, int]] = []
+
+
+@APPLICATION.handler("order.close", retry="15s 3m 10m 30m 30m 1h 2h 6h 15h")
+async def close_order(_order: dict[str, int], job: Job) -> None:
+    RAN.append((job.topic, job.attempt, job.created_ms))
+    if job.attempt < 10:
+        raise RuntimeError("the bank does not answer")
+
+
+@APPLICATION.schedule("report.send", every="12h")
+async def send_report(_body: dict[str, int], job: Job) -> None:
+    RAN.append((job.topic, job.attempt, job.created_ms))
+
+
+def test_an_applications_own_worker_serves_in_memory_as_long_as_it_is_bound() -> None:
+    """Its schedule, and retries over 25 hours."""
+    RAN.clear()
+    server = memory()
+    clock = APPLICATION._clock
+    with server.queue() as queue, server.bind(APPLICATION) as worker:
+        queue.enqueue("order.close", {"order_id": 1})
+        asyncio.run(drain(worker, server.clock, for_="26h"))
+        assert [attempt for topic, attempt, _ in RAN if topic == "order.close"] == list(range(1, 11))
+        assert len([topic for topic, *_ in RAN if topic == "report.send"]) == 2
+        assert queue.dead("order.close") == []
+    server.close()
+    assert (APPLICATION.url, APPLICATION._clock) == ("redis://127.0.0.1:1", clock)
