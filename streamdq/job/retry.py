@@ -10,6 +10,9 @@ from ..errors import InvalidInput
 from ..times.durations import Duration, show_ms, to_ms
 
 MAX_STEPS = 100
+MAX_ATTEMPTS = 100
+"""Of a job whose handler asks for another attempt, again and again, unless it says how many."""
+
 DEFAULT_RETRY = "15s 3m 10m 30m 30m 1h 2h 6h 15h"
 """The usual schedule of payment notifications: ten attempts over 25 hours."""
 
@@ -57,17 +60,29 @@ RetryInput = RetrySchedule | str | Iterable[Duration]
 
 
 class Retry(Exception):
-    """Raised by a handler: try again after ``delay``, without using up a step. Without ``delay``, take the next step,
-    and wait for ``at_least`` if the step is shorter.
+    """Raised by a handler: try again after ``delay``, without using up a step; but the attempt with the number
+    ``max_attempts``, 100 unless given, is the last: then the job is a dead letter. Without ``delay``, take the next
+    step, and wait for ``at_least`` if the step is shorter.
     """
 
     delay_ms: int | None = None  # also for subclasses that don't call __init__
     at_least_ms = 0
+    max_attempts = MAX_ATTEMPTS
 
-    def __init__(self, delay: Duration | None = None, reason: str = "", *, at_least: Duration | None = None) -> None:
+    def __init__(
+        self,
+        delay: Duration | None = None,
+        reason: str = "",
+        *,
+        at_least: Duration | None = None,
+        max_attempts: int = MAX_ATTEMPTS,
+    ) -> None:
+        if isinstance(max_attempts, bool) or not isinstance(max_attempts, int) or max_attempts < 1:
+            raise InvalidInput(f"max_attempts: {max_attempts!r} is not a whole number from 1")
         super().__init__(reason or "the handler asked for another attempt")
         self.delay_ms = None if delay is None else to_ms(delay)
         self.at_least_ms = 0 if at_least is None else to_ms(at_least, "at_least")
+        self.max_attempts = max_attempts
 
 
 class Snooze(Exception):

@@ -178,6 +178,8 @@ def failed(held: Held, error: BaseException | str, schedule: RetrySchedule) -> E
     if is_a(error, Snooze):
         return End(held, Outcome.SNOOZED, text, error.delay_ms)
     if is_a(error, Retry) and error.delay_ms is not None:
+        if held.job.attempt >= error.max_attempts:
+            return End(held, Outcome.DEAD, text, reason=DeadReason.EXHAUSTED)
         return End(held, Outcome.RETRY, text, error.delay_ms)
     if held.job.retry is not None:
         schedule = RetrySchedule.of(held.job.retry)

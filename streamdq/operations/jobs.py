@@ -26,7 +26,7 @@ from ..store.scripts import Scripts
 from ..store.topics import changing
 from ..times.durations import Duration, Moment
 from .due import settled
-from .inspect import REPAIRS, ask, get, known_group, shard_with
+from .inspect import REPAIRS, ask, known_group, shard_with
 from .large_bodies import put_away, take_back
 from .pace import SLICE, Pace
 
@@ -149,19 +149,7 @@ def enqueue(
         raise NotDurable(error.level, error.why, job.id) from None
     if reply.existing and on_conflict != "keep":
         raise refusal(topic, job, reply.taken[0], on_conflict)
-    return (yield from as_it_is(store, topic, reply, job))
-
-
-def as_it_is(store: RedisStore, topic: str, reply: Put, given: Encoded) -> Op[Job]:
-    """The job that was enqueued. If another one was kept, that one, read anew: it may be anywhere by now."""
-    job = reply.job(topic, given)
-    if not reply.existing or job.state is JobState.ENDED:
-        return job
-    found = yield from get(store, topic, job.id, key=job.key)
-    if found is None:
-        job.state = JobState.ENDED
-        return job
-    return found
+    return reply.job(topic, job)
 
 
 def check_conflict(on_conflict: OnConflict) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from ..times.durations import show_ms
 from .user_functions import called
 
 _PASSED = "TimeoutError: TTR "
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _LEVELS = {
     Outcome.DONE: "debug", Outcome.RETRY: "warning", Outcome.DEAD: "error", Outcome.SNOOZED: "info",
     Outcome.RELEASED: "info", Outcome.STALE: "info",
@@ -43,7 +45,7 @@ def log_end(end: End, outcome: Outcome, naming: dict[str, Any], *, show: bool) -
 
 
 def _with_exception(tell: Callable[..., None], fields: dict[str, Any], cause: BaseException) -> None:
-    if not quotes_input(cause):
+    if may_be_shown(cause):
         try:
             tell("attempt ended", exc_info=as_exc_info(cause), **fields)
         except Exception:  # to write the exception runs the user's code
@@ -64,15 +66,17 @@ def shown(end: End, *, show: bool) -> str:
     return end.error
 
 
-def quotes_input(error: BaseException | None) -> bool:
-    """Whether the exception, or one that led to it, is pydantic's: their messages quote what they refuse."""
+def may_be_shown(error: BaseException | None) -> bool:
+    """Whether the log can have the exception and those that led to it: pydantic's quote what they refuse, and a lone
+    surrogate in a message can't be written.
+    """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
-        if is_a(error, ValidationError):
-            return True
+        if is_a(error, ValidationError) or _SURROGATE.search(text_of(error)):
+            return False
         seen.add(id(error))
         error = cause_of(error)
-    return False
+    return True
 
 
 def why_invalid(error: ValidationError, *, hidden: bool) -> str:

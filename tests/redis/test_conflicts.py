@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from streamdq import Bury, Job, JobExists, JobState, NewJob
+from streamdq import Bury, JobExists, JobState, NewJob
 from streamdq.errors import InvalidInput
 from tests.redis.harness import Seen, Space, recorder
 
@@ -166,24 +166,6 @@ def test_an_unknown_policy_is_refused(space: Space) -> None:
     with pytest.raises(InvalidInput, match="'reject', 'keep', 'replace'"):
         space.queue.enqueue_many("t", [NewJob(1)], on_conflict="ignore")  # type: ignore[arg-type]
     assert space.queue.stats().topics == {}
-
-
-def test_the_job_that_was_kept_is_returned_as_it_is_now(space: Space) -> None:
-    queue = space.queue
-    made = queue.enqueue("t", id="a", delay="1h")
-    assert (made.state, made.body) == ("delayed", {})
-
-    def kept() -> Job:
-        return queue.enqueue("t", id="a", retry="none", on_conflict="keep")
-
-    assert kept().state == "delayed"
-    queue.reschedule("t", "a", delay=0)
-    claim = queue.take("t", timeout=5)
-    assert claim
-    assert (kept().state, kept().attempt) == ("running", 1)
-    claim.bury("no")
-    dead = kept()
-    assert (dead.state, dead.groups["default"].error) == ("dead", "no")
 
 
 def test_dead_letters_are_purged_one_by_one_or_all_on_purpose(space: Space) -> None:

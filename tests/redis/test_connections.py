@@ -203,7 +203,7 @@ async def test_takers_keep_nobody_waiting(redis_server: Server) -> None:
             await queue.enqueue("t", 1, delay="1h")
             assert time.monotonic() - began < 0.9, "it waited for a taker"
             assert client.info("clients")["blocked_clients"] <= 3 + 2  # and the mover's
-            assert await asyncio.gather(*takers) == [None] * 10
+            assert not any(await asyncio.gather(*takers))
 
 
 # -- idle

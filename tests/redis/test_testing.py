@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from streamdq import Bury, Job, Retry
+from streamdq import Bury, Job, Retry, Worker
 from streamdq.errors import InvalidInput
 from streamdq.job.retry import DEFAULT_RETRY, RetrySchedule
 from streamdq.testing import ManualClock, Memory, drain, memory

@@ -81,6 +81,7 @@ LINES: list[tuple[Callable[[], Any], str, Line]] = [
     (refuses_because_of_it, "1s", ("warning", "ValueError: no good", False)),
     (raises(Unreadable("odd")), "1s", ("warning", "Unreadable: odd", False)),
     (raises(SystemExit(1)), "1s", ("warning", "SystemExit: 1", True)),
+    (raises(ValueError("half \udfff")), "1s", ("warning", "ValueError: half  ", False)),  # can't be written
 ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamdq import Job, StaleClaim
+from streamdq import InvalidInput, Job, StaleClaim
 from streamdq.job.retry import Bury, Retry, Snooze
 from streamdq.operations.attempts import DeadReason, End, Outcome
 from streamdq.worker import runner as module
@@ -358,3 +358,26 @@ async def test_what_comes_when_it_drains_goes_back() -> None:
     assert rig.runner.idle
     assert (before, rig.runner.waits) == (True, False)
     assert await rig.run(held("1")) == {"1": Outcome.RELEASED}
+
+
+@pytest.mark.parametrize(
+    ("error", "attempt", "ends"),
+    [
+        (Retry("7s", "later"), 99, (RETRY, 7000, "")),
+        (Retry("7s", "later"), 100, (DEAD, 0, DeadReason.EXHAUSTED)),
+        (Retry("7s", "later", max_attempts=3), 2, (RETRY, 7000, "")),
+        (Retry("7s", "later", max_attempts=3), 3, (DEAD, 0, DeadReason.EXHAUSTED)),
+        (Retry(reason="next", max_attempts=3), 5, (RETRY, 1000, "")),  # its schedule has an end of its own
+    ],
+)
+async def test_a_handler_can_not_ask_for_another_attempt_for_ever(error: Retry, attempt: int, ends: Any) -> None:
+    rig, one = Rig(lambda _body: raises(error)(), retry="1s"), held("1")
+    one.job.attempt = attempt
+    await rig.run(one)
+    assert [(end.outcome, end.delay_ms, end.reason) for end in rig.ends] == [ends]
+
+
+@pytest.mark.parametrize("most", [0, -1, True, 2.5])
+def test_the_last_attempt_is_a_whole_number(most: Any) -> None:
+    with pytest.raises(InvalidInput, match="max_attempts"):
+        Retry("1s", max_attempts=most)
