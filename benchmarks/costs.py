@@ -66,7 +66,7 @@ class Measured:
     def round(self, jobs: int, calls: int) -> dict[str, tuple[float, float]]:
         """For each step: CPU seconds of the server and of this process in one call."""
         self._server.empty()
-        self._queue.configure(TOPIC)
+        self._queue.configure(TOPIC, create=True)
         held: list[list[Held]] = []
         due_ms = int((time.time() + _DUE_IN_S) * 1000)
         batches = [[NewJob(body(i), at=due_ms) for i in range(jobs)] for _ in range(calls)]

@@ -104,7 +104,7 @@ def test_the_example_enqueues_and_works_beside_streamdq(redis_server: Server) ->
         assert later is not None
         assert (later.state, later.body) == (JobState.DELAYED, {"order": "later"})
         claim = queue.take("order.close", timeout=20)
-        assert claim is not None
+        assert claim
         claim.fail("once more")
 
         seen: dict[str, Any] = {}

@@ -275,7 +275,7 @@ def test_what_was_interrupted_is_sent_at_the_end(space: Space, monkeypatch: pyte
 
 
 async def test_what_was_cancelled_is_sent_at_the_end(space: Space, redis_server: Server) -> None:
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     silent = True
 
     def swallow(data: bytes, to_redis: bool) -> bytes:

@@ -247,7 +247,7 @@ async def test_each_worker_claims_at_once_from_the_shards_that_it_moves(
 
 
 async def test_who_may_be_alone_asks_for_no_others(space: Space, redis_server: Server) -> None:
-    space.queue.configure("t")
+    space.queue.configure("t", create=True)
     async with mover_at(space.url, "a"):
         with redis_server.client() as client:
             before = client.info("commandstats")

@@ -203,7 +203,7 @@ export interface paths {
         put?: never;
         /**
          * Claim one job, and wait for it if necessary
-         * @description The answer comes as soon as a job is ready. Finish, fail, bury or release the job within its TTR, or it is delivered again. If the caller disconnects while it waits, no job is lost. A topic that does not exist is created.
+         * @description The answer comes as soon as a job is ready. Finish, fail, bury or release the job within its TTR, or it is delivered again. If the caller disconnects while it waits, no job is lost.
          */
         post: operations["take_job"];
         delete?: never;
@@ -3797,17 +3797,8 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description No such consumer group; There is nothing here */
+            /** @description No such topic; No such consumer group; There is nothing here */
             404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description There are too many topics */
-            409: {
                 headers: {
                     [name: string]: unknown;
                 };
