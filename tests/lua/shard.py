@@ -65,7 +65,7 @@ class Shard:
 
     def topic(self, **changes: Any) -> TopicSettings:
         """Creates or changes the topic, like Queue.configure."""
-        settings: TopicSettings = self._step(topics.configure(self.store, "t", **changes))
+        settings: TopicSettings = self._step(topics.configure(self.store, "t", create=True, **changes))
         return settings
 
     def begin_to_leave(self, group: str) -> None:
