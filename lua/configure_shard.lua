@@ -8,31 +8,30 @@
 -- KEYS[6] wake      STREAM
 -- KEYS[7..] ready:GROUP  STREAM  of each group in ARGV[3]; then ready:GROUP and dead:GROUP of each in ARGV[4]
 -- ARGV[1] version: ignored if it is older than the shard's
--- ARGV[2] shards; '0' closes the shard while the number of shards changes: nothing can be enqueued
+-- ARGV[2] how jobs are spread: the number of shards, '8'; '8<4@VERSION' while jobs may be where they were put among four,
+-- VERSION: which this change followed; '8<@VERSION': they no longer are. '0' closes the shard while the number changes
+-- and the topic is empty: nothing can be enqueued
 -- ARGV[3] groups, 'a,b'
 -- ARGV[4] groups that leave, 'c,d'
 -- ARGV[5..] field, value, ... ('' removes the field)
--- returns {status, groups, leaving, version, shards, keyed}: status 1 = done, 0 = refused: the number of shards can't change
--- while the shard holds jobs, nor become smaller before the shard was closed. Then what the shard has now: its groups, even those that ARGV[3] does not name; its
--- leaving groups; its version (if it is newer than ARGV[1], nothing was changed); its number of shards; and 1 if it is marked as keyed. A
--- dropped shard returns the lowest version that the next topic of that name may have
--- include: stream_groups, sequence, ring, settle, relook, stored_format
+-- returns {status, groups, leaving, version, shards, keyed}: status 1 = done, 0 = refused: ARGV[2] does not know how the
+-- shard's jobs were spread so far. Then what the shard has now: its groups, even those that ARGV[3] does not name; its
+-- leaving groups; its version (if it is newer than ARGV[1], nothing was changed); how jobs are spread, as in ARGV[2]; and 1
+-- if it is marked as keyed. A dropped shard returns the lowest version that the next topic of that name may have
+-- include: stream_groups, sequence, ring, settle, relook, layout, stored_format
 local settings, jobs, bucket, ready, counts, wake = unpack(KEYS)
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format')
 check_format(known[5])
 local had, leaving = names(known[3]), names(known[4])
 local function answer(status, version, shards)
-  return {status, table.concat(had, ','), table.concat(leaving, ','), tonumber(version), tonumber(shards or 0),
+  return {status, table.concat(had, ','), table.concat(leaving, ','), tonumber(version), shards or '0',
     redis.call('HEXISTS', settings, 'keyed')}
 end
 local dropped = known[1] and not known[2] -- all that drop_shard left, which expires
-if dropped and tonumber(known[1]) >= tonumber(ARGV[1]) then return answer(1, known[1] + 1, 0) end
+if dropped and tonumber(known[1]) >= tonumber(ARGV[1]) then return answer(1, known[1] + 1, '0') end
 if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return answer(1, known[1], known[2]) end
 local live = redis.call('HLEN', jobs)
-local count, wanted_count = tonumber(known[2]), tonumber(ARGV[2])
--- A registry that was lost, and made again by one who does not know that there are more shards, would never find them.
-local forgotten = wanted_count > 0 and wanted_count < (count or 0)
-if count and count ~= wanted_count and (live > 0 or forgotten) then return answer(0, known[1], known[2]) end
+if known[2] and not may_follow(settings, known[2], ARGV[2], live) then return answer(0, known[1], known[2]) end
 if dropped then
   local ended = redis.call('HGET', settings, 'history_ended')
   redis.call('DEL', settings)
@@ -93,7 +92,12 @@ end
 
 table.sort(had)
 if #had + #leaving > 1 then redis.call('HSET', settings, 'shared', 1) end -- for good: entries were kept for other groups
-redis.call('HSET', settings, 'version', ARGV[1], 'shards', ARGV[2], 'groups', table.concat(had, ','))
+local shards, former = layout_in(ARGV[2])
+local spread = former == ',,' and string.format('%d', shards) or ARGV[2]
+redis.call('HSET', settings, 'version', ARGV[1], 'shards', spread, 'groups', table.concat(had, ','))
+-- Versions before would look for a job in one place alone.
+if former ~= ',,' then redis.call('HSET', settings, 'format', FORMAT)
+elseif known[5] then redis.call('HDEL', settings, 'format') end
 if #leaving > 0 then redis.call('HSET', settings, 'leaving', table.concat(leaving, ',')) end
 local function ttr_of(group)
   local ttr = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr')
@@ -114,4 +118,4 @@ end
 if key_limit and redis.call('HGET', settings, 'key_limit') ~= key_limit then redis.call('HSET', settings, 'opening', '') end
 relook_all(settings, raised)
 if changed then ring(wake, 0) end
-return answer(1, ARGV[1], ARGV[2])
+return answer(1, ARGV[1], spread)

@@ -15,18 +15,21 @@
 -- KEYS[13] taken     HASH    id -> who had it last, and for how long it is taken
 -- KEYS[14] taken_until  ZSET  id -> when that is over
 -- ARGV[1] now_ms or ''
--- ARGV[2] the topic's number of shards, as lib/is_current.lua takes it
+-- ARGV[2] how jobs are spread, as lib/is_current.lua takes it
 -- ARGV[3] history cap
 -- ARGV[4] most bytes of records to read
 -- ARGV[5] if a job has the id: 'keep' it; or, if it waits, 'replace' or 'postpone' it
--- ARGV[6..] per job: id, when ('+delay_ms', or due_ms), rest of the record, rule (rule_in)
+-- ARGV[6] 'former' = the ids were at home here before the number of shards changed, and stay as long as there is anything
+-- of them; ''
+-- ARGV[7..] per job: id, when ('+delay_ms', or due_ms), rest of the record, rule (rule_in); '' = none, as for enqueue and
+-- replace
 -- returns {status, now_ms, looked, i, record_i, ...} as enqueue does; i are the jobs that were not enqueued: another one
 -- has the id, or had it; or that are there already, as they were postponed or the call is repeated. record_i: the job
 -- that has the id. If it has ended, body `null` in its record, and the sequence is until when (ms, hexadecimal) the id
--- is taken.
+-- is taken. record_i '' = there is nothing of a former id here, and there never will be.
 -- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, lanes, withdraw, drop_job, largest, stored_format, is_current, taken, postpone
 local jobs, bucket, ready, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, taken, taken_until = unpack(KEYS)
-local now, most_bytes, how = now_ms(ARGV[1]), tonumber(ARGV[4]), ARGV[5]
+local now, most_bytes, how, former = now_ms(ARGV[1]), tonumber(ARGV[4]), ARGV[5], ARGV[6] == 'former'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
   'keyed')
 check_format(topic[5])
@@ -37,7 +40,7 @@ local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, cou
   lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
 k.wake, k.key_limit = wake, topic[7]
 local limited = topic[7] and topic[7] ~= '0'
-local head, count = head_ms(bucket), (#ARGV - 5) / 4
+local head, count = head_ms(bucket), (#ARGV - 6) / 4
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count -- always written, as in enqueue
 local reply, created, earliest, bytes, longest = {1, now, count}, 0, nil, 0, 0
 
@@ -63,23 +66,26 @@ local function holder(id, record, due, rest, rule, t, nonce)
   if record then
     if string.sub(record, -#rest) == rest then return record end -- with the same nonce: the call is repeated
     if how == 'postpone' then return later(id, record, due, rest, rule, t, nonce) end
+    k.gone = not rule.is_given and leaving_pool(topic[6], taken, taken_until, now) or nil -- nothing else would tell
     local replaced = how == 'replace' and free <= now and drop_job(k, groups, id, record, now, nil) == 1
     return not replaced and record or nil
   end
-  local until_ms = t and math.max(t.until_ms, free) or 0
+  local until_ms = t and rule.is_given and math.max(t.until_ms, free) or 0
   if until_ms <= now and not (t and t.nonce == nonce) then return nil end
   return string.format('%012x%.0f\n%.0f\n\n\n%s\n\n\nnull', until_ms, t.due, t.created, t.nonce)
 end
 
-for i = 6, #ARGV, 4 do
+for i = 7, #ARGV, 4 do
   local id, when, rest, rule = ARGV[i], ARGV[i + 1], ARGV[i + 2], rule_in(ARGV[i + 3])
   local record, due = redis.call('HGET', jobs, id), tonumber(when)
   local t = taken_of(k, id, now, record)
   local nonce = string.match(rest, '^[^\n]*\n[^\n]*\n([^\n]*)\n')
   if string.byte(when) == 43 then due = now + due end
-  local held = holder(id, record, due, rest, rule, t, nonce)
+  local held
+  if former and not record and redis.call('HEXISTS', taken, id) == 0 then held = ''
+  else held = holder(id, record, due, rest, rule, t, nonce) end
   if held then
-    reply[#reply + 1] = (i - 2) / 4
+    reply[#reply + 1] = (i - 3) / 4
     reply[#reply + 1] = held
   else
     created = created + 1
@@ -90,13 +96,13 @@ for i = 6, #ARGV, 4 do
     local key = limited and key_in(rest, 1)
     if not key then redis.call('ZADD', bucket, due, order .. id)
     else enter(k, groups, id, key, order, due, now) end
-    take_id(k, id, t, rule, nonce, now, due)
+    if rule.is_given then take_id(k, id, t, rule, nonce, now, due) end
     if rule.after and not topic[6] then topic[6] = redis.call('HSET', settings, 'after_finish', 1) end
     if not key and (not earliest or due < earliest) then earliest = due end
   end
   if record then bytes = bytes + #record end
   if bytes >= most_bytes or (k.lined_up or 0) >= LINED_UP_AT_ONCE then
-    reply[3] = (i - 2) / 4
+    reply[3] = (i - 3) / 4
     break
   end
 end

@@ -10,7 +10,7 @@
 -- KEYS[7] settings   HASH
 -- KEYS[8] wake       STREAM
 -- ARGV[1] now_ms or ''
--- ARGV[2] the topic's number of shards, as the caller knows it
+-- ARGV[2] how jobs are spread, as the caller knows it
 -- ARGV[3] limit, of schedules and of jobs
 -- ARGV[4] an occurrence that is later than this by ms is left to the planner, unless the planner has let it through
 -- ARGV[5] in how many ms to look again at what waits for its predecessor, or for the planner
@@ -66,7 +66,7 @@ end
 
 -- Takes from the plan what is due, and what soon is. Returns whether a new plan is needed before anything else of it runs.
 local function work_off(s)
-  if s.shards ~= shards then return true end
+  if s.shards ~= string.match(shards, '^%d+') then return true end
   settle_ahead(s, now)
   if s.held ~= '' and not is_open(k, groups, s.previous) then
     start(s, s.held)

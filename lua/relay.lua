@@ -16,17 +16,20 @@
 -- KEYS[14] taken    HASH
 -- KEYS[15] taken_until  ZSET
 -- ARGV[1] now_ms or ''
--- ARGV[2] the topic's number of shards, as lib/is_current.lua takes it
+-- ARGV[2] how jobs are spread, as lib/is_current.lua takes it
 -- ARGV[3] version of the topic before the caller read its rows: in a topic that was deleted and made again since, neither
 -- receipts nor the epoch would tell that another relay was there
 -- ARGV[4] history cap
 -- ARGV[5] most bytes of records to read
 -- ARGV[6] outbox
 -- ARGV[7] epoch of the relay
--- ARGV[8..] per job: id, when ('+delay_ms', or due_ms), rest of the record, receipt, '1' = replaces a waiting job
+-- ARGV[8] 'former' = the ids were at home here before the number of shards changed, and stay as long as there is anything
+-- of them; ''
+-- ARGV[9..] per job: id, when ('+delay_ms', or due_ms), rest of the record, receipt, '1' = replaces a waiting job
 -- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, nothing was
 -- written. code of each job that was looked at, at least one: 1 = enqueued now, 2 = by an earlier call, 0 = another job
--- has the id. {-1, epoch}: the fence; a relay with this higher epoch has been here, nothing was written.
+-- has the id, 3 = there is nothing of a former id here. {-1, epoch}: the fence; a relay with this higher
+-- epoch has been here, nothing was written.
 -- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, lanes, withdraw, drop_job, largest, stored_format, is_current, taken
 local jobs, bucket, ready, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, outbox, taken, taken_until = unpack(KEYS)
 local now, most_bytes, fence, epoch = now_ms(ARGV[1]), tonumber(ARGV[5]), 'relay:' .. ARGV[6], tonumber(ARGV[7])
@@ -50,18 +53,20 @@ local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, cou
 k.gone = leaving_pool(topic[8], taken, taken_until, now)
 k.wake, k.key_limit = wake, topic[9]
 local limited = topic[9] and topic[9] ~= '0'
-local head, count = head_ms(bucket), (#ARGV - 7) / 5
+local head, count, former = head_ms(bucket), (#ARGV - 8) / 5, ARGV[8] == 'former'
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count
 local reply, created, earliest, bytes, longest = {1}, 0, nil, 0, 0
 
-for i = 8, #ARGV, 5 do
+for i = 9, #ARGV, 5 do
   local id, when, rest, receipt, code = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], 1
   if redis.call('HEXISTS', outbox, receipt) == 1 then
     code = 2
   else
     local held, due = redis.call('HGET', jobs, id), tonumber(when)
     if string.byte(when) == 43 then due = now + due end
-    if held and is_same(held, rest) then
+    if former and not held and redis.call('HEXISTS', taken, id) == 0 then
+      code = 3
+    elseif held and is_same(held, rest) then
       code = 2
     elseif held and (ARGV[i + 4] ~= '1' or drop_job(k, groups, id, held, now, nil) ~= 1) then
       code = 0
@@ -79,7 +84,7 @@ for i = 8, #ARGV, 5 do
         bytes = most_bytes
       end
     end
-    if code > 0 then redis.call('HSET', outbox, receipt, 1) end
+    if code == 1 or code == 2 then redis.call('HSET', outbox, receipt, 1) end
     if held then bytes = bytes + #held end
   end
   reply[#reply + 1] = code

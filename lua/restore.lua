@@ -13,17 +13,20 @@
 -- KEYS[11] fronts  ZSET
 -- KEYS[12] keyed  HASH
 -- KEYS[13] crowds  ZSET
+-- KEYS[14] taken  HASH
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
--- ARGV[4] the topic's number of shards, as lib/is_current.lua takes it
--- ARGV[5..] per job: id, receipt, attempt, due_ms, rest of the record from created_ms on
+-- ARGV[4] how jobs are spread, as lib/is_current.lua takes it
+-- ARGV[5] 'former' = the ids were at home here before the number of shards changed, and stay as long as there is anything
+-- of them; ''
+-- ARGV[6..] per job: id, receipt, attempt, due_ms, rest of the record from created_ms on
 -- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, or the group
 -- does not exist, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is
--- live
+-- live; -1 = there is nothing of a former id here
 -- include: clock, sequence, progress, ring, settle, lanes, requeue, go_on, history, largest, stored_format, is_current
-local own, bucket, jobs, progress, counts, settings, history, archive, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
-local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
+local own, bucket, jobs, progress, counts, settings, history, archive, wake, lanes, fronts, keyed, crowds, taken = unpack(KEYS)
+local now, group, cap, former = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[5] == 'former'
 local k = {own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts, wake = wake,
   lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit', 'keyed')
@@ -68,15 +71,15 @@ local function account()
   for _, other in ipairs(others) do redis.call('HINCRBY', counts, 'base:' .. other, 1) end
 end
 
-local sequence, reply, rows, longest = reserve(counts, (#ARGV - 4) / 5), {1}, {}, 0
-for i = 5, #ARGV, 5 do
+local sequence, reply, rows, longest = reserve(counts, (#ARGV - 5) / 5), {1}, {}, 0
+for i = 6, #ARGV, 5 do
   local id, receipt, due, rest, code = ARGV[i], ARGV[i + 1], ARGV[i + 3], ARGV[i + 4], 1
   if redis.call('HEXISTS', archive, receipt) == 0 then
     sequence = sequence + 1
     local order, held = later_order(sequence), redis.call('HGET', jobs, id)
     local record = order .. due .. '\n' .. rest
-    local main
-    if held then main = return_to(id, rest, held) else main = place(id, record) end
+    local is_elsewhere, main = former and not held and redis.call('HEXISTS', taken, id) == 0, nil
+    if held then main = return_to(id, rest, held) elseif not is_elsewhere then main = place(id, record) end
     if main then
       longest = math.max(longest, #record)
       local p = fresh(order, main)
@@ -86,7 +89,7 @@ for i = 5, #ARGV, 5 do
       redis.call('HSET', archive, receipt, 1)
       rows[#rows + 1] = rare_row('kicked', id, group, p, record, now, {due = p.deadline})
     else
-      code = 0
+      code = is_elsewhere and -1 or 0
     end
   end
   reply[#reply + 1] = code

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -184,6 +184,54 @@ class HttpSettings(FromEnvironment):
     max_connections: int = Field(default=2000, ge=1, description="How many connections callers may have at once.")
 
 
+MOST_FORMER = 3
+"""Earlier numbers of shards that a topic may have at once: each is another place to ask for an id."""
+
+
+SPREAD_FORMAT = 2
+"""The format of a topic that has such: versions that know none would look for jobs in one place alone."""
+
+
+class Layout(NamedTuple):
+    """How a topic's jobs are spread over its shards. ``former``: earlier numbers of shards, oldest first, by which jobs
+    may still be where they were put. ``since``: the version that the last change of a topic with jobs followed, 0 =
+    none did. Two changes never have the same layout, so whoever has been asleep since the one can't act in the other.
+    """
+
+    shards: int
+    former: tuple[int, ...] = ()
+    since: int = 0
+
+    @property
+    def text(self) -> str:
+        """What every caller tells the scripts: ``8``; or ``8<4@17``, while jobs may be where they were among four."""
+        return self.told if self.former else str(self.shards)
+
+    @property
+    def told(self) -> str:
+        """What shards are told: as ``text``, also with the version of a change that is complete."""
+        return f"{self.shards}<{','.join(map(str, self.former))}@{self.since}" if self.since else str(self.shards)
+
+    @property
+    def in_use(self) -> int:
+        """How many shards may have jobs."""
+        return max(self.shards, *self.former, 0)
+
+    def changes(self) -> dict[str, Any]:
+        """The fields of the registry. What is spread in this way, versions before can't read."""
+        return {
+            "shards": self.shards, "former": self.former or None, "since": self.since or None,
+            "format": SPREAD_FORMAT if self.former else None,
+        }  # fmt: skip
+
+
+def layout_in(text: str) -> Layout:
+    """The layout in the settings of a shard, which were ``told``; without shards, if it is closed or knows none."""
+    shards, _, rest = text.partition("<")
+    former, _, since = rest.partition("@")
+    return Layout(int(shards or 0), tuple(int(count) for count in former.split(",") if count), int(since or 0))
+
+
 class GroupSettings(BaseModel):
     """A group's own settings; None stands for the topic's."""
 
@@ -215,10 +263,13 @@ class TopicSettings(BaseModel):
     groups: Mapping[str, GroupSettings] = Field(default_factory=dict)
     # Changes that have begun and are not complete; whoever meets them completes them (Topics).
     leaving: Mapping[str, bool] = Field(default_factory=dict)
-    resharding: int | None = None
+    resharding: int | None = None  # only while the topic is empty
     relimiting: bool = False
     deleting: Literal["empty", "force"] | None = None
     most_shards: int = 0
+    # Where jobs may be, if the number of shards was changed while there were some: see Layout.
+    former: tuple[int, ...] = ()
+    since: int = 0
 
     @field_validator("groups", "leaving", mode="before")
     @classmethod
@@ -227,23 +278,27 @@ class TopicSettings(BaseModel):
         return {name: own or {} for name, own in groups.items()} if groups else {}
 
     @property
-    def reach(self) -> int:
-        """How many shards have data of the topic, including those it no longer uses: they keep counters and history."""
-        return max(self.shards, self.most_shards)
+    def layout(self) -> Layout:
+        return Layout(self.shards, self.former, self.since)
 
     @property
-    def spread(self) -> int:
-        """The number of shards that producers must name; 0 refuses all, because the number is being changed."""
-        return 0 if self.resharding is not None else self.shards
+    def reach(self) -> int:
+        """How many shards have data of the topic, including those it no longer uses: they keep counters and history."""
+        return max(self.layout.in_use, self.most_shards)
+
+    @property
+    def spread(self) -> str:
+        """The layout that producers must name; 0 refuses all, because the number of shards is being changed."""
+        return "0" if self.resharding is not None else self.layout.text
 
     @property
     def leads_to_keys(self) -> bool:
         """Whether jobs are looked for in the shards of their keys."""
-        return self.keyed or self.shards == 1
+        return self.keyed or self.layout.in_use == 1
 
     def named(self, *, by_key: bool) -> str:
-        """The number of shards, as scripts take it that add jobs. ``by_key``: one is in the shard of its key."""
-        return f"{self.shards}k" if by_key and self.shards > 1 else str(self.shards)
+        """How jobs are spread, as scripts take it that add jobs. ``by_key``: one is in the shard of its key."""
+        return f"{self.layout.text}k" if by_key and self.layout.in_use > 1 else self.layout.text
 
     @cached_property
     def group_names(self) -> tuple[str, ...]:

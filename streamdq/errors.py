@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-FORMAT = 1
+FORMAT = 2
 """The newest format of stored data that this version knows, as in lua/lib/stored_format.lua."""
 
 

@@ -5,6 +5,7 @@ All keys of one topic shard carry the hash tag ``{topic:shard}``, so that a scri
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from zlib import crc32
@@ -157,3 +158,14 @@ def _shard_keys(namespace: str, topic: str, shard: int) -> ShardKeys:
 def shard_of(id: str, shards: int, key: str | None = None) -> int:
     """The number of the job's shard, by its key if it has one; the same on all hosts, in all processes and versions."""
     return crc32((id if key is None else key).encode()) % shards if shards > 1 else 0
+
+
+def homes_of(id: str, shards: int, former: Sequence[int], key: str | None = None) -> tuple[int, ...]:
+    """The numbers of the shards that may have the job, if the topic had other numbers of shards before, ``former``: its
+    homes of then, oldest first, and last the one that it belongs to now.
+    """
+    home = shard_of(id, shards, key)
+    if not former:
+        return (home,)
+    before = dict.fromkeys(shard_of(id, count, key) for count in former)
+    return (*(number for number in before if number != home), home)

@@ -478,7 +478,7 @@ def settings_view(topic: str, settings: TopicSettings) -> RenderableType:
     made = Table.grid(padding=(0, 2))
     rows = {
         "topic": topic,
-        "shards": str(settings.shards),
+        "shards": _shards_line(settings),
         "ttr": show_ms(settings.ttr_ms),
         "retry": settings.retry,
         "max_deliveries": str(settings.max_deliveries),
@@ -494,6 +494,11 @@ def settings_view(topic: str, settings: TopicSettings) -> RenderableType:
     for name, group in settings.groups.items():
         made.add_row(Text("group", "dim"), Text(_group_line(name, group)))
     return made
+
+
+def _shards_line(settings: TopicSettings) -> str:
+    before = ", ".join(map(str, settings.former))
+    return f"{settings.shards}, not settled: jobs from when it had {before}" if before else str(settings.shards)
 
 
 def _group_line(name: str, group: GroupSettings) -> str:

@@ -1,5 +1,5 @@
--- is_current(shards, keyed, named): whether a caller that adds jobs knows the topic's number of shards. shards, keyed: settings
--- fields. named: the number as the caller knows it; with 'k' behind it, a job is in the shard of its key, where only those
+-- is_current(shards, keyed, named): whether a caller that adds jobs knows how they are spread over shards (lib/layout.lua).
+-- shards, keyed: settings fields. named: the former as the caller knows it; with 'k' behind it, a job is in the shard of its key, where only those
 -- look who know that the topic has keys: then it must be marked as keyed.
 -- returns true or false
 local function is_current(shards, keyed, named)

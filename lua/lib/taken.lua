@@ -13,11 +13,11 @@ local KEPT_MS = 60000
 local AFTER_MS = 1000000000000000
 
 -- rule_in(text): reads a job's rule, 'unique_for_ms|times|per_ms|at_most_ms'; each may be ''. 'f' before the first: it
--- counts from when the job has left the pool.
--- returns {after=, unique_for=, times=, per=, at_most=}, the last four numbers or nil
+-- counts from when the job has left the pool. '' = it has none.
+-- returns {is_given=, after=, unique_for=, times=, per=, at_most=}, the last four numbers or nil
 local function rule_in(text)
   local after, unique_for, times, per, at_most = string.match(text, '^(f?)(%d*)|(%d*)|(%d*)|(%d*)$')
-  return {after = after == 'f', unique_for = tonumber(unique_for), times = tonumber(times), per = tonumber(per),
+  return {is_given = text ~= '', after = after == 'f', unique_for = tonumber(unique_for), times = tonumber(times), per = tonumber(per),
     at_most = tonumber(at_most)}
 end
 

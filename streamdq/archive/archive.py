@@ -323,7 +323,6 @@ class _Return:
         """Sends back one batch. Its rows are locked until Redis has the jobs, so that no other run sends them as well.
         They are marked before that, so that a database that refuses writes says so first.
         """
-        letters = self._side.letters
         given: list[Letter] = []
         with self._store.writing() as db:
             held = self._store.lock(db, rows, self._wanted.states)
@@ -338,10 +337,14 @@ class _Return:
                 for state in self._wanted.states:
                     self._store.turn(db, [row for row in kept if row.state is state], state)
         self.kicked.kicked += len(given)
-        by_shard: dict[ShardKeys, list[str]] = {}
+        self._forget(given)
+
+    def _forget(self, given: Sequence[Letter]) -> None:
+        """Clears the receipts of these letters."""
+        letters, by_shard = self._side.letters, dict[ShardKeys, list[str]]()
         for letter in given:
-            shard = self._side.run(letters.shard(letter))
-            by_shard.setdefault(shard, []).append(letter.receipt(GIVEN))
+            for shard in self._side.run(letters.homes(letter)):
+                by_shard.setdefault(shard, []).append(letter.receipt(GIVEN))
         for shard, receipts in by_shard.items():
             self._side.run(letters.forget(shard, receipts))
 

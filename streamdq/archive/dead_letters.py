@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
 from ..codec.bodies import Bodies
 from ..codec.envelope import as_text, from_text
-from ..config import MAX_BATCH
+from ..config import MAX_BATCH, TopicSettings
 from ..errors import BodyUnreadable, ServerUnavailable
-from ..keys import ShardKeys, shard_of
+from ..keys import ShardKeys, homes_of
 from ..link.session import Op, Work
 from ..logs import log
+from ..operations.former_homes import in_turn
 from ..operations.inspect import known_group, topic_names
 from ..operations.pace import Pace
 from ..store import reads
@@ -21,6 +22,7 @@ from ..store.batches import MAX_BYTES, most_jobs, parts
 from ..store.progress import progress_in
 from ..store.records import Record, record_in
 from ..store.redis_store import RedisStore
+from ..store.replies import NOT_HERE
 
 PAGE = 200
 _TAKE_BATCH, _GIVE_BATCH = 100, 50
@@ -196,8 +198,18 @@ class Letters:
         Raises:
             UnknownTopic, UnknownGroup
         """
+        *former, home = yield from self.homes(letter)
+        there = (yield from reads.with_job(self._session, former, letter.id)) if former else []
+        return there[0] if there else home
+
+    def homes(self, letter: Letter) -> Op[list[ShardKeys]]:
+        """Where the job may be, its home of now last.
+
+        Raises:
+            UnknownTopic, UnknownGroup
+        """
         settings = yield from known_group(self._store, letter.topic, letter.group, anew=True)
-        return self._session.keys.shard(letter.topic, shard_of(letter.id, settings.shards, letter.key))
+        return [self._session.keys.shard(letter.topic, number) for number in _homes(letter, settings)]
 
     def give_back(self, topic: str, group: str, letters: Sequence[Letter]) -> Op[list[bool]]:
         """Makes letters of one topic and group ready again, at most MAX_BATCH. False: the id is live. Idempotent until
@@ -208,26 +220,34 @@ class Letters:
         """
         assert len(letters) <= MAX_BATCH
         letters = yield from self._put_away(letters)
-        back: dict[str, bool] = {}
         for _ in range(_REPAIRS):
             settings = yield from known_group(self._store, topic, group)
             if any(letter.key is not None for letter in letters):
                 settings = yield from self._topics.expect_keys(topic)
-            current = True
-            for part in _parts(letters, settings.shards):
-                shard = self._session.keys.shard(topic, shard_of(part[0].id, settings.shards, part[0].key))
-                # From now on, Redis alone has the job: as durable as a job that is enqueued to the topic.
-                scripts = self._store.at(None, settings)
-                by_key = any(letter.key is not None for letter in part)
-                reply = yield from scripts.restore(shard, group, settings.named(by_key=by_key), _restored(part))
-                if reply is None:
-                    current = False
-                    break
-                back |= {letter.receipt(GIVEN): code for letter, code in zip(part, reply, strict=True)}
-            if current:
-                return [back[letter.receipt(GIVEN)] for letter in letters]
+            codes = yield from self._give(topic, group, settings, letters)
+            if codes is not None:
+                return [codes[letter.receipt(GIVEN)] == 1 for letter in letters]
             yield from self._topics.repair(topic)
         raise ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")
+
+    def _give(
+        self, topic: str, group: str, settings: TopicSettings, letters: Sequence[Letter]
+    ) -> Op[dict[str, int] | None]:
+        """By its receipt, what became of each letter; None: these settings are out of date."""
+        # From now on, Redis alone has the job: as durable as a job that is enqueued to the topic.
+        scripts, codes = self._store.at(None, settings), dict[str, int]()
+        homes = {letter: _homes(letter, settings) for letter in letters}
+        for turn in range(len(settings.former) + 1):
+            left = [letter for letter in letters if codes.get(letter.receipt(GIVEN), NOT_HERE) == NOT_HERE]
+            for (number, former), asked in in_turn(turn, left, homes).items():
+                for part in parts(asked, lambda letter: len(letter.body.encode()), _GIVE_BATCH):
+                    shard = self._session.keys.shard(topic, number)
+                    spread = settings.named(by_key=any(letter.key is not None for letter in part))
+                    reply = yield from scripts.restore(shard, group, spread, _restored(part), former)
+                    if reply is None:
+                        return None
+                    codes |= {letter.receipt(GIVEN): code for letter, code in zip(part, reply, strict=True)}
+        return codes
 
     def _put_away(self, letters: Sequence[Letter]) -> Op[Sequence[Letter]]:
         """The letters with large bodies in files again.
@@ -278,13 +298,8 @@ def _receipt_in(topic: str, field: bytes) -> Receipt:
     return Receipt(field, kind, topic, int(buried_ms), sequence, group, id)
 
 
-def _parts(letters: Sequence[Letter], shards: int) -> Iterator[list[Letter]]:
-    """The letters by shard, in parts that fit into one script call."""
-    spread: dict[int, list[Letter]] = {}
-    for letter in letters:
-        spread.setdefault(shard_of(letter.id, shards, letter.key), []).append(letter)
-    for group in spread.values():
-        yield from parts(group, lambda letter: len(letter.body.encode()), _GIVE_BATCH)
+def _homes(letter: Letter, settings: TopicSettings) -> tuple[int, ...]:
+    return homes_of(letter.id, settings.shards, settings.former, letter.key)
 
 
 def _restored(letters: Sequence[Letter]) -> list[str | int | bytes]:

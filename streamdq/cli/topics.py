@@ -170,7 +170,7 @@ def configure(
     topic: Topic,
     ttr: Annotated[str | None, typer.Option(help="How long an attempt may take.")] = None,
     retry: Annotated[str | None, typer.Option(help="Delays between attempts: '15s 3m 10m', or none.")] = None,
-    shards: Annotated[int | None, typer.Option(help="Only while the topic is empty.")] = None,
+    shards: Annotated[int | None, typer.Option(help="Jobs that are there stay where they are.")] = None,
     max_deliveries: Annotated[
         int | None, typer.Option(help="Bury a job that was lost with its worker this often.")
     ] = None,

@@ -36,6 +36,7 @@ from .lease import Lease
 from .node_mover import MoveCall, NodeMover
 from .rate import RatedTopic
 from .rings import Listener
+from .settling import Settling
 from .silent import Holders, SilentWorkers
 
 _TIDY_S = 60.0
@@ -77,6 +78,7 @@ class Mover:
         self._janitor = Janitor(link, session, scripts, topics)
         self._silent = SilentWorkers(link, session, scripts, topics)
         self._firing = Firing(link, session, scripts, topics, self._look_at)
+        self._settling = Settling(link, session, scripts, topics)
         self.leading = False
 
     async def run(self) -> None:
@@ -105,7 +107,15 @@ class Mover:
         self._node_movers, self._rated, self._running, self._listener = {}, {}, set(), self._new_listener()
         self._broken = asyncio.get_running_loop().create_future()
         self._look_for_shards()
-        parts = (self._lease.keep, self._listener.run, self._tidy, self._refresh, self._silent.run, self._firing.run)
+        parts = (
+            self._lease.keep,
+            self._listener.run,
+            self._tidy,
+            self._refresh,
+            self._silent.run,
+            self._firing.run,
+            self._settling.run,
+        )
         tasks = [asyncio.create_task(part()) for part in parts]
         tasks.append(asyncio.create_task(self._lease.watch(self._look_for_shards)))
         stop = asyncio.create_task(self._stopping.wait())

@@ -16,7 +16,7 @@ from pydantic_core import from_json
 from ..config import TopicSettings
 from ..errors import BodyUnreadable, InvalidInput
 from ..job.job import ENCODED, Job, JobState, check_id, check_topic
-from ..keys import ShardKeys, shard_of
+from ..keys import ShardKeys, homes_of
 from ..link.session import Op
 from ..store import namespace, reads
 from ..store.batches import most_jobs
@@ -160,9 +160,7 @@ class Search:
         if wanted.due is not None:
             now_ms = yield from namespace.now_ms(self.store.session)
             self._due = wanted.due[0].at(now_ms, 0), wanted.due[1].at(now_ms, NEVER_MS)
-        shards = self.store.topics.shards(self.topic)
-        if wanted.key is not None:
-            shards = [shards[shard_of("", settings.shards, wanted.key)]]
+        shards = self._shards(settings)
         yield from self._look_at_keys(shards, settings)
         groups = settings.group_names if wanted.group is None else (wanted.group,)
         self._places.extend(place for shard in shards for place in self._places_in(shard, groups))
@@ -170,6 +168,13 @@ class Search:
         places = [(place.zset or place.shard.jobs, *self._times(place)) for place in self._places]
         self.total = sum((yield from reads.sizes(self.store.session, places)))
         self._go_on()
+
+    def _shards(self, settings: TopicSettings) -> list[ShardKeys]:
+        """Those that may have such jobs."""
+        shards = self.store.topics.shards(self.topic)
+        if self.criteria.key is None:
+            return shards
+        return [shards[number] for number in homes_of("", settings.shards, settings.former, self.criteria.key)]
 
     def _go_on(self) -> None:
         """Goes to where the other search ended, if there was one."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from ..errors import UnknownGroup, UnknownTopic
 from ..job.job import Decoder, GroupProgress, Job, JobState, check_group, check_id, check_key, check_topic
-from ..keys import ShardKeys, shard_of
+from ..keys import ShardKeys, homes_of, shard_of
 from ..link.session import Op, returned, together
 from ..store import history_reads, namespace, reads
 from ..store.counters import GroupCounter, ShardCounter
@@ -136,11 +136,7 @@ def ask(
     """
     settings = yield from store.topics.get(check_topic(topic))
     for _ in range(REPAIRS):
-        number = shard_of(check_id(id), settings.shards, None if key is None else check_key(key))
-        shard = store.session.keys.shard(topic, number)
-        reply = yield from script(shard, settings, id)
-        if key is None and _is_miss(reply) and (other := (yield from _elsewhere(store, shard, id))) is not None:
-            reply = yield from script(other, settings, id)
+        reply = yield from _ask(store, topic, id, script, settings, None if key is None else check_key(key))
         if reply is not None and reply != OUTDATED:
             return reply
         renewed = yield from store.topics.renew(topic)
@@ -150,16 +146,41 @@ def ask(
     raise changing(topic)
 
 
+def _ask(
+    store: RedisStore,
+    topic: str,
+    id: str,
+    script: Callable[[ShardKeys, TopicSettings, str], Op[T | None]],
+    settings: TopicSettings,
+    key: str | None,
+) -> Op[T | None]:
+    """Former homes first (former_homes.py). The reply of the first that has the job; otherwise that of its home."""
+    *former, home = homes_of(check_id(id), settings.shards, settings.former, key)
+    for number in former:
+        reply = yield from script(store.session.keys.shard(topic, number), settings, id)
+        if not _is_miss(reply):
+            return reply
+    usual = store.session.keys.shard(topic, home)
+    reply = yield from script(usual, settings, id)
+    if key is None and _is_miss(reply) and (other := (yield from _elsewhere(store, usual, id))) is not None:
+        reply = yield from script(other, settings, id)
+    return reply
+
+
 def _is_miss(reply: object) -> bool:
     """Whether a script says that it has not found the job, or had nothing to do for it."""
     return not reply.record if isinstance(reply, FoundJob) else reply == 0
 
 
 def shard_with(store: RedisStore, topic: str, settings: TopicSettings, id: str) -> Op[ShardKeys]:
-    """The shard that has the job: that of its id or, if it has a key, another one. If none has it, that of its id."""
-    usual = store.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
-    if not settings.keyed or (yield from reads.with_job(store.session, [usual], id)):
-        return usual
+    """The shard that has the job: that of its id, a former home or, if it has a key, another one. If none has it, that
+    of its id.
+    """
+    homes = homes_of(check_id(id), settings.shards, settings.former)
+    *former, usual = (store.session.keys.shard(topic, number) for number in homes)
+    there = (yield from reads.with_job(store.session, [*former, usual], id)) if former or settings.keyed else [usual]
+    if there or not settings.keyed:
+        return there[0] if there else usual
     return (yield from _elsewhere(store, usual, id)) or usual
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -26,6 +27,7 @@ from ..store.scripts import Scripts
 from ..store.topics import changing
 from ..times.durations import Duration, Moment
 from .due import settled
+from .former_homes import Kept, put_there
 from .inspect import REPAIRS, ask, known_group, shard_with
 from .large_bodies import put_away, take_back
 from .pace import SLICE, Pace
@@ -199,13 +201,16 @@ def _put(
     settings = store.topics.settled(topic)
     if settings is None:
         settings = yield from store.topics.shared(topic, store.topics.ensure)
-    left, now_ms = list(range(len(jobs))), 0
+    left, now_ms, again = list(range(len(jobs))), 0, False
     taken: dict[int, bytes] = {}
     for _ in range(REPAIRS):
         outdated: list[int] = []
-        if settings.shards > 1:
+        if settings.shards > 1 or settings.former:
             settings = yield from _with_keys(store, topic, settings, jobs)
         scripts = store.at(durable, settings)
+        if settings.former:
+            kept = yield from _at_former_homes(scripts, store, topic, settings, jobs, left, on_conflict, again)
+            left, outdated, now_ms, taken = kept.left, kept.outdated, kept.now_ms, taken | kept.taken
         for shard, part in _by_shard(store, topic, settings, jobs, left, on_conflict):
             while part:  # usually once; more often if large jobs have the ids: a call reads a bounded number of bytes
                 reply = yield from _call(scripts, shard, settings, [jobs[i] for i in part], on_conflict)
@@ -219,8 +224,30 @@ def _put(
             existing = _of_others(taken, jobs) if taken else []
             recorded.not_put_in(store.session.keys.namespace, topic, len(existing))
             return Put(now_ms, taken, existing, store.session.bodies)
-        left, settings = outdated, (yield from store.topics.shared(topic, store.topics.repair))
+        left, settings, again = outdated, (yield from store.topics.shared(topic, store.topics.repair)), True
     raise changing(topic)
+
+
+def _at_former_homes(
+    scripts: Scripts,
+    store: RedisStore,
+    topic: str,
+    settings: TopicSettings,
+    jobs: Sequence[Encoded],
+    indexes: Sequence[int],
+    on_conflict: OnConflict,
+    again: bool,
+) -> Op[Kept]:
+    """``again``: these jobs were sent before, and the reply may have been lost. If not, nobody can have used their new
+    ids.
+    """
+    asked = [i for i in indexes if again or not jobs[i].has_new_id]
+    kept = yield from put_there(
+        scripts, partial(store.session.keys.shard, topic), settings, jobs, asked, _how(on_conflict)
+    )
+    unasked = set(indexes).difference(asked)
+    kept.left = [i for i in indexes if i in unasked or i in kept.left]
+    return kept
 
 
 def _with_others(
@@ -249,15 +276,18 @@ def _call(
 ) -> Op[Enqueued]:
     """All of the jobs are unique, or none is."""
     keyed = any([job.key is not None for job in jobs])  # noqa: C419 - a generator takes twice as long
-    shards = settings.named(by_key=keyed)
+    spread = settings.named(by_key=keyed)
     if _is_unique(jobs[0], on_conflict):
-        how = "keep" if on_conflict == "reject" else on_conflict
         args = [value for job in jobs for value in (*job[:3], job.rule or NO_RULE)]
-        return scripts.enqueue_unique(shard, shards, how, args)
+        return scripts.enqueue_unique(shard, spread, _how(on_conflict), args)
     args = [value for job in jobs for value in job[:3]]
     if on_conflict == "replace":
-        return scripts.replace(shard, shards, args)
-    return scripts.enqueue(shard, shards, args, keyed)
+        return scripts.replace(shard, spread, args)
+    return scripts.enqueue(shard, spread, args, keyed)
+
+
+def _how(on_conflict: OnConflict) -> str:
+    return "keep" if on_conflict == "reject" else on_conflict
 
 
 def _is_unique(job: Encoded, on_conflict: OnConflict) -> bool:

@@ -114,4 +114,4 @@ def audit_json(audit: Audit) -> dict[str, Any]:
 
 
 def settings_json(topic: str, settings: TopicSettings) -> dict[str, Any]:
-    return {"topic": topic, **settings.model_dump(exclude={"version"})}
+    return {"topic": topic, **settings.model_dump(exclude={"version", "since"})}

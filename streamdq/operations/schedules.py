@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any, Literal, NamedTuple
@@ -18,6 +18,7 @@ from ..link.session import Op
 from ..schedules.definition import Definition, Overlap, define, named_moment, shown
 from ..schedules.plan import MAX_ID_BYTES, occurrence_id
 from ..schedules.recurrence import Dst
+from ..store import reads
 from ..store.records import Encoded, encode, encode_when, fields_in, rest_of
 from ..store.redis_store import RedisStore
 from ..store.schedules import AHEAD_MS, Changed, Schedules, ScheduleState, StoredSchedule
@@ -308,7 +309,8 @@ def backfill(store: RedisStore, topic: str, id: str, start: Moment, end: Moment)
         raise InvalidInput(f"backfill: more than {_MOST_BACKFILLED:,} occurrences; choose a shorter time")
     created = 0
     for i in range(0, len(found), MAX_BATCH):
-        jobs = [_job_at(store, topic, id, known, time, min(time, now_ms)) for time in found[i : i + MAX_BATCH]]
+        new = yield from _without_old(store, topic, id, found[i : i + MAX_BATCH])
+        jobs = [_job_at(store, topic, id, known, time, min(time, now_ms)) for time in new]
         reply = yield from put(store, topic, jobs)
         created += len(jobs) - len(reply.existing)
     return created
@@ -323,6 +325,16 @@ def jobs_to_come(store: RedisStore, topic: str) -> Op[dict[str, Job]]:
             made = _job_at(store, topic, id, known[id], time_ms, time_ms)
             jobs[id] = made.job(topic, now_ms, store.session.bodies)
     return jobs
+
+
+def _without_old(store: RedisStore, topic: str, id: str, times: Sequence[int]) -> Op[Sequence[int]]:
+    """Without occurrences whose jobs are there, with ids for an earlier number of the topic's shards."""
+    first = store.session.keys.shard(topic, 0)
+    for count_then in store.topics.settings_of(topic).former:
+        names = [occurrence_id(id, time, count_then) for time in times]
+        there = yield from reads.records_there(store.session, first, names)
+        times = [time for time, is_there in zip(times, there, strict=True) if not is_there]
+    return times
 
 
 def _until(times: Iterator[int], end_ms: int) -> Iterator[int]:

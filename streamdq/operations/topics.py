@@ -50,9 +50,13 @@ def configure(
     ``"100/10m"``, spread evenly, for each group; 0 for no limit. The first limit of a topic applies to jobs that are
     enqueued from now on (docs/keys.md).
 
+    ``shards``: jobs that are there stay where they are, and keep their ids; new ones are spread over the new number.
+    Until those have ended, processes of versions that don't know of this stop with NewerFormat (docs/upgrading.md).
+
     Raises:
         UnknownTopic: there is no such topic, and no settings are given, or its name may be misspelt.
-        TopicNotEmpty: ``shards`` differs and the topic holds jobs.
+        TopicNotEmpty: ``shards`` differs, and the topic holds jobs whose keys have limits, or jobs from before the
+            last three changes; or the first limit of keys is set while jobs are where they were before a change.
     """
     check_topic(topic)
     changes: dict[str, Any] = {}

@@ -7,8 +7,9 @@ from enum import IntEnum
 
 from ..config import MAX_BATCH, TopicSettings
 from ..errors import ServerUnavailable, StreamdqError, UnknownTopic
-from ..keys import ShardKeys, shard_of
+from ..keys import ShardKeys, homes_of
 from ..link.session import Op
+from ..operations.former_homes import in_turn
 from ..operations.inspect import REPAIRS, topic_names
 from ..store import reads
 from ..store.batches import REPLACED_BYTES, most_jobs, parts
@@ -23,6 +24,7 @@ class Code(IntEnum):
     TAKEN = 0
     ENQUEUED = 1
     BEFORE = 2  # by an earlier call; the job may have ended
+    NOT_HERE = 3  # there is nothing of its id in this shard, its home before
 
 
 class Fate(IntEnum):
@@ -74,16 +76,18 @@ class RedisSide:
             raise Outdated(f"topic {topic!r} was not known")
         yield from self._expect_keys(topic, settings, rows)
         codes = yield from self._elsewhere(topic, [row for row in rows if row.number <= suspect])
-        spread: dict[int, list[Row]] = {}
-        for row in rows:
-            if row.number not in codes:
-                spread.setdefault(shard_of(row.id, settings.shards, row.placed.key), []).append(row)
         most = most_jobs(MAX_BATCH, len(settings.groups))
         scripts = self._store.at(None, settings)  # as durable as the topic wants it, before the row is marked
-        for number, of_shard in spread.items():
-            shard = keys.shard(topic, number)
-            for part in parts(of_shard, lambda row: len(row.job.rest), most, REPLACED_BYTES):
-                codes |= yield from self._enqueue(scripts, shard, settings, part, batch, epoch)
+        homes = {row.number: homes_of(row.id, settings.shards, settings.former, row.placed.key) for row in rows}
+        by_number = {row.number: row for row in rows}
+        for turn in range(len(settings.former) + 1):
+            left = [number for number in by_number if codes.get(number, Code.NOT_HERE) is Code.NOT_HERE]
+            for (home, former), asked in in_turn(turn, left, homes).items():
+                of_shard = [by_number[number] for number in asked]
+                for part in parts(of_shard, lambda row: len(row.job.rest), most, REPLACED_BYTES):
+                    codes |= yield from self._enqueue(
+                        scripts, keys.shard(topic, home), settings, part, batch, epoch, former
+                    )
         return codes
 
     def _expect_keys(self, topic: str, settings: TopicSettings, rows: Sequence[Row]) -> Op[None]:
@@ -93,7 +97,14 @@ class RedisSide:
             raise Outdated(f"topic {topic!r} has keys from now on")
 
     def _enqueue(
-        self, scripts: Scripts, shard: ShardKeys, settings: TopicSettings, rows: list[Row], batch: Batch, epoch: int
+        self,
+        scripts: Scripts,
+        shard: ShardKeys,
+        settings: TopicSettings,
+        rows: list[Row],
+        batch: Batch,
+        epoch: int,
+        former: bool,
     ) -> Op[dict[int, Code]]:
         codes: dict[int, Code] = {}
         while rows:
@@ -101,7 +112,7 @@ class RedisSide:
             for row in rows:
                 args += [row.id, batch.when(row), row.job.rest, row.placed.receipt, int(row.replaces)]
             by_key = any(row.placed.key is not None for row in rows)
-            reply = yield from scripts.relay(shard, settings, self._outbox, epoch, args, by_key)
+            reply = yield from scripts.relay(shard, settings, self._outbox, epoch, args, by_key, former)
             if reply.fence:
                 raise FencedOff(reply.fence)
             if not reply.current:
@@ -151,24 +162,26 @@ class RedisSide:
                 settings = yield from self._store.topics.latest(topic)
             except UnknownTopic:
                 return {row.number: Fate.UNKNOWN for row in rows}
-            found = yield from self._ask(topic, settings.shards, rows)
+            found = yield from self._ask(topic, settings, rows)
             if found is not None:
                 return (yield from self._also_elsewhere(topic, rows, found))
             yield from self._store.topics.mend(topic)
         raise ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")
 
-    def _ask(self, topic: str, shards: int, rows: Sequence[Placed]) -> Op[dict[int, Fate] | None]:
+    def _ask(self, topic: str, settings: TopicSettings, rows: Sequence[Placed]) -> Op[dict[int, Fate] | None]:
+        """At each home of the ids, former ones first; a receipt is in one of them alone."""
         spread: dict[int, list[Placed]] = {}
         for row in rows:
-            spread.setdefault(shard_of(row.id, shards, row.key), []).append(row)
-        found: dict[int, Fate] = {}
+            for number in homes_of(row.id, settings.shards, settings.former, row.key):
+                spread.setdefault(number, []).append(row)
+        found = dict.fromkeys((row.number for row in rows), Fate.UNKNOWN)
         for number, part in spread.items():
             shard = self._store.session.keys.shard(topic, number)
             args = [value for row in part for value in (row.id, row.receipt)]
-            codes = yield from self._store.scripts.relayed(shard, shards, args)
+            codes = yield from self._store.scripts.relayed(shard, settings.layout.text, args)
             if codes is None:
                 return None
-            found |= {row.number: Fate(code) for row, code in zip(part, codes, strict=True)}
+            found |= {row.number: Fate(code) for row, code in zip(part, codes, strict=True) if code}
         return found
 
     def _also_elsewhere(self, topic: str, rows: Sequence[Placed], found: dict[int, Fate]) -> Op[dict[int, Fate]]:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from ..config import layout_in
 from ..keys import ShardKeys
 from ..link.command import Command
 from ..link.session import Op, Session, checked
@@ -197,9 +198,9 @@ def records(session: Session, jobs: Sequence[tuple[ShardKeys, str]]) -> Op[list[
 
 
 def shard_counts(session: Session, shards: Sequence[ShardKeys]) -> Op[list[int]]:
-    """For each shard, how many shards its topic has, as far as it knows; 0 if there is no such shard."""
+    """For each shard, in how many shards its topic may have jobs, as far as it knows; 0 if there is no such shard."""
     replies = yield from in_steps(session, [Command(k.settings, ("HGET", k.settings, "shards")) for k in shards])
-    return [int(checked(reply) or 0) for reply in replies]
+    return [layout_in((checked(reply) or b"0").decode()).in_use for reply in replies]
 
 
 def progress(session: Session, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op[list[Progress | None]]:

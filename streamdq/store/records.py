@@ -37,6 +37,7 @@ class Encoded(NamedTuple):
         ""  # for how long the id is taken, and how often it may be used (unique.py); '' = as long as the job lives
     )
     key: str | None = None
+    has_new_id: bool = False  # which nobody but this call can have used
 
     @property
     def has_rate(self) -> bool:
@@ -110,7 +111,7 @@ def encode(new: NewJob, max_body_bytes: int, seal: Seal | None = None) -> Encode
         body = Envelope(check_version(new.version), (), plain).sealed()
     rest = f"{ttr}\n{expire}\n{nonce}\n{retry}\n{_line_of(new)}\n".encode() + body
     rule = rule_of(new.id, new.unique_for, new.rate_of_id, new.at_most, new.unique_after)
-    return Encoded(id, when, rest, nonce, b"" if body is plain else plain, rule, new.key)
+    return Encoded(id, when, rest, nonce, b"" if body is plain else plain, rule, new.key, new.id is None)
 
 
 def _id_of(id: str | DerivedId, body: bytes) -> str:

@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from ..config import Layout, layout_in
 from .counters import Counters, GroupCounter, counters_in
 from .progress import Progress, attempts_in, progress_in
 
 OUTDATED = -2
 """The reply to a caller that asked the wrong shard because its settings of the topic are out of date."""
+
+NOT_HERE = -1
+"""The code of restore for an id of which there is nothing in the shard where it was at home before."""
 
 RATED = -2
 """The reply of move for a topic with a rate: permit decides how many jobs may move."""
@@ -28,7 +32,9 @@ class Enqueued(NamedTuple):
 
     current: bool
     now_ms: int
-    taken: dict[int, bytes]  # index of a job whose id was taken -> the record that holds it
+    taken: dict[
+        int, bytes
+    ]  # index of a job whose id was taken -> the record that holds it; b"": there is nothing of it
     looked: int  # how many of the jobs were handled; the rest needs another call
 
 
@@ -278,7 +284,9 @@ class RelayReply(NamedTuple):
     """The reply of relay."""
 
     current: bool  # False: the caller's settings of the topic are out of date; nothing was written
-    codes: list[int]  # of the jobs that were looked at, at least one: 1 now, 2 earlier, 0 another job has the id
+    codes: list[
+        int
+    ]  # of those that were looked at, at least one: 1 now, 2 earlier, 0 another job has the id, 3 not here
     fence: int = 0  # the higher epoch of another relay that has been here; nothing was written
 
 
@@ -292,19 +300,20 @@ def relay_reply_in(reply: Sequence[int]) -> RelayReply:
 
 
 class Configured(NamedTuple):
-    """The reply of configure_shard. ``done`` False: the number of shards can't change, because the shard holds jobs."""
+    """The reply of configure_shard. ``done`` False: the caller does not know how the shard's jobs were spread."""
 
     done: bool
     groups: tuple[str, ...]
     leaving: tuple[str, ...]
     version: int  # the shard's; if it is newer than the caller's, nothing was changed
-    shards: int  # in the shard's settings; 0: the shard is closed
+    layout: Layout  # in the shard's settings; without shards: the shard is closed
     keyed: bool  # jobs may be in the shards of their keys
 
 
 def configured_in(reply: Sequence[Any]) -> Configured:
-    status, groups, leaving, version, shards, keyed = reply
-    return Configured(status == 1, _names(groups), _names(leaving), version, shards, keyed == 1)
+    status, groups, leaving, version, spread, keyed = reply
+    layout = layout_in(spread.decode())
+    return Configured(status == 1, _names(groups), _names(leaving), version, layout, keyed == 1)
 
 
 class DumpRegistration(NamedTuple):

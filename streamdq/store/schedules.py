@@ -18,7 +18,7 @@ from ..schedules.plan import Occurrence, Plan, late_ms, make_plan, occurrence_id
 from .commands import one
 from .counters import ShardCounter
 from .replies import Fired, Written
-from .scripts import Scripts
+from .scripts import Scripts, Spread
 from .topics import Topics, changing
 
 ScheduleState = Literal["active", "paused", "ended"]
@@ -231,10 +231,10 @@ class Schedules:
                 return removed
         raise changing(topic)
 
-    def fire(self, first: ShardKeys, shards: int) -> Op[Fired]:
+    def fire(self, first: ShardKeys, spread: Spread) -> Op[Fired]:
         """Enqueues the jobs of occurrences that are due, or soon will be. ``first``: the topic's shard 0."""
         return self._scripts.fire(
-            first, shards, MAX_BATCH, late_ms=self._late_ms, again_ms=LOOK_AGAIN_MS, ahead_ms=AHEAD_MS
+            first, spread, MAX_BATCH, late_ms=self._late_ms, again_ms=LOOK_AGAIN_MS, ahead_ms=AHEAD_MS
         )
 
     def change(self, topic: str, id: str, changed: Changed) -> Op[tuple[StoredSchedule, int]]:
@@ -306,7 +306,7 @@ class Schedules:
             if held := after.held:  # its id may have been made for another number of shards
                 after = replace(after, held=held._replace(id=occurrence_id(id, held.time_ms, settings.shards)))
         written = yield from self._scripts.schedule(
-            self._first(topic), settings.shards, id, after.version, after.look_ms(), missed, after.encode()
+            self._first(topic), settings.layout.text, id, after.version, after.look_ms(), missed, after.encode()
         )
         if written is Written.OUTDATED:
             yield from self._topics.shared(topic, self._topics.repair)

@@ -76,6 +76,8 @@ def _claim_keys(k: ShardKeys, group: str) -> tuple[str, ...]:
         k.taken_until, *k.of_keys,
     )  # fmt: skip
 
+Spread = str | int
+"""How a topic's jobs are spread, as the caller knows it (Layout.text); or just the number of its shards."""
 
 _ScriptCall = tuple[Sequence[str], Sequence[Any]]
 """The keys and the arguments of a call."""
@@ -154,16 +156,16 @@ class Scripts:
     def _now(self) -> str:
         return self._session.clock.argument()
 
-    def enqueue(self, k: ShardKeys, shards: int | str, jobs: Sequence[Any], keyed: bool = True) -> Op[Enqueued]:
-        """``shards``: as ``TopicSettings.named``. ``jobs``: id, when, rest of the record, for each. ``keyed``: a key
+    def enqueue(self, k: ShardKeys, spread: Spread, jobs: Sequence[Any], keyed: bool = True) -> Op[Enqueued]:
+        """``spread``: as ``TopicSettings.named``. ``jobs``: id, when, rest of the record, for each. ``keyed``: a key
         is among them.
         """
         keys: tuple[str, ...] = (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake)
         if keyed:
             keys = (*keys, k.progress, *k.of_keys)
-        return self._run("enqueue", keys, (self._now(), shards, MAX_BYTES, *jobs), read=enqueued_in)
+        return self._run("enqueue", keys, (self._now(), spread, MAX_BYTES, *jobs), read=enqueued_in)
 
-    def replace(self, k: ShardKeys, shards: int | str, jobs: list[Any]) -> Op[Enqueued]:
+    def replace(self, k: ShardKeys, spread: Spread, jobs: list[Any]) -> Op[Enqueued]:
         reply = yield from self._run(
             "replace",
             (
@@ -179,17 +181,21 @@ class Scripts:
                 k.taken,
                 k.taken_until,
             ),
-            (self._now(), shards, self._history, REPLACED_BYTES, *jobs),
+            (self._now(), spread, self._history, REPLACED_BYTES, *jobs),
         )
         return enqueued_in(reply)
 
-    def enqueue_unique(self, k: ShardKeys, shards: int | str, how: str, jobs: list[Any]) -> Op[Enqueued]:
-        """``how``: keep, replace or postpone the job that has an id. ``jobs``: id, when, rest of the record, rule."""
+    def enqueue_unique(
+        self, k: ShardKeys, spread: Spread, how: str, jobs: list[Any], former: bool = False
+    ) -> Op[Enqueued]:
+        """``how``: keep, replace or postpone the job that has an id. ``jobs``: id, when, rest of the record, rule.
+        ``former``: this was the ids' home before; those of which nothing is here are ``taken`` by an empty record.
+        """
         keys = (
             k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake, *k.of_keys,
             k.taken, k.taken_until,
         )  # fmt: skip
-        args = (self._now(), shards, self._history, REPLACED_BYTES, how, *jobs)
+        args = (self._now(), spread, self._history, REPLACED_BYTES, how, "former" if former else "", *jobs)
         return enqueued_in((yield from self._run("enqueue_unique", keys, args)))
 
     def move(self, k: ShardKeys, groups: Sequence[str], limit: int, permitted: bool = False) -> Op[Moved]:
@@ -399,7 +405,7 @@ class Scripts:
             k.wake, *k.of_keys,
             *map(k.dead_of, groups),
         )  # fmt: skip
-        return keys, (self._now(), id, self._history, topic.shards, ",".join(groups), *self._as(shown))
+        return keys, (self._now(), id, self._history, topic.layout.text, ",".join(groups), *self._as(shown))
 
     def _as(self, shown: str | None) -> tuple[str, ...]:
         """The last arguments of cancel and reschedule."""
@@ -420,12 +426,12 @@ class Scripts:
         self, k: ShardKeys, topic: TopicSettings, when: str, id: str, shown: str | None = None
     ) -> _ScriptCall:
         keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.wake, *k.of_keys)
-        return keys, (self._now(), id, when, topic.shards, *self._as(shown))
+        return keys, (self._now(), id, when, topic.layout.text, *self._as(shown))
 
     def get(self, k: ShardKeys, id: str, topic: TopicSettings | None = None) -> Op[FoundJob | None]:
         """None: the ``topic``'s settings, by which the shard was chosen, are out of date."""
-        shards = topic.shards if topic else ""
-        reply = yield from self._run("get", (k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed), (id, shards))
+        spread = topic.layout.text if topic else ""
+        reply = yield from self._run("get", (k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed), (id, spread))
         return None if reply is None else found_in(reply)
 
     def find_jobs(self, k: ShardKeys, cursor: bytes, limit: int, wanted: Wanted) -> Op[FoundPage]:
@@ -564,22 +570,34 @@ class Scripts:
         reply = yield from self._run("archive", keys, (self._now(), group, *letters))
         return [code == 1 for code in reply]
 
-    def restore(self, k: ShardKeys, group: str, shards: int | str, jobs: Sequence[Any]) -> Op[list[bool] | None]:
-        """``jobs``: id, receipt, attempt, due_ms, rest of the record, for each. Returns which of them are ready; None
-        if the caller's settings are out of date and nothing was written.
+    def restore(
+        self, k: ShardKeys, group: str, spread: Spread, jobs: Sequence[Any], former: bool = False
+    ) -> Op[list[int] | None]:
+        """``jobs``: id, receipt, attempt, due_ms, rest of the record, for each. For each: 1: it is ready, 0: its id is
+        live, NOT_HERE: this was the id's home before, and there is nothing of it (only if ``former``). None: the
+        caller's settings are out of date and nothing was written.
         """
         keys = (
             k.ready_of(group), k.bucket, k.jobs, k.progress, k.counts, k.settings, k.history, k.archive, k.wake,
-            *k.of_keys,
+            *k.of_keys, k.taken,
         )  # fmt: skip
-        status, *codes = yield from self._run("restore", keys, (self._now(), group, self._history, shards, *jobs))
-        return [code == 1 for code in codes] if status == 1 else None
+        args = (self._now(), group, self._history, spread, "former" if former else "", *jobs)
+        status, *codes = yield from self._run("restore", keys, args)
+        return codes if status == 1 else None
 
     def relay(
-        self, k: ShardKeys, settings: TopicSettings, outbox: str, epoch: int, jobs: Sequence[Any], by_key: bool = False
+        self,
+        k: ShardKeys,
+        settings: TopicSettings,
+        outbox: str,
+        epoch: int,
+        jobs: Sequence[Any],
+        by_key: bool = False,
+        former: bool = False,
     ) -> Op[RelayReply]:
         """``settings``: as known before the rows were read. ``jobs``: id, when, rest of the record, receipt, whether it
-        replaces another, for each. ``by_key``: one of them has a key.
+        replaces another, for each. ``by_key``: one of them has a key. ``former``: as for
+        enqueue_unique.
         """
         keys = (
             k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake, *k.of_keys, k.outbox,
@@ -587,14 +605,14 @@ class Scripts:
         )  # fmt: skip
         # Not repeatable: a delay is shorter when the call comes later. The relay reads its rows again.
         topic = (settings.named(by_key=by_key), settings.version)
-        args = (self._now(), *topic, self._history, REPLACED_BYTES, outbox, epoch, *jobs)
+        args = (self._now(), *topic, self._history, REPLACED_BYTES, outbox, epoch, "former" if former else "", *jobs)
         return relay_reply_in((yield from self._run("relay", keys, args, repeatable=False)))
 
-    def relayed(self, k: ShardKeys, shards: int, jobs: Sequence[Any]) -> Op[list[int] | None]:
+    def relayed(self, k: ShardKeys, spread: Spread, jobs: Sequence[Any]) -> Op[list[int] | None]:
         """``jobs``: id and receipt, for each. For each: 0: this Redis does not know it, 1: live, 2: ended. None: the
         caller's settings are out of date.
         """
-        reply: list[int] | None = yield from self._run("relayed", (k.jobs, k.outbox, k.settings), (shards, *jobs))
+        reply: list[int] | None = yield from self._run("relayed", (k.jobs, k.outbox, k.settings), (spread, *jobs))
         return reply
 
     def lease(self, name: str, lease_ms: int, key: str | None = None, asked: str | None = None) -> Op[tuple[bool, int]]:
@@ -653,10 +671,11 @@ class Scripts:
 
     def configure_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[Configured]:
         groups, leaving = settings.group_names, sorted(settings.leaving)
+        told = "0" if settings.resharding is not None else settings.layout.told
         keys = [k.settings, k.jobs, k.bucket, k.ready, k.counts, k.wake, *map(k.ready_of, groups)]
         for group in leaving:
             keys += [k.ready_of(group), k.dead_of(group)]
-        args = (settings.version, settings.spread, ",".join(groups), ",".join(leaving), *settings.shard_fields())
+        args = (settings.version, told, ",".join(groups), ",".join(leaving), *settings.shard_fields())
         return configured_in((yield from self._run("configure_shard", keys, args)))
 
     def leave_group(self, k: ShardKeys, group: str, limit: int) -> Op[bool]:
@@ -676,8 +695,22 @@ class Scripts:
         OUTDATED.
         """
         keys = (k.bucket, k.counts, k.settings, k.wake, *k.of_keys)
-        reply: int = yield from self._run("pause_key", keys, (self._now(), settings.shards, key, int(paused)))
+        reply: int = yield from self._run("pause_key", keys, (self._now(), settings.layout.text, key, int(paused)))
         return reply
+
+    def list_ids(
+        self, k: ShardKeys, spread: Spread, kind: str, cursor: bytes, limit: int
+    ) -> Op[tuple[bytes, list[tuple[str, str]]] | None]:
+        """The next cursor, b"0" at the end; and ids with the keys of their jobs. ``kind``: jobs or taken. None: the
+        caller's settings are out of date.
+        """
+        keys = (k.jobs, k.taken, k.taken_until, k.settings)
+        reply = yield from self._run("list_ids", keys, (self._now(), spread, kind, cursor, limit))
+        if reply is None:
+            return None
+        following, *flat = reply
+        names = [value.decode() for value in flat]
+        return following, list(zip(names[::2], names[1::2], strict=True))
 
     def drop_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[bool]:
         """Returns False if the shard holds jobs, schedules or receipts and ``settings.deleting`` does not force it."""
@@ -690,13 +723,13 @@ class Scripts:
         return bool(reply == 1)
 
     def schedule(
-        self, first: ShardKeys, shards: int, id: str, version: int, look_ms: int | None, missed: int, record: bytes
+        self, first: ShardKeys, spread: Spread, id: str, version: int, look_ms: int | None, missed: int, record: bytes
     ) -> Op[Written]:
         """Writes a schedule in place of this version of it, 0 if there is none. ``first``: the topic's shard 0."""
         reply = yield from self._run(
             "schedule",
             (first.schedules, first.ticks, first.counts, first.settings, first.wake),
-            (self._now(), shards, id, version, "" if look_ms is None else look_ms, missed, record),
+            (self._now(), spread, id, version, "" if look_ms is None else look_ms, missed, record),
         )
         return Written(reply)
 
@@ -719,7 +752,7 @@ class Scripts:
         return reply.decode()
 
     def fire(
-        self, first: ShardKeys, shards: int, limit: int, *, late_ms: int, again_ms: int, ahead_ms: int
+        self, first: ShardKeys, spread: Spread, limit: int, *, late_ms: int, again_ms: int, ahead_ms: int
     ) -> Op[Fired]:
         """Enqueues the jobs of at most ``limit`` occurrences that are due within ``ahead_ms``, none later than
         ``late_ms`` unless its plan says so. ``again_ms``: after how long to look again at what waits.
@@ -728,7 +761,7 @@ class Scripts:
             first.schedules, first.ticks, first.jobs, first.bucket, first.progress, first.counts, first.settings,
             first.wake,
         )  # fmt: skip
-        args = (self._now(), shards, limit, late_ms, again_ms, ahead_ms)
+        args = (self._now(), spread, limit, late_ms, again_ms, ahead_ms)
         return fired_in((yield from self._run("fire", keys, args)))
 
     def remove_consumer(self, k: ShardKeys, group: str, consumer: str, limit: int) -> Op[bool]:

@@ -3,6 +3,9 @@
 A change of topology takes several calls. First the intended change is written to the registry (``resharding``,
 ``leaving``, ``deleting``). Any process can repeat any step. So whoever meets an unfinished change, perhaps of a process
 that was killed, finishes it (``_conform``). Each write to the registry names the version that it follows.
+
+If the number of shards changes while the topic holds jobs, they stay where they are, and the earlier number stays in
+the registry (``former``) until none of them is where it was put by that number: operations/former_homes.py.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ..config import DEFAULT_GROUP, START_WITHIN_S, TopicSettings, topic_patch
+from ..config import DEFAULT_GROUP, MOST_FORMER, START_WITHIN_S, Layout, TopicSettings, topic_patch
 from ..errors import ServerUnavailable, TopicNotEmpty, UnknownTopic
 from ..keys import ShardKeys
 from ..link.command import Command
@@ -23,12 +26,14 @@ from .misspelt import meant_by, slip_of
 from .registry import Registry, settings_in
 from .replies import Configured
 from .scripts import Scripts
+from .settling import Walk
 
 _LEAVE_STEP = 150
 _LANES_STEP = 20
 _LEAVE_LOOKS = 5  # how often leave_group reads or deletes each group's progress with a job
 _RACES = 5
-_NOT_EMPTY = "the number of shards can change only while it is empty; drain it, or use a new topic"
+_PAGES = 200  # to see whether a topic has settled, if nobody has looked yet
+_NOT_EMPTY = "its keys have limits, so the number of shards can change only while it is empty"
 _LOOK_S = 0.05
 _TURN_S, _LONGEST_TURN_S = 0.005, 0.5
 _BRIEF_S = 0.5  # how long to wait for the registry if the cache will do
@@ -52,9 +57,9 @@ class Topics:
         self._lost_until = 0.0
 
     def shards(self, topic: str) -> list[ShardKeys]:
-        """The shards over which jobs are spread; empty for an unknown topic."""
+        """The shards that may have jobs; empty for an unknown topic."""
         settings = self.known.get(topic)
-        return [self._session.keys.shard(topic, i) for i in range(settings.shards)] if settings else []
+        return [self._session.keys.shard(topic, i) for i in range(settings.layout.in_use)] if settings else []
 
     def all_shards(self, topic: str) -> list[ShardKeys]:
         """Also includes shards that the topic once used: they keep its counters and history."""
@@ -229,6 +234,7 @@ class Topics:
         else:
             # It keeps its version, because shards that were not lost ignore an older one.
             changes = known.model_dump(exclude={"groups", "leaving", "resharding", "deleting"}, exclude_none=True)
+            changes |= known.layout.changes()
             groups = {name: group.model_dump(exclude_none=True) for name, group in known.groups.items()}
             settings = yield from self._register(topic, changes, groups or {DEFAULT_GROUP: {}}, expected=0)
         return (yield from self._conform(topic, settings)) or (yield from self._make(topic))
@@ -360,22 +366,62 @@ class Topics:
         killed halfway, the next call or a mover completes the change.
 
         Raises:
-            TopicNotEmpty: another number of shards was asked for while the topic holds jobs.
+            TopicNotEmpty: another number of shards was asked for, and jobs whose keys have limits are there, or jobs
+                from before the last changes; or limits, while jobs are where they were before a change.
         """
         shards = changes.get("shards")
         rest = {name: value for name, value in changes.items() if name != "shards"}
         for _ in range(_RACES):
             before = yield from self.ensure(topic)
             removed = [name for name in before.groups if groups is not None and name not in groups]
-            if shards not in (None, before.shards):
-                yield from self._check_empty(topic, _NOT_EMPTY)
-                # A closed topic refuses to enqueue, so that no job goes where nobody would look for it.
-                rest["resharding"] = shards
-            settings = yield from self._change(topic, rest, {name: {} for name in groups or ()}, removed)
+            _check_limits(topic, before, changes)
+            closing = (yield from self._reshard(topic, before, shards)) if shards not in (None, before.shards) else {}
+            settings = yield from self._change(topic, rest | closing, {name: {} for name in groups or ()}, removed)
             if shards in (None, settings.shards):
                 return settings
-            yield from self._check_empty(topic, _NOT_EMPTY)  # passes if another caller changed it at the same time
         raise changing(topic)
+
+    def _reshard(self, topic: str, before: TopicSettings, shards: int) -> Op[dict[str, Any]]:
+        """Changes the number of shards of a topic that holds jobs. Returns what else is to change, if it is empty."""
+        if before.key_limited:
+            yield from self._check_empty(topic, _NOT_EMPTY)
+        elif before.former or (yield from self._holds_ids(topic)):
+            yield from self._spread_anew(topic, shards)
+            return {}
+        # A closed topic refuses to enqueue, so that no job goes where nobody would look for it.
+        return {"resharding": shards}
+
+    def _spread_anew(self, topic: str, shards: int) -> Op[None]:
+        """Changes the number of shards of a topic that holds jobs, unless somebody else changes the topic meanwhile.
+        They stay where they are.
+        """
+        settings = yield from self.renew(topic)  # so that it knows how they were spread, should it have been lost
+        if settings is None or settings.shards == shards or settings.resharding is not None:
+            return
+        former = tuple(count for count in (*settings.former, settings.shards) if count != shards)
+        if len(former) > MOST_FORMER:
+            walk = Walk(self._scripts, self._session.keys, topic, settings.layout)
+            if (yield from walk.go_on(_PAGES)):
+                yield from self.settle(topic, walk)
+                return
+            raise TopicNotEmpty(
+                f"topic {topic!r} holds jobs from when it had {listed(former)} shards: wait until those of the first "
+                "have ended, or choose one of these numbers again"
+            )
+        changes = Layout(shards, former, settings.version).changes()
+        changes["most_shards"] = max(settings.reach, shards)
+        yield from self._conform(topic, (yield from self._register(topic, changes, {}, expected=settings.version)))
+
+    def settle(self, topic: str, walk: Walk) -> Op[None]:
+        """Notes that nothing is where it was put by an earlier number of shards, as the walk has found, unless that
+        number has changed meanwhile.
+        """
+        if walk.has_keys:  # of jobs that were put in while there was one shard, and are at home where their keys are
+            yield from self.expect_keys(topic)
+        settings = yield from self._read(topic)
+        if settings is not None and settings.layout == walk.layout and settings.former:
+            changes = walk.layout._replace(former=()).changes()
+            yield from self._conform(topic, (yield from self._register(topic, changes, {}, expected=settings.version)))
 
     def delete(self, topic: str, force: bool) -> Op[None]:
         """Deletes the topic, its counters and its history; ``force``: with its jobs. Whoever enqueues to it or serves
@@ -398,6 +444,12 @@ class Topics:
             if (yield from self._conform(topic, registered)) is None:
                 return
         raise changing(topic)
+
+    def _holds_ids(self, topic: str) -> Op[bool]:
+        """Whether it has jobs, or ids that stay taken."""
+        keys = [key for shard in self.shards(topic) for key in (shard.jobs, shard.taken)]
+        replies = yield from self._session.call([Command(key, ("EXISTS", key)) for key in keys])
+        return any(checked(reply) for reply in replies)
 
     def _check_empty(self, topic: str, refusal: str) -> Op[None]:
         for shard in self.shards(topic):
@@ -481,16 +533,38 @@ def _forgotten(settings: TopicSettings, applied: TopicSettings | None) -> dict[s
 
 def _owed(settings: TopicSettings, shards: Sequence[Configured]) -> dict[str, Any]:
     """What the registry has yet to take over from the shards, which were told of ``settings``; {}: nothing."""
-    newest, others = max(shards, key=lambda shard: shard.version), [shard for shard in shards if not shard.done]
+    newest, others = max(shards, key=lambda shard: shard.version), [shard.layout for shard in shards if not shard.done]
     if newest.version > settings.version:
         # These settings are out of date; or the registry is, which was lost, or put back from an old copy.
-        return {"version": newest.version, "shards": newest.shards or settings.shards}
+        return {"version": newest.version} | (newest.layout if newest.layout.shards else settings.layout).changes()
     if settings.resharding is not None:
         if others:
             return {"resharding": None}
         most = max(settings.reach, settings.resharding)
         return {"resharding": None, "shards": settings.resharding, "most_shards": most}
-    if others and (count := max(shard.shards for shard in others)) > settings.shards:
-        # A registry that was lost was made again by one who did not know how many there are.
-        return {"shards": count}
+    if others and (unknown := _unknown(settings, others)):
+        return unknown
     return {"relimiting": None} if settings.relimiting else {}
+
+
+def _unknown(settings: TopicSettings, layouts: Sequence[Layout]) -> dict[str, Any]:
+    """What a registry that was lost does not know, as one made it again who did not know how many shards there are."""
+    latest = max(layouts, key=lambda layout: (layout.since, layout.shards))
+    if latest.former or (latest.shards > settings.shards and not settings.former):
+        return latest.changes()
+    if latest.shards in (0, settings.shards, *settings.former):
+        return {}
+    # A shard has lost what it was told, but not the jobs of before.
+    return Layout(settings.shards, (latest.shards, *settings.former), settings.version).changes()
+
+
+def _check_limits(topic: str, settings: TopicSettings, changes: Mapping[str, Any]) -> None:
+    if settings.former and changes.get("key_limited"):
+        raise TopicNotEmpty(
+            f"topic {topic!r} holds jobs from when it had {listed(settings.former)} shards: its keys can have limits "
+            "only when it has settled"
+        )
+
+
+def listed(counts: Sequence[int]) -> str:
+    return ", ".join(map(str, counts))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from streamdq.config import GroupSettings, TopicSettings
-from streamdq.errors import StreamdqError, TopicNotEmpty
+from streamdq.config import GroupSettings, Layout, TopicSettings
+from streamdq.errors import StreamdqError
+from streamdq.store.replies import Configured
 from tests.lua.shard import Shard
 
 
@@ -14,7 +17,7 @@ def settings_of(shard: Shard) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)}
 
 
-def later(shard: Shard, by: int, **changes: int | None) -> TopicSettings:
+def later(shard: Shard, by: int, **changes: Any) -> TopicSettings:
     """The topic's settings after so many changes more."""
     return shard.settings.model_copy(update={"version": shard.settings.version + by, **changes})
 
@@ -53,7 +56,14 @@ def test_each_shard_knows_the_topics_rate(shard: Shard) -> None:
 def test_again_it_changes_nothing(shard: Shard) -> None:
     shard.enqueue("j")
     before = settings_of(shard), shard.counts, shard.rings()
-    assert shard.call("configure_shard", shard.settings) == (True, ("default",), (), shard.settings.version, 1, False)
+    assert shard.call("configure_shard", shard.settings) == (
+        True,
+        ("default",),
+        (),
+        shard.settings.version,
+        Layout(1),
+        False,
+    )
     assert (settings_of(shard), shard.counts, shard.rings()) == before
 
 
@@ -82,13 +92,68 @@ def test_a_groups_own_ttr_comes_and_goes(shard: Shard) -> None:
     assert "ttr:default" not in settings_of(shard)
 
 
-def test_shards_change_only_while_it_is_empty(shard: Shard) -> None:
+def test_a_number_of_shards_that_does_not_know_its_jobs_is_refused(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
     assert shard.call("configure_shard", later(shard, 9, shards=2)).done is False
-    with pytest.raises(TopicNotEmpty):
-        shard.topic(shards=2)
     shard.call("cancel", "j")
     assert shard.topic(shards=2).shards == 2
+
+
+def told(shard: Shard, by: int, layout: Layout) -> Configured:
+    reply: Configured = shard.call("configure_shard", later(shard, by, **layout._asdict()))
+    return reply
+
+
+def test_a_shard_with_jobs_takes_another_number_that_knows_of_the_earlier_one(shard: Shard) -> None:
+    shard.enqueue("j", delay="1s")
+    wide = Layout(4, (1,), 17)
+    assert told(shard, 1, wide)[3:] == (shard.settings.version + 1, wide)
+    assert (settings_of(shard)["shards"], settings_of(shard)["format"]) == ("4<1@17", "2")
+    assert not shard.run(shard.scripts.enqueue(shard.k, 1, shard.jobs("i"))).current
+    assert not shard.run(shard.scripts.enqueue(shard.k, 4, shard.jobs("i"))).current
+    assert not shard.run(shard.scripts.enqueue(shard.k, "4<1@16", shard.jobs("i"))).current, "of another change"
+    assert shard.run(shard.scripts.enqueue(shard.k, wide.text, shard.jobs("i"))).current
+
+
+def test_once_it_has_settled_every_version_can_read_it_again(shard: Shard) -> None:
+    shard.enqueue("j", delay="1s")
+    told(shard, 1, Layout(4, (1,), 17))
+    assert told(shard, 2, Layout(4, (), 17)).layout == Layout(4)
+    assert settings_of(shard)["shards"] == "4"
+    assert "format" not in settings_of(shard)
+
+
+@pytest.mark.parametrize("layout", [Layout(1), Layout(4), Layout(4, (1,), 16), Layout(4, (), 16)])
+def test_who_does_not_know_of_the_last_change_is_refused(shard: Shard, layout: Layout) -> None:
+    """A registry that was lost, and made again, or put back from an old copy. Even an empty shard tells."""
+    latest = Layout(4, (1,), 17)
+    told(shard, 1, latest)
+    reply = told(shard, 2, layout)
+    assert (reply.done, reply.layout) == (False, latest)
+    assert settings_of(shard)["shards"] == latest.text
+
+
+def test_a_later_change_follows(shard: Shard) -> None:
+    shard.enqueue("j", delay="1s")
+    told(shard, 1, Layout(4, (1,), 17))
+    assert told(shard, 2, Layout(2, (1, 4), 18)).layout == Layout(2, (1, 4), 18)
+
+
+def test_while_jobs_may_be_where_they_were_the_shard_is_not_closed(shard: Shard) -> None:
+    told(shard, 1, Layout(4, (1,), 17))
+    assert not shard.call("configure_shard", later(shard, 2, resharding=2)).done
+
+
+def test_a_shard_that_is_no_longer_used_does_not_settle_with_jobs(shard: Shard) -> None:
+    """Redis lost their ends after somebody had seen that nothing was left."""
+    last = shard.session.keys.shard("t", 3)
+    shard.redis("HSET", last.jobs, "j", "its end was lost")
+    fewer = later(shard, 3, shards=2, former=(4,), since=17)
+    assert shard.run(shard.scripts.configure_shard(last, fewer)).done
+    settled = later(shard, 4, shards=2, former=(), since=17)
+    assert not shard.run(shard.scripts.configure_shard(last, settled)).done
+    shard.redis("DEL", last.jobs)
+    assert shard.run(shard.scripts.configure_shard(last, settled)).done
 
 
 def test_a_group_added_later_gets_what_is_there_and_not_what_was(shard: Shard) -> None:
@@ -195,14 +260,21 @@ def test_a_shard_with_jobs_can_not_be_closed(shard: Shard) -> None:
 def test_an_older_version_learns_what_the_shard_has(two: Shard) -> None:
     old, new = two.settings, later(two, 3)
     two.call("configure_shard", new)
-    assert two.call("configure_shard", old) == (True, ("a", "b"), (), new.version, 1, False)
+    assert two.call("configure_shard", old) == (True, ("a", "b"), (), new.version, Layout(1), False)
 
 
 def test_an_empty_shard_is_one_of_fewer_only_after_it_was_closed(shard: Shard) -> None:
     """Without that, a lost registry was made again by one who does not know how many there are."""
     shard.topic(shards=3)
     version = shard.settings.version
-    assert shard.call("configure_shard", later(shard, 9, shards=1)) == (False, ("default",), (), version, 3, False)
+    assert shard.call("configure_shard", later(shard, 9, shards=1)) == (
+        False,
+        ("default",),
+        (),
+        version,
+        Layout(3),
+        False,
+    )
     assert shard.call("configure_shard", later(shard, 9, shards=4)).done is True
     assert shard.call("configure_shard", later(shard, 10, resharding=1)).done is True
     assert shard.call("configure_shard", later(shard, 11, shards=1)).done is True
@@ -212,7 +284,14 @@ def test_an_empty_shard_is_one_of_fewer_only_after_it_was_closed(shard: Shard) -
 def test_a_shard_with_jobs_tells_what_it_has_when_it_refuses_another_number_of_shards(shard: Shard) -> None:
     shard.enqueue("j")
     version = shard.settings.version
-    assert shard.call("configure_shard", later(shard, 9, shards=2)) == (False, ("default",), (), version, 1, False)
+    assert shard.call("configure_shard", later(shard, 9, shards=2)) == (
+        False,
+        ("default",),
+        (),
+        version,
+        Layout(1),
+        False,
+    )
 
 
 def test_the_mark_of_keys_stays_until_the_shard_is_dropped(shard: Shard) -> None:
@@ -230,9 +309,9 @@ def test_a_dropped_shard_tells_from_which_version_on_it_may_come_back(shard: Sha
     old = shard.settings
     shard.checked = False
     assert shard.run(shard.scripts.drop_shard(shard.k, later(shard, 4)))
-    assert shard.call("configure_shard", old) == (True, (), (), old.version + 5, 0, False)
-    assert shard.call("configure_shard", later(shard, 4)) == (True, (), (), old.version + 5, 0, False)
-    assert shard.call("configure_shard", later(shard, 5)) == (True, ("default",), (), old.version + 5, 1, False)
+    assert shard.call("configure_shard", old) == (True, (), (), old.version + 5, Layout(0), False)
+    assert shard.call("configure_shard", later(shard, 4)) == (True, (), (), old.version + 5, Layout(0), False)
+    assert shard.call("configure_shard", later(shard, 5)) == (True, ("default",), (), old.version + 5, Layout(1), False)
     assert shard.redis("PTTL", shard.k.settings) == -1, "what was left of it would expire"
 
 
@@ -258,7 +337,7 @@ def test_nothing_is_left_of_a_group_that_leaves_but_what_is_still_in_the_bucket(
     two.redis("HSET", two.k.settings, "relook:a", "0|0")
     leaving = TopicSettings(version=two.settings.version + 1, groups={"b": GroupSettings()}, leaving={"a": True})
     found = two.call("configure_shard", leaving)
-    assert found == (True, ("b",), ("a",), leaving.version, 1, False)
+    assert found == (True, ("b",), ("a",), leaving.version, Layout(1), False)
     flat = two.redis("HKEYS", two.k.counts)
     assert [name for name in flat if name.endswith(b":a")] == [b"waiting:a"]
     assert [name for name in settings_of(two) if name.endswith(":a")] == ["left_at:a"]

@@ -170,7 +170,7 @@ def test_the_last_record_read_is_the_one_that_reaches_the_bytes_allowed(shard: S
     keys = [k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake, *k.of_keys, k.outbox]
     keys += [k.taken, k.taken_until]
     for most, looked in ((2 * length, 2), (2 * length + 1, 3)):
-        args = (str(START_MS), 1, shard.settings.version, 100, most, "o", 1, *rows("a", "b", "c", "d"))
+        args = (str(START_MS), 1, shard.settings.version, 100, most, "o", 1, "", *rows("a", "b", "c", "d"))
         assert shard.run(shard.scripts._run("relay", keys, args)) == [1] + [0] * looked
 
 

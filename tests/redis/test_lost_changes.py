@@ -109,11 +109,11 @@ async def disagreement(space: Space, client: Any) -> list[str]:
         for number in range(3):
             shard = store.session.keys.shard("t", number)
             found = {name.decode(): value.decode() for name, value in client.hgetall(shard.settings).items()}
-            if known is None or number >= known.shards:
+            if known is None or number >= known.layout.in_use:
                 wrong += [f"shard {number} is there"] if "groups" in found and known is None else []
                 continue
             wanted = {
-                "groups": ",".join(known.group_names), "paused": str(int(known.paused)), "shards": str(known.shards),
+                "groups": ",".join(known.group_names), "paused": str(int(known.paused)), "shards": known.layout.text,
                 "leaving": None,
             }  # fmt: skip
             wrong += [f"{number} {name} {found.get(name)}" for name in wanted if found.get(name) != wanted[name]]
@@ -121,10 +121,16 @@ async def disagreement(space: Space, client: Any) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("other", [None, "pause", "deletion"])
+@pytest.mark.parametrize("holds_jobs", [False, True])
+@pytest.mark.parametrize("other", [None, "pause", "deletion", "more shards"])
 @pytest.mark.parametrize("change", list(CHANGES))
 async def test_shards_follow_the_registry_though_redis_lost_a_part_of_the_change(
-    space: Space, redis_server: Server, change: str, other: str | None, monkeypatch: pytest.MonkeyPatch
+    space: Space,
+    redis_server: Server,
+    change: str,
+    other: str | None,
+    holds_jobs: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is restarted before a call of the change, and has lost the calls from any other one on."""
     monkeypatch.setattr("streamdq.store.topics.START_WITHIN_S", 0)
@@ -133,6 +139,8 @@ async def test_shards_follow_the_registry_though_redis_lost_a_part_of_the_change
             for lost in range(cut):
                 client.flushall()
                 space.another_queue().configure("t", shards=2, groups=["a", "b"])
+                if holds_jobs:
+                    space.another_queue().enqueue_many("t", [NewJob(n, id=f"j{n}", delay="1h") for n in range(6)])
                 changing = steps(operator := space.another_queue(), CHANGES[change](operator))
                 done = -1
                 for done, _ in zip(range(cut), changing, strict=False):
@@ -149,6 +157,9 @@ async def test_shards_follow_the_registry_though_redis_lost_a_part_of_the_change
                     for _ in changing:
                         pass
                 assert await disagreement(space, client) == [], f"before call {cut}, lost from {lost} on"
+                if holds_jobs and change != "deletion" != other:
+                    fresh = space.another_queue()
+                    assert all(fresh.get("t", f"j{n}") for n in range(6)), f"before call {cut}, lost from {lost} on"
     raise AssertionError("it never ends")
 
 

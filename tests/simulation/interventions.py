@@ -135,7 +135,7 @@ def restore(model: Model, call: Call) -> None:
         model.happened["restore: settings out of date"] += 1
         return
     for i, code in enumerate(codes):
-        id, receipt, attempt, due_ms, rest = call.args[4 + 5 * i : 9 + 5 * i]
+        id, receipt, attempt, due_ms, rest = call.args[5 + 5 * i : 10 + 5 * i]
         model.happened[f"restore: {code}"] += 1
         late = receipt in model.cleared
         if code == 1 and (late or receipt not in model.receipts):
@@ -164,6 +164,7 @@ def _bring_back(model: Model, call: Call, id: str, attempts: int, due_ms: int, r
         model.broken(f"job {serial} came back from the archive and took the place of {job.serial}")
     if job is None or job.gone or job.serial != serial:
         job = Tracked(serial, call.shard, id, due_ms, whole(ttr), whole(expire), model.told, key_in(line), only={group})
+        model.check_homes(job)
         model.jobs[serial] = model.live[call.shard, id] = job
     delivery = job.deliveries.get(group)
     if delivery == Delivery(job.due_ms) and group not in model.groups_of(job):
@@ -185,8 +186,12 @@ def _bring_back(model: Model, call: Call, id: str, attempts: int, due_ms: int, r
 
 
 def configure_shard(model: Model, call: Call) -> None:
-    status, groups, _, version, *_ = call.reply
+    status, groups, _, version, layout, _ = call.reply
     model.happened[f"configure_shard: {status}"] += 1
+    if b"<" in layout:
+        model.happened["configure_shard: jobs stay where they are"] += 1
+    elif b"<" in call.args[1]:
+        model.happened["configure_shard: settled"] += 1
     if status != 1:
         return
     before = model.groups.get(call.shard, {})

@@ -321,6 +321,22 @@ class Model:
             return sorted(job.only)
         return [group for group, since in self.groups.get(job.shard, {}).items() if since < job.at]
 
+    def check_homes(self, job: Tracked) -> None:
+        """An id is one job's, in whichever shard that is; with a key, together with the key. Who has lost a job, and
+        puts it in again, may not know of its home before.
+        """
+        if self.lost_data:
+            return
+        for shard in self.groups:
+            other = self.live.get((shard, job.id))
+            if other is None or other.gone or shard == job.shard or (shard[0], other.key) != (job.shard[0], job.key):
+                continue
+            open_in = [g for g in self.groups_of(other) if other.of(g).ended in ("", "dead")]
+            if open_in and not all(other.may_be_late(self.now_ms, group) for group in open_in):
+                self.broken(
+                    f"job {job.serial} got {job.id!r} in {job.shard}; {other.serial} has it in {shard}: {other}"
+                )
+
     def jobs_in(self, shard: Shard) -> list[Tracked]:
         return [job for (at, _), job in self.live.items() if at == shard and not job.gone]
 

@@ -80,6 +80,7 @@ async def tune(world: World, queue: AsyncQueue, topic: str) -> None:
 
 
 async def reshard(world: World, queue: AsyncQueue, topic: str) -> None:
+    """Whether the topic holds jobs or not."""
     await queue.configure(_fleeting(world, topic), shards=world.random.choice((1, 2, 3)))
 
 

@@ -28,6 +28,7 @@ _EPOCH_S = 1_800_000_000.0
 _STUCK_S = 200  # the longest TTR of a group is a minute
 _REST_WITHIN_S = 3_600  # a single slot may have many handlers that hang to go through
 _FAR_OFF_MS = 60_000
+_SETTLED_WITHIN_S = 200  # the longest span of an id is a minute
 
 
 async def come_to_rest(world: World) -> None:
@@ -54,6 +55,7 @@ async def come_to_rest(world: World) -> None:
             audit = await queue.audit(topic)
             if not audit.balanced:
                 raise Broken(f"the audit does not balance: {audit}")
+        await _all_settle(world, queue)
         await _everything_ends(world, queue)
 
 
@@ -127,6 +129,20 @@ def _counted(world: World) -> dict[Shard, dict[str, int]]:
             pairs = zip(flat[::2], flat[1::2], strict=True)
             found[_shard_of(key)] = {name.decode(): int(value) for name, value in pairs}
     return found
+
+
+async def _all_settle(world: World, queue: AsyncQueue) -> None:
+    """Without dead letters and taken ids, nothing is left where it was put before the number of shards changed."""
+    for topic in world.topics:
+        for group in (await queue.stats(topic)).topics[topic].groups:
+            await _until_done(partial(queue.purge, topic, group=group))
+    for _ in range(_SETTLED_WITHIN_S):
+        left = [topic for topic in world.topics if (await queue.configure(topic)).former]
+        if not left:
+            return
+        await asyncio.sleep(1.0)
+        world.check()
+    raise Broken(f"{left} do not settle")
 
 
 async def _everything_ends(world: World, queue: AsyncQueue) -> None:

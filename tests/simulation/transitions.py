@@ -34,9 +34,13 @@ def enqueue_unique(model: Model, call: Call) -> None:
         return
     records = dict(zip(taken[::2], taken[1::2], strict=True))
     for i in range(looked):
-        id, when, rest, rule = call.args[5 + 4 * i : 9 + 4 * i]
+        id, when, rest, rule = call.args[6 + 4 * i : 10 + 4 * i]
         name, record = id.decode(), records.get(i + 1)
-        if record is None:
+        if record == b"":
+            model.happened["enqueue_unique: nothing at a former home"] += 1
+        elif record is None:
+            if call.args[5] == b"former":
+                model.happened["enqueue_unique: new at a former home"] += 1
             job = _create(model, call, now_ms, name, when.decode(), rest, call.args[4] == b"replace")
             check_new(model, now_ms, job, rule)
         elif record.endswith(b"\nnull"):
@@ -78,6 +82,7 @@ def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: byt
             before.gone = "replaced"
         elif not all(before.may_be_late(model.now_ms, group) for group in open_in):
             model.broken(f"job {job.serial} took the place of {before.serial}, which is open in {open_in}")
+    model.check_homes(job)
     known = model.jobs.get(job.serial)
     if known not in (None, before) and not known.gone:  # a call repeated after its job was replaced puts it in again
         model.broken(f"job {job.serial} was put in twice")

@@ -342,6 +342,9 @@ class TopicOut(BaseModel):
 
     topic: str
     shards: int
+    former: list[int] = Field(
+        default=[], description="Earlier numbers of shards, by which jobs may still be where they were put."
+    )
     ttr_ms: int
     retry: str
     max_deliveries: int
@@ -367,7 +370,9 @@ class TopicIn(In):
 
     ttr: Ttr = None
     retry: RetryIn = None
-    shards: StrictInt | None = Field(default=None, description="Only while the topic is empty.")
+    shards: StrictInt | None = Field(
+        default=None, description="Jobs that are there stay where they are; refused if their keys have limits."
+    )
     max_deliveries: StrictInt | None = Field(
         default=None, description="Bury a job that was lost with its consumer this often."
     )

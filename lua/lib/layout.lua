@@ -1,0 +1,26 @@
+-- How a topic's jobs are spread over its shards: '8'; '8<4@VERSION' while jobs may be where they were put among four,
+-- VERSION: which this change followed; '8<@VERSION': they no longer are, which a shard keeps as '8'. '0' = it is closed.
+
+-- layout_in(text): returns the number of shards, the earlier ones as ',4,2,', and the version that the last change
+-- followed, 0 = none
+local function layout_in(text)
+  local shards, former, since = string.match(text, '^(%d+)<?([%d,]*)@?(%d*)$')
+  return tonumber(shards), ',' .. former .. ',', tonumber(since) or 0
+end
+
+-- may_follow(settings, before, told, live): returns whether the jobs that the shard may have, `live` of them, will be found
+-- if it is told this. A registry that was lost, and made again by one who does not know how they were spread, would never
+-- find them.
+local function may_follow(settings, before, told, live)
+  local count, earlier, changed_at = layout_in(before)
+  local shards, former, since = layout_in(told)
+  if shards == 0 then return live == 0 and earlier == ',,' end
+  if earlier ~= ',,' then
+    -- A shard that is no longer used has none left, unless Redis has lost their ends.
+    local is_left = tonumber(string.match(settings, ':(%d+)}:settings$')) >= shards
+    return since >= changed_at and not (former == ',,' and is_left and live > 0)
+  end
+  if count == shards or count == 0 then return true end
+  if former ~= ',,' then return live == 0 or string.find(former, ',' .. count .. ',', 1, true) ~= nil end
+  return live == 0 and count < shards
+end

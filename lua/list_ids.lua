@@ -1,0 +1,31 @@
+-- list_ids: reads a page of the ids that the shard has anything of, and the keys of their jobs. Forgets some of the taken
+-- ids whose time is over: as long as they are here, nobody else may have them (enqueue_unique).
+-- KEYS[1] jobs      HASH
+-- KEYS[2] taken     HASH
+-- KEYS[3] taken_until  ZSET
+-- KEYS[4] settings  HASH
+-- ARGV[1] now_ms or ''
+-- ARGV[2] how jobs are spread, as the caller knows it
+-- ARGV[3] 'jobs' or 'taken': where to read
+-- ARGV[4] cursor, '0' at first, then as returned. Whoever reads the page of a cursor again, and goes on when it is empty,
+-- misses no id that was there all the time
+-- ARGV[5] limit: about how many; fewer if the shard has large jobs
+-- returns nil = the caller's settings of the topic are out of date; or {cursor, id, key, ...}: cursor '0' = there are no
+-- more; key '' = its job has none, or there is none
+-- include: clock, largest, stored_format, taken
+local jobs, taken, taken_until, settings = unpack(KEYS)
+local topic = redis.call('HMGET', settings, 'shards', 'largest', 'format')
+check_format(topic[3])
+if topic[1] ~= ARGV[2] then return false end
+local limit = fitting(topic[2], tonumber(ARGV[5]))
+if ARGV[3] == 'taken' then trim_taken({taken = taken, taken_until = taken_until}, now_ms(ARGV[1]), limit) end
+local place = ARGV[3] == 'taken' and taken or jobs
+local page = redis.call('HSCAN', place, ARGV[4], 'COUNT', limit)
+local reply = {page[1]}
+for i = 1, #page[2], 2 do
+  local id, record = page[2][i], page[2][i + 1]
+  if ARGV[3] == 'taken' then record = redis.call('HGET', jobs, id) or '' end
+  reply[i + 1] = id
+  reply[i + 2] = string.match(record, '^' .. string.rep('[^\n]*\n', 6) .. '[^\n\31]*\31([^\n]*)\n') or ''
+end
+return reply

@@ -1,0 +1,61 @@
+"""Looks whether topics have settled whose number of shards changed while they held jobs. The mover at work runs it;
+without such topics it does nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..config import TopicSettings
+from ..link.connection import AsyncLink
+from ..link.session import Session, arun
+from ..logs import log
+from ..loop import Failures
+from ..store.scripts import Scripts
+from ..store.settling import Walk
+from ..store.topics import Topics
+
+_LOOK_S = 5.0
+_PAGES = 50  # at one look: a page takes Redis less than a millisecond
+
+
+class Settling:
+    """Each topic has a walk of its own, which is lost with the mover: the next one begins anew."""
+
+    def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics) -> None:
+        self._link = link
+        self._session = session
+        self._scripts = scripts
+        self._topics = topics
+        self._walks: dict[str, Walk] = {}
+        self._failures = Failures("settling", session.keys.namespace)
+
+    async def run(self) -> None:
+        """Never returns."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            unsettled = {topic: settings for topic, settings in self._topics.known.items() if settings.former}
+            for topic in self._walks.keys() - unsettled.keys():
+                del self._walks[topic]
+            for topic, settings in unsettled.items():
+                await self._try(topic, settings)
+
+    async def _try(self, topic: str, settings: TopicSettings) -> None:
+        try:
+            await self.look(topic, settings)
+        except Exception as error:
+            await asyncio.sleep(self._failures.failed(topic, error))
+        else:
+            self._failures.worked(topic)
+
+    async def look(self, topic: str, settings: TopicSettings) -> None:
+        """Goes on with the topic's walk, and notes if it has settled."""
+        walk = self._walks.get(topic)
+        if walk is None or walk.layout != settings.layout:
+            walk = self._walks[topic] = Walk(self._scripts, self._session.keys, topic, settings.layout)
+        settled = await arun(self._link, walk.go_on(_PAGES))
+        if settled is None:
+            await arun(self._link, self._topics.mend(topic))
+        elif settled:
+            await arun(self._link, self._topics.settle(topic, walk))
+            log.info("topic has settled", topic=topic, shards=walk.layout.shards)

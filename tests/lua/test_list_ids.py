@@ -1,0 +1,65 @@
+"""list_ids: which ids a shard has anything of, in pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamdq.config import Layout
+from tests.lua.shard import Shard
+
+WIDE = Layout(4, (1,), 17)
+
+
+def page(shard: Shard, kind: str = "jobs", cursor: bytes = b"0", spread: Any = 1, limit: int = 500) -> Any:
+    return shard.call("list_ids", spread, kind, cursor, limit)
+
+
+def test_it_lists_jobs_with_their_keys(shard: Shard) -> None:
+    shard.enqueue("a", url="https://x/")
+    shard.enqueue("b", key="customer 7", url="https://x/")
+    shard.enqueue("c", key="k", delay="1h")
+    cursor, ids = page(shard)
+    assert (cursor, sorted(ids)) == (b"0", [("a", ""), ("b", "customer 7"), ("c", "k")])
+
+
+def test_whoever_knows_another_number_of_shards_is_refused(shard: Shard) -> None:
+    assert page(shard, spread=2) is None
+    assert page(shard, spread=WIDE.text) is None
+    shard.call("configure_shard", shard.settings.model_copy(update={"version": 10**15, **WIDE._asdict()}))
+    assert page(shard) is None
+    assert page(shard, spread=WIDE.text) == (b"0", [])
+
+
+def test_pages(shard: Shard) -> None:
+    ids = [f"job {number}" for number in range(700)]
+    for start in range(0, 700, 100):
+        shard.enqueue(*ids[start : start + 100])
+    found, cursor, pages = set[str](), b"0", 0
+    while pages == 0 or cursor != b"0":
+        cursor, some = page(shard, cursor=cursor, limit=50)
+        found |= {id for id, _ in some}
+        pages += 1
+        assert len(some) < 150
+    assert found == {*ids}
+    assert pages > 7
+
+
+def test_fewer_of_large_jobs(shard: Shard) -> None:
+    shard.redis("HSET", shard.k.settings, "largest", 262_144)
+    shard.enqueue(*[f"job {number}" for number in range(300)])
+    assert len(page(shard)[1]) < 10
+
+
+def test_ids_that_stay_taken(shard: Shard) -> None:
+    shard.enqueue_unique("ended", "lives", rule="60000|||", key="k")
+    shard.call("cancel", "ended")
+    assert sorted(page(shard, "taken")[1]) == [("ended", ""), ("lives", "k")]
+    assert page(shard)[1] == [("lives", "k")]
+
+
+def test_taken_ids_whose_time_is_over_are_forgotten(shard: Shard) -> None:
+    shard.enqueue_unique("a", rule="1000|||")
+    shard.enqueue_unique("b", rule="9000|||")
+    shard.clock.advance("2s")
+    assert page(shard, "taken") == (b"0", [("b", "")])
+    assert shard.redis("HEXISTS", shard.k.taken, "a") == 0

@@ -1,0 +1,464 @@
+"""Topics whose number of shards changes while they hold jobs: nothing is lost, early, or run twice, and an id stays one
+job's, whichever of its homes has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from streamdq import Bury, NewJob, Queue, Retry
+from streamdq.config import Layout
+from streamdq.errors import JobExists, StreamdqError, TopicNotEmpty
+from streamdq.keys import homes_of
+from streamdq.link.command import Command
+from streamdq.link.session import run
+from streamdq.mover import settling
+from streamdq.operations import jobs
+from streamdq.store.records import encode
+from streamdq.store.settling import Walk
+from tests.redis.harness import Space, eventually
+from tests.redis.movers import mover_at
+from tests.redis.topology import all_run, configuring, each_cut, steps
+from tests.servers import Server
+
+CHANGES = [(4, 2), (2, 4), (3, 5), (1, 3), (3, 1)]
+several = pytest.mark.parametrize(("before", "after"), CHANGES)
+
+
+def layout_of(queue: Queue, topic: str = "t") -> Layout:
+    return run(queue._link, queue._store.topics.get(topic, anew=True)).layout
+
+
+def moving(before: int, after: int, count: int) -> list[str]:
+    """Ids that are at home in another shard after the change."""
+    ids = (f"id {number}" for number in range(10_000))
+    return list(islice((id for id in ids if len(homes_of(id, after, [before])) > 1), count))
+
+
+def settle(queue: Queue, topic: str = "t") -> bool:
+    """As the mover does; returns whether the topic has settled."""
+    store = queue._store
+    walk = Walk(store.scripts, store.session.keys, topic, layout_of(queue, topic))
+    settled = run(queue._link, walk.go_on(1000))
+    if settled:
+        run(queue._link, store.topics.settle(topic, walk))
+    return bool(settled)
+
+
+def holders(queue: Queue, id: str, topic: str = "t") -> int:
+    """How many shards have a job with this id."""
+    store = queue._store
+    shards = store.topics.all_shards(topic)
+    return sum(bool(run(queue._link, store.session.call([_has(shard.jobs, id)]))[0]) for shard in shards)
+
+
+def _has(key: str, id: str) -> Command:
+    return Command(key, ("HEXISTS", key, id))
+
+
+# Each state of a job, and what can be done by its id: as in a topic that has never changed.
+
+STATES = ("none", "delayed", "ready", "running", "retried", "dead", "ended", "taken", "delayed and taken")
+
+
+def bring_about(queue: Queue, topic: str, id: str, state: str) -> Any:
+    """A job with this id in this state; returns its claim, if it is running."""
+    if state == "none":
+        return None
+    rule = {"unique_for": "1h"} if "taken" in state else {}
+    queue.enqueue(topic, "old", id=id, delay="1h" if "delayed" in state else 0, **rule)
+    if state == "ended":
+        queue.cancel(topic, id)
+    elif state == "taken":
+        queue.take(topic, timeout=2).finish()
+    elif state in ("running", "retried", "dead"):
+        claim = queue.take(topic, timeout=2)
+        if state == "running":
+            return claim
+        if state == "retried":
+            claim.fail("x", delay="1h")
+        else:
+            claim.bury("x")
+    return None
+
+
+OPERATIONS: dict[str, Callable[[Queue, str, str], Any]] = {
+    "reject": lambda queue, topic, name: queue.enqueue(topic, "new", id=name, delay="2h").body,
+    "keep": lambda queue, topic, name: queue.enqueue(topic, "new", id=name, delay="2h", on_conflict="keep").state,
+    "replace": lambda queue, topic, name: queue.enqueue(topic, "new", id=name, delay="2h", on_conflict="replace").body,
+    "postpone": lambda queue, topic, name: (
+        queue.enqueue(topic, "new", id=name, delay="2h", on_conflict="postpone").body
+    ),
+    "unique_for": lambda queue, topic, name: queue.enqueue(topic, "new", id=name, unique_for="1h", delay="2h").body,
+    "rate_of_id": lambda queue, topic, name: queue.enqueue(topic, "new", id=name, rate_of_id="2/h", delay="2h").body,
+    "many": lambda queue, topic, name: queue.enqueue_many(topic, [NewJob("new", id=name, delay="2h")]),
+    "get": lambda queue, topic, name: (job := queue.get(topic, name)) and (job.state, job.body),
+    "cancel": lambda queue, topic, name: queue.cancel(topic, name),
+    "reschedule": lambda queue, topic, name: queue.reschedule(topic, name, delay="3h"),
+    "kick": lambda queue, topic, name: queue.kick(topic, name),
+    "purge": lambda queue, topic, name: queue.purge(topic, id=name),
+    "find": lambda queue, topic, _: sorted((job.id, job.state) for job in queue.find(topic)),
+    "cancel found": lambda queue, topic, _: queue.find(topic).cancel(),
+    "reschedule found": lambda queue, topic, _: queue.find(topic).reschedule(delay="3h"),
+    "kick found": lambda queue, topic, _: queue.find(topic, state="dead").kick(),
+}
+
+
+def outcome(queue: Queue, topic: str, id: str, operation: Callable[[Queue, str, str], Any]) -> Any:
+    """What the call says, and the job afterwards."""
+    try:
+        said = operation(queue, topic, id)
+    except StreamdqError as error:
+        said = type(error)
+    job = queue.get(topic, id)
+    return said, job and (job.state, job.body, job.attempt)
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4), (3, 5)])
+def test_what_is_done_by_id_is_done_as_if_nothing_had_changed(
+    space: Space, before: int, after: int, state: str
+) -> None:
+    """The other topic has the same history but for its number of shards."""
+    queue, ids = space.queue, iter(moving(before, after, 2 * len(OPERATIONS)))
+    for name, operation in OPERATIONS.items():
+        id = next(ids)
+        found, claims = [], []
+        for topic in ("t", "same"):
+            queue.configure(topic, shards=before)
+            claims.append(bring_about(queue, topic, id, state))
+            if topic == "t":
+                queue.configure(topic, shards=after)
+            found.append(outcome(queue, topic, id, operation))
+            assert holders(queue, id, topic) <= 1
+        assert found[0] == found[1], name
+        assert space.audit().balanced
+        for topic in ("t", "same"):
+            queue.delete_topic(topic, force=True)
+
+
+@several
+def test_a_claim_from_before_ends_afterwards(space: Space, before: int, after: int) -> None:
+    for end in ("finish", "fail", "bury"):
+        space.queue.configure("t", shards=before)
+        (id,) = moving(before, after, 1)
+        claim = bring_about(space.queue, "t", id, "running")
+        space.queue.configure("t", shards=after)
+        getattr(claim, end)(*([] if end == "finish" else ["x"]))
+        assert (space.queue.get("t", id) is None) == (end == "finish")
+        space.queue.delete_topic("t", force=True)
+
+
+@several
+async def test_all_jobs_run_once_and_then_the_topic_settles(space: Space, before: int, after: int) -> None:
+    space.queue.configure("t", shards=before)
+    ids = {f"a{n}" for n in range(30)}
+    space.queue.enqueue_many("t", [NewJob(id, id=id, delay="200ms") for id in ids])
+    changed = space.queue.configure("t", shards=after)
+    assert changed.layout == Layout(after, (before,), changed.since)
+    assert not settle(space.queue)
+    more = {f"b{n}" for n in range(30)}
+    again = space.queue.enqueue_many("t", [NewJob(id, id=id) for id in sorted(ids | more)])
+    assert (again.created, set(again.existing)) == (30, ids)
+    await all_run(space, ids | more)
+    assert settle(space.queue)
+    assert layout_of(space.queue) == Layout(after, (), changed.since)
+    assert space.queue.configure("t").layout.text == str(after)
+    last = {f"c{n}" for n in range(12)}
+    space.another_queue().enqueue_many("t", [NewJob(id, id=id) for id in last])
+    await all_run(space, last)
+
+
+async def test_it_can_change_again_before_it_has_settled(space: Space) -> None:
+    put: set[str] = set()
+    for count in (2, 5, 3, 4):
+        space.queue.configure("t", shards=count)
+        for n in range(20):
+            id = f"{count}-{n}"
+            space.queue.enqueue("t", id, id=id, delay="300ms")
+            put.add(id)
+        for id in put:
+            with pytest.raises(JobExists):
+                space.queue.enqueue("t", "again", id=id)
+            assert holders(space.queue, id) == 1
+    with pytest.raises(TopicNotEmpty, match="when it had 2, 5, 3, 4 shards: wait until"):
+        space.queue.configure("t", shards=7)
+    assert space.queue.configure("t", shards=3).former == (2, 5, 4), "one that it had before"
+    await all_run(space, put)
+    assert space.queue.configure("t", shards=7).shards == 7, "whoever changes it looks whether it has settled"
+
+
+def test_keys_decide_as_before(space: Space) -> None:
+    space.queue.configure("t", shards=1)
+    for n in range(40):
+        space.queue.enqueue("t", n, id=f"j{n}", key=f"k{n % 7}", delay="1h")
+    for count in (3, 2):
+        space.queue.configure("t", shards=count)
+        for n in range(40):
+            with pytest.raises(JobExists):
+                space.queue.enqueue("t", "again", id=f"j{n}", key=f"k{n % 7}")
+            assert holders(space.queue, f"j{n}") == 1
+    assert {job.id for job in space.queue.find("t", key="k3")} == {f"j{n}" for n in range(3, 40, 7)}
+    assert all(space.queue.get("t", f"j{n}", key=f"k{n % 7}") for n in range(20))
+    assert all(space.queue.cancel("t", f"j{n}") for n in range(20)), "by the id alone"
+    assert all(space.queue.reschedule("t", f"j{n}", delay="2h", key=f"k{n % 7}") for n in range(20, 40))
+
+
+def test_jobs_with_keys_from_when_there_was_one_shard_are_found_when_it_has_settled(space: Space) -> None:
+    """Those that are at home where they are stay, and nobody has said that there are keys."""
+    space.queue.configure("t", shards=1)
+    at_home = [f"k{n}" for n in range(50) if len(homes_of("", 3, [1], f"k{n}")) == 1]
+    for key in at_home:
+        space.queue.enqueue("t", key, id=f"id of {key}", key=key, delay="1h")
+    space.queue.configure("t", shards=3)
+    assert settle(space.queue)
+    assert all(space.another_queue().get("t", f"id of {key}") for key in at_home)
+
+
+@several
+def test_ids_stay_taken(space: Space, before: int, after: int) -> None:
+    """The topic holds no job, but it is not empty for all that."""
+    space.queue.configure("t", shards=before)
+    ids = moving(before, after, 6)
+    for id in ids:
+        bring_about(space.queue, "t", id, "taken")
+    space.queue.configure("t", shards=after)
+    for id in ids:
+        with pytest.raises(JobExists):
+            space.queue.enqueue("t", "x", id=id, unique_for="1h")
+        assert space.queue.enqueue("t", "x", id=id, delay="1h").body == "x", "this call does not ask"
+        with pytest.raises(JobExists):
+            space.queue.enqueue("t", "x", id=id, unique_for="1h")
+        assert holders(space.queue, id) == 1
+    assert not settle(space.queue)
+
+
+def test_a_repeated_call_finds_its_job_though_the_number_changed_meanwhile(space: Space) -> None:
+    """Its id is generated: so only the call itself can have used it."""
+    for before, after in CHANGES:
+        space.queue.configure("t", shards=before)
+        given = [encode(NewJob(n, delay="1h"), 1000) for n in range(20)]
+        assert all(job.has_new_id for job in given)
+        stale = space.another_queue()
+        putting = steps(stale, jobs.put(stale._store, "t", given))
+        for _ in zip(range(before + 1), putting, strict=False):  # the replies to the last calls are lost
+            pass
+        space.queue.configure("t", shards=after)
+        known = space.queue._store.topics.known["t"].model_copy(update={"shards": before, "former": (), "since": 0})
+        stale._store.topics.known["t"] = known
+        run(stale._link, jobs.put(stale._store, "t", given))
+        assert space.queue.stats("t").topics["t"].enqueued == 20
+        space.queue.delete_topic("t", force=True)
+
+
+# Cut off anywhere, and raced.
+
+
+@several
+async def test_a_change_that_was_cut_anywhere(space: Space, before: int, after: int) -> None:
+    cuts = 0
+
+    def change() -> Iterator[None]:
+        with contextlib.suppress(StreamdqError):
+            space.queue.delete_topic("t", force=True)
+        space.queue.configure("t", shards=before)
+        space.queue.enqueue_many("t", [NewJob(f"old {n}", id=f"old {n}") for n in range(12)])
+        return configuring(space.queue, shards=after)
+
+    for _ in each_cut(change):
+        cuts += 1
+        stale = space.another_queue()
+        stale._store.topics.known["t"] = space.queue._store.topics.known["t"].model_copy(
+            update={"shards": before, "former": (), "since": 0}
+        )
+        ids = {f"new {n}" for n in range(12)} | {f"old {n}" for n in range(12)}
+        result = stale.enqueue_many("t", [NewJob(id, id=id) for id in sorted(ids)])
+        assert result.created == 12
+        assert all(space.queue.get("t", id) is not None for id in ids)
+        assert all(holders(stale, id) == 1 for id in ids)
+        assert stale.audit().balanced
+        await all_run(space, ids)
+    assert cuts > 4
+
+
+@several
+def test_two_who_put_in_the_same_id_while_the_number_changes(space: Space, before: int, after: int) -> None:
+    """The change, and another one's call, come between any two calls of the first one."""
+    (id,), one_more = moving(before, after, 1), 0
+    for knows in (True, False):
+        for changed_at in range(12):
+            for other_at in range(12):
+                space.queue.configure("t", shards=before)
+                space.queue.enqueue("t", "there", id="there", delay="1h")
+                slow, other = space.another_queue(), space.another_queue()
+                if knows:
+                    slow.stats("t")
+                other.stats("t")
+                created = []
+                putting = steps(slow, jobs.enqueue_many(slow._store, "t", [NewJob("x", id=id, delay="1h")]))
+                calls = -1
+                for calls, _ in enumerate(putting):
+                    if calls == changed_at:
+                        space.queue.configure("t", shards=after)
+                    if calls == other_at:
+                        created.append(other.enqueue_many("t", [NewJob("y", id=id, delay="1h")]).created)
+                assert holders(space.queue, id) == 1, (changed_at, other_at)
+                one_more += calls
+                space.queue.delete_topic("t", force=True)
+                if calls < other_at:
+                    break
+    assert one_more
+
+
+def test_who_slept_between_two_calls_does_not_act_in_a_later_change(space: Space) -> None:
+    """It has asked the id's former home; meanwhile the topic settles, changes back, and changes in the same way."""
+    (id,) = moving(2, 4, 1)
+    space.queue.configure("t", shards=2)
+    space.queue.enqueue("t", "there", id="there", delay="1h")
+    space.queue.configure("t", shards=4)
+    slow = space.another_queue()
+    slow.stats("t")
+    putting = steps(slow, jobs.enqueue_many(slow._store, "t", [NewJob("slow", id=id, delay="1h")]))
+    next(putting)
+    next(putting)  # the former home has answered
+    space.queue.cancel("t", "there")
+    assert settle(space.queue)
+    space.queue.enqueue("t", "there", id="there", delay="1h")
+    space.queue.configure("t", shards=2)
+    space.queue.enqueue("t", "quick", id=id, delay="1h")
+    assert settle(space.queue) or space.queue.cancel("t", "there")
+    space.queue.configure("t", shards=4)
+    for _ in putting:
+        pass
+    assert holders(space.queue, id) == 1
+    assert space.queue.get("t", id).body == "quick"  # type: ignore[union-attr]
+
+
+@several
+async def test_a_registry_that_was_lost_learns_it_from_the_shards(
+    space: Space, redis_server: Server, before: int, after: int
+) -> None:
+    with redis_server.client() as client:
+        for how in ("lost", "made anew", "old"):
+            space.queue.configure("t", shards=before)
+            old = client.hget("{test}:topics", "t")
+            ids = {f"{how} {n}" for n in range(12)}
+            space.queue.enqueue_many("t", [NewJob(id, id=id) for id in ids])
+            layout = space.queue.configure("t", shards=after).layout
+            client.hdel("{test}:topics", "t")
+            if how == "made anew":
+                client.hset("{test}:topics", "t", '{"version":5,"groups":{"default":{}}}')
+            elif how == "old":
+                client.hset("{test}:topics", "t", old)
+            fresh = space.another_queue()
+            result = fresh.enqueue_many("t", [NewJob(id, id=id) for id in sorted(ids)])
+            assert (result.created, len(result.existing)) == (0, 12)
+            assert layout_of(fresh) == layout
+            await all_run(space, ids)
+            space.queue.delete_topic("t", force=True)
+
+
+@several
+async def test_the_mover_settles_it(
+    space: Space, redis_server: Server, before: int, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "_LOOK_S", 0.05)
+    space.queue.configure("t", shards=before)
+    ids = moving(before, after, 3)
+    space.queue.enqueue_many("t", [NewJob(id, id=id, delay="1h") for id in ids])
+    space.queue.configure("t", shards=after)
+    async with mover_at(redis_server.url, "m"):
+        for id in ids:
+            assert layout_of(space.queue).former == (before,)
+            assert space.queue.cancel("t", id)
+        await eventually(lambda: not layout_of(space.queue).former, "it has settled")
+    assert layout_of(space.queue).shards == after
+
+
+async def test_a_worker_at_work_goes_on(space: Space) -> None:
+    seen: list[int] = []
+    buried = sum((100 * count + n) % 7 == 0 for count in (5, 2, 3) for n in range(30))
+    worker = space.worker()
+
+    @worker.handler("t", retry="10ms")
+    async def handler(body: int) -> None:
+        seen.append(body)
+        if body % 5 == 0 and seen.count(body) == 1:
+            raise Retry(delay="20ms")
+        if body % 7 == 0:
+            raise Bury("x")
+
+    space.queue.configure("t", shards=3)
+    async with space.serving(worker):
+        for count in (5, 2, 3):
+            for n in range(30):
+                space.queue.enqueue("t", 100 * count + n, id=f"{count} {n}", delay=f"{n * 5}ms")
+            space.queue.configure("t", shards=count)
+        await eventually(lambda: space.queue.stats("t").topics["t"].jobs == buried, "all have ended")
+    assert len({*seen}) == 90
+    expected = {body: 1 + (body % 5 == 0) for body in seen}
+    assert {body: seen.count(body) for body in seen} == expected
+    assert space.audit().balanced
+
+
+def test_schedules_go_on(space: Space) -> None:
+    space.queue.schedule("t", "x", id="s", every="1h")
+    space.queue.trigger("t", "s")
+    space.queue.configure("t", shards=4)
+    job = space.queue.trigger("t", "s")
+    assert space.queue.get("t", job.id) is not None
+    assert space.queue.schedule("t", "y", id="s", every="1h").next_ms
+    assert space.queue.unschedule("t", "s")
+    assert space.audit().balanced
+
+
+def test_occurrences_that_are_there_are_not_enqueued_again(space: Space) -> None:
+    """Their ids were made for another number of shards."""
+    space.queue.configure("t", shards=2)
+    space.queue.schedule("t", "x", id="s", cron="* * * * *")
+    assert space.queue.backfill("t", "s", "2026-01-05T09:00Z", "2026-01-05T09:30Z") == 30
+    space.queue.configure("t", shards=5)
+    assert space.queue.backfill("t", "s", "2026-01-05T09:00Z", "2026-01-05T09:40Z") == 10
+    space.queue.unschedule("t", "s")
+
+
+def test_groups_come_and_go_meanwhile(space: Space) -> None:
+    space.queue.configure("t", shards=3, groups=["a", "b"])
+    space.queue.enqueue_many("t", [NewJob(n, id=f"j{n}") for n in range(12)])
+    space.queue.configure("t", shards=2, groups=["a", "c"])
+    for group in ("a", "c"):
+        taken = set()
+        while (claim := space.queue.take("t", group, timeout=0)) is not None:
+            taken.add(claim.job.body)
+            claim.finish()
+        assert taken == set(range(12)), group
+    assert settle(space.queue)
+
+
+def test_keys_with_limits_stay_where_they_are(space: Space) -> None:
+    """Jobs of a key are one after the other in one shard."""
+    space.queue.configure("t", shards=2, key_concurrency=1)
+    space.queue.enqueue("t", 1, key="k")
+    with pytest.raises(TopicNotEmpty, match="its keys have limits"):
+        space.queue.configure("t", shards=3)
+    space.queue.configure("u", shards=2)
+    space.queue.enqueue("u", 1, delay="1h")
+    space.queue.configure("u", shards=3)
+    with pytest.raises(TopicNotEmpty, match="had 2 shards: its keys can have limits only when"):
+        space.queue.configure("u", key_concurrency=1)
+
+
+def test_a_deleted_topic_leaves_nothing(space: Space) -> None:
+    space.queue.configure("t", shards=4)
+    space.queue.enqueue_many("t", [NewJob(n) for n in range(12)])
+    space.queue.configure("t", shards=2)
+    with pytest.raises(TopicNotEmpty):
+        space.queue.delete_topic("t")
+    space.queue.delete_topic("t", force=True)
+    assert space.queue.enqueue("t", 1, id="x").id == "x"
+    assert layout_of(space.queue) == Layout(1)
