@@ -33,12 +33,12 @@ class Settling:
     async def run(self) -> None:
         """Never returns."""
         while True:
-            await asyncio.sleep(_LOOK_S)
             unsettled = {topic: settings for topic, settings in self._topics.known.items() if settings.former}
             for topic in self._walks.keys() - unsettled.keys():
                 del self._walks[topic]
             for topic, settings in unsettled.items():
                 await self._try(topic, settings)
+            await asyncio.sleep(_LOOK_S)
 
     async def _try(self, topic: str, settings: TopicSettings) -> None:
         try:

@@ -2,11 +2,13 @@
 
 import random
 
+from streamdq import NewJob
 from tests.crash.worker_processes import WorkerProcesses, left_in
 from tests.crash.workers import Options, Work
 from tests.servers import until
 
 SHARDS = 4
+NUMBERS = (2, 4, 3, 2)
 KILLS = 4
 
 
@@ -48,3 +50,38 @@ def test_sharded_load_with_kills_leaves_nothing(processes: WorkerProcesses) -> N
     # reclaim sees that its consumer is gone.
     until(lambda: left_in(processes.server, "sharded", SHARDS) == {}, "no entry is left")
     assert processes.queue.audit().balanced
+
+
+def test_the_number_of_shards_changes_under_load_and_kills(processes: WorkerProcesses) -> None:
+    """Jobs that ran before, at their second attempt, and that never succeed are there all the time; so is an id that is
+    asked for again and again.
+    """
+    processes.queue.configure("sharded", shards=SHARDS - 1, max_deliveries=KILLS + 1)
+    chance = random.Random(7)
+    options = Options(topics=("sharded",), concurrency=8, ttr="1s", retry="100ms")
+    workers = [processes.start(options, lease_s=1) for _ in range(3)]
+    ids = [processes.put("far off", Work(), topic="sharded", delay=600)]
+    for number, shards in enumerate(NUMBERS):
+        ids += fill(processes, number)
+        changed = processes.queue.configure("sharded", shards=shards)
+        assert changed.former
+        workers.pop(chance.randrange(len(workers))).kill()
+        workers.append(processes.start(options, lease_s=1))
+        ids += fill(processes, number + len(NUMBERS))
+        result = processes.queue.enqueue_many("sharded", [NewJob({}, id="far off", delay=600)])
+        assert result.existing == ["far off"]
+        done = len(ids) // 2
+        until(lambda: len(processes.journal.ids("end") | processes.journal.ids("raised")) >= done, "half is done")  # noqa: B023
+    assert processes.queue.audit().balanced
+    assert processes.queue.reschedule("sharded", "far off", delay=0)
+
+    audit = processes.emptied()
+    (account,) = audit.balances
+    buried = {job.id for job in processes.queue.dead("sharded", limit=1000)}
+    ended = processes.journal.ids("end")
+    assert ended | buried == set(ids), "lost"
+    assert not ended & buried
+    assert (account.enqueued, account.dead) == (len(ids), len(buried))
+    assert processes.queue.purge("sharded") == len(buried)
+    until(lambda: left_in(processes.server, "sharded", SHARDS) == {}, "no entry is left")
+    until(lambda: not processes.queue.configure("sharded").former, "it has settled")

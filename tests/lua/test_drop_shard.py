@@ -84,7 +84,7 @@ def test_the_next_topic_of_that_name_has_a_higher_version(shard: Shard) -> None:
     old = shard.settings
     assert deleting(shard, "empty", later=0)
     same = shard.run(shard.scripts.configure_shard(shard.k, old))
-    assert (same.groups, same.version, same.shards) == ((), old.version + 1, 0)
+    assert (same.groups, same.version, same.layout.shards) == ((), old.version + 1, 0)
     assert shard.topic(ttr="5s").version > old.version
     assert deleting(shard, "empty", later=-1)
     assert shard.run(shard.scripts.enqueue(shard.k, 1, shard.jobs("j"))).current

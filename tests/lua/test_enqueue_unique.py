@@ -601,3 +601,62 @@ def test_who_does_not_use_it_has_no_field_for_it(shard: Shard) -> None:
     assert shard.redis("HGET", shard.k.settings, "after_finish") is None
     shard.enqueue_unique("i", rule=AFTER)
     assert shard.redis("HGET", shard.k.settings, "after_finish") == b"1"
+
+
+# The ids' home before the number of shards changed.
+
+PLAIN = ""
+
+
+def at_former_home(shard: Shard, *ids: str, how: str = "keep", rule: str = PLAIN, delay: Any = 60) -> dict[int, bytes]:
+    args = [value for id in ids for value in (*shard.jobs(id, delay=delay), rule)]
+    reply: Enqueued = shard.call("enqueue_unique", 1, how, args, True)
+    assert reply.looked == len(ids)
+    return reply.taken
+
+
+@pytest.mark.parametrize("rule", [PLAIN, "|||", MINUTE])
+@pytest.mark.parametrize("how", ["keep", "replace", "postpone"])
+def test_what_it_has_nothing_of_is_not_enqueued_there(shard: Shard, how: str, rule: str) -> None:
+    shard.enqueue("there", delay=30)
+    found = at_former_home(shard, "a", "there", "b", how=how, rule=rule)
+    assert (found[0], found[2]) == (b"", b"")
+    assert (found.get(1) is None) == (how == "replace")
+    assert [shard.get(id) for id in "ab"] == [None, None]
+    assert shard.counts["enqueued"] == (2 if how == "replace" else 1)
+
+
+def test_an_id_that_is_taken_there_stays_there(shard: Shard) -> None:
+    shard.enqueue_unique("j", rule=MINUTE)
+    shard.call("cancel", "j")
+    assert at_former_home(shard, "j", rule=MINUTE)[0].endswith(b"\nnull")
+    assert at_former_home(shard, "j") == {}, "a call without a rule does not mind, but it is there that the job comes"
+    assert shard.state("j") == "delayed"
+
+
+def test_an_id_whose_time_is_over_stays_until_it_is_forgotten(shard: Shard) -> None:
+    """By the clock alone it might have been taken again, if that was set back."""
+    shard.enqueue_unique("j", rule="1000|||")
+    shard.call("cancel", "j")
+    shard.clock.advance("5s")
+    assert at_former_home(shard, "j", rule=MINUTE) == {}
+    shard.call("cancel", "j")
+    shard.clock.advance("2m")
+    shard.call("list_ids", 1, "taken", b"0", 10)
+    assert at_former_home(shard, "j", rule=MINUTE) == {0: b""}
+
+
+def test_a_call_without_a_rule_takes_no_id_there(shard: Shard) -> None:
+    shard.enqueue("j", delay=30)
+    assert at_former_home(shard, "j", how="replace") == {}
+    assert shard.redis("EXISTS", shard.k.taken) == 0
+
+
+def test_a_job_that_is_replaced_there_by_one_without_a_rule_has_ended(shard: Shard) -> None:
+    """As by the script replace: its span begins."""
+    shard.enqueue_unique("j", rule=AFTER, delay=30)
+    assert at_former_home(shard, "j", how="replace") == {}
+    shard.call("cancel", "j")
+    assert at_former_home(shard, "j", rule="|||") != {}
+    shard.clock.advance("61s")
+    assert shard.enqueue_unique("j").taken == {}

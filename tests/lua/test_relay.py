@@ -174,6 +174,21 @@ def test_the_last_record_read_is_the_one_that_reaches_the_bytes_allowed(shard: S
         assert shard.run(shard.scripts._run("relay", keys, args)) == [1] + [0] * looked
 
 
+def test_at_a_former_home_only_what_is_there_is_enqueued(shard: Shard) -> None:
+    """Or has been: its receipt tells."""
+    relay(shard, rows("ended", "waits", "there"))
+    shard.call("cancel", "ended")
+    shard.enqueue_unique("taken", rule="60000|||")
+    shard.call("cancel", "taken")
+    given = rows("ended", "new", "waits", "taken") + rows("there", body="other", replace=True)
+    given[-2] = "another row's"
+    reply: RelayReply = shard.call("relay", shard.settings, "o", 1, given, True)
+    assert reply.codes == [2, 3, 2, 1, 1]
+    assert shard.get("new") is None
+    assert b"new's" not in receipts(shard)
+    assert shard.state("taken") == "delayed"
+
+
 # Jobs with keys
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from streamdq.operations import topics
 from streamdq.store.records import job_in
+from streamdq.store.replies import NOT_HERE
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_archive import letters, receipts
 from tests.lua.test_dead_letters import ALL
@@ -275,3 +276,24 @@ def test_where_keys_have_a_limit_it_needs_a_place(shard: Shard) -> None:
     shard.finish(running)
     shard.move()
     assert shard.take().id == b"a"
+
+
+def test_at_a_former_home_only_what_is_there_comes_back(shard: Shard) -> None:
+    bury_all(shard, "gone", "again", "taken")
+    jobs = archive(shard)
+    shard.enqueue("again", delay="1h")
+    shard.enqueue_unique("taken", rule="60000|||")
+    shard.call("cancel", "taken")
+    assert sorted(shard.call("restore", "default", 1, jobs, True)) == [NOT_HERE, 0, 1]
+    assert shard.get("gone") is None
+    assert shard.state("taken") == "ready"
+    assert [b"gone to default" in receipts(shard), b"taken to default" in receipts(shard)] == [False, True]
+
+
+def test_at_a_former_home_a_receipt_tells_what_has_come_back(shard: Shard) -> None:
+    bury_all(shard, "j")
+    jobs = archive(shard)
+    shard.call("restore", "default", 1, jobs)
+    shard.finish(shard.take())
+    assert shard.call("restore", "default", 1, jobs, True) == [1]
+    assert shard.empty()

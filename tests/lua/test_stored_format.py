@@ -48,6 +48,7 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "move_and_claim": lambda shard: shard.scripts.move_and_claim(
         shard.k, ("default",), 10, False, group="default", consumer="me", count=10, ttr_ms=60_000
     ),
+    "list_ids": lambda shard: shard.scripts.list_ids(shard.k, 1, "jobs", b"0", 10),
     "move": lambda shard: shard.scripts.move(shard.k, ("default",), 10),
     "open_lanes": lambda shard: shard.scripts.open_lanes(shard.k, 10),
     "pause_key": lambda shard: shard.scripts.pause_key(shard.k, shard.settings, "k", True),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -70,21 +71,21 @@ def bring_about(queue: Queue, topic: str, id: str, state: str) -> Any:
     """A job with this id in this state; returns its claim, if it is running."""
     if state == "none":
         return None
-    rule = {"unique_for": "1h"} if "taken" in state else {}
-    queue.enqueue(topic, "old", id=id, delay="1h" if "delayed" in state else 0, **rule)
+    rule = "1h" if "taken" in state else None
+    queue.enqueue(topic, "old", id=id, delay="1h" if "delayed" in state else 0, unique_for=rule)
     if state == "ended":
         queue.cancel(topic, id)
-    elif state == "taken":
-        queue.take(topic, timeout=2).finish()
-    elif state in ("running", "retried", "dead"):
-        claim = queue.take(topic, timeout=2)
-        if state == "running":
-            return claim
-        if state == "retried":
-            claim.fail("x", delay="1h")
-        else:
-            claim.bury("x")
-    return None
+    if state not in ("taken", "running", "retried", "dead"):
+        return None
+    claim = queue.take(topic, timeout=2)
+    assert claim is not None
+    if state == "taken":
+        claim.finish()
+    elif state == "retried":
+        claim.fail("x", delay="1h")
+    elif state == "dead":
+        claim.bury("x")
+    return claim
 
 
 OPERATIONS: dict[str, Callable[[Queue, str, str], Any]] = {
@@ -421,9 +422,10 @@ def test_occurrences_that_are_there_are_not_enqueued_again(space: Space) -> None
     """Their ids were made for another number of shards."""
     space.queue.configure("t", shards=2)
     space.queue.schedule("t", "x", id="s", cron="* * * * *")
-    assert space.queue.backfill("t", "s", "2026-01-05T09:00Z", "2026-01-05T09:30Z") == 30
+    begin = datetime(2026, 1, 5, tzinfo=UTC)
+    assert space.queue.backfill("t", "s", begin, begin + timedelta(minutes=30)) == 30
     space.queue.configure("t", shards=5)
-    assert space.queue.backfill("t", "s", "2026-01-05T09:00Z", "2026-01-05T09:40Z") == 10
+    assert space.queue.backfill("t", "s", begin, begin + timedelta(minutes=40)) == 10
     space.queue.unschedule("t", "s")
 
 

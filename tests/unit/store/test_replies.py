@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamdq.config import Layout
 from streamdq.store.counters import Counters
 from streamdq.store.progress import Phase
 from streamdq.store.replies import (
@@ -91,8 +92,10 @@ def test_stats() -> None:
 
 
 def test_configured() -> None:
-    assert configured_in([1, b"a,b", b"", 7, 2, 1]) == Configured(True, ("a", "b"), (), 7, 2, True)
-    assert configured_in([0, b"", b"c", 7, 0, 0]) == Configured(False, (), ("c",), 7, 0, False)
+    layout = Layout(8, (4, 2), 17)
+    reply = [1, b"a,b", b"", 7, layout.text.encode(), 0]
+    assert configured_in(reply) == Configured(True, ("a", "b"), (), 7, layout, False)
+    assert configured_in([0, b"", b"c", 7, b"0", 1]) == Configured(False, (), ("c",), 7, Layout(0), True)
 
 
 def test_a_dumps_registration() -> None:
