@@ -77,7 +77,7 @@ class Story:
         self.call("restore", [1, 1], b"", group, b"0", b"1", b"a", b"given", b"1", b"%d" % NOW, rest)
 
     def configure(self, groups: bytes = b"g", *fields: bytes) -> None:
-        self.call("configure_shard", [1, groups, b"", 1, b"1"], b"1", b"1", groups, b"", *fields)
+        self.call("configure_shard", [1, groups, b"", 1, b"1", 0], b"1", b"1", groups, b"", *fields)
 
     def rest(self, *stored: str, archived: tuple[int, ...] = (), counted: dict[str, int] | None = None) -> None:
         counts = {("t", 0): counted} if counted is not None else {}
