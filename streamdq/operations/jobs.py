@@ -245,8 +245,8 @@ def _at_former_homes(
     kept = yield from put_there(
         scripts, partial(store.session.keys.shard, topic), settings, jobs, asked, _how(on_conflict)
     )
-    unasked = set(indexes).difference(asked)
-    kept.left = [i for i in indexes if i in unasked or i in kept.left]
+    left = {*kept.left, *set(indexes).difference(asked)}
+    kept.left = [i for i in indexes if i in left]  # in their order
     return kept
 
 

@@ -76,6 +76,7 @@ def _claim_keys(k: ShardKeys, group: str) -> tuple[str, ...]:
         k.taken_until, *k.of_keys,
     )  # fmt: skip
 
+
 Spread = str | int
 """How a topic's jobs are spread, as the caller knows it (Layout.text); or just the number of its shards."""
 
