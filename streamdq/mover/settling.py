@@ -52,7 +52,7 @@ class Settling:
         """Goes on with the topic's walk, and notes if it has settled."""
         walk = self._walks.get(topic)
         if walk is None or walk.layout != settings.layout:
-            walk = self._walks[topic] = Walk(self._scripts, self._session.keys, topic, settings.layout)
+            walk = self._walks[topic] = Walk(self._session, self._scripts, topic, settings.layout)
         settled = await arun(self._link, walk.go_on(_PAGES))
         if settled is None:
             await arun(self._link, self._topics.mend(topic))

@@ -4,52 +4,92 @@ that is at home in another one by now.
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from ..config import Layout
-from ..keys import NamespaceKeys, ShardKeys, shard_of
-from ..link.session import Op
+from ..keys import ShardKeys, shard_of
+from ..link.command import Command
+from ..link.session import Op, Session
 from .scripts import Scripts
 
 _PAGE = 500
+_RUN_ID = re.compile(rb"run_id:(\w+)")
+
+
+class _Place(NamedTuple):
+    """What the walk goes through next. ``life``: of the server that the cursor is of; "" at first."""
+
+    shard: ShardKeys
+    kind: str  # jobs or taken
+    cursor: bytes = b"0"
+    life: str = ""
 
 
 class Walk:
     """Goes once through all that the shards have ids of. What is not at home can only become less, as shards refuse
     whoever knows another layout: so one page after the other waits until it has nothing left of that kind, and when
-    the last page has nothing, no page has.
+    the last page has nothing, no page has. A server that was restarted, or another one in its place, has another order:
+    then the walk through its shard begins anew.
     """
 
-    def __init__(self, scripts: Scripts, keys: NamespaceKeys, topic: str, layout: Layout) -> None:
+    def __init__(self, session: Session, scripts: Scripts, topic: str, layout: Layout) -> None:
+        self._session = session
         self._scripts = scripts
         self.layout = layout
         self.has_keys = False  # some job has
         self.strays = 0  # on the pages that were looked at last
-        shards = [keys.shard(topic, number) for number in range(layout.in_use)]
-        self._places = deque((shard, kind, b"0") for shard in shards for kind in ("jobs", "taken"))
+        shards = [session.keys.shard(topic, number) for number in range(layout.in_use)]
+        self._places = deque(_Place(shard, kind) for shard in shards for kind in ("jobs", "taken"))
 
     def go_on(self, pages: int) -> Op[bool | None]:
         """Looks at so many pages at most. True: the topic has settled; None: it has another layout by now, or a shard
         has yet to hear of it.
         """
-        waiting, self.strays = deque[tuple[ShardKeys, str, bytes]](), 0
+        lives = yield from self._lives(place.shard for place in self._places)
+        waiting, done, self.strays = list[_Place](), list[_Place](), 0
         while self._places and pages > 0:
-            shard, kind, cursor = self._places.popleft()
-            page = yield from self._scripts.list_ids(shard, self.layout.text, kind, cursor, _PAGE)
+            place = self._places.popleft()
+            if place.life != lives[place.shard]:
+                place = _Place(place.shard, place.kind, life=lives[place.shard])
+            page = yield from self._scripts.list_ids(place.shard, self.layout.text, place.kind, place.cursor, _PAGE)
             if page is None:
                 return None
-            following, ids = page
             pages -= 1
-            strays = self._strays_in(shard, ids)
-            if strays:
-                self.strays += strays
-                waiting.append((shard, kind, cursor))
-            elif following != b"0":
-                self._places.appendleft((shard, kind, following))
+            self._sort(place, *page, waiting, done)
         self._places.extend(waiting)
+        after = yield from self._lives(place.shard for place in done)
+        self._places.extend(_Place(place.shard, place.kind) for place in done if after[place.shard] != place.life)
         return not self._places
 
-    def _strays_in(self, shard: ShardKeys, ids: Sequence[tuple[str, str]]) -> int:
+    def _sort(
+        self, place: _Place, following: bytes, ids: Sequence[tuple[str, str]], waiting: list[_Place], done: list[_Place]
+    ) -> None:
+        """What to do next with the place, after a page of it."""
         self.has_keys = self.has_keys or any(key for _, key in ids)
-        return sum(1 for id, key in ids if shard_of(id, self.layout.shards, key or None) != shard.shard)
+        strays = sum(1 for id, key in ids if shard_of(id, self.layout.shards, key or None) != place.shard.shard)
+        self.strays += strays
+        if strays:
+            waiting.append(place)
+        elif following == b"0":
+            done.append(place)
+        else:
+            self._places.appendleft(place._replace(cursor=following))
+
+    def _lives(self, shards: Iterable[ShardKeys]) -> Op[dict[ShardKeys, str]]:
+        """Which run of which server has each shard now: one command for each node."""
+        nodes = {shard: self._session.node_of(shard.jobs) for shard in shards}
+        asked = {node: shard for shard, node in nodes.items()}
+        if not asked:
+            return {}
+        replies = yield from self._session.call([Command(shard.jobs, ("INFO", "server")) for shard in asked.values()])
+        runs = {node: _run_in(reply) for node, reply in zip(asked, replies, strict=True)}
+        return {shard: f"{node} {runs[node]}" for shard, node in nodes.items()}
+
+
+def _run_in(reply: object) -> str:
+    """A server in this process's memory has none."""
+    found = _RUN_ID.search(reply) if isinstance(reply, bytes) else None
+    return found[1].decode() if found else ""

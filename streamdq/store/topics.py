@@ -400,7 +400,7 @@ class Topics:
             return
         former = tuple(count for count in (*settings.former, settings.shards) if count != shards)
         if len(former) > MOST_FORMER:
-            walk = Walk(self._scripts, self._session.keys, topic, settings.layout)
+            walk = Walk(self._session, self._scripts, topic, settings.layout)
             if (yield from walk.go_on(_PAGES)):
                 yield from self.settle(topic, walk)
                 return

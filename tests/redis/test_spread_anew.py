@@ -20,6 +20,7 @@ from streamdq.link.command import Command
 from streamdq.link.session import run
 from streamdq.mover import settling
 from streamdq.operations import jobs
+from streamdq.store import settling as walking
 from streamdq.store.records import encode
 from streamdq.store.settling import Walk
 from tests.redis.harness import Space, eventually
@@ -44,7 +45,7 @@ def moving(before: int, after: int, count: int) -> list[str]:
 def settle(queue: Queue, topic: str = "t") -> bool:
     """As the mover does; returns whether the topic has settled."""
     store = queue._store
-    walk = Walk(store.scripts, store.session.keys, topic, layout_of(queue, topic))
+    walk = Walk(store.session, store.scripts, topic, layout_of(queue, topic))
     settled = run(queue._link, walk.go_on(1000))
     if settled:
         run(queue._link, store.topics.settle(topic, walk))
@@ -379,6 +380,49 @@ async def test_the_mover_settles_it(
             assert space.queue.cancel("t", id)
         await eventually(lambda: not layout_of(space.queue).former, "it has settled")
     assert layout_of(space.queue).shards == after
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_the_walk_begins_anew_where_a_server_was_restarted(
+    space: Space, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    """A hash is then in another order, and what was left is no longer behind the cursor."""
+    monkeypatch.setattr(walking, "_PAGE", 10)
+    space.queue.configure("t", shards=4)
+    ids = (f"id {number}" for number in range(10_000))
+    at_home = islice((id for id in ids if len(homes_of(id, 8, [4])) == 1), 800)
+    space.queue.enqueue_many("t", [NewJob("x" * 99, id=id, delay="1h") for id in (*at_home, *moving(4, 8, 12))])
+    space.queue.configure("t", shards=8)
+    store = space.queue._store
+    walk = Walk(store.session, store.scripts, "t", layout_of(space.queue))
+    assert run(space.queue._link, walk.go_on(1000)) is False
+    cursors = {(place.shard, place.cursor) for place in walk._places}
+    assert any(cursor != b"0" for _, cursor in cursors)
+    if restarted:
+        monkeypatch.setattr(walking, "_run_in", lambda _: "another run")
+    asked: list[tuple[Any, bytes]] = []
+    list_ids = store.scripts.list_ids
+    monkeypatch.setattr(
+        store.scripts, "list_ids", lambda k, spread, kind, cursor, limit: (
+            asked.append((k, cursor)) or list_ids(k, spread, kind, cursor, limit)
+        )
+    )  # fmt: skip
+    assert run(space.queue._link, walk.go_on(1000)) is False
+    first = dict(reversed(asked))
+    assert (set(first.values()) == {b"0"}) == restarted
+    assert walk.strays
+
+
+def test_a_server_that_is_restarted_at_the_end_of_the_walk(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    space.queue.configure("t", shards=2)
+    space.queue.enqueue("t", 1, id="x", delay="1h")
+    space.queue.configure("t", shards=4)
+    space.queue.cancel("t", "x")
+    runs = iter(range(100))
+    monkeypatch.setattr(walking, "_run_in", lambda _: str(next(runs)))
+    assert not settle(space.queue)
+    monkeypatch.setattr(walking, "_run_in", lambda _: "the same")
+    assert settle(space.queue)
 
 
 async def test_a_worker_at_work_goes_on(space: Space) -> None:
