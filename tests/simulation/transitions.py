@@ -121,8 +121,10 @@ def schedule(model: Model, call: Call) -> None:
     if call.reply != 1:
         model.happened["schedule: changed meanwhile" if call.reply == 0 else "schedule: settings out of date"] += 1
         return
-    *_, plan, _, _, job = call.args[6].split(b"\n", 12)
-    for occurrence in plan.split(b"\x1e") if plan else ():
+    fields = call.args[6].split(b"\n", 12)
+    held, plan, job = fields[5], fields[9], fields[12]
+    # One that waits for its predecessor gets another id as well, if the number of shards has changed.
+    for occurrence in filter(None, (held, *plan.split(b"\x1e"))):
         due_ms, _, id, text = occurrence.split(b"\x1f")
         model.planned[call.shard, id] = due_ms.decode(), job.replace(b"{due}", text)
     if int(call.args[5]):
