@@ -182,7 +182,7 @@ def test_at_a_former_home_only_what_is_there_is_enqueued(shard: Shard) -> None:
     shard.call("cancel", "taken")
     given = rows("ended", "new", "waits", "taken") + rows("there", body="other", replace=True)
     given[-2] = "another row's"
-    reply: RelayReply = shard.call("relay", shard.settings, "o", 1, given, True)
+    reply: RelayReply = shard.call("relay", shard.settings, "o", 1, given, False, True)
     assert reply.codes == [2, 3, 2, 1, 1]
     assert shard.get("new") is None
     assert b"new's" not in receipts(shard)

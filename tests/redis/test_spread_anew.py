@@ -402,11 +402,12 @@ def test_the_walk_begins_anew_where_a_server_was_restarted(
         monkeypatch.setattr(walking, "_run_in", lambda _: "another run")
     asked: list[tuple[Any, bytes]] = []
     list_ids = store.scripts.list_ids
-    monkeypatch.setattr(
-        store.scripts, "list_ids", lambda k, spread, kind, cursor, limit: (
-            asked.append((k, cursor)) or list_ids(k, spread, kind, cursor, limit)
-        )
-    )  # fmt: skip
+
+    def noted(k: Any, spread: Any, kind: str, cursor: bytes, limit: int) -> Any:
+        asked.append((k, cursor))
+        return list_ids(k, spread, kind, cursor, limit)
+
+    monkeypatch.setattr(store.scripts, "list_ids", noted)
     assert run(space.queue._link, walk.go_on(1000)) is False
     first = dict(reversed(asked))
     assert (set(first.values()) == {b"0"}) == restarted

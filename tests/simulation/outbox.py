@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from .model import Call, Model, Serial, Shard, Tracked
 
-_RELAY, _RELAYED = ("id taken", "enqueued", "by an earlier call"), ("unknown", "live", "ended")
+_RELAY, _RELAYED = (
+    ("id taken", "enqueued", "by an earlier call", "nothing at a former home"),
+    ("unknown", "live", "ended"),
+)
 _ROUNDED_S = 0.003  # to whole ms, by the database, the relay and Redis
 
 
@@ -56,7 +59,7 @@ class Outbox:
             self._check_delay(model, serial, when)
         elif code == 2 and receipt not in self.receipts and not _is_open(model, model.jobs.get(serial)):
             model.broken(f"job {serial} was taken for one that had been relayed")
-        if code:
+        if code in (1, 2):
             self.receipts[receipt] = call.shard, serial
         self.answers.add((serial, _RELAY[code]))
 

@@ -25,7 +25,7 @@ class Shop(Story):
 
     def relay(self, code: int = 1, serial: int = 1, when: bytes = b"+0", id: bytes = b"a") -> None:
         job = id, when, b'\n\nnonc\n\n\n{"n":%d}' % serial, b"o:%d:nonc" % serial, b"0"
-        self.call("relay", [1, code], b"", b"1", b"9", b"200", b"9", b"o", b"1", *job)
+        self.call("relay", [1, code], b"", b"1", b"9", b"200", b"9", b"o", b"1", b"", *job)
 
     def tell(self, code: int, serial: int = 1) -> None:
         self.call("relayed", [code], b"1", b"a", b"o:%d:nonc" % serial)

@@ -100,7 +100,7 @@ def relay(model: Model, call: Call) -> None:
         model.happened["relay: fenced off" if status < 0 else "relay: settings out of date"] += 1
         return
     for number, code in enumerate(codes):
-        id, when, rest, receipt, replaces = call.args[7 + 5 * number : 12 + 5 * number]
+        id, when, rest, receipt, replaces = call.args[8 + 5 * number : 13 + 5 * number]
         model.outbox.relayed(model, call, code, receipt, when.decode(), rest)
         if code == 1:
             _create(model, call, call.now_ms, id.decode(), when.decode(), rest, replaces == b"1")
