@@ -205,7 +205,7 @@ def _put(
     taken: dict[int, bytes] = {}
     for _ in range(REPAIRS):
         outdated: list[int] = []
-        if settings.shards > 1 or settings.former:
+        if settings.shards + len(settings.former) > 1:
             settings = yield from _with_keys(store, topic, settings, jobs)
         scripts = store.at(durable, settings)
         if settings.former:
@@ -221,7 +221,7 @@ def _put(
                     outdated += part
                     break
         if not outdated:
-            existing = _of_others(taken, jobs) if taken else []
+            existing = _of_others(taken, jobs)
             recorded.not_put_in(store.session.keys.namespace, topic, len(existing))
             return Put(now_ms, taken, existing, store.session.bodies)
         left, settings, again = outdated, (yield from store.topics.shared(topic, store.topics.repair)), True
