@@ -97,6 +97,8 @@ for i = 7, #ARGV, 4 do
     if not key then redis.call('ZADD', bucket, due, order .. id)
     else enter(k, groups, id, key, order, due, now) end
     if rule.is_given then take_id(k, id, t, rule, nonce, now, due) end
+    -- In a topic of one shard nobody else marks it, and when the job has ended, nothing tells that its id belonged to a key.
+    if not topic[8] and rule.is_given and key_in(rest, 1) then topic[8] = redis.call('HSET', settings, 'keyed', 1) end
     if rule.after and not topic[6] then topic[6] = redis.call('HSET', settings, 'after_finish', 1) end
     if not key and (not earliest or due < earliest) then earliest = due end
   end

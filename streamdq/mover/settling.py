@@ -51,8 +51,8 @@ class Settling:
     async def look(self, topic: str, settings: TopicSettings) -> None:
         """Goes on with the topic's walk, and notes if it has settled."""
         walk = self._walks.get(topic)
-        if walk is None or walk.layout != settings.layout:
-            walk = self._walks[topic] = Walk(self._session, self._scripts, topic, settings.layout)
+        if walk is None or not walk.is_of(settings):
+            walk = self._walks[topic] = Walk(self._session, self._scripts, topic, settings)
         settled = await arun(self._link, walk.go_on(_PAGES))
         if settled is None:
             await arun(self._link, self._topics.mend(topic))

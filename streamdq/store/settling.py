@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ..config import Layout
+from ..config import TopicSettings
 from ..keys import ShardKeys, shard_of
 from ..link.command import Command
 from ..link.session import Op, Session
@@ -32,17 +32,23 @@ class Walk:
     """Goes once through all that the shards have ids of. What is not at home can only become less, as shards refuse
     whoever knows another layout: so one page after the other waits until it has nothing left of that kind, and when
     the last page has nothing, no page has. A server that was restarted, or another one in its place, has another order:
-    then the walk through its shard begins anew.
+    then the walk through its shard begins anew. Nothing tells to which key an id belonged that is still taken, so where
+    there are keys, each of these is waited for.
     """
 
-    def __init__(self, session: Session, scripts: Scripts, topic: str, layout: Layout) -> None:
+    def __init__(self, session: Session, scripts: Scripts, topic: str, settings: TopicSettings) -> None:
         self._session = session
         self._scripts = scripts
-        self.layout = layout
+        self._keyed = settings.keyed
+        self.layout = settings.layout
         self.has_keys = False  # some job has
         self.strays = 0  # on the pages that were looked at last
-        shards = [session.keys.shard(topic, number) for number in range(layout.in_use)]
+        shards = [session.keys.shard(topic, number) for number in range(self.layout.in_use)]
         self._places = deque(_Place(shard, kind) for shard in shards for kind in ("jobs", "taken"))
+
+    def is_of(self, settings: TopicSettings) -> bool:
+        """Whether these are the settings by which it looks."""
+        return (self.layout, self._keyed) == (settings.layout, settings.keyed)
 
     def go_on(self, pages: int) -> Op[bool | None]:
         """Looks at so many pages at most. True: the topic has settled; None: it has another layout by now, or a shard
@@ -69,7 +75,7 @@ class Walk:
     ) -> None:
         """What to do next with the place, after a page of it."""
         self.has_keys = self.has_keys or any(key for _, key in ids)
-        strays = sum(1 for id, key in ids if shard_of(id, self.layout.shards, key or None) != place.shard.shard)
+        strays = sum(1 for id, key in ids if self._is_stray(place, id, key))
         self.strays += strays
         if strays:
             waiting.append(place)
@@ -77,6 +83,11 @@ class Walk:
             done.append(place)
         else:
             self._places.appendleft(place._replace(cursor=following))
+
+    def _is_stray(self, place: _Place, id: str, key: str) -> bool:
+        if self._keyed and not key and place.kind == "taken":
+            return True
+        return shard_of(id, self.layout.shards, key or None) != place.shard.shard
 
     def _lives(self, shards: Iterable[ShardKeys]) -> Op[dict[ShardKeys, str]]:
         """Which run of which server has each shard now: one command for each node."""

@@ -189,9 +189,16 @@ class Topics:
 
     def repair(self, topic: str) -> Op[TopicSettings]:
         """For use after a script found our settings out of date, or Redis lost the topic. Like ``renew``, but creates a
-        topic that Redis has lost (a flush) again, as this process knew it.
+        topic that Redis has lost (a flush) again, as this process knew it. If a Cluster has lost a node, the shards on
+        others have been told what is new.
         """
-        settings = yield from self.renew(topic)
+        settings = yield from self._read(topic)
+        try:
+            settings = yield from self._conform(topic, settings)
+        except ServerUnavailable:
+            if not self._session.is_cluster:
+                raise
+            settings = self.known.get(topic)
         if settings is None:
             settings = yield from self._make(topic)
         if topic in self._served:
@@ -317,22 +324,35 @@ class Topics:
         return any(checked(reply) for reply in replies)
 
     def _apply(self, topic: str, settings: TopicSettings) -> Op[list[Configured]]:
-        """Configures every shard, and removes leaving groups; returns the last reply of each shard."""
-        found = []
+        """Configures every shard, and removes leaving groups; returns the last reply of each shard. If a Cluster has
+        lost a node, the shards on others are told before that is raised, so that they go on.
+        """
+        found, lost = list[Configured](), dict[str, ServerUnavailable]()
         for number in range(settings.reach):
             shard = self._session.keys.shard(topic, number)
-            while True:
-                configured = yield from self._scripts.configure_shard(shard, settings)
-                step = most_jobs(_LEAVE_STEP, _LEAVE_LOOKS * len(configured.groups))
-                for group in configured.leaving:
-                    while (yield from self._scripts.leave_group(shard, group, step)):
-                        pass
-                if not configured.leaving:
-                    break
-            while settings.relimiting and (yield from self._scripts.open_lanes(shard, _LANES_STEP)):
-                pass
-            found.append(configured)
+            node = self._session.node_of(shard.settings)
+            if node in lost:
+                continue
+            try:
+                found.append((yield from self._tell(shard, settings)))
+            except ServerUnavailable as error:
+                lost[node] = error
+        for unavailable in lost.values():
+            raise unavailable
         return found
+
+    def _tell(self, shard: ShardKeys, settings: TopicSettings) -> Op[Configured]:
+        while True:
+            configured = yield from self._scripts.configure_shard(shard, settings)
+            step = most_jobs(_LEAVE_STEP, _LEAVE_LOOKS * len(configured.groups))
+            for group in configured.leaving:
+                while (yield from self._scripts.leave_group(shard, group, step)):
+                    pass
+            if not configured.leaving:
+                break
+        while settings.relimiting and (yield from self._scripts.open_lanes(shard, _LANES_STEP)):
+            pass
+        return configured
 
     def _owing(self, topic: str, settings: TopicSettings, found: Sequence[Configured]) -> Op[dict[str, Any]]:
         """What the registry has yet to take over from the shards; if it was lost, also that the topic has schedules, or
@@ -400,7 +420,7 @@ class Topics:
             return
         former = tuple(count for count in (*settings.former, settings.shards) if count != shards)
         if len(former) > MOST_FORMER:
-            walk = Walk(self._session, self._scripts, topic, settings.layout)
+            walk = Walk(self._session, self._scripts, topic, settings)
             if (yield from walk.go_on(_PAGES)):
                 yield from self.settle(topic, walk)
                 return
@@ -419,7 +439,7 @@ class Topics:
         if walk.has_keys:  # of jobs that were put in while there was one shard, and are at home where their keys are
             yield from self.expect_keys(topic)
         settings = yield from self._read(topic)
-        if settings is not None and settings.layout == walk.layout and settings.former:
+        if settings is not None and walk.is_of(settings) and settings.former:
             changes = walk.layout._replace(former=()).changes()
             yield from self._conform(topic, (yield from self._register(topic, changes, {}, expected=settings.version)))
 

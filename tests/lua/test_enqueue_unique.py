@@ -603,6 +603,15 @@ def test_who_does_not_use_it_has_no_field_for_it(shard: Shard) -> None:
     assert shard.redis("HGET", shard.k.settings, "after_finish") == b"1"
 
 
+def test_a_topic_where_the_id_of_a_job_with_a_key_stays_taken_is_marked(shard: Shard) -> None:
+    """When the job has ended, nothing else tells that its id need not be at home here."""
+    for rule, key in (("", "k"), (MINUTE, None)):
+        assert shard.call("enqueue_unique", 1, "keep", [*shard.jobs(f"{rule} {key}", key=key), rule]).taken == {}
+    assert shard.redis("HGET", shard.k.settings, "keyed") is None
+    shard.enqueue_unique("i", rule=MINUTE, key="k")
+    assert shard.redis("HGET", shard.k.settings, "keyed") == b"1"
+
+
 # The ids' home before the number of shards changed.
 
 PLAIN = ""

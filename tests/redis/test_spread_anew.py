@@ -15,7 +15,7 @@ import pytest
 from streamdq import Bury, NewJob, Queue, Retry
 from streamdq.config import Layout
 from streamdq.errors import JobExists, StreamdqError, TopicNotEmpty
-from streamdq.keys import homes_of
+from streamdq.keys import homes_of, shard_of
 from streamdq.link.command import Command
 from streamdq.link.session import run
 from streamdq.mover import settling
@@ -45,7 +45,7 @@ def moving(before: int, after: int, count: int) -> list[str]:
 def settle(queue: Queue, topic: str = "t") -> bool:
     """As the mover does; returns whether the topic has settled."""
     store = queue._store
-    walk = Walk(store.session, store.scripts, topic, layout_of(queue, topic))
+    walk = Walk(store.session, store.scripts, topic, run(queue._link, store.topics.get(topic, anew=True)))
     settled = run(queue._link, walk.go_on(1000))
     if settled:
         run(queue._link, store.topics.settle(topic, walk))
@@ -240,6 +240,23 @@ def test_ids_stay_taken(space: Space, before: int, after: int) -> None:
     assert not settle(space.queue)
 
 
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (1, 3), (4, 3)])
+def test_ids_of_jobs_with_keys_stay_taken(space: Space, before: int, after: int) -> None:
+    """Nothing tells to which key an id belongs whose job has ended; that its hash leads to this shard says nothing."""
+    space.queue.configure("t", shards=before)
+    keys, ids = (f"k{n}" for n in range(99)), (f"id {n}" for n in range(99))
+    key = next(key for key in keys if after > shard_of("", before, key) != shard_of("", after, key))
+    id = next(id for id in ids if shard_of(id, after) == shard_of("", before, key))
+    space.queue.enqueue("t", "x", id=id, key=key, unique_for="1h")
+    (claim := space.queue.take("t", timeout=2) or pytest.fail("nothing came")).finish()
+    space.queue.configure("t", shards=after)
+    assert claim.job.id == id
+    for _ in range(2):
+        assert not settle(space.queue)
+    with pytest.raises(JobExists):
+        space.another_queue().enqueue("t", "x", id=id, key=key, unique_for="1h")
+
+
 def test_a_repeated_call_finds_its_job_though_the_number_changed_meanwhile(space: Space) -> None:
     """Its id is generated: so only the call itself can have used it."""
     for before, after in CHANGES:
@@ -394,7 +411,7 @@ def test_the_walk_begins_anew_where_a_server_was_restarted(
     space.queue.enqueue_many("t", [NewJob("x" * 99, id=id, delay="1h") for id in (*at_home, *moving(4, 8, 12))])
     space.queue.configure("t", shards=8)
     store = space.queue._store
-    walk = Walk(store.session, store.scripts, "t", layout_of(space.queue))
+    walk = Walk(store.session, store.scripts, "t", store.topics.known["t"])
     assert run(space.queue._link, walk.go_on(1000)) is False
     cursors = {(place.shard, place.cursor) for place in walk._places}
     assert any(cursor != b"0" for _, cursor in cursors)
