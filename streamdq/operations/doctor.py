@@ -13,6 +13,8 @@ from ..store import history_reads, namespace
 from ..store.durability import Durable
 from ..store.entries import ms_of
 from ..store.redis_store import RedisStore
+from ..store.settling import Walk
+from ..store.topics import listed
 from .audit import audit
 from .inspect import OVERDUE_MS, stats
 from .waiting_keys import busiest
@@ -50,7 +52,20 @@ def doctor(store: RedisStore) -> Op[list[Finding]]:
         findings.append(
             Finding("problem", f"counters don't balance, {len(audited.orphans):,} orphans", "run `streamdq audit`")
         )
+    findings += yield from _unsettled(store)
     return findings + (yield from _keys(store)) + (yield from _dumps(store))
+
+
+def _unsettled(store: RedisStore) -> Op[list[Finding]]:
+    """How much is where it was put before the number of shards changed."""
+    found = []
+    for topic, settings in (yield from store.topics.refresh()).items():
+        if settings.former:
+            left = yield from Walk(store.session, store.scripts, topic, settings).left()
+            about, before = "" if left.exact else "about ", listed(settings.former)
+            what = f"topic {topic} has yet to settle: {about}{left.jobs:,} jobs and {left.taken:,} taken ids"
+            found.append(Finding("ok", f"{what} are where they were put among {before} shards, not {settings.shards}"))
+    return found
 
 
 def _keys(store: RedisStore) -> Op[list[Finding]]:

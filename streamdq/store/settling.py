@@ -13,6 +13,7 @@ from ..config import TopicSettings
 from ..keys import ShardKeys, shard_of
 from ..link.command import Command
 from ..link.session import Op, Session
+from .commands import one
 from .scripts import Scripts
 
 _PAGE = 500
@@ -26,6 +27,14 @@ class _Place(NamedTuple):
     kind: str  # jobs or taken
     cursor: bytes = b"0"
     life: str = ""
+
+
+class Left(NamedTuple):
+    """What is not at home. ``exact``: it was counted, not estimated."""
+
+    jobs: int
+    taken: int
+    exact: bool
 
 
 class Walk:
@@ -70,12 +79,28 @@ class Walk:
         self._places.extend(_Place(place.shard, place.kind) for place in done if after[place.shard] != place.life)
         return not self._places
 
+    def left(self) -> Op[Left]:
+        """How much is not at home, by a page of each shard at most. A shard that has yet to hear of the layout is left
+        out.
+        """
+        found, exact = {"jobs": 0, "taken": 0}, True
+        for shard, kind, *_ in self._places:
+            page = yield from self._scripts.list_ids(shard, self.layout.text, kind, b"0", _PAGE)
+            following, ids = page or (b"0", [])
+            strays = self._strays(shard, kind, ids)
+            if following != b"0":
+                key = shard.jobs if kind == "jobs" else shard.taken
+                strays = round(strays * (yield from one(self._session, key, "HLEN", key)) / max(1, len(ids)))
+                exact = False
+            found[kind] += strays
+        return Left(found["jobs"], found["taken"], exact)
+
     def _sort(
         self, place: _Place, following: bytes, ids: Sequence[tuple[str, str]], waiting: list[_Place], done: list[_Place]
     ) -> None:
         """What to do next with the place, after a page of it."""
         self.has_keys = self.has_keys or any(key for _, key in ids)
-        strays = sum(1 for id, key in ids if self._is_stray(place, id, key))
+        strays = self._strays(place.shard, place.kind, ids)
         self.strays += strays
         if strays:
             waiting.append(place)
@@ -84,10 +109,12 @@ class Walk:
         else:
             self._places.appendleft(place._replace(cursor=following))
 
-    def _is_stray(self, place: _Place, id: str, key: str) -> bool:
-        if self._keyed and not key and place.kind == "taken":
-            return True
-        return shard_of(id, self.layout.shards, key or None) != place.shard.shard
+    def _strays(self, shard: ShardKeys, kind: str, ids: Sequence[tuple[str, str]]) -> int:
+        unknown = self._keyed and kind == "taken"  # to which key those belong that have none
+        return sum(
+            1 for id, key in ids
+            if (unknown and not key) or shard_of(id, self.layout.shards, key or None) != shard.shard
+        )  # fmt: skip
 
     def _lives(self, shards: Iterable[ShardKeys]) -> Op[dict[ShardKeys, str]]:
         """Which run of which server has each shard now: one command for each node."""

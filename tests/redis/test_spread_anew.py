@@ -5,6 +5,7 @@ job's, whichever of its homes has it.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -20,6 +21,7 @@ from streamdq.link.command import Command
 from streamdq.link.session import run
 from streamdq.mover import settling
 from streamdq.operations import jobs
+from streamdq.operations.doctor import doctor
 from streamdq.store import settling as walking
 from streamdq.store.records import encode
 from streamdq.store.settling import Walk
@@ -429,6 +431,34 @@ def test_the_walk_begins_anew_where_a_server_was_restarted(
     first = dict(reversed(asked))
     assert (set(first.values()) == {b"0"}) == restarted
     assert walk.strays
+
+
+def test_how_much_is_left(space: Space) -> None:
+    """Counted where a page has all, otherwise estimated."""
+
+    def left() -> list[str]:
+        found = run(space.queue._link, doctor(space.queue._store))
+        return [one.what for one in found if "settle" in one.what]
+
+    space.queue.configure("t", shards=2)
+    ids = moving(2, 4, 3)
+    space.queue.enqueue("t", 1, id=ids[0], delay="1h", unique_for="2h")
+    space.queue.enqueue_many("t", [NewJob(1, id=id, delay="1h") for id in ids[1:]])
+    assert left() == []
+    space.queue.configure("t", shards=4)
+    among = "are where they were put among 2 shards, not 4"
+    assert left() == [f"topic t has yet to settle: 3 jobs and 1 taken ids {among}"]
+    assert all(space.queue.cancel("t", id) for id in ids)
+    assert left() == [f"topic t has yet to settle: 0 jobs and 1 taken ids {among}"]
+    space.queue.delete_topic("t", force=True)
+
+    space.queue.configure("t", shards=2)
+    space.queue.enqueue_many("t", [NewJob(1, delay="1h") for _ in range(8000)])
+    space.queue.configure("t", shards=4)
+    (text,) = left()
+    jobs = re.search(r"about ([\d,]+) jobs and 0 taken", text)
+    assert jobs is not None
+    assert 3000 < int(jobs[1].replace(",", "")) < 5000
 
 
 def test_a_server_that_is_restarted_at_the_end_of_the_walk(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
