@@ -294,11 +294,16 @@ class TopicSettings(BaseModel):
     @property
     def leads_to_keys(self) -> bool:
         """Whether jobs are looked for in the shards of their keys."""
-        return self.keyed or self.layout.in_use == 1
+        return self.keyed or self._is_one_shard
 
     def named(self, *, by_key: bool) -> str:
         """How jobs are spread, as scripts take it that add jobs. ``by_key``: one is in the shard of its key."""
-        return f"{self.layout.text}k" if by_key and self.layout.in_use > 1 else self.layout.text
+        text = self.layout.text
+        return f"{text}k" if by_key and not self._is_one_shard else text
+
+    @property
+    def _is_one_shard(self) -> bool:
+        return self.shards == 1 and not self.former
 
     @cached_property
     def group_names(self) -> tuple[str, ...]:

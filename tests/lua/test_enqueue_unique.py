@@ -612,6 +612,13 @@ def test_a_topic_where_the_id_of_a_job_with_a_key_stays_taken_is_marked(shard: S
     assert shard.redis("HGET", shard.k.settings, "keyed") == b"1"
 
 
+def test_whoever_looks_in_the_shard_of_the_key_must_find_the_mark(shard: Shard) -> None:
+    jobs = [*shard.jobs("j", key="k"), "|||"]
+    assert not shard.call("enqueue_unique", "1k", "keep", jobs).current
+    shard.redis("HSET", shard.k.settings, "keyed", 1)
+    assert shard.call("enqueue_unique", "1k", "keep", jobs).current
+
+
 # The ids' home before the number of shards changed.
 
 PLAIN = ""
@@ -661,11 +668,11 @@ def test_a_call_without_a_rule_takes_no_id_there(shard: Shard) -> None:
     assert shard.redis("EXISTS", shard.k.taken) == 0
 
 
-def test_a_job_that_is_replaced_there_by_one_without_a_rule_has_ended(shard: Shard) -> None:
-    """As by the script replace: its span begins."""
+@pytest.mark.parametrize(("later", "is_free"), [("59s", False), ("61s", True)])
+def test_a_job_that_is_replaced_there_by_one_without_a_rule_has_ended(shard: Shard, later: str, is_free: bool) -> None:
+    """As by the script replace: its span begins, and not when the other one ends."""
     shard.enqueue_unique("j", rule=AFTER, delay=30)
-    assert at_former_home(shard, "j", how="replace") == {}
+    assert at_former_home(shard, "j", how="replace", delay=600) == {}
+    shard.clock.advance(later)
     shard.call("cancel", "j")
-    assert at_former_home(shard, "j", rule="|||") != {}
-    shard.clock.advance("61s")
-    assert shard.enqueue_unique("j").taken == {}
+    assert (shard.enqueue_unique("j").taken == {}) == is_free

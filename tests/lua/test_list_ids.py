@@ -22,6 +22,13 @@ def test_it_lists_jobs_with_their_keys(shard: Shard) -> None:
     assert (cursor, sorted(ids)) == (b"0", [("a", ""), ("b", "customer 7"), ("c", "k")])
 
 
+def test_what_is_in_a_body_is_no_key(shard: Shard) -> None:
+    shard.enqueue("a")
+    record = shard.redis("HGET", shard.k.jobs, "a")
+    shard.redis("HSET", shard.k.jobs, "a", record + b"\n" * 7 + b"\x1fk\n")
+    assert page(shard)[1] == [("a", "")]
+
+
 def test_whoever_knows_another_number_of_shards_is_refused(shard: Shard) -> None:
     assert page(shard, spread=2) is None
     assert page(shard, spread=WIDE.text) is None
