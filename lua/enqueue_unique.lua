@@ -56,6 +56,7 @@ local function later(id, record, due, rest, rule, t, nonce)
     t.nonce, t.created, t.due, t.latest = nonce, tonumber(made), new_due, latest or 0
     t.over = math.max(t.over, t.latest)
     keep_taken(k, id, t, now)
+    k.noted = true
   end
   return new
 end
@@ -110,6 +111,7 @@ for i = 7, #ARGV, 4 do
 end
 trim_taken(k, now, 2 * count + 10)
 note_largest(settings, topic[3], longest)
+if former and (created > 0 or k.noted) then redis.call('HINCRBY', settings, 'former_puts', 1) end
 if created < count then redis.call('HINCRBY', counts, 'enqueued', created - count) end
 if earliest and (not head or earliest < head) then ring(wake, earliest) end
 return reply

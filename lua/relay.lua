@@ -91,6 +91,7 @@ for i = 9, #ARGV, 5 do
   if bytes >= most_bytes then break end
 end
 note_largest(settings, topic[3], longest)
+if former and created > 0 then redis.call('HINCRBY', settings, 'former_puts', 1) end
 if created < count then redis.call('HINCRBY', counts, 'enqueued', created - count) end
 if earliest and (not head or earliest < head) then ring(wake, earliest) end
 return reply

@@ -95,5 +95,6 @@ for i = 6, #ARGV, 5 do
   reply[#reply + 1] = code
 end
 note_largest(settings, topic[5], longest)
+if former and #rows > 0 then redis.call('HINCRBY', settings, 'former_puts', 1) end
 remember(history, counts, settings, cap, rows)
 return reply

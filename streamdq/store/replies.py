@@ -316,6 +316,14 @@ def configured_in(reply: Sequence[Any]) -> Configured:
     return Configured(status == 1, _names(groups), _names(leaving), version, layout, keyed == 1)
 
 
+class ListedIds(NamedTuple):
+    """The reply of list_ids."""
+
+    following: bytes  # the next cursor; b"0" at the end
+    puts: bytes  # as long as it is the same, what is not at home only becomes less
+    ids: list[tuple[str, str]]  # with the keys of their jobs, "" = none
+
+
 class DumpRegistration(NamedTuple):
     """The state of a shard's history when a dump registers."""
 

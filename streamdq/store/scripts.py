@@ -29,6 +29,7 @@ from .replies import (
     FoundInOrder,
     FoundJob,
     FoundPage,
+    ListedIds,
     Moved,
     Reclaimed,
     Refused,
@@ -699,19 +700,15 @@ class Scripts:
         reply: int = yield from self._run("pause_key", keys, (self._now(), settings.layout.text, key, int(paused)))
         return reply
 
-    def list_ids(
-        self, k: ShardKeys, spread: Spread, kind: str, cursor: bytes, limit: int
-    ) -> Op[tuple[bytes, list[tuple[str, str]]] | None]:
-        """The next cursor, b"0" at the end; and ids with the keys of their jobs. ``kind``: jobs or taken. None: the
-        caller's settings are out of date.
-        """
+    def list_ids(self, k: ShardKeys, spread: Spread, kind: str, cursor: bytes, limit: int) -> Op[ListedIds | None]:
+        """``kind``: jobs or taken. None: the caller's settings are out of date."""
         keys = (k.jobs, k.taken, k.taken_until, k.settings)
         reply = yield from self._run("list_ids", keys, (self._now(), spread, kind, cursor, limit))
         if reply is None:
             return None
-        following, *flat = reply
+        following, puts, *flat = reply
         names = [value.decode() for value in flat]
-        return following, list(zip(names[::2], names[1::2], strict=True))
+        return ListedIds(following, puts, list(zip(names[::2], names[1::2], strict=True)))
 
     def drop_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[bool]:
         """Returns False if the shard holds jobs, schedules or receipts and ``settings.deleting`` does not force it."""

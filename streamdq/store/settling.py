@@ -14,6 +14,7 @@ from ..keys import ShardKeys, shard_of
 from ..link.command import Command
 from ..link.session import Op, Session
 from .commands import one
+from .replies import ListedIds
 from .scripts import Scripts
 
 _PAGE = 500
@@ -21,12 +22,19 @@ _RUN_ID = re.compile(rb"run_id:(\w+)")
 
 
 class _Place(NamedTuple):
-    """What the walk goes through next. ``life``: of the server that the cursor is of; "" at first."""
+    """Where the walk goes on. ``life``: of the server that the cursor is of; ``puts``: the shard's as it began."""
 
     shard: ShardKeys
-    kind: str  # jobs or taken
-    cursor: bytes = b"0"
     life: str = ""
+    puts: bytes = b""
+    kind: str = "jobs"  # then taken
+    cursor: bytes = b"0"
+
+    def after(self, following: bytes) -> _Place | None:
+        """The place after this page; None at the shard's end."""
+        if following != b"0":
+            return self._replace(cursor=following)
+        return self._replace(kind="taken", cursor=b"0") if self.kind == "jobs" else None
 
 
 class Left(NamedTuple):
@@ -40,9 +48,10 @@ class Left(NamedTuple):
 class Walk:
     """Goes once through all that the shards have ids of. What is not at home can only become less, as shards refuse
     whoever knows another layout: so one page after the other waits until it has nothing left of that kind, and when
-    the last page has nothing, no page has. A server that was restarted, or another one in its place, has another order:
-    then the walk through its shard begins anew. Nothing tells to which key an id belonged that is still taken, so where
-    there are keys, each of these is waited for.
+    the last page has nothing, no page has. It begins a shard anew if a job has come there all the same, as its id was
+    still taken, or an id is taken as its job was still there; or if its server was restarted, or is another one, whose
+    order differs. Nothing tells to which key an id belonged that is still taken, so where there are keys, each of these
+    is waited for.
     """
 
     def __init__(self, session: Session, scripts: Scripts, topic: str, settings: TopicSettings) -> None:
@@ -53,7 +62,7 @@ class Walk:
         self.has_keys = False  # some job has
         self.strays = 0  # on the pages that were looked at last
         shards = [session.keys.shard(topic, number) for number in range(self.layout.in_use)]
-        self._places = deque(_Place(shard, kind) for shard in shards for kind in ("jobs", "taken"))
+        self._places = deque(map(_Place, shards))
 
     def is_of(self, settings: TopicSettings) -> bool:
         """Whether these are the settings by which it looks."""
@@ -68,52 +77,57 @@ class Walk:
         while self._places and pages > 0:
             place = self._places.popleft()
             if place.life != lives[place.shard]:
-                place = _Place(place.shard, place.kind, life=lives[place.shard])
-            page = yield from self._scripts.list_ids(place.shard, self.layout.text, place.kind, place.cursor, _PAGE)
+                place = _Place(place.shard, lives[place.shard])
+            page = yield from self._page(place)
             if page is None:
                 return None
             pages -= 1
-            self._sort(place, *page, waiting, done)
+            if place.puts not in (b"", page.puts):
+                self._places.append(_Place(place.shard, place.life))
+            else:
+                self._sort(place._replace(puts=page.puts), page, waiting, done)
         self._places.extend(waiting)
         after = yield from self._lives(place.shard for place in done)
-        self._places.extend(_Place(place.shard, place.kind) for place in done if after[place.shard] != place.life)
+        self._places.extend(_Place(place.shard) for place in done if after[place.shard] != place.life)
         return not self._places
+
+    def _page(self, place: _Place) -> Op[ListedIds | None]:
+        return self._scripts.list_ids(place.shard, self.layout.text, place.kind, place.cursor, _PAGE)
 
     def left(self) -> Op[Left]:
         """How much is not at home, by a page of each shard at most. A shard that has yet to hear of the layout is left
         out.
         """
         found, exact = {"jobs": 0, "taken": 0}, True
-        for shard, kind, *_ in self._places:
-            page = yield from self._scripts.list_ids(shard, self.layout.text, kind, b"0", _PAGE)
-            following, ids = page or (b"0", [])
-            strays = self._strays(shard, kind, ids)
-            if following != b"0":
-                key = shard.jobs if kind == "jobs" else shard.taken
-                strays = round(strays * (yield from one(self._session, key, "HLEN", key)) / max(1, len(ids)))
+        for place in [place._replace(kind=kind) for place in self._places for kind in found]:
+            page = yield from self._page(place)
+            if page is None:
+                continue
+            strays = self._strays(place, page.ids)
+            if page.following != b"0":
+                key = place.shard.jobs if place.kind == "jobs" else place.shard.taken
+                strays = round(strays * (yield from one(self._session, key, "HLEN", key)) / max(1, len(page.ids)))
                 exact = False
-            found[kind] += strays
+            found[place.kind] += strays
         return Left(found["jobs"], found["taken"], exact)
 
-    def _sort(
-        self, place: _Place, following: bytes, ids: Sequence[tuple[str, str]], waiting: list[_Place], done: list[_Place]
-    ) -> None:
-        """What to do next with the place, after a page of it."""
-        self.has_keys = self.has_keys or any(key for _, key in ids)
-        strays = self._strays(place.shard, place.kind, ids)
+    def _sort(self, place: _Place, page: ListedIds, waiting: list[_Place], done: list[_Place]) -> None:
+        """What to do next, after a page."""
+        self.has_keys = self.has_keys or any(key for _, key in page.ids)
+        strays = self._strays(place, page.ids)
         self.strays += strays
         if strays:
             waiting.append(place)
-        elif following == b"0":
+        elif (following := place.after(page.following)) is None:
             done.append(place)
         else:
-            self._places.appendleft(place._replace(cursor=following))
+            self._places.appendleft(following)
 
-    def _strays(self, shard: ShardKeys, kind: str, ids: Sequence[tuple[str, str]]) -> int:
-        unknown = self._keyed and kind == "taken"  # to which key those belong that have none
+    def _strays(self, place: _Place, ids: Sequence[tuple[str, str]]) -> int:
+        unknown = self._keyed and place.kind == "taken"  # to which key those belong that have none
         return sum(
             1 for id, key in ids
-            if (unknown and not key) or shard_of(id, self.layout.shards, key or None) != shard.shard
+            if (unknown and not key) or shard_of(id, self.layout.shards, key or None) != place.shard.shard
         )  # fmt: skip
 
     def _lives(self, shards: Iterable[ShardKeys]) -> Op[dict[ShardKeys, str]]:

@@ -252,10 +252,11 @@ class Topics:
         changes: Mapping[str, Any],
         groups: Mapping[str, Mapping[str, Any]],
         removed: Sequence[str] = (),
+        expected: int | None = None,
     ) -> Op[TopicSettings]:
-        """Changes an existing topic, in the registry and in every shard."""
+        """Changes an existing topic, in the registry and in every shard; ``expected``: only if it has this version."""
         while True:
-            registered = yield from self._register(topic, changes, groups, removed)
+            registered = yield from self._register(topic, changes, groups, removed, expected=expected)
             settings = yield from self._conform(topic, registered)
             if registered is None or settings is None:  # the topic was deleted or lost meanwhile
                 yield from self._make(topic)
@@ -389,21 +390,31 @@ class Topics:
             TopicNotEmpty: another number of shards was asked for, and jobs whose keys have limits are there, or jobs
                 from before the last changes; or limits, while jobs are where they were before a change.
         """
-        shards = changes.get("shards")
-        rest = {name: value for name, value in changes.items() if name != "shards"}
         for _ in range(_RACES):
-            before = yield from self.ensure(topic)
-            removed = [name for name in before.groups if groups is not None and name not in groups]
-            _check_limits(topic, before, changes)
-            closing = (yield from self._reshard(topic, before, shards)) if shards not in (None, before.shards) else {}
-            settings = yield from self._change(topic, rest | closing, {name: {} for name in groups or ()}, removed)
-            if shards in (None, settings.shards):
+            settings = yield from self._configure(topic, (yield from self.ensure(topic)), changes, groups)
+            if changes.get("shards") in (None, settings.shards) and settings.key_limited >= changes.get(
+                "key_limited", False
+            ):
                 return settings
         raise changing(topic)
 
-    def _reshard(self, topic: str, before: TopicSettings, shards: int) -> Op[dict[str, Any]]:
+    def _configure(
+        self, topic: str, before: TopicSettings, changes: Mapping[str, Any], groups: Sequence[str] | None
+    ) -> Op[TopicSettings]:
+        """Returns the settings afterwards: without the changes, if somebody else has changed the topic meanwhile."""
+        limits = changes.get("key_limited", False) and not before.key_limited
+        _check_limits(topic, before, changes)
+        rest = {name: value for name, value in changes.items() if name != "shards"}
+        if changes.get("shards") not in (None, before.shards):
+            rest |= yield from self._reshard(topic, before, changes["shards"], limits or before.key_limited)
+        added: dict[str, dict[str, Any]] = {name: {} for name in groups or ()}
+        removed = [name for name in before.groups if groups is not None and name not in groups]
+        # Two operators must not limit keys and change the number at the same time.
+        return (yield from self._change(topic, rest, added, removed, before.version if limits else None))
+
+    def _reshard(self, topic: str, before: TopicSettings, shards: int, limited: bool) -> Op[dict[str, Any]]:
         """Changes the number of shards of a topic that holds jobs. Returns what else is to change, if it is empty."""
-        if before.key_limited:
+        if limited:
             yield from self._check_empty(topic, _NOT_EMPTY)
         elif before.former or (yield from self._holds_ids(topic)):
             yield from self._spread_anew(topic, shards)
@@ -416,8 +427,8 @@ class Topics:
         They stay where they are.
         """
         settings = yield from self.renew(topic)  # so that it knows how they were spread, should it have been lost
-        if settings is None or settings.shards == shards or settings.resharding is not None:
-            return
+        if settings is None or settings.shards == shards or settings.resharding is not None or settings.key_limited:
+            return  # somebody else has changed it; it is looked at anew
         former = tuple(count for count in (*settings.former, settings.shards) if count != shards)
         if len(former) > MOST_FORMER:
             walk = Walk(self._session, self._scripts, topic, settings)

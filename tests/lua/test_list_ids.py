@@ -11,7 +11,13 @@ WIDE = Layout(4, (1,), 17)
 
 
 def page(shard: Shard, kind: str = "jobs", cursor: bytes = b"0", spread: Any = 1, limit: int = 500) -> Any:
-    return shard.call("list_ids", spread, kind, cursor, limit)
+    found = shard.call("list_ids", spread, kind, cursor, limit)
+    return found and (found.following, found.ids)
+
+
+def puts(shard: Shard) -> bytes:
+    found: bytes = shard.call("list_ids", 1, "jobs", b"0", 10).puts
+    return found
 
 
 def test_it_lists_jobs_with_their_keys(shard: Shard) -> None:
@@ -70,3 +76,30 @@ def test_taken_ids_whose_time_is_over_are_forgotten(shard: Shard) -> None:
     shard.clock.advance("2s")
     assert page(shard, "taken") == (b"0", [("b", "")])
     assert shard.redis("HEXISTS", shard.k.taken, "a") == 0
+
+
+# What comes to a former home.
+
+
+def test_it_counts_what_comes_to_a_former_home(shard: Shard) -> None:
+    def former(id: str, how: str = "keep", rule: str = "") -> None:
+        shard.call("enqueue_unique", 1, how, [*shard.jobs(id, delay=60), rule], True)
+
+    shard.enqueue_unique("j", rule="60000|||", delay=60)
+    shard.enqueue("i", delay=60)
+    assert puts(shard) == b"0"
+    former("j")
+    former("j", "postpone", "|||")
+    former("elsewhere", "postpone", "|||90000")
+    assert puts(shard) == b"1", "an id that stays taken was noted anew"
+    former("i", "postpone", "|||")
+    assert puts(shard) == b"1", "nothing was there before, and nothing is now"
+    former("i", "postpone", "|||90000")
+    assert puts(shard) == b"2"
+    former("i", "replace")
+    assert puts(shard) == b"3"
+    shard.call("cancel", "j")
+    former("j")
+    assert puts(shard) == b"4"
+    former("elsewhere")
+    assert puts(shard) == b"4"

@@ -184,6 +184,9 @@ def test_at_a_former_home_only_what_is_there_is_enqueued(shard: Shard) -> None:
     given[-2] = "another row's"
     reply: RelayReply = shard.call("relay", shard.settings, "o", 1, given, False, True)
     assert reply.codes == [2, 3, 2, 1, 1]
+    assert shard.redis("HGET", shard.k.settings, "former_puts") == b"1"
+    shard.call("relay", shard.settings, "o", 1, rows("ended", "new"), False, True)
+    assert shard.redis("HGET", shard.k.settings, "former_puts") == b"1", "nothing came"
     assert shard.get("new") is None
     assert b"new's" not in receipts(shard)
     assert shard.state("taken") == "delayed"

@@ -287,6 +287,9 @@ def test_at_a_former_home_only_what_is_there_comes_back(shard: Shard) -> None:
     assert sorted(shard.call("restore", "default", 1, jobs, True)) == [NOT_HERE, 0, 1]
     assert shard.get("gone") is None
     assert shard.state("taken") == "ready"
+    assert shard.redis("HGET", shard.k.settings, "former_puts") == b"1"
+    shard.call("restore", "default", 1, jobs, True)
+    assert shard.redis("HGET", shard.k.settings, "former_puts") == b"1", "nothing came"
     assert [b"gone to default" in receipts(shard), b"taken to default" in receipts(shard)] == [False, True]
 
 

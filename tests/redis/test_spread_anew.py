@@ -25,6 +25,7 @@ from streamdq.operations.doctor import doctor
 from streamdq.store import settling as walking
 from streamdq.store.records import encode
 from streamdq.store.settling import Walk
+from streamdq.times.clock import ManualClock
 from tests.redis.harness import Space, eventually
 from tests.redis.movers import mover_at
 from tests.redis.topology import all_run, configuring, each_cut, steps
@@ -547,6 +548,17 @@ def test_keys_with_limits_stay_where_they_are(space: Space) -> None:
         space.queue.configure("u", key_concurrency=1)
 
 
+def test_limits_of_keys_do_not_come_with_another_number(space: Space) -> None:
+    space.queue.configure("t", shards=2)
+    space.queue.enqueue("t", 1, key="k", delay="1h", id="j")
+    with pytest.raises(TopicNotEmpty, match="its keys have limits"):
+        space.queue.configure("t", shards=3, key_concurrency=1)
+    assert (space.queue.configure("t").shards, space.queue.configure("t").key_limited) == (2, False)
+    space.queue.cancel("t", "j")
+    changed = space.queue.configure("t", shards=3, key_concurrency=1)
+    assert (changed.shards, changed.former, changed.key_limited) == (3, (), True)
+
+
 def test_a_deleted_topic_leaves_nothing(space: Space) -> None:
     space.queue.configure("t", shards=4)
     space.queue.enqueue_many("t", [NewJob(n) for n in range(12)])
@@ -556,3 +568,21 @@ def test_a_deleted_topic_leaves_nothing(space: Space) -> None:
     space.queue.delete_topic("t", force=True)
     assert space.queue.enqueue("t", 1, id="x").id == "x"
     assert layout_of(space.queue) == Layout(1)
+
+
+def test_a_job_that_comes_where_its_id_is_taken_is_seen_by_the_walk(stepped: Space, clock: ManualClock) -> None:
+    """The walk has been through the jobs, and waits for the id: when that is no longer taken, the job is there."""
+    queue, (id,) = stepped.queue, moving(2, 4, 1)
+    queue.configure("t", shards=2)
+    queue.enqueue("t", "x", id=id, unique_for="1h")
+    queue.cancel("t", id)
+    queue.configure("t", shards=4)
+    store = queue._store
+    walk = Walk(store.session, store.scripts, "t", store.topics.known["t"])
+    assert run(queue._link, walk.go_on(1000)) is False
+    queue.enqueue("t", "later", id=id, delay="30d")
+    clock.advance("2h")
+    for _ in range(3):
+        assert run(queue._link, walk.go_on(1000)) is False
+    assert queue.cancel("t", id)
+    assert run(queue._link, walk.go_on(1000)) is True
