@@ -78,7 +78,7 @@ class Mover:
         self._janitor = Janitor(link, session, scripts, topics)
         self._silent = SilentWorkers(link, session, scripts, topics)
         self._firing = Firing(link, session, scripts, topics, self._look_at)
-        self._settling = Settling(link, session, scripts, topics)
+        self._settling = Settling(link, session, scripts, topics, self._lease.places.is_mine)
         self.leading = False
 
     async def run(self) -> None:

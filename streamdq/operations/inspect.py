@@ -10,7 +10,7 @@ from typing import TypeVar
 from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from ..errors import UnknownGroup, UnknownTopic
 from ..job.job import Decoder, GroupProgress, Job, JobState, check_group, check_id, check_key, check_topic
-from ..keys import ShardKeys, homes_of, shard_of
+from ..keys import ShardKeys, homes_of
 from ..link.session import Op, returned, together
 from ..store import history_reads, namespace, reads
 from ..store.counters import GroupCounter, ShardCounter

@@ -82,7 +82,7 @@ def bring_about(queue: Queue, topic: str, id: str, state: str) -> Any:
     if state not in ("taken", "running", "retried", "dead"):
         return None
     claim = queue.take(topic, timeout=2)
-    assert claim is not None
+    assert claim
     if state == "taken":
         claim.finish()
     elif state == "retried":
@@ -528,7 +528,7 @@ def test_groups_come_and_go_meanwhile(space: Space) -> None:
     space.queue.configure("t", shards=2, groups=["a", "c"])
     for group in ("a", "c"):
         taken = set()
-        while (claim := space.queue.take("t", group, timeout=0)) is not None:
+        while claim := space.queue.take("t", group, timeout=0):
             taken.add(claim.job.body)
             claim.finish()
         assert taken == set(range(12)), group

@@ -59,7 +59,7 @@ def test_two_operators_at_once(space: Space, other: str) -> None:
                 for _ in changing:
                     pass
             producer = space.another_queue()
-            found = producer.configure("t")
+            found = producer.configure("t", create=True)
             assert not (found.former and found.key_limited)
             created = producer.enqueue_many("t", [NewJob(id, id=id, delay="1h") for id in ids]).created
             held = [holders(producer, id) for id in ids]
