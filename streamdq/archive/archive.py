@@ -243,15 +243,15 @@ class _Intake:
         after = 0
         while rows := self._store.rows(wanted, PAGE, after):
             after = rows[-1].number
-            by_place: dict[tuple[ShardKeys, str], list[Letter]] = {}
+            by_group: dict[tuple[str, str], list[Letter]] = {}
             for letter in (row.letter for row in rows):
+                by_group.setdefault((letter.topic, letter.group), []).append(letter)
+            for (topic, group), letters in by_group.items():
                 try:
-                    shard = self._side.run(self._side.letters.shard(letter))
+                    shards = self._side.run(self._side.letters.with_letters(topic, group))
                 except (UnknownTopic, UnknownGroup):
-                    continue  # Redis has lost them; the letter stays stored until they are created again
-                by_place.setdefault((shard, letter.group), []).append(letter)
-            for (shard, group), letters in by_place.items():
-                self._take_out(shard, group, letters)
+                    continue  # Redis has lost them; the letters stay stored until they are created again
+                self._take_out(shards, group, letters)
 
     def _drain(self, group: str, shard: ShardKeys, until_ms: int) -> None:
         """Moves one group's letters of one shard, always from the front, as archived letters leave the list."""
@@ -263,22 +263,27 @@ class _Intake:
             wanted = [each for each in letters if not self._wanted.reasons or each.reason in self._wanted.reasons]
             if wanted:
                 self._store.put(wanted)
-                self._take_out(shard, group, wanted)
+                self._take_out([shard], group, wanted)
             passed += looked - len(wanted)
             self._looked += looked
             self._progress(self._looked, max(self._total, self._looked))
 
-    def _take_out(self, shard: ShardKeys, group: str, letters: list[Letter]) -> None:
-        gone = self._side.run(self._side.letters.take_out(shard, group, letters))
-        taken = [letter for letter, each in zip(letters, gone, strict=True) if each]
-        left = [letter for letter, each in zip(letters, gone, strict=True) if not each]
+    def _take_out(self, shards: Sequence[ShardKeys], group: str, letters: list[Letter]) -> None:
+        """Each letter is in one of the shards, or has left it; another run may be about to clear its receipt there."""
+        taken, left = dict[ShardKeys, list[Letter]](), letters
+        for shard in shards:
+            gone = self._side.run(self._side.letters.take_out(shard, group, left))
+            taken[shard] = [letter for letter, each in zip(left, gone, strict=True) if each]
+            left = [letter for letter, each in zip(left, gone, strict=True) if not each]
         with self._store.writing() as db:
-            self._store.mark(db, taken, RowState.ARCHIVED, (RowState.STORED,))
+            for some in taken.values():
+                self._store.mark(db, some, RowState.ARCHIVED, (RowState.STORED,))
             # Other letters that are gone have just been archived by another run.
             self.stored.left += self._store.count(db, left, RowState.STORED)
             self._store.mark(db, left, RowState.LEFT, (RowState.STORED,))
-        self._side.run(self._side.letters.forget(shard, [letter.receipt(TAKEN) for letter in taken]))
-        self.stored.archived += len(taken)
+        for shard, some in taken.items():
+            self._side.run(self._side.letters.forget(shard, [letter.receipt(TAKEN) for letter in some]))
+            self.stored.archived += len(some)
 
 
 class _Return:
@@ -323,7 +328,7 @@ class _Return:
         """Sends back one batch. Its rows are locked until Redis has the jobs, so that no other run sends them as well.
         They are marked before that, so that a database that refuses writes says so first.
         """
-        given: list[Letter] = []
+        given: dict[ShardKeys, list[str]] = {}
         with self._store.writing() as db:
             held = self._store.lock(db, rows, self._wanted.states)
             self._store.turn(db, held, RowState.KICKED)
@@ -331,36 +336,30 @@ class _Return:
             for row in held:
                 by_place.setdefault((row.letter.topic, row.letter.group), []).append(row)
             for (topic, group), part in by_place.items():
-                ready = self._give(topic, group, [row.letter for row in part])
-                given += [row.letter for row, each in zip(part, ready, strict=True) if each]
-                kept = [row for row, each in zip(part, ready, strict=True) if not each]
+                there = self._give(topic, group, [row.letter for row in part])
+                for row, shard in zip(part, there, strict=True):
+                    if shard is not None:
+                        given.setdefault(shard, []).append(row.letter.receipt(GIVEN))
+                kept = [row for row, shard in zip(part, there, strict=True) if shard is None]
                 for state in self._wanted.states:
                     self._store.turn(db, [row for row in kept if row.state is state], state)
-        self.kicked.kicked += len(given)
-        self._forget(given)
+        self.kicked.kicked += sum(map(len, given.values()))
+        for shard, receipts in given.items():
+            self._side.run(self._side.letters.forget(shard, receipts))
 
-    def _forget(self, given: Sequence[Letter]) -> None:
-        """Clears the receipts of these letters."""
-        letters, by_shard = self._side.letters, dict[ShardKeys, list[str]]()
-        for letter in given:
-            for shard in self._side.run(letters.homes(letter)):
-                by_shard.setdefault(shard, []).append(letter.receipt(GIVEN))
-        for shard, receipts in by_shard.items():
-            self._side.run(letters.forget(shard, receipts))
-
-    def _give(self, topic: str, group: str, part: list[Letter]) -> list[bool]:
-        """Returns which letters are ready; notes why others are not."""
+    def _give(self, topic: str, group: str, part: list[Letter]) -> list[ShardKeys | None]:
+        """Returns in which shards the letters are ready; notes why others are not."""
         try:
-            ready = self._side.run(self._side.letters.give_back(topic, group, part))
+            there = self._side.run(self._side.letters.give_back(topic, group, part))
         except (UnknownTopic, UnknownGroup) as error:
             if self._wanted.topic is not None:
                 raise
             self.kicked.unknown[str(error)] = self.kicked.unknown.get(str(error), 0) + len(part)
-            return [False] * len(part)
-        for letter, each in zip(part, ready, strict=True):
-            if not each:
+            return [None] * len(part)
+        for letter, shard in zip(part, there, strict=True):
+            if shard is None:
                 self._live(letter)
-        return ready
+        return there
 
     def _live(self, letter: Letter) -> None:
         self.kicked.live_count += 1

@@ -192,28 +192,18 @@ class Letters:
             gone += yield from self._scripts.archive(shard, group, args)
         return gone
 
-    def shard(self, letter: Letter) -> Op[ShardKeys]:
-        """The job's shard.
+    def with_letters(self, topic: str, group: str) -> Op[list[ShardKeys]]:
+        """Every shard that may have letters of the group, or receipts of them: the number of shards may have changed.
 
         Raises:
             UnknownTopic, UnknownGroup
         """
-        *former, home = yield from self.homes(letter)
-        there = (yield from reads.with_job(self._session, former, letter.id)) if former else []
-        return there[0] if there else home
+        yield from known_group(self._store, topic, group, anew=True)
+        return self._topics.all_shards(topic)
 
-    def homes(self, letter: Letter) -> Op[list[ShardKeys]]:
-        """Where the job may be, its home of now last.
-
-        Raises:
-            UnknownTopic, UnknownGroup
-        """
-        settings = yield from known_group(self._store, letter.topic, letter.group, anew=True)
-        return [self._session.keys.shard(letter.topic, number) for number in _homes(letter, settings)]
-
-    def give_back(self, topic: str, group: str, letters: Sequence[Letter]) -> Op[list[bool]]:
-        """Makes letters of one topic and group ready again, at most MAX_BATCH. False: the id is live. Idempotent until
-        ``forget``.
+    def give_back(self, topic: str, group: str, letters: Sequence[Letter]) -> Op[list[ShardKeys | None]]:
+        """Makes letters of one topic and group ready again, at most MAX_BATCH. Returns in which shards they are; None:
+        the id is live. Idempotent until ``forget``.
 
         Raises:
             UnknownTopic, UnknownGroup
@@ -224,21 +214,21 @@ class Letters:
             settings = yield from known_group(self._store, topic, group)
             if any(letter.key is not None for letter in letters):
                 settings = yield from self._topics.expect_keys(topic)
-            codes = yield from self._give(topic, group, settings, letters)
-            if codes is not None:
-                return [codes[letter.receipt(GIVEN)] == 1 for letter in letters]
+            there = yield from self._give(topic, group, settings, letters)
+            if there is not None:
+                return [there[letter.receipt(GIVEN)] for letter in letters]
             yield from self._topics.repair(topic)
         raise ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")
 
     def _give(
         self, topic: str, group: str, settings: TopicSettings, letters: Sequence[Letter]
-    ) -> Op[dict[str, int] | None]:
-        """By its receipt, what became of each letter; None: these settings are out of date."""
+    ) -> Op[dict[str, ShardKeys | None] | None]:
+        """By its receipt, where each letter is; None: these settings are out of date."""
         # From now on, Redis alone has the job: as durable as a job that is enqueued to the topic.
-        scripts, codes = self._store.at(None, settings), dict[str, int]()
+        scripts, there = self._store.at(None, settings), dict[str, ShardKeys | None]()
         homes = {letter: _homes(letter, settings) for letter in letters}
         for turn in range(len(settings.former) + 1):
-            left = [letter for letter in letters if codes.get(letter.receipt(GIVEN), NOT_HERE) == NOT_HERE]
+            left = [letter for letter in letters if letter.receipt(GIVEN) not in there]
             for (number, former), asked in in_turn(turn, left, homes).items():
                 for part in parts(asked, lambda letter: len(letter.body.encode()), _GIVE_BATCH):
                     shard = self._session.keys.shard(topic, number)
@@ -246,8 +236,8 @@ class Letters:
                     reply = yield from scripts.restore(shard, group, spread, _restored(part), former)
                     if reply is None:
                         return None
-                    codes |= {letter.receipt(GIVEN): code for letter, code in zip(part, reply, strict=True)}
-        return codes
+                    there |= _found(shard, part, reply)
+        return there
 
     def _put_away(self, letters: Sequence[Letter]) -> Op[Sequence[Letter]]:
         """The letters with large bodies in files again.
@@ -300,6 +290,12 @@ def _receipt_in(topic: str, field: bytes) -> Receipt:
 
 def _homes(letter: Letter, settings: TopicSettings) -> tuple[int, ...]:
     return homes_of(letter.id, settings.shards, settings.former, letter.key)
+
+
+def _found(shard: ShardKeys, letters: Sequence[Letter], codes: Sequence[int]) -> dict[str, ShardKeys | None]:
+    """By its receipt, where each letter is, of those that this shard has an answer for; None: the id is live."""
+    answered = [(letter, code) for letter, code in zip(letters, codes, strict=True) if code != NOT_HERE]
+    return {letter.receipt(GIVEN): shard if code else None for letter, code in answered}
 
 
 def _restored(letters: Sequence[Letter]) -> list[str | int | bytes]:

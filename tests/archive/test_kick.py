@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
 from streamdq import Queue
 from streamdq.archive.archive import Archive, Kicked
-from streamdq.archive.dead_letters import RowState, Wanted
+from streamdq.archive.dead_letters import Letters, RowState, Wanted
 from streamdq.archive.store import Store
 from streamdq.errors import InvalidInput, UnknownGroup, UnknownTopic
+from streamdq.link.session import Op
 from tests.archive.letters import archived, balanced, bury, finish, rows, states, take
 from tests.servers import Server
 
@@ -205,6 +207,24 @@ def test_after_its_topic_was_spread_over_more_shards(queue: Queue, archive: Arch
     assert archive.kick(queue) == Kicked(kicked=20)
     balanced(queue)
     assert finish(queue) == ids
+
+
+def test_no_receipt_is_left_if_the_number_of_shards_changes_meanwhile(
+    queue: Queue, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = sorted(f"j{number}" for number in range(20))
+    bury(queue, *ids)
+    archive.store(queue)
+    give_back = Letters.give_back
+
+    def ended_and_spread_anew(*args: Any) -> Op[list[Any]]:
+        there = yield from give_back(*args)
+        assert finish(queue) == ids
+        queue.configure("t", shards=4)
+        return there
+
+    monkeypatch.setattr(Letters, "give_back", ended_and_spread_anew)
+    assert archive.kick(queue) == Kicked(kicked=20)
 
 
 def test_what_left_redis_by_another_way_comes_back_only_on_request(

@@ -11,10 +11,11 @@ import pytest
 
 from streamdq import Claim, Queue
 from streamdq.archive.archive import Archive, Stored
-from streamdq.archive.dead_letters import Letter, Letters, RowState, Wanted
+from streamdq.archive.dead_letters import ArchivedLetter, Letter, Letters, RowState, Wanted
 from streamdq.archive.store import Store
 from streamdq.errors import InvalidInput, ServerRefusesWrites, UnknownGroup, UnknownTopic
 from streamdq.link.session import Op
+from streamdq.queue import carry_out
 from streamdq.testing import ManualClock
 from tests.archive.letters import archived, balanced, bury, dead_now, finish, receipts, rows, states, take
 from tests.servers import Cluster, Server
@@ -275,3 +276,31 @@ def test_what_another_run_has_just_archived_did_not_leave_by_another_way(
         monkeypatch.setattr(Letters, "page", overtaken)
         assert archive.store(queue) == Stored()
         assert archived(archive) == ["a", "b"]
+
+
+def test_what_another_run_is_archiving_where_it_was_put_before_the_number_of_shards_changed(
+    queue: Queue, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [f"j{number}" for number in range(20)]
+    bury(queue, *ids)
+    queue.configure("t", shards=3)
+    take_out, rows_of = Letters.take_out, Store.rows
+    with Archive(database) as archive, Archive(database) as other, Queue(queue._url) as second:
+
+        def overtaken(self: Letters, *args: Any) -> Op[list[bool]]:
+            gone: list[bool] = []
+
+            def after_the_receipts(store: Store, *wanted: Any) -> list[ArchivedLetter]:
+                monkeypatch.undo()
+                gone.extend(carry_out(queue, take_out(self, *args)))
+                return rows_of(store, *wanted)
+
+            monkeypatch.undo()
+            monkeypatch.setattr(Store, "rows", after_the_receipts)
+            other.store(second)
+            yield from ()
+            return gone
+
+        monkeypatch.setattr(Letters, "take_out", overtaken)
+        assert archive.store(queue).left == 0
+        assert archived(archive) == sorted(ids)
