@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from .model import NO_LIMIT, Call, Delivery, KeyLimit, Model, Shard, Step, Tracked, due_of, key_in, whole
+from .model import NO_LIMIT, Call, Delivery, KeyLimit, Model, Shard, Step, Tracked, due_of, key_in, shard_of, whole
 
 _LETTERS = re.compile(rb"\|([^:|]+):d([^|]*)")
 
@@ -116,14 +116,14 @@ def archive(model: Model, call: Call) -> None:
     for i, code in enumerate(call.reply):
         id, receipt, buried_ms, *_ = call.args[2 + 5 * i : 7 + 5 * i]
         model.happened[f"archive: {code}"] += 1
-        if code == 0 or receipt in model.receipts:
+        if code == 0 or (call.shard, receipt) in model.receipts:
             continue
         job = model.live.get((call.shard, id.decode()))
         delivery = job.of(group) if job and not job.gone else None
         if job is None or delivery is None or (delivery.ended, delivery.ended_ms) != ("dead", int(buried_ms)):
             model.broken(f"{id!r} of {group} left Redis for the archive, but it is {delivery}")
             continue
-        model.receipts.add(receipt)
+        model.receipts.add((call.shard, receipt))
         delivery.end("archived", call.now_ms)
         delivery.archived_as = job.serial
         model.count(call.shard, "archived", group)
@@ -137,19 +137,21 @@ def restore(model: Model, call: Call) -> None:
     for i, code in enumerate(codes):
         id, receipt, attempt, due_ms, rest = call.args[5 + 5 * i : 10 + 5 * i]
         model.happened[f"restore: {code}"] += 1
-        late = receipt in model.cleared
-        if code == 1 and (late or receipt not in model.receipts):
+        noted = call.shard, receipt
+        late = noted in model.cleared
+        if code == 1 and (late or noted not in model.receipts):
             if late:
                 model.happened["restore: came late"] += 1
-            model.receipts.add(receipt)
-            model.cleared.discard(receipt)
+            model.receipts.add(noted)
+            model.cleared.discard(noted)
             _bring_back(model, call, id.decode(), int(attempt), int(due_ms), rest, late)
 
 
 def clear_receipts(model: Model, call: Call) -> None:
     """The database knows. A restore that was on its way all the time brings the job back once more."""
     if call.args[0].endswith(b":archive"):
-        model.cleared |= model.receipts & {*call.args[1:]}
+        shard = shard_of(call.args[0].decode())
+        model.cleared |= model.receipts & {(shard, receipt) for receipt in call.args[1:]}
 
 
 def _bring_back(model: Model, call: Call, id: str, attempts: int, due_ms: int, rest: bytes, late: bool) -> None:
@@ -165,12 +167,12 @@ def _bring_back(model: Model, call: Call, id: str, attempts: int, due_ms: int, r
     if job is None or job.gone or job.serial != serial:
         job = Tracked(serial, call.shard, id, due_ms, whole(ttr), whole(expire), model.told, key_in(line), only={group})
         model.check_homes(job)
-        model.jobs[serial] = model.live[call.shard, id] = job
-    delivery = job.deliveries.get(group)
-    if delivery == Delivery(job.due_ms) and group not in model.groups_of(job):
-        delivery = None  # the group left with what it had of the job, and joined again
-    if delivery is not None and delivery.ended != "archived" and not (late or model.lost_data):
-        model.broken(f"job {serial} came back from the archive, though it was {delivery} in {group}")
+        model.live[call.shard, id] = job
+    model.jobs[serial] = job
+    for before in _before(model, job, group):
+        if before.ended not in ("archived", "restored") and not (late or model.lost_data):
+            model.broken(f"job {serial} came back from the archive, though it was {before} in {group}")
+    _leave_other_homes(model, job, group)
     others = [job.deliveries.get(name) for name in model.groups[call.shard] if name != group]
     if job.only or all(other and other.ended not in ("", "dead") for other in others):  # its record had gone
         job.only.add(group)
@@ -180,6 +182,30 @@ def _bring_back(model: Model, call: Call, id: str, attempts: int, due_ms: int, r
     ):  # it was archived here, and no longer counts as dead
         model.count(call.shard, "archived", group, -1)
         model.count(call.shard, "dead", group, -1)
+
+
+def _before(model: Model, job: Tracked, group: str) -> list[Delivery]:
+    """What the group had of the job, in this shard and in those where it was before the number of shards changed."""
+    same = [job, *(other for other in _elsewhere(model, job) if other.serial == job.serial)]
+    found = [(one, one.deliveries[group]) for one in same if group in one.deliveries]
+    # Unless the group left with what it had of the job, and joined again.
+    return [was for one, was in found if was != Delivery(one.due_ms) or group in model.groups_of(one)]
+
+
+def _leave_other_homes(model: Model, job: Tracked, group: str) -> None:
+    """What left another shard for the archive is here now."""
+    for other in _elsewhere(model, job):
+        delivery = other.deliveries.get(group)
+        if delivery is not None and (delivery.ended, delivery.archived_as) == ("archived", job.serial):
+            model.happened["restore: to another shard"] += 1
+            delivery.ended = "restored"
+
+
+def _elsewhere(model: Model, job: Tracked) -> list[Tracked]:
+    """Who has the job's id in other shards of its topic."""
+    others = [shard for shard in model.groups if shard[0] == job.shard[0] and shard != job.shard]
+    there = [model.live.get((shard, job.id)) for shard in others]
+    return [other for other in there if other is not None and not other.gone]
 
 
 # -- topics

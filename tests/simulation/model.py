@@ -41,7 +41,7 @@ class Delivery:
 
     due_ms: int  # its next attempt starts no earlier
     claim: Claim | None = None
-    ended: str = ""  # done, dead, purged, expired, archived
+    ended: str = ""  # done, dead, purged, expired, archived; restored: it came back from the archive to another shard
     ended_ms: int = 0
     archived_as: Serial = 0  # the job's serial then; a job that is postponed for other groups gets another one
     least: int = 0  # attempts that count, before the current one
@@ -104,8 +104,12 @@ class Call:
 
     @property
     def shard(self) -> Shard:
-        found = _SHARD.match(self.keys[0])
-        return (found[1], int(found[2])) if found else ("", 0)
+        return shard_of(self.keys[0])
+
+
+def shard_of(key: str) -> Shard:
+    found = _SHARD.match(key)
+    return (found[1], int(found[2])) if found else ("", 0)
 
 
 def due_of(when: str, now_ms: int) -> int:
@@ -170,8 +174,8 @@ class Model:
         self.moves: dict[str, list[tuple[int, int]]] = {}  # of each topic at its present rate: when, how many
         self.counts: dict[Shard, Counter[str]] = {}  # as Redis should count
         self.outbox.forget()
-        self.receipts: set[bytes] = set()  # of the archive
-        self.cleared: set[bytes] = set()  # those that Redis has no more
+        self.receipts: set[tuple[Shard, bytes]] = set()  # of the archive
+        self.cleared: set[tuple[Shard, bytes]] = set()  # those that Redis has no more
         self.shown: dict[tuple[Shard, bytes, bytes], Any] = {}  # by id and deliveries, what a search has shown
         self.spans: dict[tuple[Shard, str], Any] = {}  # by shard and id (uniqueness.py)
         self.planned: dict[
@@ -220,12 +224,12 @@ class Model:
             self.broken(f"{script} of job {serial} in {group} was acknowledged to {consumer}, and never done")
 
     def story(self, serial: Serial) -> list[Call]:
-        """The calls that name the job."""
+        """The calls that name the job, in all shards of its topic: it may come back from the archive to another one."""
         job = self.jobs.get(serial)
         if job is None:
             return []
         named = re.compile(rf"\b{job.id}\b")
-        return [c for c in self.calls if c.keys and c.shard == job.shard and named.search(str((c.args, c.reply)))]
+        return [c for c in self.calls if c.keys and c.shard[0] == job.shard[0] and named.search(str((c.args, c.reply)))]
 
     def disturb(self) -> None:
         """Claims given out until now may be void, without their holders' knowing."""

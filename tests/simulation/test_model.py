@@ -10,7 +10,6 @@ import pytest
 from tests.simulation.model import Broken, Call, Model
 from tests.simulation.transitions import STEPS
 
-KEYS = ["ns:{t:0}:jobs"]
 NOW = 1_800_000_000_000
 
 
@@ -20,10 +19,12 @@ class Story:
     def __init__(self) -> None:
         self.model = Model(STEPS)
         self.now = NOW
+        self.shard = 0
         self.configure()
 
     def call(self, name: str, reply: Any, *args: bytes) -> None:
-        self.model.applied(Call(len(self.model.calls) + 1, self.now, name, KEYS, args, reply))
+        keys = [f"ns:{{t:{self.shard}}}:jobs"]
+        self.model.applied(Call(len(self.model.calls) + 1, self.now, name, keys, args, reply))
 
     def enqueue(self, serial: int = 1, when: bytes = b"+0", id: bytes = b"a", expire: bytes = b"") -> None:
         body = b'\n%b\nnonc\n\n\n{"n":%d}' % (expire, serial)
@@ -35,7 +36,7 @@ class Story:
         """``due_ms``: it is postponed to that time."""
         rest = b'\n\nnonc\n\n\n{"n":%d}' % serial
         taken = [] if due_ms is None else [1, b"000000000001%d\n%d\n" % (due_ms, NOW) + rest]
-        self.call("enqueue_unique", [1, self.now, 1, *taken], b"", b"1", b"9", b"9", how, b"a", when, rest, rule)
+        self.call("enqueue_unique", [1, self.now, 1, *taken], b"", b"1", b"9", b"9", how, b"", b"a", when, rest, rule)
 
     def claim(
         self, serial: int = 1, consumer: bytes = b"c1", claim: bytes = b"1-0", id: bytes = b"a", group: bytes = b"g",
@@ -72,12 +73,18 @@ class Story:
     def archive(self, receipt: bytes = b"taken") -> None:
         self.call("archive", [1], b"", b"g", b"a", receipt, b"%d" % self.now, b"000000000001", b"1")
 
-    def restore(self, group: bytes = b"g") -> None:
+    def restore(self, group: bytes = b"g", receipt: bytes = b"given") -> None:
         rest = b'%d\n\n\nnonc\n\n\n{"n":1}' % NOW
-        self.call("restore", [1, 1], b"", group, b"0", b"1", b"a", b"given", b"1", b"%d" % NOW, rest)
+        self.call("restore", [1, 1], b"", group, b"0", b"1", b"", b"a", receipt, b"1", b"%d" % NOW, rest)
 
     def configure(self, groups: bytes = b"g", *fields: bytes) -> None:
         self.call("configure_shard", [1, groups, b"", 1, b"1", 0], b"1", b"1", groups, b"", *fields)
+
+    def move_to(self, shard: int) -> None:
+        """What follows is in this shard."""
+        self.shard = shard
+        if ("t", shard) not in self.model.groups:
+            self.configure()
 
     def rest(self, *stored: str, archived: tuple[int, ...] = (), counted: dict[str, int] | None = None) -> None:
         counts = {("t", 0): counted} if counted is not None else {}
@@ -135,6 +142,41 @@ def test_a_restore_that_comes_late_brings_a_job_back_again() -> None:
         story.end("finish", claim=(b"-", entry))
         story.call("HDEL", 1, b"streamdq:{t:0}:archive", b"given")
     story.rest(counted={"done:g": 2})
+
+
+def test_an_archived_job_comes_back_to_another_shard_and_again_to_the_first() -> None:
+    """The number of shards has changed meanwhile, and changes back."""
+    story = Story()
+    story.enqueue()
+    story.bury()
+    story.archive()
+    story.move_to(1)
+    story.restore()
+    story.call("HDEL", 0, b"streamdq:{t:0}:archive", b"given")  # it is not there
+    story.restore()
+    story.claim(claim=b"-|2-0|2|0|0|")
+    story.start(attempt=2)
+    story.end("bury", b"buried", b"no", claim=(b"-", b"2-0"))
+    story.archive(b"taken again")
+    story.rest(archived=(1,))
+    story.move_to(0)
+    story.restore(receipt=b"given again")
+    story.claim(claim=b"-|3-0|2|0|0|")
+    story.start(attempt=2)
+    story.end("finish", claim=(b"-", b"3-0"))
+    story.rest(counted={"done:g": 1})
+
+
+def test_a_call_that_is_repeated_when_its_job_has_ended_puts_it_in_another_shard() -> None:
+    story = Story()
+    story.enqueue()
+    story.claim()
+    story.end("finish")
+    story.move_to(1)
+    story.enqueue()
+    story.claim()
+    story.end("finish")
+    story.rest()
 
 
 def test_unique_jobs_without_fault() -> None:
@@ -412,6 +454,43 @@ def brought_back_twice(story: Story) -> None:
     story.claim(claim=b"-|3-0|2|0|0|")
 
 
+def archived_again_nowhere(story: Story) -> None:
+    story.enqueue()
+    story.bury()
+    story.archive()
+    story.move_to(1)
+    story.restore()
+    story.claim(claim=b"-|2-0|2|0|0|")
+    story.end("bury", b"buried", b"no", claim=(b"-", b"2-0"))
+    story.archive(b"taken again")
+    story.rest()
+
+
+def brought_back_to_another_shard_when_done(story: Story) -> None:
+    story.enqueue()
+    story.claim()
+    story.end("finish")
+    story.move_to(1)
+    story.restore()
+
+
+def brought_back_to_two_shards(story: Story) -> None:
+    story.enqueue()
+    story.bury()
+    story.archive()
+    story.restore()
+    story.claim(claim=b"-|2-0|2|0|0|")
+    story.end("finish", claim=(b"-", b"2-0"))
+    story.move_to(1)
+    story.restore()
+
+
+def put_in_another_shard_when_open(story: Story) -> None:
+    story.enqueue()
+    story.move_to(1)
+    story.enqueue()
+
+
 def brought_back_for_others(story: Story) -> None:
     story.configure(b"g,h")
     story.enqueue()
@@ -454,7 +533,8 @@ FAULTS = [
     cancelled_while_it_ran, not_found_by_cancel, kicked_without_being_dead, put_over_another, put_in_again,
     counted_though_drained, claimed_too_late, expired_too_early, claimed_when_expired, buried_as_lost_too_early,
     started_though_lost_too_often, ended_for_the_client_alone, miscounted, dropped_with_an_open_job,
-    archived_without_being_dead, archived_nowhere, brought_back_when_done, brought_back_twice,
+    archived_without_being_dead, archived_nowhere, brought_back_when_done, brought_back_twice, archived_again_nowhere,
+    brought_back_to_another_shard_when_done, brought_back_to_two_shards, put_in_another_shard_when_open,
     brought_back_for_others, too_many_at_once,
 ]  # fmt: skip
 

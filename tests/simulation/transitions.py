@@ -85,7 +85,8 @@ def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: byt
             model.broken(f"job {job.serial} took the place of {before.serial}, which is open in {open_in}")
     model.check_homes(job)
     known = model.jobs.get(job.serial)
-    if known not in (None, before) and not known.gone:  # a call repeated after its job was replaced puts it in again
+    # A call repeated after its job was replaced, or had ended, puts it in again: perhaps in another shard by then.
+    if known not in (None, before) and not known.gone and any(not known.of(g).ended for g in model.groups_of(known)):
         model.broken(f"job {job.serial} was put in twice")
     model.jobs[job.serial] = model.live[call.shard, id] = job
     return job
