@@ -50,7 +50,8 @@ _OUTCOMES = (
     *(f"relayed: {what}" for what in ("unknown", "live", "ended")),
     "lease: asked", "lease: asked in vain", "killed as the idle mover", "stopped as the idle mover",
     "killed as one of several movers", "stopped as one of several movers",
-    "archive: 1", "archive: 0", "restore: 1", "restore: 0", "restore: settings out of date",
+    "archive: 1", "archive: 0", "restore: 1", "restore: 0", "restore: -1", "restore: settings out of date",
+    "restore: to another shard",
 )  # fmt: skip
 
 EXPECTED = frozenset({
@@ -71,7 +72,7 @@ EXPECTED = frozenset({
 
 RARE = frozenset({
     "archive: 0", "configure_shard: 0", "enqueue_unique: new at a former home", "relay: fenced off",
-    "restore: settings out of date",
+    "restore: -1", "restore: settings out of date", "restore: to another shard",
 })  # fmt: skip
 """What the fixed set of histories lacks; longer runs have it."""
 

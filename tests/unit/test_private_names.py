@@ -20,6 +20,8 @@ OTHERS = {
     ("metrics/declared.py", "_labelnames"),  # of prometheus_client's metrics
     ("store/records.py", "_replace"),  # of named tuples
     ("store/schedules.py", "_replace"),
+    ("store/settling.py", "_replace"),
+    ("store/topics.py", "_replace"),
 }
 """What libraries and Python have no other name for."""
 
