@@ -2005,7 +2005,7 @@ export interface components {
             retry?: string | (number | string)[] | null;
             /**
              * Shards
-             * @description Only while the topic is empty.
+             * @description Jobs that are there stay where they are; refused if their keys have limits.
              */
             shards?: number | null;
             /**
@@ -2064,6 +2064,12 @@ export interface components {
             topic: string;
             /** Shards */
             shards: number;
+            /**
+             * Former
+             * @description Earlier numbers of shards, by which jobs may still be where they were put.
+             * @default []
+             */
+            former?: number[];
             /** Ttr Ms */
             ttr_ms: number;
             /** Retry */
