@@ -256,6 +256,10 @@ class SimulatedLink:
                 process.calling.remove(name)
 
     @staticmethod
+    def stay() -> None:
+        """There is one event loop."""
+
+    @staticmethod
     def node_of(_key: str) -> str:
         return ""
 

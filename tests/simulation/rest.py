@@ -135,7 +135,7 @@ async def _all_settle(world: World, queue: AsyncQueue) -> None:
     """Without dead letters and taken ids, nothing is left where it was put before the number of shards changed."""
     for topic in world.topics:
         for group in (await queue.stats(topic)).topics[topic].groups:
-            await _until_done(partial(queue.purge, topic, group=group))
+            await _until_done(partial(queue.purge, topic, group=group, all=True))
     for _ in range(_SETTLED_WITHIN_S):
         left = [topic for topic in world.topics if (await queue.configure(topic)).former]
         if not left:
