@@ -18,8 +18,6 @@ from .events import read_few, read_files
 from .questions import History, Question
 from .session import FEW_EVENTS
 
-_MANY_EVENTS = 2_000_000  # some hundred MB
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -47,14 +45,15 @@ def reading(dump: Dump, first: date, last: date, question: Question, answered: C
 @contextmanager
 def histories(spark: SparkSession, dump: Dump, tables: Folder) -> Iterator[Callable[[Reading], History]]:
     """Yields a function that gives a question its history; questions that read the same files share one. If there are
-    few events, Spark keeps them, because otherwise all files would be opened again for each way in which they are read.
+    few events, the driver reads them and Spark keeps them, because to open the many files takes longer than the rest.
     """
 
     def history_of(wanted: Reading) -> History:
         if not (history := found.get(wanted.files)):
-            read = read_few if wanted.events < FEW_EVENTS else read_files
+            few = wanted.events < FEW_EVENTS
+            read = read_few if few else read_files
             history = found[wanted.files] = History(read(spark, dump, wanted.files), _last_ms(wanted.files))
-            if wanted.events <= _MANY_EVENTS:
+            if few:
                 history.keep(history.events)
         if not wanted.answered:
             return history

@@ -30,6 +30,9 @@ SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.python.filterPushdown.enabled": "true",  # the data source takes filters on time
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # a job to list files costs more than listing
+    # Otherwise a union whose children are partitioned alike lets its reader do without a shuffle; but Spark 4.3 forgets
+    # that they are once it reads one of them from an exchange elsewhere in the plan, and then takes them one by one.
+    "spark.sql.unionOutputPartitioning": "false",
     "spark.ui.showConsoleProgress": "false",
     # For each column it would look up the line of Python, and tell Java: half of Python's time in an analysis.
     "spark.python.sql.dataFrameDebugging.enabled": "false",

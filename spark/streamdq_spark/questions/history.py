@@ -6,7 +6,7 @@ from collections.abc import Callable
 from copy import copy
 from functools import cache, cached_property
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from streamdq.store.history import Event
@@ -34,6 +34,10 @@ SNOOZED = "snoozed"
 HOUR_MS = HOUR_S * 1000
 _WEEK_MS = WEEK_H * HOUR_MS
 _OLDER = 2
+_TYPES = {
+    "group": "string", "event": "string", "minute": "long", "hour": "long", "week": "int", "late_ms": "long",
+    "step": "int", "timed_out": "boolean", "run_ms": "long",
+}  # fmt: skip
 
 
 class History:
@@ -96,12 +100,14 @@ class History:
             ).alias("run_ms"),
             F.when(is_event(Event.DONE), F.col("body_bytes")).alias("bytes"),
         )
-        moments = ["topic", "group", "event", "minute"]
-        lateness = ["topic", "hour", "week", "late_ms"]
-        durations = ["topic", "group", "event", "week", "step", "timed_out", "run_ms"]
-        columns = list(dict.fromkeys(moments + lateness + durations))
-        counted = events.groupingSets([moments, lateness, durations], *columns)
-        return self.keep(counted.agg(F.count("*").alias("n"), F.sum("bytes").alias("bytes")))
+        # Not by grouping sets: Spark does not find them in its cache where they occur twice in a plan.
+        kinds = F.array(
+            _row("group", "event", "minute"),
+            _row("hour", "week", "late_ms"),
+            _row("group", "event", "week", "step", "timed_out", "run_ms"),
+        )
+        rows = events.select("topic", F.explode(kinds).alias("row"), "bytes").select("topic", "row.*", "bytes")
+        return self.keep(rows.groupBy("topic", *_TYPES).agg(F.count("*").alias("n"), F.sum("bytes").alias("bytes")))
 
     @property
     def moments(self) -> DataFrame:
@@ -199,3 +205,11 @@ class History:
         """The table, which Spark computes once."""
         self._kept.append(table.persist())
         return table
+
+
+def _row(*columns: str) -> Column:
+    """These columns of the events; the others are null."""
+    nothing = F.lit(None)
+    return F.struct(
+        *((F.col(name) if name in columns else nothing).cast(kind).alias(name) for name, kind in _TYPES.items())
+    )
