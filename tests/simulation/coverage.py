@@ -71,8 +71,8 @@ EXPECTED = frozenset({
 """What some history must have. Those of one run may lack what is rare."""
 
 RARE = frozenset({
-    "archive: 0", "bury: crashed", "configure_shard: 0", "killed in leave_group", "killed in relay", "relay: fenced off",
-    "restore: 0", "restore: settings out of date", "terminated in move_and_claim",
+    "archive: 0", "bury: crashed", "configure_shard: 0", "killed in leave_group", "killed in relay",
+    "relay: fenced off", "restore: 0", "restore: settings out of date", "terminated in move_and_claim",
 })  # fmt: skip
 """What the fixed set of histories lacks; longer runs have it."""
 
