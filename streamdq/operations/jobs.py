@@ -35,7 +35,7 @@ from .pace import SLICE, Pace
 OnConflict = Literal["reject", "keep", "replace", "postpone"]
 CONFLICTS: tuple[OnConflict, ...] = get_args(OnConflict)
 _PURGE_BATCH = 100
-_NO_BODY: Any = {}
+NO_BODY: Any = {}
 _DeadScript = Callable[[ShardKeys, str, int, Sequence[str]], Op[int]]  # kick or purge: group, limit, ids
 
 
@@ -74,7 +74,7 @@ class Put(NamedTuple):
 def enqueue(
     store: RedisStore,
     topic: str,
-    body: Any = _NO_BODY,
+    body: Any = NO_BODY,
     *,
     delay: Duration | None = None,
     at: Moment | str | None = None,

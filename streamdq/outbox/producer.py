@@ -16,7 +16,7 @@ from ..job.job import NewJob, check_topic
 from ..job.retry import RetryInput
 from ..job.uniqueness import DerivedId
 from ..link.session import check_namespace
-from ..operations.jobs import OnConflict
+from ..operations.jobs import NO_BODY, OnConflict
 from ..store.records import Encoded, encode, fields_in, url_and_key
 from ..times.durations import Duration, Moment
 from .checks import check_relayed
@@ -43,7 +43,7 @@ def forget_settings() -> None:
 
 @overload
 def enqueue(
-    db: AsyncHandle, topic: str, body: Any, *, delay: Duration | None = ..., at: Moment | str | None = ...,
+    db: AsyncHandle, topic: str, body: Any = ..., *, delay: Duration | None = ..., at: Moment | str | None = ...,
     id: str | DerivedId | None = ..., ttr: Duration | None = ..., retry: RetryInput | None = ..., url: str | None = ...,
     expire: Duration | None = ..., tz: str | None = ..., quiet: str | None = ..., version: int = ...,
     key: str | None = ..., on_conflict: OnConflict = ..., namespace: str | None = ...,
@@ -52,7 +52,7 @@ def enqueue(
 
 @overload
 def enqueue(
-    db: Any, topic: str, body: Any, *, delay: Duration | None = ..., at: Moment | str | None = ...,
+    db: Any, topic: str, body: Any = ..., *, delay: Duration | None = ..., at: Moment | str | None = ...,
     id: str | DerivedId | None = ..., ttr: Duration | None = ..., retry: RetryInput | None = ..., url: str | None = ...,
     expire: Duration | None = ..., tz: str | None = ..., quiet: str | None = ..., version: int = ...,
     key: str | None = ..., on_conflict: OnConflict = ..., namespace: str | None = ...,
@@ -62,7 +62,7 @@ def enqueue(
 def enqueue(
     db: Any,
     topic: str,
-    body: Any,
+    body: Any = NO_BODY,
     *,
     delay: Duration | None = None,
     at: Moment | str | None = None,

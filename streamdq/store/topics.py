@@ -33,7 +33,9 @@ _LANES_STEP = 20
 _LEAVE_LOOKS = 5  # how often leave_group reads or deletes each group's progress with a job
 _RACES = 5
 _PAGES = 200  # to see whether a topic has settled, if nobody has looked yet
-_NOT_EMPTY = "its keys have limits, so the number of shards can change only while it is empty"
+_NOT_EMPTY = (
+    "its keys have limits, so the number of shards can change only while it is empty: drain it, or use a new topic"
+)
 _LOOK_S = 0.05
 _TURN_S, _LONGEST_TURN_S = 0.005, 0.5
 _BRIEF_S = 0.5  # how long to wait for the registry if the cache will do

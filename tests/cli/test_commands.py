@@ -262,8 +262,9 @@ def test_retry_schedules_are_shown_as_they_are_written(run: Run, queue: Queue, r
     assert "0 1m30s" in run("get", "t", "j").out
 
 
-def test_configure_refuses_other_shards_while_there_are_jobs(run: Run, queue: Queue) -> None:
-    queue.enqueue("t", 1, delay="1h")
+def test_configure_refuses_other_shards_while_there_are_jobs_of_keys_with_limits(run: Run, queue: Queue) -> None:
+    queue.configure("t", key_concurrency=1)
+    queue.enqueue("t", 1, key="a", delay="1h")
 
     result = run("configure", "t", "--shards", "4")
 

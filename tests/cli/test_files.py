@@ -193,9 +193,9 @@ def test_a_file_that_is_not_there(run: Run, tmp_path: Path) -> None:
     assert "No such file" in result.err
 
 
-def test_a_body_or_a_file_and_no_id_with_one(run: Run, jobs: Path) -> None:
+def test_a_body_or_a_file_or_neither_and_no_id_with_a_file(run: Run, jobs: Path) -> None:
     write(jobs, 1)
-    assert run("enqueue", "t").code == 2
+    assert run("enqueue", "t").code == 0
     assert run("enqueue", "t", "1", "--file", str(jobs)).code == 2
     assert run("enqueue", "t", "--file", str(jobs), "--id", "x").code == 2
 

@@ -82,6 +82,6 @@ def test_the_number_of_shards_changes_under_load_and_kills(processes: WorkerProc
     assert ended | buried == set(ids), "lost"
     assert not ended & buried
     assert (account.enqueued, account.dead) == (len(ids), len(buried))
-    assert processes.queue.purge("sharded") == len(buried)
+    assert processes.queue.purge("sharded", all=True) == len(buried)
     until(lambda: left_in(processes.server, "sharded", SHARDS) == {}, "no entry is left")
     until(lambda: not processes.queue.configure("sharded").former, "it has settled")

@@ -35,6 +35,11 @@ def served(connection: socket.socket) -> bool:
     return answer.startswith(b"HTTP/1.1 200 ")
 
 
+def make_topic(live: Live) -> None:
+    with live.client() as client:
+        assert client.patch("/v1/topics/t", json={}).status_code == 200
+
+
 def connect(live: Live) -> socket.socket:
     return socket.create_connection(("127.0.0.1", live.port), timeout=20)
 
@@ -75,6 +80,7 @@ def test_with_hardly_any_files_there_is_no_server(monkeypatch: pytest.MonkeyPatc
 def test_long_polls_leave_room_for_others(redis_server: Server) -> None:
     """1024 files is what most systems give a service: all who wait and their connections to Redis don't fit in."""
     with Live(redis_server.url, files=1024) as live, ExitStack() as stack:
+        make_topic(live)
         polls = [stack.enter_context(connect(live)) for _ in range(500)]
         for poll in polls:
             poll.sendall(POLL)
@@ -134,6 +140,7 @@ def test_a_crowded_server_keeps_no_connection_alive(small: Live) -> None:
 
 
 def test_where_all_are_busy_the_next_are_told_to_come_back(small: Live, redis_server: Server) -> None:
+    make_topic(small)
     with ExitStack() as stack:
         for _ in range(10):
             stack.enter_context(connect(small)).sendall(POLL)

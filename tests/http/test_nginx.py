@@ -101,9 +101,9 @@ def test_names_arrive_as_they_were_sent(client: httpx.Client) -> None:
 
 
 def test_long_polls(client: httpx.Client, queue: Queue) -> None:
+    queue.configure("t", create=True)
     with ThreadPoolExecutor(40) as threads:
         waiting = [threads.submit(client.post, "/v1/topics/t/take", params={"timeout": "15s"}) for _ in range(40)]
-        until(lambda: "t" in queue.stats().topics, "they wait")
         queue.enqueue_many("t", ({"body": n, "delay": "200ms"} for n in range(40)))
         taken = [answer.result() for answer in waiting]
     assert {answer.status_code for answer in taken} == {200}
@@ -116,6 +116,7 @@ def test_long_polls(client: httpx.Client, queue: Queue) -> None:
 
 
 def test_a_caller_that_hangs_up_loses_nothing(client: httpx.Client, queue: Queue, live: Live) -> None:
+    queue.configure("t", create=True)
     with pytest.raises(httpx.ReadTimeout):
         client.post("/v1/topics/t/take", params={"timeout": "60s"}, timeout=0.5)
     queue.enqueue("t", 1, id="a", delay="100ms")

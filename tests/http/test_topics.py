@@ -25,7 +25,10 @@ async def test_a_topic_is_made_and_changed(api: Api) -> None:
     await api.client.patch("/v1/topics/a", json={})
     assert [one["topic"] for one in (await api.client.get("/v1/topics")).json()["topics"]] == ["a", "t"]
     await api.put("x", delay="1h")
-    assert kind(await api.client.patch("/v1/topics/t", json={"shards": 3})) == "topic-not-empty"
+    assert (await api.client.patch("/v1/topics/t", json={"shards": 3})).json()["shards"] == 3
+    await api.client.patch("/v1/topics/k", json={"key_concurrency": 1})
+    await api.put("x", topic="k", key="a", delay="1h")
+    assert kind(await api.client.patch("/v1/topics/k", json={"shards": 3})) == "topic-not-empty"
     assert kind(await api.client.patch("/v1/topics/t", json={"shards": "3"})) == "invalid-input"
     assert kind(await api.client.patch("/v1/topics/t", json={"groups": ["a b"]})) == "invalid-input"
 
