@@ -187,7 +187,7 @@ async def test_without_the_leases_of_several_movers_each_moves_everything(breaka
         else:
             os.kill(node.pid, signal.SIGCONT)
         apart = lambda: sum(len(mover._node_of) for mover in movers) == SHARDS  # noqa: E731
-        await eventually(lambda: apart() and all(mover.leading for mover in movers), "each has its part again", 25)
+        await eventually(lambda: apart() and all(mover.leading for mover in movers), "each has its part again", 60)
         with node.client() as client:
             assert client.get(f"{{{NAMESPACE}}}:mover") in (b"a", b"b")
 

@@ -1,6 +1,8 @@
 /** A worker: takes jobs, runs handlers, and ends their claims. */
 
-import { StaleClaim, StreamdqError } from "./errors.js";
+import { setTimeout as pause } from "node:timers/promises";
+
+import { StaleClaim, StreamdqError, UnknownTopic } from "./errors.js";
 import type { Claim, Duration, Job, Queue, Topics } from "./queue.js";
 
 /** Thrown by a handler: try again after `delay`, without using up a step of the retry schedule. */
@@ -58,6 +60,7 @@ interface Served {
 
 type Outcome = () => Promise<void>;
 
+const UNKNOWN_MS = 1000; // between looks whether a topic is there
 const TAKE = "30s";
 const UNREADABLE = "10s";
 const MOST_ERROR_CHARS = 2000;
@@ -132,7 +135,10 @@ export class Worker<T extends Topics = Topics> {
       return claim;
     } catch (error) {
       if (signal.aborted) return null;
-      throw error;
+      if (!(error instanceof UnknownTopic)) throw error;
+      this.#tellOnce(error); // its first job makes it
+      await pause(UNKNOWN_MS, undefined, { signal }).catch(() => {});
+      return null;
     }
   }
 

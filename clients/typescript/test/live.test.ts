@@ -21,6 +21,7 @@ import {
   StaleClaim,
   TtrPassed,
   Unauthenticated,
+  UnknownTopic,
   Worker,
 } from "streamdq";
 
@@ -147,7 +148,7 @@ test("claims end in each way", async () => {
   assert.equal(await queue.purge(name, { all: true }), 1);
   const again = await queue.take(name, { timeout: "20s" });
   assert.ok(again);
-  assert.equal(await queue.take(topic()), null);
+  await assert.rejects(queue.take(topic()), UnknownTopic);
 });
 
 test("what the server refuses has a class, its code and its details", async () => {
