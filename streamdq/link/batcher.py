@@ -185,6 +185,7 @@ class ThreadBatcher:
             turn.lock.acquire()
         except BaseException:  # a signal's handler has raised
             with self._lock:
+                turn.waits = False  # or it could be chosen to carry out a call that it is not there for
                 if turn in kind.waiting:
                     kind.waiting.remove(turn)
                     raise

@@ -66,8 +66,6 @@ class Tracking:
                         await self._open()
                 sent = True
                 return await self._send(commands, changed)
-        except asyncio.CancelledError:
-            raise
         except FAILURES as error:
             if isinstance(error, TimeoutError):
                 self.close()

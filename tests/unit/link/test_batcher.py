@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from streamdq.errors import NotDurable
-from streamdq.link.batcher import AT_ONCE, MOST, Batched, Batcher, ThreadBatcher
+from streamdq.link.batcher import AT_ONCE, MOST, Batched, Batcher, ThreadBatcher, _Kind, _Turn
 from tests.servers import until
 
 Calls = Generator[Any, Any, Sequence[Any]]
@@ -382,3 +382,30 @@ def test_a_forked_child_waits_for_nobody(served: ThreadServer) -> None:
     in_child = copy(served.batcher)
     in_child.after_fork()
     assert in_child.result(Batched(("a",), 1, lambda items: iter(items)), lambda _: ["done"]) == "done"  # type: ignore[arg-type, return-value]
+
+
+def test_a_thread_that_was_interrupted_is_given_no_call_to_carry_out() -> None:
+    """It waited for one that another thread carried out for both, which was interrupted as well: the place for that
+    call must not be kept for it.
+    """
+
+    class Interrupted:
+        def acquire(self) -> None:
+            raise KeyboardInterrupt
+
+        def release(self) -> None:
+            """Nobody waits for it."""
+
+    def operation(items: Sequence[Any]) -> Calls:
+        yield list(items)
+        return []
+
+    batcher, step = ThreadBatcher(60.0), Batched(("a",), 1, operation)
+    kind = batcher._kinds[step.kind] = _Kind()
+    kind.under_way = 1
+    turn = _Turn(step)
+    turn.lock = Interrupted()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        batcher._wait(kind, turn)
+    batcher._go_on(kind, step, [turn], None)
+    assert not batcher._kinds
