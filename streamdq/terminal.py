@@ -21,13 +21,13 @@ from rich.text import Text
 from .config import GroupSettings, TopicSettings
 from .job.job import Job
 from .job.retry import RetrySchedule
-from .logs import hide_credentials, visible, visible_json
 from .operations.act import Acted
 from .operations.audit import Audit, Balance
 from .operations.doctor import Finding
 from .operations.inspect import Concern, Stats, TopicStats, by_concern
 from .operations.schedules import PutSchedule, Schedule
 from .operations.waiting_keys import KeyLoad
+from .process.logs import hide_credentials, visible, visible_json
 from .schedules.civil import zone
 from .schedules.definition import Definition
 from .times.durations import show_ms

@@ -13,10 +13,10 @@ from ..config import MAX_BATCH, TopicSettings
 from ..errors import BodyUnreadable, ServerUnavailable
 from ..keys import ShardKeys, homes_of
 from ..link.session import Op, Work
-from ..logs import log
 from ..operations.former_homes import in_turn
 from ..operations.inspect import known_group, topic_names
 from ..operations.pace import Pace
+from ..process.logs import log
 from ..store import reads
 from ..store.batches import MAX_BYTES, most_jobs, parts
 from ..store.progress import progress_in

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 from ..errors import ServerError
 from ..link.connection import AsyncLink
 from ..link.session import Op, Session, arun
-from ..logs import log
-from ..loop import cancel_and_wait
+from ..process.logs import log
+from ..process.loop import cancel_and_wait
 from ..store import namespace
 from ..store.scripts import Scripts
 

@@ -12,8 +12,8 @@ from yarl import URL
 from ..config import DEFAULT_GROUP, Settings
 from ..job.job import Job
 from ..job.retry import Bury, Retry, Snooze
-from ..logs import log
 from ..metrics import declared
+from ..process.logs import log
 from ..times.clock import RedisClock, wall_s
 from ..worker.worker import Worker
 from .breaker import Endpoints, NotNow

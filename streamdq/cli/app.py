@@ -25,7 +25,7 @@ from ..errors import (
     UnknownGroup,
     UnknownTopic,
 )
-from ..logs import visible
+from ..process.logs import visible
 from ..version import __version__
 from . import analyze as cli_analyze
 from . import archive as cli_archive

@@ -55,16 +55,23 @@ def parse_moment(text: str | int, what: str = "at") -> Moment:
         ) from None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Loaded:
     """How many of a file's jobs were enqueued. ``existing_ids``: the first of the ids that were taken. ``lines``: how
-    many lines are done with.
+    many lines are done with. ``batch``: the jobs of the lines after these.
     """
 
     lines: int = 0
     created: int = 0
     existing: int = 0
     existing_ids: list[str] = field(default_factory=list)
+    batch: list[Encoded] = field(default_factory=list)
+
+    def after(self, lines: int, existing: list[int]) -> Loaded:
+        """With the batch enqueued; ``existing`` are the places of those whose ids were taken."""
+        created = len(self.batch) - len(existing)
+        ids = [self.batch[i].id for i in existing[: SHOWN_IDS - len(self.existing_ids)]]
+        return Loaded(lines, self.created + created, self.existing + len(existing), self.existing_ids + ids)
 
 
 class BadLine(InvalidInput):
@@ -122,19 +129,16 @@ def load_jobs(
     """
     check_topic(topic)
     check_level(durable)
-    store, loaded = store_of(queue), Loaded()
+    store, loaded = store_of(queue), Loaded()  # replaced as a whole: Ctrl-C comes before or after, never between
     limit, seal = store.session.bodies.most_bytes, store.session.bodies.seal(topic)
     longest = longest_line(limit)
-    lines, batch = Lines(longest), list[Encoded]()
+    lines = Lines(longest)
 
     def flush() -> None:
-        if batch:
-            existing = carry_out(queue, put(store, topic, batch, on_conflict, durable)).existing
-            loaded.created += len(batch) - len(existing)
-            loaded.existing += len(existing)
-            loaded.existing_ids += [batch[i].id for i in existing[: SHOWN_IDS - len(loaded.existing_ids)]]
-            batch.clear()
-        loaded.lines = lines.lines_read
+        nonlocal loaded
+        batch = loaded.batch
+        existing = carry_out(queue, put(store, topic, batch, on_conflict, durable)).existing if batch else []
+        loaded = loaded.after(lines.lines_read, existing)
         progress(lines.bytes_read, lines.lines_read)
 
     def read() -> None:
@@ -144,11 +148,11 @@ def load_jobs(
                     raise InvalidInput(f"longer than {longest} bytes; each line must hold one JSON value")
                 job = encode(new_job(line, defaults), limit, seal)
                 check_at_most([job], on_conflict)
-                batch.append(job)
+                loaded.batch.append(job)
             except InvalidInput as error:
                 flush()
                 raise BadLine(number, str(error), loaded) from None
-            if len(batch) == MAX_BATCH:
+            if len(loaded.batch) == MAX_BATCH:
                 flush()
         flush()
 
@@ -157,14 +161,14 @@ def load_jobs(
     except BadLine:
         raise
     except (StreamdqError, OSError, KeyboardInterrupt) as error:
-        error.add_note(_how_far(loaded, sending=len(batch)))
+        error.add_note(_how_far(loaded))
         raise
     return loaded
 
 
-def _how_far(loaded: Loaded, sending: int) -> str:
+def _how_far(loaded: Loaded) -> str:
     done = f"the jobs of the first {loaded.lines:,} lines were enqueued ({counted(loaded.created, 'job')} created)"
-    unknown = f"; of the next {sending} jobs some may have been" if sending else ""
+    unknown = f"; of the next {len(loaded.batch)} jobs some may have been" if loaded.batch else ""
     return f"{done}{unknown}; continue with: tail -n +{loaded.lines + 1}"
 
 

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from .. import logs
 from ..errors import InvalidInput
 from ..exporter.exporter import ProcessFiles, RedisCollector, served
+from ..process import logs
 from ..worker.processes import Supervisor, end_with_parent
 from ..worker.signals import Stop, drop_at_exit, install
 from ..worker.worker import Worker

@@ -25,7 +25,7 @@ from ..errors import (
 from ..exporter.exporter import served
 from ..job.job import check_id
 from ..link.session import check_namespace
-from ..logs import log, what
+from ..process.logs import log, what
 from ..times.durations import show_ms
 from .common import Json, OptionalTopic, answer, commands, open_queue, run_until_signal
 from .metrics import LOOPBACK, LogLevel, MetricsHost, MetricsPort, begin_logs

@@ -26,7 +26,7 @@ from ..job.job import check_topic
 from ..keys import ShardKeys
 from ..link.connection import Link
 from ..link.session import Op, open_session, run
-from ..logs import log
+from ..process.logs import log
 from ..store import history_reads, namespace
 from ..store.entries import FIRST, ms_of, order_of
 from ..store.history_reads import RawEntry

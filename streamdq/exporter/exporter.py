@@ -22,9 +22,9 @@ from ..config import Settings
 from ..errors import InvalidInput, NewerFormat, ServerError
 from ..link.connection import Link
 from ..link.session import open_session, run
-from ..logs import log
 from ..metrics import declared
 from ..metrics.declared import TopicLabels
+from ..process.logs import log
 from ..store.redis_store import RedisStore
 from .gauges import Reader, Readings, read_gauges
 

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import Request
 
 from ..errors import InvalidInput
-from ..logs import Log, log
+from ..process.logs import Log, log
 from ..times.clock import wall_now
 from .auth import Identity
 from .refusals import peer_of

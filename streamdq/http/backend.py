@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from ..config import HttpSettings, Settings
 from ..exporter.gauges import Reader
 from ..link.session import Op
-from ..loop import cancel_and_wait
 from ..metrics.declared import TopicLabels
 from ..operations.inspect import Stats
+from ..process.loop import cancel_and_wait
 from ..queue import AsyncQueue, carry_out_async, store_of
 from ..store import namespace
 from ..store.redis_store import RedisStore

@@ -12,8 +12,8 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..logs import log
-from ..loop import cancel_and_wait
+from ..process.logs import log
+from ..process.loop import cancel_and_wait
 from .limits import Connection, Crowd
 
 _SHUTDOWN_S = 2.0  # how long a caller has for the TLS shutdown

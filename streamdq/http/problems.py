@@ -34,7 +34,7 @@ from ..errors import (
     UnknownGroup,
     UnknownTopic,
 )
-from ..logs import log
+from ..process.logs import log
 from .request_body import LingeringResponse
 
 MEDIA = "application/problem+json"

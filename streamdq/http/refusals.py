@@ -7,7 +7,7 @@ import time
 
 from fastapi import Request
 
-from ..logs import log
+from ..process.logs import log
 from .problems import ProblemError
 
 _KINDS = frozenset({"unauthenticated", "forbidden", "rate-limited"})

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..config import HttpSettings
 from ..errors import InvalidInput
-from ..logs import log
+from ..process.logs import log
 from .auth import Tokens, check_bind
 from .handshakes import Handshakes
 from .limits import Connection, Crowd, no_room

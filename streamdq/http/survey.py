@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..errors import StreamdqError
-from ..logs import log
-from ..loop import cancel_and_wait
 from ..operations.inspect import Concern, Stats, concern
+from ..process.logs import log
+from ..process.loop import cancel_and_wait
 
 EVERY_S = 10.0
 OLDEST_S = 30.0

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..errors import ServerUnavailable, StreamdqError
-from ..loop import cancel_and_wait
+from ..process.loop import cancel_and_wait
 
 _KEPT_S = 1.0
 _LONGEST_S = 2.0

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote, urlsplit
 import redis
 
 from ..errors import InvalidInput
-from ..logs import hide_credentials
+from ..process.logs import hide_credentials
 
 if TYPE_CHECKING:
     from ..embedded.server import EmbeddedServer

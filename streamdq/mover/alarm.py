@@ -11,7 +11,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from ..loop import wait
+from ..process.loop import wait
 
 NEVER = float("inf")
 _CLOCK_MONOTONIC, _ABSOLUTE = 1, 1  # of Linux's <time.h> and <sys/timerfd.h>

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
-from ..loop import Failures
+from ..process.loop import Failures
 from ..schedules.civil import database_version, forget_zones
 from ..store.replies import Fired
 from ..store.schedules import LOOK_AGAIN_MS, Schedules

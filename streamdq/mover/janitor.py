@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
-from ..logs import log
+from ..process.logs import log
 from ..store import reads
 from ..store.scripts import Scripts
 from ..store.topics import Topics

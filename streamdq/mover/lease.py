@@ -25,8 +25,8 @@ from typing import Any
 from ..errors import ServerError, ServerUnavailable
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
-from ..logs import log
-from ..loop import cancel_and_wait, wait
+from ..process.logs import log
+from ..process.loop import cancel_and_wait, wait
 from ..store import namespace
 from ..store.scripts import Scripts
 from .places import Places

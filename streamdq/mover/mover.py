@@ -25,8 +25,8 @@ from ..errors import NewerFormat, ServerUnavailable
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun, open_session
-from ..logs import log
-from ..loop import Failures, cancel_and_wait, supervise
+from ..process.logs import log
+from ..process.loop import Failures, cancel_and_wait, supervise
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 from ..times.clock import RedisClock

@@ -20,8 +20,8 @@ from ..config import MAX_BATCH, TopicSettings
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
-from ..loop import Failures, wait
 from ..metrics import recorded
+from ..process.loop import Failures, wait
 from ..store import reads
 from ..store.replies import RATED, Moved
 from ..store.scripts import Scripts

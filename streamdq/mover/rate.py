@@ -13,7 +13,7 @@ from ..config import TopicSettings
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
-from ..loop import Failures, wait
+from ..process.loop import Failures, wait
 from ..store import reads
 from ..store.scripts import Scripts
 from ..store.topics import Topics

@@ -12,9 +12,9 @@ from ..errors import GroupMissing
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
-from ..logs import log
-from ..loop import Failures
 from ..metrics import recorded
+from ..process.logs import log
+from ..process.loop import Failures
 from ..store.replies import Reclaimed
 from ..store.scripts import Scripts
 from ..store.topics import Topics

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from ..config import TopicSettings
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
-from ..logs import log
-from ..loop import Failures
+from ..process.logs import log
+from ..process.loop import Failures
 from ..store.scripts import Scripts
 from ..store.settling import Walk
 from ..store.topics import Topics

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
-from ..logs import log
-from ..loop import Failures
 from ..metrics import recorded
+from ..process.logs import log
+from ..process.loop import Failures
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 from .sign_watch import SignWatch

@@ -11,8 +11,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ..errors import OutboxError, OutboxUnavailable
-from ..logs import log, what
 from ..metrics import declared
+from ..process.logs import log, what
 from .rows import Rows, RowState
 
 _ANSWER_S = 5.0

@@ -21,8 +21,8 @@ from typing import Self, TypeVar
 from ..config import TopicSettings
 from ..errors import InvalidInput, NewerFormat, OutboxError, ServerError, StreamdqError
 from ..link.session import Op
-from ..logs import log, what
 from ..metrics import recorded
+from ..process.logs import log, what
 from ..queue import Queue, carry_out, store_of
 from ..times.durations import Duration, to_ms
 from .redis_side import Code, Fate, FencedOff, Outdated, RedisSide

@@ -17,9 +17,9 @@ from ..errors import GroupMissing, ServerError
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
-from ..loop import Failures, cancel_and_wait
 from ..operations import measured
 from ..operations.attempts import Held, held_in
+from ..process.loop import Failures, cancel_and_wait
 from ..store import blocking, reads
 from ..store.blocking import Entries, read_streams
 from ..store.replies import Claimed

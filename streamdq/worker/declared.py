@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ..job.job import NewJob
 from ..link.connection import AsyncLink
 from ..link.session import arun
-from ..logs import log
 from ..operations.schedules import put_schedule
+from ..process.logs import log
 from ..schedules.definition import Definition
 from ..store.redis_store import RedisStore
 from ..store.schedules import Schedules

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import arun
-from ..loop import cancel_and_wait
 from ..operations.attempts import Held
+from ..process.loop import cancel_and_wait
 from ..store.replies import Moved
 from ..store.scripts import Scripts
 from ..store.topics import Topics

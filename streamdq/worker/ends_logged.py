@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..job.retry import Bury, Retry, Snooze
-from ..logs import as_exc_info, cause_of, log, way
 from ..operations.attempts import MAX_ERROR_CHARS, End, Held, Outcome, class_of, is_a, text_of
+from ..process.logs import as_exc_info, cause_of, log, way
 from ..times.durations import show_ms
 from .user_functions import called
 

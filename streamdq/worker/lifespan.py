@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..logs import as_exc_info, log, what
+from ..process.logs import as_exc_info, log, what
 from .user_functions import run
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..job.job import Job
-from ..logs import log, what
-from ..loop import cancel_and_wait
+from ..process.logs import log, what
+from ..process.loop import cancel_and_wait
 from ..threads import HandlerThreads
 from .user_functions import called, completed
 

@@ -11,9 +11,9 @@ from ..errors import ServerError
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import arun
-from ..logs import log
-from ..loop import cancel_and_wait
 from ..operations.attempts import End, Outcome, ends_together, settle
+from ..process.logs import log
+from ..process.loop import cancel_and_wait
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from ..errors import InvalidInput
 from ..exporter.exporter import ProcessFiles
-from ..logs import log
+from ..process.logs import log
 from .signals import ONE_SIGNAL_S, install, uninstall
 from .worker import Worker
 

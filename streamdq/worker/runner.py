@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from ..config import MAX_BATCH
 from ..errors import BodyUnreadable
 from ..job.job import ENCODED, GroupProgress, Job, JobState, begin_attempt, check_ttr, end_attempt
-from ..logs import log, way, what, where, where_called
 from ..operations.attempts import (
     DeadReason,
     End,
@@ -27,6 +26,7 @@ from ..operations.attempts import (
     too_late,
     unreadable,
 )
+from ..process.logs import log, way, what, where, where_called
 from ..store.topics import Topics
 from ..threads import HandlerThreads
 from ..times.durations import Duration

@@ -17,11 +17,11 @@ from ..config import MAX_BATCH, MAX_CLAIM, Settings
 from ..errors import NewerFormat, UnknownTopic
 from ..link.connection import AsyncLink
 from ..link.session import arun, open_session
-from ..logs import log, what
-from ..loop import cancel_and_wait, running_loop, supervise
 from ..mover.mover import Mover
 from ..operations.attempts import End, Held, Outcome
 from ..operations.inspect import stats
+from ..process.logs import log, what
+from ..process.loop import cancel_and_wait, running_loop, supervise
 from ..store.blocking import listen
 from ..store.redis_store import RedisStore
 from ..times.clock import RedisClock

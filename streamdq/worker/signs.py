@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ..config import SIGN_S
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
-from ..loop import Failures
+from ..process.loop import Failures
 from ..store.namespace import drop_sign
 from ..store.scripts import Scripts
 

@@ -8,8 +8,8 @@ from ..errors import NewerFormat, ServerError
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import arun
-from ..logs import log
 from ..operations.attempts import Held
+from ..process.logs import log
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 

@@ -16,9 +16,9 @@ from ..config import DEFAULT_GROUP, Settings
 from ..errors import InvalidInput
 from ..job.job import NewJob, check_group, check_topic, check_ttr
 from ..job.retry import RetryInput, RetrySchedule
-from ..logs import shown_in_script
-from ..loop import running_loop
 from ..operations.schedules import check_schedule_id
+from ..process.logs import shown_in_script
+from ..process.loop import running_loop
 from ..schedules.definition import Overlap, define
 from ..schedules.recurrence import Dst
 from ..store.records import encode

@@ -6,12 +6,16 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
+from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
 from streamdq import Queue
+from streamdq.cli import input as cli_input
 from streamdq.job.job import encode_body
 from streamdq.store import records
 from tests.cli.conftest import Run, Start
@@ -136,6 +140,39 @@ def test_a_file_that_is_interrupted_says_how_far_it_came(start: Start, redis_ser
     if found[1] == "0":  # the reply was still under way
         assert "of the next 500 jobs some may have been" in err
     assert err.rstrip().endswith(f"tail -n +{int(found[1]) + 1}")
+
+
+def test_ctrl_c_at_any_moment_tells_what_was_enqueued(queue: Queue) -> None:
+    def interrupt_at(moment: int) -> str | None:
+        """What is told if Ctrl-C comes before the given line of the program; None: it was done before."""
+        lines_left = moment
+
+        def trace(frame: FrameType, event: str, _: Any) -> Any:
+            nonlocal lines_left
+            if frame.f_code.co_filename != cli_input.__file__:
+                return None
+            lines_left -= event == "line"
+            if lines_left < 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return trace
+
+        source = io.BytesIO(b"1\n2\n3\n")
+        try:
+            sys.settrace(trace)
+            cli_input.load_jobs(queue, "t", source, defaults={}, on_conflict="reject", progress=lambda *_: None)
+        except KeyboardInterrupt as interrupt:
+            return "".join(getattr(interrupt, "__notes__", []))
+        finally:
+            sys.settrace(None)
+        return None
+
+    told = set(iter(partial(next, map(interrupt_at, count())), None))
+
+    none = "the jobs of the first 0 lines were enqueued (0 jobs created){}; continue with: tail -n +1"
+    all_three = "the jobs of the first 3 lines were enqueued (3 jobs created); continue with: tail -n +4"
+    unknown = ["", *(f"; of the next {n} jobs some may have been" for n in (1, 2, 3))]
+    assert told - {""} == {all_three, *map(none.format, unknown)}  # nothing: Ctrl-C before the first line was read
 
 
 def test_each_job_is_encoded_once(run: Run, queue: Queue, jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import logging
 import pytest
 import structlog
 
-from streamdq import logs
+from streamdq.process import logs
 
 
 def test_lines_are_json_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:

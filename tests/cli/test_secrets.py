@@ -12,7 +12,7 @@ from streamdq import Queue
 from streamdq.cli import app as cli
 from streamdq.config import Settings
 from streamdq.link.address import parse_url
-from streamdq.logs import hide_credentials, log
+from streamdq.process.logs import hide_credentials, log
 from tests.cli.conftest import Start
 from tests.servers import Server, binaries, until
 

@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from streamdq import NewJob, Queue
-from streamdq.logs import configure, visible, visible_json
+from streamdq.process.logs import configure, visible, visible_json
 from tests.cli.conftest import Run
 
 # 8-bit CSI and OSC, an override of the direction, an escape, a bell.

@@ -13,9 +13,9 @@ from streamdq.config import Settings
 from streamdq.errors import ServerUnavailable
 from streamdq.link.connection import AsyncLink
 from streamdq.link.session import open_session
-from streamdq.loop import cancel_and_wait
 from streamdq.mover.lease import Lease, _Hold
 from streamdq.mover.mover import Mover
+from streamdq.process.loop import cancel_and_wait
 from streamdq.store.scripts import Scripts
 from tests.redis.harness import NAMESPACE, SETTINGS, Space, eventually
 from tests.redis.movers import mover_at

@@ -14,12 +14,12 @@ import sys
 import pytest
 import structlog
 
-from streamdq.logs import Log
+from streamdq.process.logs import Log
 
 _PROGRAM = """
 import logging, sys
 import streamdq
-from streamdq.logs import log
+from streamdq.process.logs import log
 log.info("nobody hears this")
 log.warning("outcomes not sent yet", waiting=3, error="no 'answer'")
 logging.basicConfig(level="INFO", format="%(name)s %(levelname)s %(filename)s %(message)s", stream=sys.stdout)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from streamdq.errors import FORMAT, NewerFormat, ServerUnavailable
-from streamdq.loop import Failures, supervise
+from streamdq.process.loop import Failures, supervise
 
 NEWER = FORMAT + 1
 

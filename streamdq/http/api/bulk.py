@@ -14,9 +14,9 @@ from ...config import MAX_BATCH
 from ...errors import BodyStorageUnavailable, DurabilityUnsupported, InvalidInput, NotDurable, ServerError
 from ...job.job import check_topic
 from ...link.session import Op
-from ...loop import cancel_and_wait
 from ...operations.jobs import OnConflict, check_at_most, put
 from ...operations.ndjson import Lines, NumberedLine, longest_line
+from ...process.loop import cancel_and_wait
 from ...store.records import Encoded, encode
 from ...store.redis_store import RedisStore
 from ..problems import KINDS, ProblemError, kind_of, place

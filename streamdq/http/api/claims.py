@@ -13,9 +13,9 @@ from pydantic_core import to_json
 from ...errors import InvalidInput
 from ...job.retry import Snooze
 from ...link.session import Op
-from ...loop import cancel_and_wait
 from ...operations import take as engine
 from ...operations.attempts import Held, Outcome
+from ...process.loop import cancel_and_wait
 from ...queue import held_by
 from ...store.redis_store import RedisStore
 from ...times.durations import to_ms

@@ -15,8 +15,8 @@ from pydantic_core import to_json
 from ...errors import NewerFormat, ServerError
 from ...exporter.exporter import families
 from ...exporter.gauges import read_gauges
-from ...logs import log
 from ...metrics import declared
+from ...process.logs import log
 from ..auth import Role
 from ..problems import ProblemError
 from .models import HealthOut

@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 
 from ...errors import InvalidInput, ServerError, StreamdqError
-from ...logs import log
+from ...process.logs import log
 from ..api.route import Needs, Route, backend_of, declare
 from ..auth import Identity, Role
 from ..backend import Backend

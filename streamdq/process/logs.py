@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .errors import StreamdqError
+from ..errors import StreamdqError
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger

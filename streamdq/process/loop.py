@@ -10,9 +10,9 @@ import traceback
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Any
 
-from .errors import NewerFormat, ServerError
+from ..errors import NewerFormat, ServerError
+from ..metrics import declared
 from .logs import log, what
-from .metrics import declared
 
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S, _HEALTHY_S = 0.05, 2.0, 10.0
 
