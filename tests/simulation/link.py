@@ -17,7 +17,7 @@ from streamdq.link.command import Command
 from streamdq.link.failures import count_reply, translate
 
 from .calls import name_of
-from .process.loop import Process, SimulatedLoop, running
+from .loop import Process, SimulatedLoop, running
 from .store import Fields, Store
 
 _OUTSIDE = Context()  # of the server and the network: no process's

@@ -23,7 +23,7 @@ from streamdq.outbox.tables import ROWS, VERSIONS
 from .model import Serial
 from .outbox import Row
 from .plan import CONFLICTS, body, key_of, options
-from .process.loop import running
+from .loop import running
 from .threads import in_thread
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from streamdq.link.batcher import Batched
 from streamdq.link.command import Command
 
 from .link import SimulatedLink
-from .process.loop import running
+from .loop import running
 
 
 class Alone:

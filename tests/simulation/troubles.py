@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from .plan import GROUPS, Plan
-from .process.loop import Process
+from .loop import Process
 from .workers import terminate
 
 if TYPE_CHECKING:

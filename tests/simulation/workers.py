@@ -13,7 +13,7 @@ from streamdq.errors import StreamdqError
 
 from .model import Broken
 from .plan import GROUP_TTRS
-from .process.loop import Process
+from .loop import Process
 
 if TYPE_CHECKING:
     from .world import World

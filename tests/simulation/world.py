@@ -38,7 +38,7 @@ from .link import LATEST_S, Network, SimulatedLink
 from .model import Broken, Model
 from .movers import SimulatedMoverThread
 from .plan import DEFAULT_DELIVERIES, GROUPS, MAX_DELIVERIES, RETRIES, Plan, key_limits
-from .process.loop import Process, SimulatedLoop, running
+from .loop import Process, SimulatedLoop, running
 from .relays import Database, relay, sell
 from .rest import come_to_rest
 from .schedulers import keep_schedules
