@@ -20,10 +20,10 @@ from streamdq.outbox.relay import Relay, Totals
 from streamdq.outbox.rows import Rows
 from streamdq.outbox.tables import ROWS, VERSIONS
 
+from .loop import running
 from .model import Serial
 from .outbox import Row
 from .plan import CONFLICTS, body, key_of, options
-from .loop import running
 from .threads import in_thread
 
 if TYPE_CHECKING:

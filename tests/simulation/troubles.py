@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from .plan import GROUPS, Plan
 from .loop import Process
+from .plan import GROUPS, Plan
 from .workers import terminate
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from streamdq import Bury, Job, Retry, Snooze, Worker
 from streamdq.errors import StreamdqError
 
+from .loop import Process
 from .model import Broken
 from .plan import GROUP_TTRS
-from .loop import Process
 
 if TYPE_CHECKING:
     from .world import World

@@ -35,10 +35,10 @@ from .archiver import keep_archive
 from .calls import call_of
 from .finders import find_and_act
 from .link import LATEST_S, Network, SimulatedLink
+from .loop import Process, SimulatedLoop, running
 from .model import Broken, Model
 from .movers import SimulatedMoverThread
 from .plan import DEFAULT_DELIVERIES, GROUPS, MAX_DELIVERIES, RETRIES, Plan, key_limits
-from .loop import Process, SimulatedLoop, running
 from .relays import Database, relay, sell
 from .rest import come_to_rest
 from .schedulers import keep_schedules
