@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough simulate mutants faults chaos lint types check bench bench-peers bench-spark dashboards client picture wheel clean
+.PHONY: help demo test test-thorough simulate mutants faults chaos lint types check bench bench-peers bench-spark dashboards client docs docs-serve picture wheel clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -46,7 +46,7 @@ lint: $(STAMP) ## check style, format, and which room imports which
 types: $(STAMP) ## check types
 	@$(BIN)/mypy
 
-check: lint types test ## lint, types and test
+check: lint types docs test ## lint, types, the documentation site and test
 
 bench: $(STAMP) ## measure speed and lateness
 	@$(BIN)/python -m benchmarks
@@ -65,9 +65,17 @@ client: $(STAMP) ## build the types of the TypeScript client from the descriptio
 	@$(BIN)/python -c '$(DESCRIBE)' > clients/typescript/openapi.json
 	@cd clients/typescript && npm ci --ignore-scripts && npm run generate
 
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
+docs: $(STAMP) ## build the documentation site into build/site; a broken link or anchor is an error
+	@$(MKDOCS) build --strict
+
+docs-serve: $(STAMP) ## show the documentation site while you write it
+	@$(MKDOCS) serve
+
 picture: $(STAMP) ## take the README's pictures anew; needs chromium
 	@$(BIN)/python docs/images/stats_watch.py
 	@$(BIN)/python docs/images/report.py
+	@$(BIN)/python docs/images/diagrams.py
 
 wheel: $(STAMP) ## build the wheel and the source archive into dist/
 	@$(BIN)/python -m build --outdir dist .

@@ -68,14 +68,18 @@ class Settings(FromEnvironment):
 
     env_prefix = "STREAMDQ_"
 
-    url: str = Field(default="embedded://", repr=False)
-    namespace: str = Field(default=DEFAULT_NAMESPACE, description="The prefix of every key: one queue among several.")
+    url: str = Field(default="embedded://", repr=False, description="Where Redis is.")
+    namespace: str = Field(
+        default=DEFAULT_NAMESPACE,
+        description="The prefix of all keys; queues with different namespaces share a Redis without seeing each other.",
+    )
     call_timeout_s: float = Field(
         default=5.0, gt=0, le=86_400, description="One overall deadline for a call, retries included."
     )
     durable: str = Field(
         default=MEMORY,
-        description="Where a producer's change is for certain when the call returns: `memory`, `disk` or `replicas:N`.",
+        description="Where a producer's change is for certain when the call returns: `memory`, `disk` or `replicas:N`; "
+        "a topic's own setting and the call's take precedence.",
     )
     max_connections: int = Field(
         default=50, ge=1, description="Connections to one Redis node in use at once; further calls wait in line."
@@ -96,8 +100,14 @@ class Settings(FromEnvironment):
         description="Keys of encrypted bodies, as `streamdq bodies key` makes them; the first one encrypts.",
     )
     body_keys_file: str = Field(default="", description="A file with more of them, such as a mounted secret.")
-    offload: str = Field(default="", repr=False, description="Where large bodies are kept: a URL that fsspec knows.")
-    offload_over_bytes: int = Field(default=32 * 1024, ge=0, description="Bodies that take more are kept there.")
+    offload: str = Field(
+        default="",
+        repr=False,
+        description="Where large bodies are kept: a URL that fsspec knows, such as `s3://bucket/jobs`.",
+    )
+    offload_over_bytes: int = Field(
+        default=32 * 1024, ge=0, description="Bodies that take more, after the other codecs, are kept there."
+    )
     offload_timeout_s: float = Field(
         default=30.0, gt=0, le=86_400, description="Enqueuing fails if no large body gets there for so long."
     )
@@ -105,31 +115,40 @@ class Settings(FromEnvironment):
         default=100_000,
         ge=0,
         le=10**15,
-        description="About how many history entries each topic shard keeps; 0 keeps none.",
+        description="About how many history rows each shard keeps; 0 keeps none.",
     )
     history_age_s: int = Field(
         default=7 * 86_400,
         ge=0,
         le=10**10,
-        description="About how long history entries are kept; 0 sets no limit.",
+        description="About how many seconds history rows are kept; 0 sets no limit.",
     )
-    lease_ms: int = Field(default=950, ge=500, le=600_000, description="A dead mover is replaced within this time.")
+    lease_ms: int = Field(
+        default=950,
+        ge=500,
+        le=600_000,
+        description="A dead mover is replaced within this time; an idle one's lease may last eight times as long.",
+    )
     movers: int | None = Field(
         default=None,
         ge=1,
         le=MAX_MOVERS,
-        description="How many movers may be at work at once, each for a part of the shards.",
+        description="How many movers may be at work at once, each for a part of the shards. None: 1; on Cluster one "
+        "for each primary, as far as there are 64 shards for each further one.",
     )
     worker_timeout_s: float = Field(
         default=3.0,
         ge=0,
         le=3600,
-        description="A worker without a sign of life for so long loses its claims; 0: only when their TTR has passed.",
+        description="A worker without a sign of life for so long loses its claims, at least 2; 0: only when their TTR "
+        "has passed.",
     )
     grace_s: float = Field(default=10.0, ge=0, description="How long SIGTERM waits for running handlers.")
     metrics: bool = Field(default=True, description="Count and time jobs; false is there to measure what it costs.")
-    max_topics: int = Field(default=10_000, ge=1, description="How many topics there may be; no new one beyond.")
-    metrics_topics: int = Field(default=200, ge=1, description="Topics that are labels of their own; then `other`.")
+    max_topics: int = Field(default=10_000, ge=1, description="The most topics in a namespace; more are refused.")
+    metrics_topics: int = Field(
+        default=200, ge=1, description="Topics with labels of their own; all others share the label `other`."
+    )
 
     @field_validator("namespace")
     @classmethod

@@ -97,16 +97,17 @@ def test_the_files_on_its_way_have_the_functions_named(file: str, functions: lis
 
 # -- files that pages name
 
-PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_OURS = {"callback.toml", "shop/jobs.py", "manifest.json", "answered.json", "analysis.json"}
 """Files that a page tells its readers to write, or that a command writes."""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
     """Paths in code style, from the root or within streamdq/, and targets of links."""
     text = page.read_text()
     paths = set(re.findall(r"`(?!/)((?:[\w.-]+/)+|[\w./-]+\.(?:py|lua|md|toml|json|yml))`", text)) - NOT_OURS
+    paths -= set(re.findall(r"^```\w+\n# ([\w./-]+)$", text, re.MULTILINE))  # files that its readers write
     links = set(re.findall(r"\]\((?!https?:)([^)#]+)", text))
     missing = {path for path in paths if not any((root / path).exists() for root in (ROOT, ROOT / "streamdq"))}
     missing |= {link for link in links if not (page.parent / link).exists()}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from docs.generate import parts
 from streamdq.callback import CallbackSettings
 from streamdq.config import HttpSettings, Settings
 
@@ -25,13 +26,17 @@ def number(cell: str) -> float | None:
     return float(found[1].replace(" ", "")) * UNITS.get(found[2] or "", 1) if found and found[1].strip() else None
 
 
-def test_operations_has_all_settings_of_a_process() -> None:
-    rows = re.findall(r"^\| `STREAMDQ_(\w+)` \| `?([^`|]+?)`? \|", page("operations.md"), re.MULTILINE)
+@pytest.mark.parametrize("settings", [Settings, HttpSettings, CallbackSettings])
+def test_every_setting_is_described_and_has_its_row_in_the_reference(settings: type[BaseModel]) -> None:
+    made = {Settings: parts.settings, HttpSettings: parts.http_settings, CallbackSettings: parts.callback_settings}
+    rows = re.findall(r"^\| `STREAMDQ_(?:HTTP_|CALLBACK_)?(\w+)` \| (.+?) \| (.*) \|$", made[settings](), re.MULTILINE)
 
-    defaults = {name.upper(): field.default for name, field in Settings.model_fields.items()}
-    assert {name for name, _ in rows} == defaults.keys()
-    for name, told in rows:
-        assert told in (str(defaults[name]) or "none", str(defaults[name]).lower()) or float(told) == defaults[name]
+    defaults = {name.upper(): field.default for name, field in settings.model_fields.items()}
+    assert [name for name, _, _ in rows] == list(defaults)
+    assert all(text.endswith(".") for _, _, text in rows)
+    for name, told, _ in rows:
+        assert told in ("none", f"`{defaults[name]}`", f"`{defaults[name]}`".lower())
+    assert f"<!-- generated: {made[settings].__name__} -->" in page("reference/settings.md")
 
 
 def test_the_http_page_has_all_limits_of_the_server() -> None:
@@ -68,6 +73,6 @@ def test_no_page_names_a_setting_that_is_none(settings: type[BaseModel], prefix:
         {"HTTP", "CALLBACK", "ARCHIVE", "OUTBOX", "REDIS_SERVER", "SPARK_MEMORY"} if settings is Settings else set()
     )
     known = {name.upper() for name in settings.model_fields}
-    for path in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]:
+    for path in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]:
         for name in re.findall(rf"{prefix}([A-Z]\w*[A-Z])\b", path.read_text()):
             assert name in known or any(name == other or name.startswith(f"{other}_") for other in others), path

@@ -1,0 +1,58 @@
+"""What MkDocs calls while it builds the site."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
+from mkdocs.structure.pages import Page
+
+from docs.generate import diagrams, llms, parts
+from docs.generate.links import DOCS, ELSEWHERE, ROOT, SOURCES, page_of, source_page, with_links
+
+_GENERATED = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+_nav: list[Navigation] = []
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages from elsewhere in the repository, and the sources that pages link to."""
+    origin = {page: path for path, page in ELSEWHERE.items() if page != "index.md"}
+    origin |= {file.src_uri: f"{DOCS}{file.src_uri}" for file in files.documentation_pages()}
+    wanted: set[str] = set()
+    for page, path in origin.items():
+        text, sources = with_links((ROOT / path).read_text(), path, page)
+        wanted |= sources
+        if not path.startswith(DOCS):
+            files.append(File.generated(config, page, content=text))
+    for path in sorted(wanted):
+        files.append(File.generated(config, page_of(path), content=source_page(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Fills in what is generated, and rewrites the links of the pages of docs/."""
+    uri = page.file.src_uri
+    if page.file.generated_by is not None:
+        return markdown
+    text, _sources = with_links(markdown, f"{DOCS}{uri}", uri)
+    return diagrams.inlined(_GENERATED.sub(lambda found: parts.PARTS[found[1]](), text))
+
+
+def on_nav(nav: Navigation, **_: Any) -> None:
+    _nav[:] = [nav]
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Writes llms.txt, for programs that read the site."""
+    site = Path(config.site_dir)
+    for name, text in llms.files(_nav[0], str(config.site_description)).items():
+        target = site / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+
+__all__ = ["SOURCES", "on_files", "on_nav", "on_page_markdown", "on_post_build"]

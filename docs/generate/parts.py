@@ -1,0 +1,180 @@
+"""What stands in a page's place of `<!-- generated: NAME -->`: made of the code when the site is built."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, get_args, get_origin
+
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from docs.generate.links import ROOT
+from docs.generate.openapi import operations
+from streamdq import errors
+from streamdq.callback import CallbackSettings
+from streamdq.cli.app import app
+from streamdq.config import HttpSettings, Settings
+from streamdq.http.problems import KINDS
+from streamdq.metrics import declared
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def prose(text: str | None) -> str:
+    """A docstring as Markdown: code between double backticks, one line per paragraph."""
+    paragraphs = re.split(r"\n\s*\n", (text or "").strip())
+    return "\n\n".join(re.sub(r"``(.+?)``", r"`\1`", " ".join(part.split())) for part in paragraphs)
+
+
+# -- settings
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True)
+    if value in (None, "", (), {}):
+        return "none"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _type(annotation: Any) -> str:
+    if get_origin(annotation) is not None:
+        return " or ".join(_type(part) for part in get_args(annotation) if part is not type(None))
+    return {int: "whole number", float: "number", bool: "true or false"}.get(annotation, "text")
+
+
+def _settings(model: type[BaseModel], prefix: str) -> str:
+    rows = (
+        [f"`{prefix}{name.upper()}`", _default(field), prose(field.description)]
+        for name, field in model.model_fields.items()
+    )
+    return table(["variable", "default", ""], rows)
+
+
+def settings() -> str:
+    return _settings(Settings, Settings.env_prefix)
+
+
+def http_settings() -> str:
+    return _settings(HttpSettings, HttpSettings.env_prefix)
+
+
+def callback_settings() -> str:
+    return _settings(CallbackSettings, str(CallbackSettings.model_config["env_prefix"]))
+
+
+# -- metrics
+
+
+def metrics() -> str:
+    rows = ([f"`{metric.name}`", metric.kind, ", ".join(metric.labels), metric.help] for metric in declared.described())
+    return table(["metric", "kind", "labels", "what it tells"], rows)
+
+
+# -- errors
+
+
+def _classes() -> list[type[Exception]]:
+    return [
+        found
+        for found in vars(errors).values()
+        if isinstance(found, type) and issubclass(found, Exception) and found.__module__ == errors.__name__
+    ]
+
+
+def exceptions() -> str:
+    """A section for each, so that it has an address."""
+    parts = []
+    for error in _classes():
+        bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
+        parts.append(f"### `{error.__name__}` {{ #{error.__name__.lower()} }}\n\nA {bases}.\n\n{prose(error.__doc__)}")
+    return "\n\n".join(parts)
+
+
+def problems() -> str:
+    rows = ([str(status), f"`urn:streamdq:problem:{kind}`", title] for kind, (status, title) in KINDS.items())
+    return table(["status", "type", "title"], rows)
+
+
+# -- the command line
+
+
+def _parameter(parameter: Any) -> list[str]:
+    names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
+    if parameter.param_type_name == "argument":
+        names = f"`{(parameter.metavar or parameter.name).upper()}`"
+    notes = [prose(getattr(parameter, "help", "") or "")]
+    if parameter.required:
+        notes.append("Required.")
+    elif parameter.default not in (None, False, "", ()) and not callable(parameter.default):
+        notes.append(f"Default: `{parameter.default}`.")
+    if getattr(parameter, "multiple", False):
+        notes.append("May be given several times.")
+    if parameter.envvar:
+        notes.append(f"Environment: `{parameter.envvar}`.")
+    return [names, " ".join(note for note in notes if note)]
+
+
+def _help(text: str | None) -> str:
+    """The text of a command; what it sets apart with a backspace keeps its lines."""
+    parts = []
+    for paragraph in re.split(r"\n\s*\n", (text or "").strip()):
+        if paragraph.startswith("\b"):
+            head, *lines = paragraph.removeprefix("\b").strip("\n").splitlines()
+            title, shown = (head, lines) if head.endswith(":") and not head.startswith(" ") else ("", [head, *lines])
+            parts.append((f"{title}\n\n" if title else "") + "```text\n" + "\n".join(shown) + "\n```")
+        else:
+            parts.append(prose(paragraph))
+    return "\n\n".join(parts)
+
+
+def _commands(command: Any, path: str, depth: int) -> list[str]:
+    """A section for each command, those within groups below them."""
+    if command.hidden:
+        return []
+    context = typer.Context(command, info_name=path)
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    parts = [f"{'#' * depth} `{path}`\n\n```text\n{usage}\n```\n\n{_help(command.help)}"]
+    rows = [_parameter(parameter) for parameter in command.params if not getattr(parameter, "hidden", False)]
+    if rows:
+        parts.append(table(["", ""], rows))
+    for name, within in getattr(command, "commands", {}).items():
+        parts += _commands(within, f"{path} {name}", min(depth + 1, 3))
+    return parts
+
+
+def commands() -> str:
+    return "\n\n".join(_commands(typer.main.get_command(app), "streamdq", 2))
+
+
+# -- the HTTP API, the README's figures
+
+
+def http() -> str:
+    create_app = importlib.import_module("streamdq.http").create_app
+    return operations(create_app("memory://unused").openapi())
+
+
+def figures() -> str:
+    return (ROOT / "README.md").read_text().partition("\n## Figures\n")[2].partition("\n## ")[0].strip()
+
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    part.__name__: part
+    for part in (
+        settings,
+        http_settings,
+        callback_settings,
+        metrics,
+        exceptions,
+        problems,
+        commands,
+        http,
+        figures,
+    )
+}

@@ -1,0 +1,163 @@
+"""The documentation site: it builds, no link in it is broken, and it needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
+
+import pytest
+
+import streamdq
+from docs.generate.links import with_links
+from docs.generate.methods import _apart
+from docs.images.diagrams import DRAWINGS, drawn
+from streamdq import errors
+from streamdq.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+
+
+def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(config), "--site-dir", str(site)]
+    return subprocess.run(
+        words, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, timeout=200
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT / "mkdocs.yml", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+class Seen(HTMLParser):
+    """What a page links to, loads, and can be linked to by."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.links: set[str] = set()
+        self.loaded: set[str] = set()
+        self.anchors: set[str] = set()
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.anchors |= {given[name] for name in ("id", "name") if name in given}
+        if tag == "a" and "href" in given:
+            self.links.add(given["href"])
+        if tag == "link" and given.get("rel") != "canonical":
+            self.loaded.add(given["href"])
+        if tag in ("script", "img", "iframe", "source") and "src" in given:
+            self.loaded.add(given["src"])
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, Seen]:
+    """By path, as a server would be asked for it."""
+    found = {f"/{path.relative_to(site)}": Seen(path.read_text()) for path in site.rglob("*.html")}
+    return {path.removesuffix("index.html"): seen for path, seen in found.items()}
+
+
+def test_no_link_and_no_anchor_is_broken(site: Path, pages: dict[str, Seen]) -> None:
+    broken, checked = [], 0
+    for path, seen in pages.items():
+        if path == "/404.html":  # its links begin at the root, wherever it is shown
+            continue
+        for link in seen.links | seen.loaded:
+            there = urlsplit(urljoin(f"http://here{path}", link))
+            if there.netloc != "here":
+                continue
+            checked += 1
+            target = unquote(there.path)
+            fragment = unquote(there.fragment)
+            if target in pages:
+                fine = not fragment or fragment in pages[target].anchors
+            else:
+                fine = (site / target.lstrip("/")).is_file()
+            if not fine:
+                broken.append((path, link))
+    assert broken == []
+    assert checked > 2000
+
+
+def test_a_browser_loads_nothing_from_elsewhere(site: Path, pages: dict[str, Seen]) -> None:
+    for seen in pages.values():
+        assert not [url for url in seen.loaded if urlsplit(url).netloc]
+    for style in site.rglob("*.css"):
+        assert not re.findall(r"(?:url\(|@import)\s*[\"']?https?:", style.read_text()), style
+
+
+def test_a_broken_anchor_fails(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("# Here\n\n[there](#nowhere)\n")
+    config = tmp_path / "mkdocs.yml"
+    config.write_text(
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nnav: [index.md]\nhooks: []\nextra_css: []\n"
+        "plugins: [search]\ntheme: {name: material, font: false}\n"
+    )
+    done = build(config, tmp_path / "site")
+    assert done.returncode != 0
+    assert "#nowhere" in done.stderr
+
+
+def test_links_to_files_lead_to_pages() -> None:
+    text = "[a](../CHANGELOG.md) [b](../lua/claim.lua#x) [c](keys.md)\n```sh\n[d](../README.md)\n```\n[e](http://x/)"
+    there, sources = with_links(text, "docs/a.md", "deeper/a.md")
+    assert there.splitlines() == [
+        "[a](../changelog.md) [b](../source/lua/claim.lua.md#x) [c](../keys.md)",
+        "```sh", "[d](../README.md)", "```",
+        "[e](http://x/)",
+    ]  # fmt: skip
+    assert sources == {"lua/claim.lua"}
+
+
+# -- what is generated
+
+
+def test_all_that_is_public_is_in_the_reference(pages: dict[str, Seen]) -> None:
+    names = set(streamdq.__all__) - {"__version__", "CallNext", "Settings"}
+    raised = {name for name in names if hasattr(errors, name)}
+    assert {f"streamdq.{name}" for name in names - raised} <= pages["/reference/python/"].anchors
+    assert {name.lower() for name in raised} <= pages["/reference/errors/"].anchors
+    assert len(raised) > 30
+
+
+def test_the_methods_of_a_queue_are_shown_with_their_signatures(site: Path, pages: dict[str, Seen]) -> None:
+    methods = {name for name, value in vars(streamdq.Queue).items() if not name.startswith("_") and callable(value)}
+    assert {f"streamdq.Queue.{name}" for name in methods} <= pages["/reference/python/"].anchors
+    text = re.sub(r"<[^>]+>|\s", "", (site / "reference/python/index.html").read_text())
+    assert "enqueue(topic:str,body:Any=NO_BODY,*,delay:Duration|None=None" in text
+
+
+def test_every_command_is_in_the_reference(site: Path) -> None:
+    text = (site / "reference/cli/index.html").read_text()
+    names = [command.name for part in app.registered_groups for command in part.typer_instance.registered_commands]
+    assert len(names) > 15
+    assert [name for name in names if name and f"streamdq {name}" not in text] == []
+
+
+def test_exceptions_that_share_a_line_get_one_each() -> None:
+    assert _apart("    A, B: why\n    not.\n    Cd\n") == "    A:\n    B: why\n        not.\n    Cd:"
+
+
+def test_llms_txt_has_every_page(site: Path, pages: dict[str, Seen]) -> None:
+    listed = re.findall(r"^- \[.+\]\((.+)\): \S", (site / "llms.txt").read_text(), re.MULTILINE)
+    assert len(listed) == len(set(listed)) > 30
+    assert all((site / page).is_file() for page in listed)
+    navigable = {path for path in pages if not path.startswith("/source/")} - {"/404.html"}
+    assert len(listed) == len(navigable)
+    everything = (site / "llms-full.txt").read_text()
+    assert all(f"<!-- {page} -->" in everything for page in listed)
+    assert "<!-- generated" not in everything
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_a_diagram_is_what_its_source_draws(name: str) -> None:
+    assert (ROOT / "docs" / "images" / f"diagram-{name}.svg").read_text() == drawn(name)
