@@ -1,0 +1,255 @@
+"""What the pages of docs/ show runs as it stands there; what can't run here can at least be read."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from streamdq.cli.app import app
+from tests.docs.reader import ROOT, Block, Reader, blocks, lines, pages
+from tests.servers import Server, until
+
+DOCS = ROOT / "docs"
+PRINTED = {
+    "archive": [],
+    "bodies": [],
+    "find": ["31", "Acted(done=31, changed=0, gone=0, refused=0)"],
+    "history": ["Compacted("],
+    "http": [],
+    "index": ["closing order 42"],
+    "keys": ["merchant-7", "KeyLoad(key='merchant-7', waiting=9, running=0, paused=False)"],
+    "pipelines": [],
+    "reliability": [],
+    "schedules": ["acme 0 9 * * 1-5 active ["],
+    "uniqueness": [],
+}
+"""Pages whose Python is one program, and what it prints."""
+
+BEFORE = {
+    "archive": 'from streamdq import Queue as _Queue\n_Queue().configure("order.close", groups=["default"])\n',
+    "reliability": 'from streamdq import Queue\nqueue = Queue("memory://")\n',
+}
+"""What a page takes for granted."""
+
+FOLLOWED = {
+    "tutorial": ["order 42 was not paid in time: closed", "order 43 was", "attempt 3: calling", "nightly", "balanced"],
+    "fastapi": ['"in_time":true', "1 passed"],
+    "django": ['{"order": 1}'],
+    "flask": ['"in_time":true', "1 passed"],
+    "idempotency": ["(10,)"],
+    "testing": ["1 passed"],
+    "migrating/celery": ["1 1"],
+    "migrating/rq": ["\n1\n"],
+    "migrating/arq": ["corner 1"],
+    "migrating/bullmq": [],
+    "migrating/dramatiq": ["\n1\n"],
+}
+"""Pages whose files are written and whose commands are typed, and what can be seen then."""
+
+ELSEWHERE = {
+    "README": "tests/redis/test_readme.py",
+    "analytics": "tests/spark/test_command.py",
+    "callbacks": "tests/callback/test_example.py",
+    "outbox": "tests/outbox/test_docs.py",
+    "protocol": "tests/clients/test_protocol.py",
+}
+"""Pages with Python that other tests run, or whose examples other tests run in full."""
+
+
+def page(name: str) -> Path:
+    return DOCS / f"{name}.md"
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(DOCS if DOCS in path.parents else ROOT).with_suffix(""))
+
+
+def in_languages(*languages: str) -> list[Any]:
+    """Those blocks, as parameters of a test."""
+    return [
+        pytest.param(block, id=f"{name}-{i}")
+        for i, (name, block) in enumerate(all_blocks())
+        if block.language in languages
+    ]
+
+
+def all_blocks() -> Iterator[tuple[str, Block]]:
+    for path in pages():
+        for block in blocks(path):
+            yield name_of(path), block
+
+
+def test_each_page_with_python_is_run_by_a_test() -> None:
+    shown = {name for name, block in all_blocks() if block.language == "python"}
+    assert shown == PRINTED.keys() | FOLLOWED.keys() | ELSEWHERE.keys()
+    assert all((ROOT / file).is_file() for file in ELSEWHERE.values())
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_page_runs_as_it_stands(name: str, redis_server: Server, tmp_path: Path) -> None:
+    code = "\n".join(block.text for block in blocks(page(name)) if block.language == "python")
+    for theirs, ours in {
+        "s3://bucket": f"file://{tmp_path}", "redis://localhost:6379/0": redis_server.url,
+        "redis://localhost": redis_server.url, "/var/lib/streamdq/history": str(tmp_path / "history"),
+        '"DIR"': f'"{tmp_path}/history"',
+    }.items():  # fmt: skip
+        code = code.replace(theirs, ours)
+    (tmp_path / "page.py").write_text(BEFORE.get(name, "") + code)
+    done = subprocess.run(
+        [sys.executable, "page.py"], cwd=tmp_path, env={**os.environ, "STREAMDQ_URL": redis_server.url},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for line in PRINTED[name]:
+        assert line in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on this machine")
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_a_reader_can_follow_a_page(name: str, redis_server: Server, tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").touch()
+    reader = Reader(tmp_path, redis_server.url)
+    try:
+        reader.follow(page(name))
+        if name == "testing":  # it names the file, not the command
+            reader.type("python -m pytest -q test_orders.py")
+        for text in FOLLOWED[name]:
+            until(lambda text=text: text in f"\n{reader.seen}", f"{text!r} is seen", 20)
+        if name == "django":  # the job closes the order
+            code = "from shop.models import Order; print(Order.objects.get().state)"
+            until(lambda: closed(reader, f"python -c 'import django; django.setup(); {code}'"), "it is closed", 20)
+    finally:
+        if sys.exc_info()[0] is not None:
+            sys.stderr.write(reader.seen)
+            reader.kill()
+    reader.stop()
+
+
+def closed(reader: Reader, command: str) -> bool:
+    reader.type(command)
+    return reader.said.endswith("closed\n")
+
+
+# -- what can't run can be read
+
+
+@pytest.mark.parametrize("block", in_languages("python"))
+def test_python_is_valid(block: Block) -> None:
+    """Within a function: some show what belongs into one."""
+    ast.parse("async def page():\n" + textwrap.indent(block.text.replace("from __future__", "from future"), "    "))
+
+
+READ = {"yaml": yaml.safe_load_all, "toml": tomllib.loads, "json": json.loads}
+
+
+@pytest.mark.parametrize("block", in_languages(*READ, "ini"))
+def test_a_file_can_be_read(block: Block) -> None:
+    if block.language == "ini":
+        parser = configparser.ConfigParser(interpolation=None, strict=True)
+        parser.read_string(block.text)
+        assert parser.sections()
+    else:
+        assert [*READ[block.language](block.text)]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node.js on this machine")
+def test_javascript_is_valid(tmp_path: Path) -> None:
+    scripts = [block.text for _, block in all_blocks() if block.language == "js"]
+    assert scripts
+    for i, text in enumerate(scripts):
+        (tmp_path / f"{i}.mjs").write_text(text)
+        subprocess.run(["node", "--check", f"{i}.mjs"], cwd=tmp_path, check=True, timeout=30)
+
+
+def test_kubernetes_objects_fit_together() -> None:
+    """Labels match, ports that probes name exist, and the grace is shorter than Kubernetes'."""
+    objects = [
+        one for block in blocks(page("deploying")) if block.language == "yaml" for one in yaml.safe_load_all(block.text)
+    ]
+    deployments = [one["spec"] for one in objects if one["kind"] == "Deployment"]
+    assert len(deployments) == 3
+    for spec in deployments:
+        assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+        pod = spec["template"]["spec"]
+        (container,) = pod["containers"]
+        check_command(container["args"])
+        ports = {port["name"] for port in container["ports"]}
+        assert all(container[probe]["httpGet"]["port"] in ports for probe in container if probe.endswith("Probe"))
+        env = {one["name"]: one.get("value") for one in container["env"]}
+        assert float(env.get("STREAMDQ_GRACE_S") or 10) < pod.get("terminationGracePeriodSeconds", 30)
+        mounted = {one["name"] for one in container.get("volumeMounts", ())}
+        assert mounted == {one["name"] for one in pod.get("volumes", ())}
+
+
+# -- commands
+
+
+COMMAND: Any = typer.main.get_command(app)
+_SHELL = re.compile(r"\s(?:[|<>;&]|2>|\d?>&).*$")
+
+
+def check_command(words: list[str]) -> None:
+    """The command exists, and takes these options; it is not run."""
+    assert words[0] == "streamdq"
+    command, words, parent = COMMAND, words[1:], None
+    while True:
+        context = command.make_context(command.name or "streamdq", list(words), parent=parent)
+        if not hasattr(command, "commands"):
+            return
+        rest = [*context._protected_args, *context.args]
+        if not rest:
+            assert command.invoke_without_command, words
+            return
+        _, command, words = command.resolve_command(context, rest)
+        parent = context
+
+
+def typed() -> list[Any]:
+    """Every command of streamdq in a block."""
+    return [
+        pytest.param(part.strip(), id=f"{name}-{part.strip()[9:40]}")
+        for name, block in all_blocks()
+        if block.language in ("console", "sh", "")
+        for line in lines(block)
+        for part in line.split("; ")
+        if part.strip().startswith("streamdq ")
+    ]
+
+
+def test_there_are_commands_to_check() -> None:
+    assert len(typed()) > 60
+
+
+@pytest.mark.parametrize("line", typed())
+def test_a_command_exists_with_its_options(line: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STREAMDQ_OUTBOX", "sqlite://")  # which the page of the outbox tells to set
+    check_command(shlex.split(_SHELL.sub("", line.removesuffix("&").strip())))
+
+
+def test_extras_that_pages_install_exist() -> None:
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {
+        extra
+        for path in pages()
+        for found in re.findall(r"streamdq\[([\w,]+)\]", path.read_text())
+        for extra in found.split(",")
+    }
+    assert len(named) > 8
+    assert named <= known.keys()
