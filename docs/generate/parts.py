@@ -117,7 +117,7 @@ def _parameter(parameter: Any) -> list[str]:
         notes.append("May be given several times.")
     if parameter.envvar:
         notes.append(f"Environment: `{parameter.envvar}`.")
-    return [names, " ".join(note for note in notes if note)]
+    return [names, " ".join(note if note.endswith((".", "!", "?")) else f"{note}." for note in notes if note)]
 
 
 def _help(text: str | None) -> str:

@@ -77,7 +77,7 @@ def life_of_a_job() -> Drawing:
     drawing.arrow("M610 170C580 205 480 205 446 170", "worker lost, or TTR passed", (528, 214))
     drawing.arrow("M662 170V241", "no step left", (704, 210))
     drawing.box(662, 270, "dead", "kept, with its error", "ends", 150, 52)
-    drawing.arrow("M585 270C440 270 412 250 412 170", "kick", (452, 262))
+    drawing.arrow("M585 270C450 270 412 250 412 170", "kick", (500, 288))
     drawing.arrow("M180 170V241", "cancel", (204, 210))
     drawing.box(180, 270, "cancelled", "also when ready", "", 130, 52)
     return drawing
@@ -92,7 +92,7 @@ def processes() -> Drawing:
     drawing.box(430, 222, "progress, dead letters", "schedules, counters, history", "runs", 214, 46)
     drawing.text(430, 272, "every change is one atomic script")
     drawing.box(110, 66, "your programs", "Queue, AsyncQueue", "", 170)
-    drawing.arrow("M196 66C250 66 270 90 303 104", "enqueue, cancel", (254, 60))
+    drawing.arrow("M196 66C250 66 262 92 303 104", "enqueue, cancel", (250, 56))
     drawing.box(110, 160, "any language", "HTTP: streamdq serve", "", 170)
     drawing.arrow("M196 160H303", "", (0, 0))
     drawing.box(110, 254, "your database", "streamdq outbox relay", "", 170)
@@ -100,9 +100,9 @@ def processes() -> Drawing:
     drawing.box(745, 66, "workers", "handlers, and a mover", "runs", 190)
     drawing.arrow("M557 104C590 90 610 66 648 66", "claim", (602, 62))
     drawing.arrow("M648 84C610 88 590 110 557 122", "finish, move", (618, 122))
-    drawing.box(745, 160, "streamdq exporter", "Prometheus, Grafana", "", 190)
+    drawing.box(745, 160, "exporter", "Prometheus, Grafana", "", 190)
     drawing.arrow("M557 160H648", "figures", (602, 152))
-    drawing.box(745, 254, "streamdq dump, archive", "Parquet, SQL", "", 190)
+    drawing.box(745, 254, "dump, archive", "Parquet, SQL", "", 190)
     drawing.arrow("M557 212C590 226 610 254 648 254", "history", (622, 226))
     return drawing
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tests.servers import free_port, until
@@ -114,12 +115,15 @@ class Reader:
             until(lambda: "worker started" in out.read_text(), f"{line} has started", 20)
         for port in self._ports.values():
             if port in line:
-                until(lambda port=port: _listens(int(port)), f"{line} listens", 20)
+                until(partial(_listens, int(port)), f"{line} listens", 20)
 
     @property
     def seen(self) -> str:
         """Everything that was printed so far."""
         return self.said + "".join(out.read_text() for _, _, out in self._going)
+
+    def sees(self, text: str) -> bool:
+        return text in f"\n{self.seen}"
 
     def stop(self) -> None:
         """Ctrl-C for what goes on; streamdq's commands end well."""

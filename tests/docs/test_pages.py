@@ -13,7 +13,8 @@ import subprocess
 import sys
 import textwrap
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ def test_a_reader_can_follow_a_page(name: str, redis_server: Server, tmp_path: P
         if name == "testing":  # it names the file, not the command
             reader.type("python -m pytest -q test_orders.py")
         for text in FOLLOWED[name]:
-            until(lambda text=text: text in f"\n{reader.seen}", f"{text!r} is seen", 20)
+            until(partial(reader.sees, text), f"{text!r} is seen", 20)
         if name == "django":  # the job closes the order
             code = "from shop.models import Order; print(Order.objects.get().state)"
             until(lambda: closed(reader, f"python -c 'import django; django.setup(); {code}'"), "it is closed", 20)
@@ -155,7 +156,11 @@ def test_python_is_valid(block: Block) -> None:
     ast.parse("async def page():\n" + textwrap.indent(block.text.replace("from __future__", "from future"), "    "))
 
 
-READ = {"yaml": yaml.safe_load_all, "toml": tomllib.loads, "json": json.loads}
+READ: Mapping[str, Callable[[str], Iterable[Any]]] = {
+    "yaml": yaml.safe_load_all,
+    "toml": tomllib.loads,
+    "json": json.loads,
+}
 
 
 @pytest.mark.parametrize("block", in_languages(*READ, "ini"))

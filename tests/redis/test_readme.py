@@ -1,4 +1,4 @@
-"""What the README shows must run as it stands there."""
+"""What the README and the page for any language show must run as it stands there."""
 
 from __future__ import annotations
 
@@ -23,9 +23,15 @@ from streamdq import Queue
 from tests.servers import Server, binaries, free_port, until
 
 README = Path(__file__).parents[2] / "README.md"
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
+ANY_LANGUAGE = README.parent / "docs" / "any-language.md"
+BLOCKS = [
+    found
+    for page in (README, ANY_LANGUAGE)
+    for found in re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+]
 RUN_ELSEWHERE = {
     "make demo": "tests/cli/test_demo.py",
+    "make docs": "tests/docs/test_site.py",
     "make test": "this is it",
     "streamdq analyze": "tests/spark/test_command.py: it takes Spark a minute",
 }
@@ -109,7 +115,7 @@ def queue(server: Server) -> Iterator[Queue]:
 def test_each_block_is_run_by_a_test_here() -> None:
     ways = {
         "python": ["closing order", "as claim"],
-        "console": ["make demo", "-m venv", "--processes", "serve", "take?", "dump"],
+        "console": ["make demo", "-m venv", "--processes", "streamdq dump", "streamdq serve", "take?"],
     }
     for language, marks in ways.items():
         found = [text for kind, text in BLOCKS if kind == language]
