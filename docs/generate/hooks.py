@@ -12,9 +12,10 @@ from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
 from docs.generate import diagrams, llms, parts
-from docs.generate.links import DOCS, ELSEWHERE, ROOT, SOURCES, page_of, source_page, with_links
+from docs.generate.links import DOCS, ELSEWHERE, ROOT, page_of, source_page, with_links
 
 _GENERATED = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+_NAME_IN_TABLE = re.compile(r"(?<=<td><code>)[\w/.:-]{16,}(?=</code>)")
 _nav: list[Navigation] = []
 
 
@@ -42,6 +43,11 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     return diagrams.inlined(_GENERATED.sub(lambda found: parts.PARTS[found[1]](), text))
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """A long name in a table may break after an underscore or a slash, and nowhere else."""
+    return _NAME_IN_TABLE.sub(lambda found: re.sub(r"([_/])(?=\w)", r"\1<wbr>", found[0]), html)
+
+
 def on_nav(nav: Navigation, **_: Any) -> None:
     _nav[:] = [nav]
 
@@ -55,4 +61,4 @@ def on_post_build(config: MkDocsConfig) -> None:
         target.write_text(text)
 
 
-__all__ = ["SOURCES", "on_files", "on_nav", "on_page_markdown", "on_post_build"]
+__all__ = ["on_files", "on_nav", "on_page_content", "on_page_markdown", "on_post_build"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, get_args, get_origin
+from typing import Any
 
 import typer
 from pydantic import BaseModel
@@ -40,12 +40,6 @@ def _default(field: FieldInfo) -> str:
     if value in (None, "", (), {}):
         return "none"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
-
-
-def _type(annotation: Any) -> str:
-    if get_origin(annotation) is not None:
-        return " or ".join(_type(part) for part in get_args(annotation) if part is not type(None))
-    return {int: "whole number", float: "number", bool: "true or false"}.get(annotation, "text")
 
 
 def _settings(model: type[BaseModel], prefix: str) -> str:
@@ -91,8 +85,10 @@ def exceptions() -> str:
     """A section for each, so that it has an address."""
     parts = []
     for error in _classes():
-        bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
-        parts.append(f"### `{error.__name__}` {{ #{error.__name__.lower()} }}\n\nA {bases}.\n\n{prose(error.__doc__)}")
+        bases = " and ".join(f"`{base.__name__}`" for base in error.__bases__)
+        parts.append(
+            f"### `{error.__name__}` {{ #{error.__name__.lower()} }}\n\nBase: {bases}.\n\n{prose(error.__doc__)}"
+        )
     return "\n\n".join(parts)
 
 
