@@ -160,7 +160,7 @@ def test_llms_txt_has_every_page(site: Path, pages: dict[str, Seen]) -> None:
     assert len(listed) == len(navigable)
     everything = (site / "llms-full.txt").read_text()
     assert all(f"<!-- {page} -->" in everything for page in listed)
-    assert "<!-- generated" not in everything
+    assert "\n<!-- generated" not in everything
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
