@@ -6,11 +6,12 @@
 -- KEYS[4] ready     STREAM
 -- KEYS[5] counts    HASH
 -- KEYS[6] wake      STREAM
--- KEYS[7..] ready:GROUP  STREAM  of each group in ARGV[3]; then ready:GROUP and dead:GROUP of each in ARGV[4]
+-- KEYS[7] taken     HASH
+-- KEYS[8..] ready:GROUP  STREAM  of each group in ARGV[3]; then ready:GROUP and dead:GROUP of each in ARGV[4]
 -- ARGV[1] version: ignored if it is older than the shard's
 -- ARGV[2] how jobs are spread: the number of shards, '8'; '8<4@VERSION' while jobs may be where they were put among four,
 -- VERSION: which this change followed; '8<@VERSION': they no longer are. '0' closes the shard while the number changes
--- and the topic is empty: nothing can be enqueued
+-- and the topic is empty, of taken ids as well: nothing can be enqueued
 -- ARGV[3] groups, 'a,b'
 -- ARGV[4] groups that leave, 'c,d'
 -- ARGV[5..] field, value, ... ('' removes the field)
@@ -19,7 +20,7 @@
 -- leaving groups; its version (if it is newer than ARGV[1], nothing was changed); how jobs are spread, as in ARGV[2]; and 1
 -- if it is marked as keyed. A dropped shard returns the lowest version that the next topic of that name may have
 -- include: stream_groups, sequence, ring, settle, relook, layout, stored_format
-local settings, jobs, bucket, ready, counts, wake = unpack(KEYS)
+local settings, jobs, bucket, ready, counts, wake, taken = unpack(KEYS)
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format')
 check_format(known[5])
 local had, leaving = names(known[3]), names(known[4])
@@ -31,7 +32,8 @@ local dropped = known[1] and not known[2] -- all that drop_shard left, which exp
 if dropped and tonumber(known[1]) >= tonumber(ARGV[1]) then return answer(1, known[1] + 1, '0') end
 if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return answer(1, known[1], known[2]) end
 local live = redis.call('HLEN', jobs)
-if known[2] and not may_follow(settings, known[2], ARGV[2], live) then return answer(0, known[1], known[2]) end
+local is_held = live > 0 or redis.call('EXISTS', taken) == 1
+if known[2] and not may_follow(settings, known[2], ARGV[2], live, is_held) then return answer(0, known[1], known[2]) end
 if dropped then
   local ended = redis.call('HGET', settings, 'history_ended')
   redis.call('DEL', settings)
@@ -68,7 +70,7 @@ local function begin_to_leave(group, own, dead)
 end
 for i, group in ipairs(names(ARGV[4])) do
   if take_out(had, group) then
-    local n = 5 + #wanted + 2 * i
+    local n = 6 + #wanted + 2 * i
     begin_to_leave(group, KEYS[n], KEYS[n + 1])
   end
 end
@@ -77,7 +79,7 @@ local reading = groups_of(ready)
 for i, group in ipairs(wanted) do
   if not has(leaving, group) then
     make(ready, group, reading)
-    make(KEYS[6 + i], group, groups_of(KEYS[6 + i]))
+    make(KEYS[7 + i], group, groups_of(KEYS[7 + i]))
     if not has(had, group) then
       had[#had + 1] = group
       -- A new group gets every job that is not detached; jobs that were enqueued before and have ended are not counted.

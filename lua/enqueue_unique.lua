@@ -83,8 +83,12 @@ for i = 7, #ARGV, 4 do
   local nonce = string.match(rest, '^[^\n]*\n[^\n]*\n([^\n]*)\n')
   if string.byte(when) == 43 then due = now + due end
   local held
-  if former and not record and redis.call('HEXISTS', taken, id) == 0 then held = ''
-  else held = holder(id, record, due, rest, rule, t, nonce) end
+  if former and not record and not t then
+    forget_taken(k, id) -- or an id that is used again and again would stay here
+    held = ''
+  else
+    held = holder(id, record, due, rest, rule, t, nonce)
+  end
   if held then
     reply[#reply + 1] = (i - 3) / 4
     reply[#reply + 1] = held

@@ -8,13 +8,13 @@ local function layout_in(text)
   return tonumber(shards), ',' .. former .. ',', tonumber(since) or 0
 end
 
--- may_follow(settings, before, told, live): returns whether the jobs that the shard may have, `live` of them, will be found
--- if it is told this. A registry that was lost, and made again by one who does not know how they were spread, would never
--- find them.
-local function may_follow(settings, before, told, live)
+-- may_follow(settings, before, told, live, is_held): returns whether the jobs that the shard may have, `live` of them, will
+-- be found if it is told this. A registry that was lost, and made again by one who does not know how they were spread,
+-- would never find them. is_held: whether it has jobs, or ids that are taken.
+local function may_follow(settings, before, told, live, is_held)
   local count, earlier, changed_at = layout_in(before)
   local shards, former, since = layout_in(told)
-  if shards == 0 then return live == 0 and earlier == ',,' end
+  if shards == 0 then return not is_held and earlier == ',,' end
   if earlier ~= ',,' then
     -- A shard that is no longer used has none left, unless Redis has lost their ends.
     local is_left = tonumber(string.match(settings, ':(%d+)}:settings$')) >= shards

@@ -42,6 +42,12 @@ local function keep_taken(k, id, t, now)
   redis.call('ZADD', k.taken_until, string.format('%.0f', math.max(t.over, t.until_ms)), id)
 end
 
+-- forget_taken(k, id): forgets what was known of an id.
+-- k = {taken=, taken_until=}
+local function forget_taken(k, id)
+  if redis.call('HDEL', k.taken, id) == 1 then redis.call('ZREM', k.taken_until, id) end
+end
+
 -- expire_taken(k, now): has both keys expire when all in them is over.
 -- k = {taken=, taken_until=}
 local function expire_taken(k, now)

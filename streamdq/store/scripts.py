@@ -674,7 +674,7 @@ class Scripts:
     def configure_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[Configured]:
         groups, leaving = settings.group_names, sorted(settings.leaving)
         told = "0" if settings.resharding is not None else settings.layout.told
-        keys = [k.settings, k.jobs, k.bucket, k.ready, k.counts, k.wake, *map(k.ready_of, groups)]
+        keys = [k.settings, k.jobs, k.bucket, k.ready, k.counts, k.wake, k.taken, *map(k.ready_of, groups)]
         for group in leaving:
             keys += [k.ready_of(group), k.dead_of(group)]
         args = (settings.version, told, ",".join(groups), ",".join(leaving), *settings.shard_fields())

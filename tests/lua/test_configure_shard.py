@@ -257,6 +257,14 @@ def test_a_shard_with_jobs_can_not_be_closed(shard: Shard) -> None:
     assert shard.enqueue("i").current
 
 
+def test_a_shard_with_taken_ids_can_not_be_closed(shard: Shard) -> None:
+    """Its jobs may have come and gone since whoever closes it looked."""
+    shard.enqueue_unique("j", rule="60000|||")
+    shard.call("cancel", "j")
+    assert not shard.call("configure_shard", later(shard, 5, resharding=4)).done
+    assert shard.enqueue("i").current
+
+
 def test_an_older_version_learns_what_the_shard_has(two: Shard) -> None:
     old, new = two.settings, later(two, 3)
     two.call("configure_shard", new)

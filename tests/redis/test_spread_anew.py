@@ -15,7 +15,7 @@ import pytest
 
 from streamdq import Bury, NewJob, Queue, Retry
 from streamdq.config import Layout
-from streamdq.errors import JobExists, StreamdqError, TopicNotEmpty
+from streamdq.errors import JobExists, ServerUnavailable, StreamdqError, TopicNotEmpty
 from streamdq.keys import homes_of, shard_of
 from streamdq.link.command import Command
 from streamdq.link.session import run
@@ -241,6 +241,56 @@ def test_ids_stay_taken(space: Space, before: int, after: int) -> None:
             space.queue.enqueue("t", "x", id=id, unique_for="1h")
         assert holders(space.queue, id) == 1
     assert not settle(space.queue)
+
+
+@several
+def test_an_id_that_is_taken_after_the_topic_was_found_empty(space: Space, before: int, after: int) -> None:
+    """Its job has ended as well before the shard is told to close."""
+
+    def change() -> Iterator[None]:
+        with contextlib.suppress(StreamdqError):
+            space.queue.delete_topic("t", force=True)
+        space.queue.configure("t", shards=before)
+        return configuring(space.queue, shards=after)
+
+    (id,), kept = moving(before, after, 1), 0
+    for cut in range(1, 30):
+        changing = change()
+        done = sum(1 for _ in islice(changing, cut))
+        other = space.another_queue(call_timeout_s=0.3)
+        with contextlib.suppress(ServerUnavailable):  # it is closed
+            other.enqueue("t", "x", id=id, unique_for="1h")
+            assert other.cancel("t", id)
+        for _ in changing:
+            pass
+        kept += bool(layout_of(space.queue).former)
+        other.enqueue("t", "x", id=id, unique_for="1h", on_conflict="keep")
+        with pytest.raises(JobExists):
+            other.enqueue("t", "x", id=id, unique_for="1h")
+        assert taken_in(space.queue, id) == 1, cut
+        if done < cut:
+            break
+    assert kept
+
+
+def taken_in(queue: Queue, id: str) -> int:
+    """In how many shards the id is taken."""
+    shards = queue._store.topics.all_shards("t")
+    return sum(bool(run(queue._link, queue._store.session.call([_has(shard.taken, id)]))[0]) for shard in shards)
+
+
+def test_an_id_that_is_used_again_and_again_comes_home(stepped: Space, clock: ManualClock) -> None:
+    """Each time soon after it was taken, before anybody has forgotten that."""
+    queue, (id,) = stepped.queue, moving(2, 4, 1)
+    queue.configure("t", shards=2)
+    for shards in (2, 4):
+        queue.enqueue("t", "x", id=id, unique_for="1m")
+        queue.cancel("t", id)
+        queue.configure("t", shards=4)
+        with pytest.raises(JobExists):
+            queue.enqueue("t", "x", id=id, unique_for="1m")
+        assert settle(queue) == (shards == 4)
+        clock.advance("61s")
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (1, 3), (4, 3)])
