@@ -151,6 +151,14 @@ def cause_of(error: BaseException) -> BaseException | None:
     return found
 
 
+def parts_of(error: BaseException) -> tuple[BaseException, ...]:
+    """The exceptions of a group."""
+    if not issubclass(type(error), BaseExceptionGroup):
+        return ()
+    found: tuple[BaseException, ...] = BaseExceptionGroup.__dict__["exceptions"].__get__(error)
+    return found
+
+
 def where(error: BaseException) -> str:
     """The file and line that raised the error; '' if it was not raised."""
     found = way(error)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from ..job.retry import Bury, Retry, Snooze
 from ..operations.attempts import MAX_ERROR_CHARS, End, Held, Outcome, class_of, is_a, text_of
-from ..process.logs import as_exc_info, cause_of, log, way
+from ..process.logs import as_exc_info, cause_of, log, parts_of, way
 from ..times.durations import show_ms
 from .user_functions import called
 
@@ -67,15 +67,19 @@ def shown(end: End, *, show: bool) -> str:
 
 
 def may_be_shown(error: BaseException | None) -> bool:
-    """Whether the log can have the exception and those that led to it: pydantic's quote what they refuse, and a lone
-    surrogate in a message can't be written.
+    """Whether the log can have the exception, those that led to it, and those of a group: pydantic's quote what they
+    refuse, and a lone surrogate in a message can't be written.
     """
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:
+    left = [error]
+    while left:
+        error = left.pop()
+        if error is None or id(error) in seen:
+            continue
         if is_a(error, ValidationError) or _SURROGATE.search(text_of(error)):
             return False
         seen.add(id(error))
-        error = cause_of(error)
+        left += [cause_of(error), *parts_of(error)]
     return True
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..job.job import Job
+
+_TWICE = "twice; an attempt runs its handler once"
+_TOO_LATE = "when the middleware had returned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,10 @@ async def through(
 ) -> None:
     """Calls the middleware, the first one outermost, around the handler; raises what comes out of it. ``handler``
     returns the exception that it raised.
+
+    Raises:
+        RuntimeError: one of them called ``call_next`` twice, or did not await it to its end: then the handler has not
+            run, or still runs, and the attempt can't count as done.
     """
 
     async def step(depth: int) -> None:
@@ -38,15 +47,30 @@ async def through(
             if (error := await handler()) is not None:
                 raise error
             return
-        called = False
+        refusal, next_one = "", None
+        has_ended = True
 
-        async def call_next() -> None:
-            nonlocal called
-            if called:
-                raise RuntimeError("middleware: call_next() was called twice; an attempt runs its handler once")
-            called = True
-            await step(depth + 1)
+        async def go_on() -> None:
+            nonlocal has_ended
+            try:
+                await step(depth + 1)
+            finally:
+                has_ended = True
 
-        await middleware[depth](attempt, call_next)
+        def call_next() -> Coroutine[Any, Any, None]:
+            nonlocal refusal, next_one, has_ended
+            if refusal:
+                raise RuntimeError(f"middleware: call_next() was called {refusal}")
+            refusal, has_ended, next_one = _TWICE, False, go_on()
+            return next_one
+
+        try:
+            await middleware[depth](attempt, call_next)
+        finally:
+            refusal = _TOO_LATE
+        if not has_ended and next_one is not None:
+            if inspect.getcoroutinestate(next_one) == inspect.CORO_CREATED:
+                next_one.close()  # it must not begin now
+            raise RuntimeError("middleware: it returned before call_next() had ended; await call_next()")
 
     await step(0)

@@ -323,18 +323,21 @@ class Runner:
         return handler.call(bodies, [one.job for one in fit])
 
     async def _through_middleware(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> BaseException | None:
-        called = False
+        called, raised = False, None
 
         async def call() -> BaseException | None:
-            nonlocal called
+            nonlocal called, raised
             called = True
-            return await self._called(handler, fit, bodies)
+            raised = await self._called(handler, fit, bodies)
+            return raised
 
         attempt = Attempt(handler.topic, self._group, [one.job for one in fit])
         error = await run(through, self._middleware, attempt, call)
         if not called:  # that was its decision, not the clock's
             for one in fit:
                 one.begun = True
+        if error is None and (self._draining or fit[0].late) and is_a(raised, asyncio.CancelledError):
+            return raised  # the handler was stopped halfway: to catch that doesn't make it done
         return error
 
     async def _called(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> BaseException | None:

@@ -30,7 +30,7 @@ from .declared import Declared, DeclaredSchedules
 from .direct import DirectClaims
 from .ended_files import EndedFiles
 from .handlers import Handlers
-from .lifespan import shut_down, start
+from .lifespan import shut_down, start, until
 from .middleware import Middleware
 from .outcomes import OutcomeSender
 from .runner import Runner
@@ -75,6 +75,7 @@ class Serving:
     def __init__(self, orders: Orders) -> None:
         self.begun = False
         self.stopping = asyncio.Event()
+        self._hurrying = asyncio.Event()
         self._ended = asyncio.Event()  # ends the mover, after the last outcome was sent
         self._orders, self._group = orders, orders.group
         self.handlers = orders.handlers
@@ -112,8 +113,11 @@ class Serving:
         before = install(self._on_signal) if signals else {}
         started = False
         try:
-            await start(self._orders.on_startup)
-            started = True
+            async with until(self.stopping):
+                await start(self._orders.on_startup)
+                started = True
+            if not started:
+                return
             # If Redis can't be reached at the start, that is an error; later the loops wait for it to come back.
             await self._prepare()
             bodies = {"mover": self._mover.run, "outcomes": self._outcomes.run, "watchdog": self._runner.watch}
@@ -143,10 +147,16 @@ class Serving:
         finally:
             try:
                 if started:
-                    await shut_down(self._orders.on_shutdown, show_errors=self._orders.show_errors)
-                await self.link.close()
+                    await self._shut_down()
             finally:
-                uninstall(before, self._signalled_at)
+                try:
+                    await self.link.close()
+                finally:
+                    uninstall(before, self._signalled_at)
+
+    async def _shut_down(self) -> None:
+        async with until(self._hurrying):
+            await shut_down(self._orders.on_shutdown, show_errors=self._orders.show_errors)
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         """Ends the worker if a loop ended because it met data of a newer version; loops survive any other error."""
@@ -172,6 +182,7 @@ class Serving:
         self._signalled_at = now
         if self.stopping.is_set():
             self._runner.hurry()
+            self._hurrying.set()
         self.stopping.set()
 
     async def _prepare(self) -> None:

@@ -9,7 +9,21 @@ from concurrent.futures import Future
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
+from ..errors import InvalidInput
+
 _LAZY = (GeneratorType, AsyncGeneratorType, map, filter)
+
+
+def check(function: Callable[..., Any], name: str) -> None:
+    """Checks a function that is registered as ``name``.
+
+    Raises:
+        InvalidInput: it can't be called, or a call runs none of its code.
+    """
+    if not callable(function):
+        raise InvalidInput(f"{name}: {function!r} is not a function")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidInput(f"{name}: {function.__qualname__} is a generator function, so calling it runs nothing")
 
 
 def called(function: Callable[..., Any], *args: Any) -> tuple[Any, BaseException | None]:

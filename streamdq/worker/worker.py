@@ -30,6 +30,7 @@ from .heap import settled
 from .middleware import Middleware
 from .serving import Orders, Serving
 from .turns import turns_of
+from .user_functions import check
 
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=Middleware)
@@ -231,6 +232,7 @@ class Worker(Generic[S]):
         """Registers a function that is called for each job this group gives up, once the job is a dead letter in Redis.
         It gets the Job, with the reason and the error in ``job.groups[group]``.
         """
+        check(function, "on_dead")
         self._on_dead.append(function)
         return function
 
@@ -252,24 +254,30 @@ class Worker(Generic[S]):
 
     def on_startup(self, function: F) -> F:
         """Registers a function, plain or asynchronous, that is called in the worker's event loop before it claims jobs,
-        in each of its processes. If it raises an exception, the worker does not start, and raises that.
+        in each of its processes. If it raises an exception, the worker does not start, and raises that. ``stop`` and
+        signals cancel it.
         """
+        check(function, "on_startup")
         self._on_startup.append(function)
         return function
 
     def on_shutdown(self, function: F) -> F:
         """Like ``on_startup``, for the end: called when the last handler has ended, the function registered last first.
-        What it raises is logged. If the worker did not get past its ``on_startup`` functions, it is not called.
+        What it raises is logged. If the worker did not get past its ``on_startup`` functions, it is not called. A
+        second signal cancels it.
         """
+        check(function, "on_shutdown")
         self._on_shutdown.append(function)
         return function
 
     def middleware(self, function: M) -> M:
         """Registers a function that is called around each call of a handler: ``async def timed(attempt, call_next)``,
         which awaits ``call_next()`` once. That raises what the handler raises. What the function raises, if anything,
-        decides how the attempt ends, as if the handler had raised it. The one registered first is the outermost. The
-        TTR covers all of them.
+        decides how the attempt ends, as if the handler had raised it; only that the handler was cancelled, since its
+        TTR has passed or the worker stops, is no less so if it is caught. The one registered first is the outermost.
+        The TTR covers all of them.
         """
+        check(function, "middleware")
         self._middleware.append(function)
         return function
 

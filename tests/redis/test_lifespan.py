@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from streamdq import AsyncQueue, InvalidInput, Worker, WrongLoop
+from streamdq.worker.signals import ONE_SIGNAL_S
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
 
 
@@ -71,6 +74,80 @@ async def test_a_worker_whose_start_fails_does_not_start(
     assert space.state("a") in ("delayed", "ready")
     with caplog.at_level(logging.ERROR, "streamdq"), pytest.raises(ConnectionError):
         await worker.serve(burst=True)
+
+
+async def test_a_worker_stops_while_a_start_function_hangs(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.on_startup
+    async def hang() -> None:
+        try:
+            seen.add("starting")
+            await asyncio.sleep(3600)
+        finally:
+            seen.add("cancelled")
+
+    worker.on_startup(lambda: seen.add("next"))
+    worker.on_shutdown(lambda: seen.add("shut down"))
+    worker.handler("t")(lambda _body: None)
+    async with asyncio.timeout(10):
+        serving = asyncio.create_task(worker.serve())
+        await seen.count(1)
+        worker.stop()
+        await serving
+        assert seen.all == ["starting", "cancelled"]
+
+
+async def test_what_a_start_function_raises_is_no_stop(space: Space) -> None:
+    worker = space.worker()
+
+    @worker.on_startup
+    async def late() -> None:
+        raise TimeoutError("no database")
+
+    worker.handler("t")(lambda _body: None)
+    with pytest.raises(TimeoutError, match="no database"):
+        await worker.serve(burst=True)
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["second signal", "cancelled"])
+async def test_a_hanging_shutdown_function_can_be_ended(space: Space, seen: Seen, cancelled: bool) -> None:
+    worker = space.worker()
+    worker.on_shutdown(lambda: seen.add("next"))
+
+    @worker.on_shutdown
+    async def hang() -> None:
+        seen.add("ending")
+        await asyncio.sleep(3600)
+
+    worker.handler("t")(lambda _body: None)
+    async with asyncio.timeout(10):
+        serving = asyncio.create_task(worker.serve(burst=True, signals=not cancelled))
+        await seen.count(1)
+        if cancelled:
+            serving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await serving
+        else:
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.sleep(2 * ONE_SIGNAL_S)
+            assert not serving.done()
+            signal.raise_signal(signal.SIGTERM)
+            await serving
+    assert seen.all == ["ending"]
+
+
+def test_only_functions_whose_code_runs_are_registered(space: Space) -> None:
+    worker = space.worker()
+
+    async def lifespan() -> Any:
+        yield
+
+    for register in (worker.on_startup, worker.on_shutdown, worker.middleware, worker.on_dead):
+        with pytest.raises(InvalidInput, match="lifespan is a generator function, so calling it runs nothing"):
+            register(lifespan)
+        with pytest.raises(InvalidInput, match=f"{register.__name__}: 5 is not a function"):
+            register(5)  # type: ignore[type-var]
 
 
 def test_a_worker_runs_in_a_thread(space: Space) -> None:

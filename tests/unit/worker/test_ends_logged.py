@@ -38,6 +38,12 @@ def refuses_because_of_it() -> None:
         raise ValueError("no good") from error
 
 
+def refuses_in_a_group() -> None:
+    with pytest.raises(ValidationError) as caught:
+        refuses_what_it_quotes()
+    raise ExceptionGroup("tasks failed", [KeyError("a"), ExceptionGroup("deeper", [caught.value])])
+
+
 class Unreadable(Exception):
     @property
     def __cause__(self) -> Any:  # type: ignore[override]  # what a user's class may do
@@ -79,6 +85,12 @@ LINES: list[tuple[Callable[[], Any], str, Line]] = [
     (raises(Snooze("5s", "not yet")), "1s", ("info", "Snooze: not yet", False)),
     (raises(Bury("no such user")), "1s", ("error", "no such user", False)),
     (refuses_because_of_it, "1s", ("warning", "ValueError: no good", False)),
+    (refuses_in_a_group, "1s", ("warning", "ExceptionGroup: tasks failed (2 sub-exceptions)", False)),
+    (
+        raises(ExceptionGroup("several", [KeyError("a")])),
+        "1s",
+        ("warning", "ExceptionGroup: several (1 sub-exception)", True),
+    ),
     (raises(Unreadable("odd")), "1s", ("warning", "Unreadable: odd", False)),
     (raises(SystemExit(1)), "1s", ("warning", "SystemExit: 1", True)),
     (raises(ValueError("half \udfff")), "1s", ("warning", "ValueError: half  ", False)),  # can't be written

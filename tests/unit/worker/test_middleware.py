@@ -100,6 +100,22 @@ async def calls_twice(_attempt: Attempt, call_next: CallNext) -> None:
             continue
 
 
+async def calls_and_leaves(_attempt: Attempt, call_next: CallNext) -> None:
+    call_next()  # what has to be noticed
+
+
+async def calls_beside(_attempt: Attempt, call_next: CallNext) -> None:
+    asyncio.ensure_future(call_next()).add_done_callback(lambda task: task.exception())
+
+
+async def calls_halfway(_attempt: Attempt, call_next: CallNext) -> None:
+    asyncio.ensure_future(call_next()).add_done_callback(lambda task: task.exception())
+    await asyncio.sleep(0)
+
+
+def is_plain(_attempt: Attempt, _call_next: CallNext) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("middleware", "outcome", "error"),
     [
@@ -108,6 +124,9 @@ async def calls_twice(_attempt: Attempt, call_next: CallNext) -> None:
         (leaves_it_out, Outcome.DONE, ""),
         (raises_before, Outcome.RETRY, "KeyError: 'state'"),
         (calls_twice, Outcome.RETRY, "RuntimeError: middleware: call_next() was called twice"),
+        (calls_and_leaves, Outcome.RETRY, "RuntimeError: middleware: it returned before call_next() had ended"),
+        (calls_beside, Outcome.RETRY, "RuntimeError: middleware: it returned before call_next() had ended"),
+        (is_plain, Outcome.RETRY, "TypeError"),
     ],
 )
 async def test_they_decide_how_it_ends(middleware: Any, outcome: Outcome, error: str) -> None:
@@ -136,4 +155,58 @@ async def test_the_ttr_covers_them() -> None:
     watch = asyncio.create_task(rig.runner.watch())
     assert await rig.have_ended(1) == {"1": Outcome.RETRY}
     assert (rig.ends[0].error, cleaned) == ("TimeoutError: TTR 1s passed", ["up"])
+    watch.cancel()
+
+
+async def test_a_handler_that_still_runs_is_not_done() -> None:
+    """Else its job would be gone when it fails, or when its process ends."""
+    ran: list[str] = []
+
+    async def handle(_body: int) -> None:
+        await asyncio.sleep(0.01)
+        ran.append("to the end")
+
+    rig = Rig(handle, retry="1s", middleware=[calls_halfway])
+    assert await rig.run(held("1")) == {"1": Outcome.RETRY}
+    assert ran == []
+
+
+async def test_it_is_not_called_when_the_attempt_is_over() -> None:
+    kept: list[CallNext] = []
+    ran: list[int] = []
+
+    async def keeps(_attempt: Attempt, call_next: CallNext) -> None:
+        kept.append(call_next)
+
+    async def handle(body: int) -> None:
+        ran.append(body)
+
+    assert await Rig(handle, middleware=[keeps]).run(held("1")) == {"1": Outcome.DONE}
+    with pytest.raises(RuntimeError, match="when the middleware had returned"):
+        await kept[0]()
+    assert ran == []
+
+
+async def catches_all(_attempt: Attempt, call_next: CallNext) -> None:
+    try:
+        await call_next()
+    except BaseException:
+        return
+
+
+@pytest.mark.parametrize("kind", ["ttr", "drain"])
+async def test_who_catches_the_cancellation_does_not_make_a_job_done(kind: str) -> None:
+    async def handle(_body: int) -> None:
+        await asyncio.sleep(3600)
+
+    rig, one = Rig(handle, retry="1s", middleware=[catches_all]), held("1", 1000)
+    rig.runner.take([one])
+    await asyncio.sleep(0.01)
+    watch = asyncio.create_task(rig.runner.watch())
+    if kind == "ttr":
+        one.deadline = 0.0
+        assert await rig.have_ended(1) == {"1": Outcome.RETRY}
+    else:
+        await rig.runner.drain(0)
+        assert await rig.have_ended(1) == {"1": Outcome.RELEASED}
     watch.cancel()
