@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 Description = Mapping[str, Any]
@@ -31,10 +31,10 @@ def _operation(path: str, method: str, operation: Description, description: Desc
     if operation.get("x-roles"):
         parts.append("Roles: " + ", ".join(f"`{role}`" for role in operation["x-roles"]) + ".")
     if operation.get("parameters"):
-        parts.append(_table(["parameter", "in", "type", ""], map(_parameter, operation["parameters"])))
+        parts.append(table(["parameter", "in", "type", ""], map(_parameter, operation["parameters"])))
     if "requestBody" in operation:
         parts += _contents("Body", operation["requestBody"]["content"], description)
-    parts.append(_table(["status", ""], _responses(operation)))
+    parts.append(table(["status", ""], _responses(operation)))
     for status, response in operation["responses"].items():
         if status.startswith("2") and response.get("content"):
             parts += _contents(f"Answer {status}", response["content"], description)
@@ -85,7 +85,7 @@ def _schemas(description: Description) -> str:
             for field, own in schema.get("properties", {}).items()
         ]
         head = f"### {name} {{ #model-{name.lower()} }}\n\n{schema.get('description', '')}"
-        parts.append(head + ("\n\n" + _table(["field", "type", ""], rows) if rows else f"\n\n{_type(schema)}"))
+        parts.append(head + ("\n\n" + table(["field", "type", ""], rows) if rows else f"\n\n{_type(schema)}"))
     return "\n\n".join(parts)
 
 
@@ -109,7 +109,7 @@ def _type(schema: Description) -> str:
     return f"list of {_type(schema.get('items', {}))}" if kind == "array" else kind
 
 
-def _table(head: list[str], rows: Any) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(
         f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in line)} |" for line in lines

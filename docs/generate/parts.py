@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import typer
@@ -12,18 +12,13 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from docs.generate.links import ROOT
-from docs.generate.openapi import operations
+from docs.generate.openapi import operations, table
 from streamdq import errors
 from streamdq.callback import CallbackSettings
 from streamdq.cli.app import app
 from streamdq.config import HttpSettings, Settings
 from streamdq.http.problems import KINDS
 from streamdq.metrics import declared
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
 def prose(text: str | None) -> str:
