@@ -71,7 +71,9 @@ class Reader:
     def __post_init__(self) -> None:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         state = str(self.folder / "state")
-        self._env = {**os.environ, "STREAMDQ_URL": self.url, "PATH": path, "XDG_STATE_HOME": state}
+        # A terminal shows each line at once, the files that are read here only what is flushed.
+        unbuffered = {"PYTHONUNBUFFERED": "1"}
+        self._env = {**os.environ, "STREAMDQ_URL": self.url, "PATH": path, "XDG_STATE_HOME": state, **unbuffered}
 
     def follow(self, page: Path) -> None:
         """All of the page, from top to bottom."""
