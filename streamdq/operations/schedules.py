@@ -345,10 +345,10 @@ def _until(times: Iterator[int], end_ms: int) -> Iterator[int]:
 
 
 def _job_at(store: RedisStore, topic: str, id: str, known: StoredSchedule, time_ms: int, due_ms: int) -> Encoded:
-    new = encode(NewJob(0), 1)  # for its nonce
+    name = occurrence_id(id, time_ms, store.topics.settings_of(topic).shards)
+    new = encode(NewJob(0, id=name), 1)  # for its nonce
     job = _filled_in(known.job, shown(time_ms, known.definition.tz).encode())
     rest = rest_of(**{**fields_in(job), "nonce": new.nonce})
-    name = occurrence_id(id, time_ms, store.topics.settings_of(topic).shards)
     return Encoded(name, encode_when(None, due_ms), rest, new.nonce)
 
 

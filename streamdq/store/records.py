@@ -94,7 +94,10 @@ def encode(new: NewJob, max_body_bytes: int, seal: Seal | None = None) -> Encode
     if random[0] == "-":  # a command line would take such an id for an option
         random = f"_{random[1:]}"
     plain = body = encode_body(new.body, max_body_bytes)
-    id, nonce = random[:14] if new.id is None else _id_of(new.id, plain), random[14:18]
+    if new.id is None:
+        id, nonce = random[:14], random[14:18]  # nobody else has this id
+    else:  # 60 bits, or one of 17 million jobs that find their id taken would take the other job for itself
+        id, nonce = _id_of(new.id, plain), random[:10]
     ttr = expire = retry = ""
     if new.ttr is not None:
         ttr = str(check_ttr(new.ttr))

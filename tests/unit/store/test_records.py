@@ -149,6 +149,17 @@ def test_the_nonce_tells_calls_apart() -> None:
     assert len({encode(NewJob(1, id="j"), LIMIT).nonce for _ in range(100)}) > 95
 
 
+def test_a_chosen_id_s_nonce_has_60_random_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two callers with the same nonce and id would take one job for both of theirs."""
+    bits = [bit for byte in range(15) for bit in (1 << 8 * byte, 128 << 8 * byte)]
+    nonces = set()
+    for value in bits:
+        monkeypatch.setattr("os.urandom", lambda size, value=value: value.to_bytes(size))
+        nonces.add(encode(NewJob(1, id="j"), LIMIT).nonce)
+    assert {len(nonce) for nonce in nonces} == {10}
+    assert len(nonces) == 16, "each of 60 bits counts: the first 7.5 bytes"
+
+
 def test_when() -> None:
     assert encode_when(None, None) == "+0"
     assert encode_when("1.5s", None) == "+1500"
