@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from mkdocs.structure.nav import Navigation, Section
 from mkdocs.structure.pages import Page
 
-from docs.generate.links import outside_code
-
 _SENTENCE = re.compile(r"^(.+?[.:?!])(?:\s|$)", re.DOTALL)
 
 
@@ -48,9 +46,8 @@ def _pages(section: Section) -> Iterator[Page]:
 
 def _about(markdown: str) -> str:
     """The first sentence of the first paragraph."""
-    prose = outside_code(markdown, lambda part: part)
-    for paragraph in re.split(r"\n\s*\n", prose):
-        if re.match(r"[A-Z*`\[]", paragraph):
+    for paragraph in re.split(r"\n\s*\n", markdown):
+        if re.match(r"[A-Z*\[]|`[^`]", paragraph):  # neither a title nor code
             text = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", " ".join(paragraph.split()))
             sentence = _SENTENCE.match(text)
             return sentence[1] if sentence else text
