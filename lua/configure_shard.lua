@@ -11,7 +11,7 @@
 -- ARGV[1] version: ignored if it is older than the shard's
 -- ARGV[2] how jobs are spread: the number of shards, '8'; '8<4@VERSION' while jobs may be where they were put among four,
 -- VERSION: which this change followed; '8<@VERSION': they no longer are. '0' closes the shard while the number changes
--- and the topic is empty, of taken ids as well: nothing can be enqueued
+-- and the topic is empty, of taken ids as well unless keys have limits: nothing can be enqueued
 -- ARGV[3] groups, 'a,b'
 -- ARGV[4] groups that leave, 'c,d'
 -- ARGV[5..] field, value, ... ('' removes the field)
@@ -32,7 +32,11 @@ local dropped = known[1] and not known[2] -- all that drop_shard left, which exp
 if dropped and tonumber(known[1]) >= tonumber(ARGV[1]) then return answer(1, known[1] + 1, '0') end
 if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return answer(1, known[1], known[2]) end
 local live = redis.call('HLEN', jobs)
-local is_held = live > 0 or redis.call('EXISTS', taken) == 1
+-- Taken ids stay where they are when the number changes, and so would their jobs: but a key with a limit has one shard.
+-- There they are forgotten, or the number could not change for as long as ids are taken.
+local is_limited = redis.call('HEXISTS', settings, 'key_limit') == 1
+for i = 5, #ARGV, 2 do is_limited = is_limited or (ARGV[i] == 'key_limit' and ARGV[i + 1] ~= '') end
+local is_held = live > 0 or (not is_limited and redis.call('EXISTS', taken) == 1)
 if known[2] and not may_follow(settings, known[2], ARGV[2], live, is_held) then return answer(0, known[1], known[2]) end
 if dropped then
   local ended = redis.call('HGET', settings, 'history_ended')

@@ -10,7 +10,7 @@ end
 
 -- may_follow(settings, before, told, live, is_held): returns whether the jobs that the shard may have, `live` of them, will
 -- be found if it is told this. A registry that was lost, and made again by one who does not know how they were spread,
--- would never find them. is_held: whether it has jobs, or ids that are taken.
+-- would never find them. is_held: whether it has jobs, or taken ids that it must not forget.
 local function may_follow(settings, before, told, live, is_held)
   local count, earlier, changed_at = layout_in(before)
   local shards, former, since = layout_in(told)

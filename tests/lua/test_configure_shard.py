@@ -265,6 +265,18 @@ def test_a_shard_with_taken_ids_can_not_be_closed(shard: Shard) -> None:
     assert shard.enqueue("i").current
 
 
+@pytest.mark.parametrize("first", [False, True], ids=["limits before", "first limit"])
+def test_where_keys_have_limits_taken_ids_do_not_keep_a_shard_open(shard: Shard, first: bool) -> None:
+    limits = {"key_limited": True, "key_concurrency": 1}
+    if not first:
+        shard.call("configure_shard", later(shard, 5, **limits))
+    shard.enqueue_unique("j", rule="60000|||")
+    assert not shard.call("configure_shard", later(shard, 6, resharding=4, **limits)).done
+    shard.call("cancel", "j")
+    told = limits if first else {}
+    assert shard.call("configure_shard", later(shard, 7, resharding=4, **told)).done
+
+
 def test_an_older_version_learns_what_the_shard_has(two: Shard) -> None:
     old, new = two.settings, later(two, 3)
     two.call("configure_shard", new)

@@ -609,6 +609,18 @@ def test_limits_of_keys_do_not_come_with_another_number(space: Space) -> None:
     assert (changed.shards, changed.former, changed.key_limited) == (3, (), True)
 
 
+@pytest.mark.parametrize("first", [False, True], ids=["limits before", "first limit"])
+def test_limits_of_keys_forget_taken_ids(space: Space, first: bool) -> None:
+    """Or where ids are taken all the time, the number could never change."""
+    space.queue.configure("t", shards=2, key_concurrency=None if first else 1)
+    (key,) = moving(2, 3, 1)
+    space.queue.enqueue("t", 1, key=key, id="j", unique_for="1h")
+    space.queue.cancel("t", "j")
+    changed = space.queue.configure("t", shards=3, key_concurrency=1 if first else None)
+    assert (changed.shards, changed.former, changed.key_limited) == (3, (), True)
+    assert space.queue.enqueue("t", 1, key=key, id="j", unique_for="1h").id == "j"
+
+
 def test_a_deleted_topic_leaves_nothing(space: Space) -> None:
     space.queue.configure("t", shards=4)
     space.queue.enqueue_many("t", [NewJob(n) for n in range(12)])
