@@ -134,11 +134,11 @@ def load_jobs(
     longest = longest_line(limit)
     lines = Lines(longest)
 
-    def flush() -> None:
+    def flush(lines_done: int) -> None:
         nonlocal loaded
         batch = loaded.batch
         existing = carry_out(queue, put(store, topic, batch, on_conflict, durable)).existing if batch else []
-        loaded = loaded.after(lines.lines_read, existing)
+        loaded = loaded.after(lines_done, existing)
         progress(lines.bytes_read, lines.lines_read)
 
     def read() -> None:
@@ -150,11 +150,11 @@ def load_jobs(
                 check_at_most([job], on_conflict)
                 loaded.batch.append(job)
             except InvalidInput as error:
-                flush()
+                flush(number - 1)
                 raise BadLine(number, str(error), loaded) from None
             if len(loaded.batch) == MAX_BATCH:
-                flush()
-        flush()
+                flush(number)
+        flush(lines.lines_read)
 
     try:
         read()

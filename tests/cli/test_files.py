@@ -142,7 +142,8 @@ def test_a_file_that_is_interrupted_says_how_far_it_came(start: Start, redis_ser
     assert err.rstrip().endswith(f"tail -n +{int(found[1]) + 1}")
 
 
-def test_ctrl_c_at_any_moment_tells_what_was_enqueued(queue: Queue) -> None:
+@pytest.mark.parametrize(("text", "good"), [(b"1\n2\n3\n", 3), (b"1\n2\nno JSON\n4\n", 2)], ids=["good", "bad line"])
+def test_ctrl_c_at_any_moment_tells_what_was_enqueued(queue: Queue, text: bytes, good: int) -> None:
     def interrupt_at(moment: int) -> str | None:
         """What is told if Ctrl-C comes before the given line of the program; None: it was done before."""
         lines_left = moment
@@ -157,12 +158,14 @@ def test_ctrl_c_at_any_moment_tells_what_was_enqueued(queue: Queue) -> None:
                 raise KeyboardInterrupt
             return trace
 
-        source = io.BytesIO(b"1\n2\n3\n")
+        source = io.BytesIO(text)
         try:
             sys.settrace(trace)
             cli_input.load_jobs(queue, "t", source, defaults={}, on_conflict="reject", progress=lambda *_: None)
         except KeyboardInterrupt as interrupt:
             return "".join(getattr(interrupt, "__notes__", []))
+        except cli_input.BadLine:
+            return None
         finally:
             sys.settrace(None)
         return None
@@ -170,9 +173,11 @@ def test_ctrl_c_at_any_moment_tells_what_was_enqueued(queue: Queue) -> None:
     told = set(iter(partial(next, map(interrupt_at, count())), None))
 
     none = "the jobs of the first 0 lines were enqueued (0 jobs created){}; continue with: tail -n +1"
-    all_three = "the jobs of the first 3 lines were enqueued (3 jobs created); continue with: tail -n +4"
-    unknown = ["", *(f"; of the next {n} jobs some may have been" for n in (1, 2, 3))]
-    assert told - {""} == {all_three, *map(none.format, unknown)}  # nothing: Ctrl-C before the first line was read
+    all_good = (
+        f"the jobs of the first {good} lines were enqueued ({good} jobs created); continue with: tail -n +{good + 1}"
+    )
+    unknown = ["", *(f"; of the next {n} jobs some may have been" for n in range(1, good + 1))]
+    assert told - {""} == {all_good, *map(none.format, unknown)}  # nothing: Ctrl-C before the first line was read
 
 
 def test_each_job_is_encoded_once(run: Run, queue: Queue, jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
