@@ -11,6 +11,7 @@ from ..job.job import Job
 
 _TWICE = "twice; an attempt runs its handler once"
 _TOO_LATE = "when the middleware had returned"
+_TOO_EARLY = "middleware: it returned before call_next() had ended; await call_next()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,34 @@ CallNext = Callable[[], Awaitable[None]]
 Middleware = Callable[[Attempt, CallNext], Awaitable[None]]
 
 
+class _Rest:
+    """What one middleware gets as ``call_next``: the middleware after it, and the handler."""
+
+    def __init__(self, run: Callable[[], Awaitable[None]]) -> None:
+        self._run = run
+        self._refusal = ""
+        self._called: Coroutine[Any, Any, None] | None = None
+        self.is_open = False  # it was called, and has not ended
+
+    def __call__(self) -> Coroutine[Any, Any, None]:
+        if self._refusal:
+            raise RuntimeError(f"middleware: call_next() was called {self._refusal}")
+        self._refusal, self.is_open, self._called = _TWICE, True, self._go_on()
+        return self._called
+
+    async def _go_on(self) -> None:
+        try:
+            await self._run()
+        finally:
+            self.is_open = False
+
+    def refuse(self) -> None:
+        """The middleware has returned or raised: what has not begun must not begin now."""
+        self._refusal = _TOO_LATE
+        if self._called is not None and inspect.getcoroutinestate(self._called) == inspect.CORO_CREATED:
+            self._called.close()
+
+
 async def through(
     middleware: Sequence[Middleware], attempt: Attempt, handler: Callable[[], Awaitable[BaseException | None]]
 ) -> None:
@@ -39,38 +68,24 @@ async def through(
 
     Raises:
         RuntimeError: one of them called ``call_next`` twice, or did not await it to its end: then the handler has not
-            run, or still runs, and the attempt can't count as done.
+            run, or still runs, and the attempt can't count as done, even if another one caught that.
     """
+    rests: list[_Rest] = []
 
     async def step(depth: int) -> None:
         if depth == len(middleware):
             if (error := await handler()) is not None:
                 raise error
             return
-        refusal, next_one = "", None
-        has_ended = True
-
-        async def go_on() -> None:
-            nonlocal has_ended
-            try:
-                await step(depth + 1)
-            finally:
-                has_ended = True
-
-        def call_next() -> Coroutine[Any, Any, None]:
-            nonlocal refusal, next_one, has_ended
-            if refusal:
-                raise RuntimeError(f"middleware: call_next() was called {refusal}")
-            refusal, has_ended, next_one = _TWICE, False, go_on()
-            return next_one
-
+        rest = _Rest(lambda: step(depth + 1))
+        rests.append(rest)
         try:
-            await middleware[depth](attempt, call_next)
+            await middleware[depth](attempt, rest)
         finally:
-            refusal = _TOO_LATE
-        if not has_ended and next_one is not None:
-            if inspect.getcoroutinestate(next_one) == inspect.CORO_CREATED:
-                next_one.close()  # it must not begin now
-            raise RuntimeError("middleware: it returned before call_next() had ended; await call_next()")
+            rest.refuse()
+        if rest.is_open:
+            raise RuntimeError(_TOO_EARLY)
 
     await step(0)
+    if any(rest.is_open for rest in rests):
+        raise RuntimeError(_TOO_EARLY)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 from typing import Any
 
 import pytest
@@ -185,6 +187,81 @@ async def test_it_is_not_called_when_the_attempt_is_over() -> None:
     with pytest.raises(RuntimeError, match="when the middleware had returned"):
         await kept[0]()
     assert ran == []
+
+
+async def calls_and_fails(_attempt: Attempt, call_next: CallNext) -> None:
+    call_next()
+    raise KeyError("state")
+
+
+async def starts_and_fails(_attempt: Attempt, call_next: CallNext) -> None:
+    asyncio.ensure_future(call_next()).add_done_callback(lambda task: task.exception())
+    raise KeyError("state")
+
+
+async def gathers_two(_attempt: Attempt, call_next: CallNext) -> None:
+    await asyncio.gather(call_next(), call_next())
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("middleware", [calls_and_fails, starts_and_fails, gathers_two])
+async def test_a_handler_does_not_begin_when_they_have_failed(middleware: Any) -> None:
+    """Its job is to be tried again, and might have been by then. Nor is there a warning of what nobody awaited."""
+    ran: list[int] = []
+
+    async def handle(body: int) -> None:
+        ran.append(body)
+
+    rig = Rig(handle, retry="1s", middleware=[middleware])
+    assert await rig.run(held("1")) == {"1": Outcome.RETRY}
+    rig.ends.clear()
+    gc.collect()
+    await asyncio.sleep(0.01)
+    assert ran == []
+
+
+async def fails_halfway(_attempt: Attempt, call_next: CallNext) -> None:
+    await asyncio.wait([asyncio.ensure_future(call_next())], timeout=0.01)
+    raise KeyError("state")
+
+
+async def catches_errors(_attempt: Attempt, call_next: CallNext) -> None:
+    with contextlib.suppress(Exception):
+        await call_next()
+
+
+@pytest.mark.parametrize("middleware", [calls_halfway, fails_halfway])
+async def test_who_catches_that_a_handler_still_runs_does_not_make_its_job_done(middleware: Any) -> None:
+    go_on = asyncio.Event()
+
+    async def handle(_body: int) -> None:
+        await go_on.wait()
+
+    rig = Rig(handle, retry="1s", middleware=[catches_errors, middleware])
+    assert await rig.run(held("1")) == {"1": Outcome.RETRY}
+    assert rig.ends[0].error.startswith("RuntimeError: middleware: it returned before call_next() had ended")
+    go_on.set()
+
+
+async def in_a_shield(_attempt: Attempt, call_next: CallNext) -> None:
+    await asyncio.shield(call_next())
+
+
+async def in_time(_attempt: Attempt, call_next: CallNext) -> None:
+    await asyncio.wait_for(call_next(), 10)
+
+
+async def in_a_group(_attempt: Attempt, call_next: CallNext) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(call_next())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("middleware", [in_a_shield, in_time, in_a_group])
+async def test_another_task_may_await_the_rest(middleware: Any) -> None:
+    async def handle(_body: int) -> None:
+        await asyncio.sleep(0.001)
+
+    assert await Rig(handle, middleware=[catches_errors, middleware]).run(held("1")) == {"1": Outcome.DONE}
 
 
 async def catches_all(_attempt: Attempt, call_next: CallNext) -> None:
