@@ -155,6 +155,7 @@ class Serving:
                     uninstall(before, self._signalled_at)
 
     async def _shut_down(self) -> None:
+        self._hurrying.clear()  # who hurried the handlers did not mean what closes connections and writes what is left
         async with until(self._hurrying):
             await shut_down(self._orders.on_shutdown, show_errors=self._orders.show_errors)
 

@@ -264,7 +264,7 @@ class Worker(Generic[S]):
     def on_shutdown(self, function: F) -> F:
         """Like ``on_startup``, for the end: called when the last handler has ended, the function registered last first.
         What it raises is logged. If the worker did not get past its ``on_startup`` functions, it is not called. A
-        second signal cancels it.
+        signal that comes meanwhile cancels it, if it is not the first.
         """
         check(function, "on_shutdown")
         self._on_shutdown.append(function)

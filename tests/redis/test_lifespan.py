@@ -137,6 +137,31 @@ async def test_a_hanging_shutdown_function_can_be_ended(space: Space, seen: Seen
     assert seen.all == ["ending"]
 
 
+async def test_who_hurries_the_handlers_does_not_cut_the_end_short(space: Space, seen: Seen) -> None:
+    """Another signal does."""
+    worker = space.worker(grace_s=60)
+
+    @worker.on_shutdown
+    async def write_what_is_left() -> None:
+        await asyncio.sleep(0.1)
+        seen.add("written")
+
+    @worker.handler("t")
+    async def handle(_body: int) -> None:
+        seen.add("running")
+        await asyncio.sleep(3600)
+
+    space.queue.enqueue("t", 1, id="a")
+    async with asyncio.timeout(10):
+        serving = asyncio.create_task(worker.serve(signals=True))
+        await seen.count(1)
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(1.2 * ONE_SIGNAL_S)
+        signal.raise_signal(signal.SIGTERM)
+        await serving
+    assert seen.all == ["running", "written"]
+
+
 def test_only_functions_whose_code_runs_are_registered(space: Space) -> None:
     worker = space.worker()
 
