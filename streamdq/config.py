@@ -92,7 +92,7 @@ class Settings(FromEnvironment):
         default=4 * 1024 * 1024, ge=1, description="A body with codecs is refused, and not read, if its JSON is larger."
     )
     codec: str = Field(
-        default="", description="What new bodies are encoded with, in this order, such as `zstd encrypt offload`."
+        default="", description="What new bodies are encoded with, in this order, such as `trace zstd encrypt offload`."
     )
     body_keys: str = Field(
         default="",

@@ -9,6 +9,7 @@ from typing import Any
 
 from yarl import URL
 
+from ..codec.trace import traceparent_now
 from ..config import DEFAULT_GROUP, Settings
 from ..job.job import Job
 from ..job.retry import Bury, Retry, Snooze
@@ -134,6 +135,8 @@ class CallbackWorker(Worker):
     async def _call(self, url: URL, job: Job) -> Reply:
         timeout_s = min(self._callback.timeout_s, job.time_left_s() * _TTR_SHARE)
         headers = self._signer.headers(url, job.id, job.json.decode(), wall_s())
+        if trace := traceparent_now() or job.trace:
+            headers["traceparent"] = trace
         return await self._client.post(url, headers, job.json, timeout_s)
 
     def _judge(self, job: Job, url: URL, reply: Reply) -> None:

@@ -3,6 +3,7 @@
 from .encrypt import Encrypt
 from .offload import Offload
 from .protocol import Codec, Context
+from .trace import Trace
 from .zstd import Zstd
 
-__all__ = ["Codec", "Context", "Encrypt", "Offload", "Zstd"]
+__all__ = ["Codec", "Context", "Encrypt", "Offload", "Trace", "Zstd"]

@@ -13,6 +13,8 @@ from .encrypt import no_key
 from .envelope import LAYER, TAG, Envelope, Layer, envelope_in, version_in
 from .offload import Offload
 from .protocol import Codec, Context
+from .trace import NAME as TRACE
+from .trace import Carried, Trace, trace_of
 from .zstd import Zstd
 
 Seal = Callable[[str, int, bytes], bytes]
@@ -169,6 +171,8 @@ class Bodies:
             raise no_key(layer.tag)
         if layer.name == Offload.name:
             raise BodyUnreadable(_NO_STORAGE)
+        if layer.name == TRACE:
+            return self._codecs.setdefault(TRACE, Carried())
         if layer.name != "zstd":
             raise BodyUnreadable(f"its codec {layer.name!r} is not configured here; see docs/bodies.md")
         try:
@@ -183,6 +187,22 @@ class Bodies:
 
     def version_in(self, raw: bytes) -> int:
         return version_in(raw)
+
+    def trace_in(self, raw: bytes) -> str | None:
+        """The traceparent that a stored body carries."""
+        try:
+            return trace_of(envelope_in(raw))
+        except BodyDamaged:
+            return None
+
+    def carry_traces(self) -> None:
+        """New bodies carry the trace in which they are enqueued.
+
+        Raises:
+            MissingExtra: OpenTelemetry is not installed.
+        """
+        if not any(isinstance(codec, Trace) for codec in self._write):
+            self._write.insert(0, Trace())  # first, so that an encryption covers it
 
     def hides(self, raw: bytes) -> bool:
         """Whether the stored body is encrypted, so that nothing of it may be stored elsewhere."""

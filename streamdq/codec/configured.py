@@ -10,6 +10,8 @@ from .bodies import Bodies
 from .encrypt import Encrypt
 from .offload import Offload
 from .protocol import Codec
+from .trace import NAME as TRACE
+from .trace import Trace
 from .zstd import Zstd
 
 
@@ -44,8 +46,10 @@ _NEEDED = {
 def _named(name: str, known: Mapping[str, Codec]) -> Codec:
     if name == "zstd":
         return Zstd()
+    if name == TRACE:
+        return Trace()
     if name not in _NEEDED:
-        raise InvalidInput(f"STREAMDQ_CODEC: {name[:40]!r} is none of zstd, encrypt and offload")
+        raise InvalidInput(f"STREAMDQ_CODEC: {name[:40]!r} is none of trace, zstd, encrypt and offload")
     if name not in known:
         raise InvalidInput(f"STREAMDQ_CODEC: {name} needs {_NEEDED[name]}")
     return known[name]

@@ -31,7 +31,9 @@ class Codec(Protocol):
     """
 
     name: str
-    tag: str
+
+    @property
+    def tag(self) -> str: ...
 
     def encode(self, data: bytes, context: Context) -> bytes | None:
         """The encoded data; None: leave this body as it is."""

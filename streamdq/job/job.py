@@ -104,6 +104,8 @@ class Decoder(Protocol):
 
     def version_in(self, raw: bytes) -> int: ...
 
+    def trace_in(self, raw: bytes) -> str | None: ...
+
     def hides(self, raw: bytes) -> bool: ...
 
     def blocks(self, raw: bytes) -> bool: ...
@@ -179,6 +181,13 @@ class _HasBody:
     def version(self) -> int:
         """Of the body's shape, as it was enqueued."""
         return self._decoder.version_in(self.raw_body) if hasattr(self, "_decoder") else 1
+
+    @property
+    def trace(self) -> str | None:
+        """The W3C ``traceparent`` of the span in which the job was enqueued, if it carries one
+        (``streamdq.telemetry``).
+        """
+        return self._decoder.trace_in(self.raw_body) if hasattr(self, "_decoder") else None
 
     @property
     def is_hidden(self) -> bool:

@@ -16,11 +16,16 @@ _TOO_EARLY = "middleware: it returned before call_next() had ended; await call_n
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One call of a handler. ``jobs``: one, or several if the handler takes batches."""
+    """One call of a handler. ``jobs``: one, or several if the handler takes batches. Of the first of them, ``late_ms``
+    is how much later than due its attempt started, by Redis's clock, and ``crashes`` how often the consumer that ran it
+    was lost.
+    """
 
     topic: str
     group: str
     jobs: Sequence[Job]
+    late_ms: int = 0
+    crashes: int = 0
 
     @property
     def job(self) -> Job:

@@ -331,7 +331,9 @@ class Runner:
             raised = await self._called(handler, fit, bodies)
             return raised
 
-        attempt = Attempt(handler.topic, self._group, [one.job for one in fit])
+        first = fit[0]
+        late_ms = first.started_ms - first.due_ms
+        attempt = Attempt(handler.topic, self._group, [one.job for one in fit], late_ms, first.crashes)
         error = await run(through, self._middleware, attempt, call)
         if not called:  # that was its decision, not the clock's
             for one in fit:

@@ -55,6 +55,7 @@ FOLLOWED = {
     "flask": ['"in_time":true', "1 passed"],
     "idempotency": ["(10,)"],
     "testing": ["1 passed"],
+    "tracing": ['"name": "process order.remind"', '"streamdq_job_attempts"'],
     "migrating/celery": ["1 1"],
     "migrating/rq": ["\n1\n"],
     "migrating/arq": ["corner 1"],

@@ -1,0 +1,175 @@
+"""OpenTelemetry spans: "send TOPIC" where a job is enqueued, and "process TOPIC" around each attempt.
+
+They follow the semantic conventions for messaging. An attempt begins a trace of its own, linked to the span in which
+its job was enqueued: between the two may be weeks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import wraps
+from typing import Any
+
+try:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import (
+        Link,
+        Span,
+        SpanContext,
+        SpanKind,
+        Status,
+        StatusCode,
+        TracerProvider,
+        get_current_span,
+        get_tracer,
+    )
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError:
+    from ..errors import MissingExtra
+
+    raise MissingExtra("opentelemetry-api", "otel") from None
+
+from ..errors import InvalidInput
+from ..job.job import Job
+from ..job.retry import Retry, Snooze
+from ..operations.attempts import text_of
+from ..operations.jobs import EnqueueResult
+from ..queue import AsyncQueue, Queue, store_of
+from ..version import __version__
+from ..worker.ends_logged import may_be_shown
+from ..worker.middleware import Attempt, CallNext
+from ..worker.user_functions import called
+from ..worker.worker import Worker
+
+_SCHEMA = "https://opentelemetry.io/schemas/1.27.0"
+_propagator = TraceContextTextMapPropagator()
+
+
+def instrument(target: Queue | AsyncQueue | Worker, tracer_provider: TracerProvider | None = None) -> None:
+    """Makes spans for what a queue enqueues by ``enqueue`` and ``enqueue_many``, or for the attempts of a worker, and
+    has the jobs of a queue carry the trace. ``tracer_provider`` None: the global one. Of a worker, call it before other
+    middleware is registered, so that the span is around that as well.
+
+    Raises:
+        InvalidInput: it is no queue and no worker.
+        MissingExtra: ``streamdq[otel]`` is not installed.
+    """
+    tracer = get_tracer("streamdq", __version__, tracer_provider, _SCHEMA)
+    if isinstance(target, Worker):
+        target.middleware(_Attempts(tracer.start_as_current_span, show_errors=target.show_errors))
+    elif isinstance(target, Queue | AsyncQueue):
+        store_of(target).session.bodies.carry_traces()
+        wrap = _awaited if isinstance(target, AsyncQueue) else _blocking
+        for name in ("enqueue", "enqueue_many"):  # on the object itself: a queue without spans pays nothing for them
+            vars(target)[name] = wrap(getattr(target, name), tracer.start_as_current_span)
+    else:
+        raise InvalidInput(f"instrument: pass a Queue, an AsyncQueue or a Worker, not {type(target).__name__}")
+
+
+_Start = Callable[..., AbstractContextManager[Span]]
+
+
+def _of_topic(topic: object, operation: str, kind: str) -> dict[str, Any]:
+    return {
+        "messaging.system": "streamdq", "messaging.destination.name": str(topic),
+        "messaging.operation.name": operation, "messaging.operation.type": kind,
+    }  # fmt: skip
+
+
+# -- producers
+
+
+def _sending(start: _Start, args: Sequence[Any], kwargs: dict[str, Any]) -> AbstractContextManager[Span]:
+    topic = args[0] if args else kwargs.get("topic")
+    return start(f"send {topic}", kind=SpanKind.PRODUCER, attributes=_of_topic(topic, "send", "send"))
+
+
+def _sent(span: Span, result: Job | EnqueueResult) -> None:
+    if isinstance(result, Job):
+        span.set_attribute("messaging.message.id", result.id)
+    else:
+        span.set_attribute("messaging.batch.message_count", result.created + len(result.existing))
+
+
+def _blocking(method: Callable[..., Any], start: _Start) -> Callable[..., Any]:
+    @wraps(method)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        with _sending(start, args, kwargs) as span:
+            result = method(*args, **kwargs)
+            _sent(span, result)
+            return result
+
+    return traced
+
+
+def _awaited(method: Callable[..., Any], start: _Start) -> Callable[..., Any]:
+    @wraps(method)
+    async def traced(*args: Any, **kwargs: Any) -> Any:
+        with _sending(start, args, kwargs) as span:
+            result = await method(*args, **kwargs)
+            _sent(span, result)
+            return result
+
+    return traced
+
+
+# -- consumers
+
+
+class _Attempts:
+    """Middleware: a span around each attempt."""
+
+    def __init__(self, start: _Start, *, show_errors: bool) -> None:
+        self._start = start
+        self._show_errors = show_errors
+
+    async def __call__(self, attempt: Attempt, call_next: CallNext) -> None:
+        with self._start(
+            f"process {attempt.topic}",
+            context=Context(),  # a trace of its own
+            kind=SpanKind.CONSUMER,
+            attributes=_of_attempt(attempt),
+            links=[Link(sender) for job in attempt.jobs if (sender := sender_of(job)) is not None],
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                await call_next()
+            except BaseException as error:
+                shown = self._show_errors and not any(job.is_hidden for job in attempt.jobs) and may_be_shown(error)
+                _tell(span, error, shown=shown)
+                raise
+
+
+def _of_attempt(attempt: Attempt) -> dict[str, Any]:
+    job = attempt.job
+    told = _of_topic(attempt.topic, "process", "process") | {
+        "messaging.consumer.group.name": attempt.group,
+        "streamdq.late_ms": attempt.late_ms,
+        "streamdq.attempt": job.attempt,
+        "streamdq.step": job.step,
+        "streamdq.reclaimed": attempt.crashes > 0,
+    }
+    if len(attempt.jobs) > 1:
+        return told | {"messaging.batch.message_count": len(attempt.jobs)}
+    return told | {"messaging.message.id": job.id, "messaging.message.body.size": len(job.raw_body)}
+
+
+def _tell(span: Span, error: BaseException, *, shown: bool) -> None:
+    """``shown``: with its message, which may quote the body."""
+    kind = type(error).__qualname__
+    span.set_attribute("error.type", kind)
+    if isinstance(error, Snooze | Retry):
+        return  # the handler wants to go on later
+    if shown:
+        called(span.record_exception, error)  # it runs the user's __str__
+    span.set_status(Status(StatusCode.ERROR, text_of(error) if shown else kind))
+
+
+def sender_of(job: Job) -> SpanContext | None:
+    """The span in which the job was enqueued, if it carries it."""
+    if job.trace is None:
+        return None
+    found = get_current_span(_propagator.extract({"traceparent": job.trace}, Context())).get_span_context()
+    return found if found.is_valid else None
