@@ -26,6 +26,7 @@ from .operations.doctor import doctor as doctor_operation
 from .operations.find import Progress, Search, sample
 from .operations.methods import as_method
 from .operations.pipeline import AsyncPipeline, Pipeline
+from .operations.scale import scale as scale_operation
 from .operations.take import bury, fail, finish, leaving, take, touch
 from .store.redis_store import RedisStore
 from .times.clock import RedisClock
@@ -129,6 +130,7 @@ class Queue(_Base):
     keys = _blocking(waiting_keys.keys)
     stats = _blocking(inspect.stats)
     upcoming = _blocking(inspect.upcoming)
+    scale = _blocking(scale_operation)
     history = _blocking(inspect.history)
     forget_dump = _blocking(inspect.forget_dump)
     audit = _blocking(audit_operation)
@@ -223,6 +225,7 @@ class AsyncQueue(_Base):
     keys = _awaited(waiting_keys.keys)
     stats = _awaited(inspect.stats)
     upcoming = _awaited(inspect.upcoming)
+    scale = _awaited(scale_operation)
     history = _awaited(inspect.history)
     forget_dump = _awaited(inspect.forget_dump)
     audit = _awaited(audit_operation)

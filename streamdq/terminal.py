@@ -25,6 +25,7 @@ from .operations.act import Acted
 from .operations.audit import Audit, Balance
 from .operations.doctor import Finding
 from .operations.inspect import Concern, Stats, TopicStats, by_concern
+from .operations.scale import Scale
 from .operations.schedules import PutSchedule, Schedule
 from .operations.waiting_keys import KeyLoad
 from .process.logs import hide_credentials, visible, visible_json
@@ -279,6 +280,21 @@ def upcoming_view(totals: Mapping[str, int]) -> RenderableType:
     made = table("within", "attempts due", numbers=("attempts due",))
     for window, count in totals.items():
         made.add_row(window, count_cell(count, ""))
+    return made
+
+
+def scale_view(found: Scale) -> RenderableType:
+    made = table("", "", numbers=("",))
+    took = f"{show_ms(round(found.attempt_ms))} ({found.attempts} measured)" if found.attempts else "as given"
+    for name, value in (
+        ("replicas now", f"{found.replicas_now:,}"),
+        (f"replicas within {show_ms(found.within_ms)}", f"{found.replicas_ahead:,}"),
+        ("ready", f"{found.ready:,}"),
+        ("running", f"{found.running:,}"),
+        (f"due within {show_ms(found.within_ms)}", f"{found.due:,}"),
+        ("an attempt takes", took if found.attempt_ms else "not known: nothing was measured"),
+    ):
+        made.add_row(name, value)
     return made
 
 

@@ -97,6 +97,31 @@ def upcoming(
         terminal.console().print(terminal.upcoming_view(totals))
 
 
+@app.command()
+def scale(
+    context: typer.Context,
+    topic: Topic,
+    group: GroupOption = DEFAULT_GROUP,
+    within: Annotated[str, typer.Option(help="How far to look ahead, at most a day.")] = "10m",
+    slo: Annotated[str, typer.Option(help="How late an attempt may start.")] = "5s",
+    concurrency: Annotated[int, typer.Option(help="How many jobs a replica runs at once.")] = 100,
+    attempt: Annotated[
+        str | None, typer.Option(help="How long an attempt takes; without it, as measured in the newest history.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show how many replicas of a worker a topic needs.
+
+    So that each attempt starts in time: those that are ready now, and those that are due soon.
+    """
+    with open_queue(context) as queue:
+        found = queue.scale(topic, group, within=within, slo=slo, concurrency=concurrency, attempt=attempt)
+    if as_json:
+        terminal.print_json(dataclasses.asdict(found))
+    else:
+        terminal.console().print(terminal.scale_view(found))
+
+
 class KeysBy(StrEnum):
     """What the keys with most of it are listed by."""
 

@@ -184,6 +184,16 @@ def test_upcoming_counts_what_comes_due(run: Run, queue: Queue) -> None:
     assert "10m" in run("upcoming").out
 
 
+def test_scale_tells_how_many_replicas(run: Run, queue: Queue) -> None:
+    queue.enqueue_many("t", [NewJob(1, delay="5m") for _ in range(16)])
+    found = run("scale", "t", "--attempt", "1m", "--slo", "1s", "--concurrency", "10", "--json").json
+    assert (found["replicas_now"], found["replicas"]) == (0, 2)
+    assert run("scale", "t", "--within", "1m", "--json").json["replicas"] == 0
+    shown = run("scale", "t").out
+    assert "replicas within 10m" in shown
+    assert "not known" in shown
+
+
 def bury(queue: Queue, id: str) -> None:
     queue.enqueue("t", 1, id=id)
     claim = queue.take("t")
@@ -389,8 +399,8 @@ def test_url_and_namespace_come_from_the_environment(
 @pytest.mark.parametrize(
     "command",
     [
-        "enqueue", "get", "cancel", "reschedule", "stats", "upcoming", "keys", "dead list", "dead kick", "dead purge",
-        "pause", "resume", "configure", "delete", "audit", "doctor", "worker", "demo", "bench", "serve", "token",
+        "enqueue", "get", "cancel", "reschedule", "stats", "upcoming", "scale", "keys", "dead list", "dead kick",
+        "dead purge", "pause", "resume", "configure", "delete", "audit", "doctor", "worker", "demo", "bench", "serve", "token",
         "dump", "compact", "forget-dump", "simulate-history",
     ],
 )  # fmt: skip

@@ -31,7 +31,7 @@ MAY = {
         "list_topics", "get_job",
     },
     Role.VIEWER: {
-        "list_topics", "get_job", "get_stats", "get_upcoming", "list_dead", "list_keys", "get_metrics",
+        "list_topics", "get_job", "get_stats", "get_upcoming", "get_scale", "list_dead", "list_keys", "get_metrics",
         "list_schedules", "get_schedule", "find_jobs",
     },
 }  # fmt: skip

@@ -57,6 +57,19 @@ async def test_figures(api: Api) -> None:
     assert (audit["balanced"], audit["left"]) == (True, 3)
 
 
+async def test_scale(api: Api) -> None:
+    for n in range(3):
+        await api.put(f"j{n}", delay=60 * (n + 1))
+    asked = {"within": "2m30s", "slo": "1s", "attempt": "1m", "concurrency": 1}
+    scale = (await api.client.get("/v1/scale/t", params=asked)).json()
+    assert (scale["replicas"], scale["replicas_now"], scale["due"]) == (2, 0, 2)
+    assert (await api.client.get("/v1/scale/t")).json()["replicas"] == 1
+    assert kind(await api.client.get("/v1/scale/none")) == "unknown-topic"
+    assert kind(await api.client.get("/v1/scale/t", params={"group": "none"})) == "unknown-group"
+    for wrong in ("within=2d", "slo=soon", "slo=0s", "concurrency=0", f"attempt={'x' * 100}"):
+        assert kind(await api.client.get(f"/v1/scale/t?{wrong}")) == "invalid-input"
+
+
 async def test_keys(api: Api) -> None:
     limits = {"key_concurrency": 1, "key_rate": "5/s"}
     changed = (await api.client.patch("/v1/topics/t", json=limits)).json()

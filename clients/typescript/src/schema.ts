@@ -584,6 +584,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/scale/{topic}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Tell how many replicas of a worker a group needs, so that each attempt starts in time
+         * @description Those that are ready now, and those that are due soon. For autoscalers: KEDA reads `replicas`.
+         */
+        get: operations["get_scale"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/topics/{topic}/keys": {
         parameters: {
             query?: never;
@@ -1590,6 +1610,77 @@ export interface components {
              * @enum {string}
              */
             outcome: "done" | "changed" | "gone" | "refused";
+        };
+        /**
+         * ScaleOut
+         * @description How many replicas of a worker a group needs.
+         * @example {
+         *       "attempt_ms": 812.5,
+         *       "attempts": 1000,
+         *       "concurrency": 100,
+         *       "due": 24000,
+         *       "group": "default",
+         *       "ready": 12,
+         *       "replicas": 3,
+         *       "replicas_ahead": 3,
+         *       "replicas_now": 1,
+         *       "running": 40,
+         *       "slo_ms": 5000,
+         *       "topic": "order.close",
+         *       "within_ms": 600000
+         *     }
+         */
+        ScaleOut: {
+            /** Topic */
+            topic: string;
+            /** Group */
+            group: string;
+            /**
+             * Replicas
+             * @description As many as should run: the most of `replicas_now` and `replicas_ahead`.
+             */
+            replicas: number;
+            /**
+             * Replicas Now
+             * @description For what is ready and running.
+             */
+            replicas_now: number;
+            /**
+             * Replicas Ahead
+             * @description For what is due within `within_ms` as well.
+             */
+            replicas_ahead: number;
+            /**
+             * Slo Ms
+             * @description How late an attempt may start.
+             */
+            slo_ms: number;
+            /** Within Ms */
+            within_ms: number;
+            /**
+             * Concurrency
+             * @description How many jobs a replica runs at once.
+             */
+            concurrency: number;
+            /** Ready */
+            ready: number;
+            /** Running */
+            running: number;
+            /**
+             * Due
+             * @description Attempts due within `within_ms`, overdue ones included.
+             */
+            due: number;
+            /**
+             * Attempt Ms
+             * @description How long an attempt takes on average; 0 if it is not known.
+             */
+            attempt_ms: number;
+            /**
+             * Attempts
+             * @description How many were measured for that.
+             */
+            attempts: number;
         };
         /**
          * ScheduleIn
@@ -6110,6 +6201,105 @@ export interface operations {
                 };
             };
             /** @description No such topic */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value can't be accepted */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An error in the server */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_scale: {
+        parameters: {
+            query?: {
+                /** @description The consumer group. */
+                group?: string;
+                /** @description How far ahead to look, at most 1d. */
+                within?: string;
+                /** @description How late an attempt may start. */
+                slo?: string;
+                /** @description How many jobs a replica runs at once. */
+                concurrency?: number;
+                /** @description How long an attempt takes; without it, as in the history. */
+                attempt?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The topic, percent-encoded. */
+                topic: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What the group needs. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScaleOut"];
+                };
+            };
+            /** @description A valid token is needed */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such topic; No such consumer group; There is nothing here */
             404: {
                 headers: {
                     [name: string]: unknown;

@@ -480,6 +480,30 @@ class UpcomingOut(BaseModel):
     model_config = example({"windows": {"1m": 12, "10m": 340, "1h": 2100, "1d": 9000}})
 
 
+class ScaleOut(BaseModel):
+    """How many replicas of a worker a group needs."""
+
+    topic: str
+    group: str
+    replicas: int = Field(description="As many as should run: the most of `replicas_now` and `replicas_ahead`.")
+    replicas_now: int = Field(description="For what is ready and running.")
+    replicas_ahead: int = Field(description="For what is due within `within_ms` as well.")
+    slo_ms: int = Field(description="How late an attempt may start.")
+    within_ms: int
+    concurrency: int = Field(description="How many jobs a replica runs at once.")
+    ready: int
+    running: int
+    due: int = Field(description="Attempts due within `within_ms`, overdue ones included.")
+    attempt_ms: float = Field(description="How long an attempt takes on average; 0 if it is not known.")
+    attempts: int = Field(description="How many were measured for that.")
+
+    model_config = example({
+        "topic": "order.close", "group": "default", "replicas": 3, "replicas_now": 1, "replicas_ahead": 3,
+        "slo_ms": 5000, "within_ms": 600000, "concurrency": 100, "ready": 12, "running": 40, "due": 24000,
+        "attempt_ms": 812.5, "attempts": 1000,
+    })  # fmt: skip
+
+
 class KeyLoadOut(BaseModel):
     """What a group has to do for one key."""
 

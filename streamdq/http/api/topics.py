@@ -17,7 +17,19 @@ from .. import redact
 from ..audit_log import about
 from ..auth import Role
 from .dead_letters import dead_page
-from .models import AuditOut, CountOut, DeadIn, DeadOut, KeysOut, StatsOut, TopicIn, TopicOut, TopicsOut, UpcomingOut
+from .models import (
+    AuditOut,
+    CountOut,
+    DeadIn,
+    DeadOut,
+    KeysOut,
+    ScaleOut,
+    StatsOut,
+    TopicIn,
+    TopicOut,
+    TopicsOut,
+    UpcomingOut,
+)
 from .route import JSON, Route, TopicPath, backend_of, check_group_scope, operation, who_asks
 
 router = APIRouter(route_class=Route)
@@ -133,6 +145,32 @@ async def get_upcoming(
     if len(names) > _MAX_WINDOWS or any(len(name) > _WINDOW_CHARS for name in names):
         raise InvalidInput(f"windows: pass at most {_MAX_WINDOWS} durations such as 10m, separated by commas")
     return _json({"windows": await (await backend_of(request).queue()).upcoming(topic, names)})
+
+
+@operation(
+    router, "GET", "/v1/scale/{topic:segment}", roles=_LOOK, tag="Figures", problems=_UNKNOWN,
+    responses={200: {"description": "What the group needs.", "model": ScaleOut}},
+)  # fmt: skip
+async def get_scale(
+    request: Request,
+    topic: TopicPath,
+    group: GroupQuery = "default",
+    within: Annotated[str, Query(description="How far ahead to look, at most 1d.", max_length=_WINDOW_CHARS)] = "10m",
+    slo: Annotated[str, Query(description="How late an attempt may start.", max_length=_WINDOW_CHARS)] = "5s",
+    concurrency: Annotated[int, Query(description="How many jobs a replica runs at once.", ge=1, le=10_000)] = 100,
+    attempt: Annotated[
+        str | None,
+        Query(description="How long an attempt takes; without it, as in the history.", max_length=_WINDOW_CHARS),
+    ] = None,
+) -> Response:
+    """Tell how many replicas of a worker a group needs, so that each attempt starts in time.
+
+    Those that are ready now, and those that are due soon. For autoscalers: KEDA reads `replicas`.
+    """
+    check_group_scope(who_asks(request), group)
+    queue = await backend_of(request).queue()
+    found = await queue.scale(topic, group, within=within, slo=slo, concurrency=concurrency, attempt=attempt)
+    return _json(asdict(found))
 
 
 @operation(
