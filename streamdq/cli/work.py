@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import traceback
@@ -14,17 +15,25 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .. import terminal
+from ..config import Settings
 from ..errors import InvalidInput, StreamdqError
+from ..exporter.exporter import served
+from ..link.session import check_namespace
+from ..mover.mover import MoverThread
 from ..queue import Queue, carry_out, store_of
+from ..times.clock import RedisClock
 from ..worker.handlers import Handler
 from ..worker.processes import command_line, import_worker
 from ..worker.rehearsal import Rehearsed
 from ..worker.rehearsal import rehearse as run_rehearsal
+from ..worker.signals import Stop, install
 from ..worker.worker import Worker, codec_of, declared_in, handlers_of, serves_every_topic
-from .common import EXIT_NO, Json, commands, given, given_globals
+from .common import EXIT_NO, EXIT_UNAVAILABLE, Json, commands, given, given_globals
 from .metrics import LOOPBACK, AlsoGauges, LogLevel, MetricsHost, MetricsPort, Serving, begin_logs, run_worker
 
 app = commands()
+
+_LOOK_S = 1.0
 
 # -- the worker
 
@@ -120,6 +129,33 @@ def _import_worker(target: str) -> Worker:
         frame = next(frame for frame in reversed(frames) if not frame.filename.startswith("<frozen"))
         at = "" if isinstance(error, SyntaxError) else f" at {frame.filename}:{frame.lineno}"
         raise InvalidInput(f"worker: importing {target} failed{at}: {type(error).__name__}: {error}") from None
+
+
+@app.command()
+def mover(
+    context: typer.Context,
+    log_level: LogLevel = "info",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOOPBACK,
+) -> None:
+    """Run a mover alone, for a deployment whose workers may all be gone.
+
+    Every worker has one. Where an autoscaler takes the last worker away, this one keeps due jobs moving, schedules
+    going, and the figures true. Runs until SIGTERM or Ctrl-C. Exit code 3: the data has a newer format.
+    """
+    begin_logs(log_level)
+    stop = Stop()
+    install(stop.set)
+    settings = Settings()
+    namespace = check_namespace(context.obj.namespace or settings.namespace)
+    with served(metrics_host, metrics_port) if metrics_port is not None else contextlib.nullcontext():
+        thread = MoverThread(context.obj.url, namespace, settings, RedisClock())
+        while not stop.is_set() and not thread.has_ended:
+            stop.wait(_LOOK_S)
+        failed = thread.has_ended
+        thread.stop()
+    if failed:
+        raise typer.Exit(EXIT_UNAVAILABLE)
 
 
 @app.command()

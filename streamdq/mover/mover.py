@@ -367,6 +367,11 @@ class MoverThread:
     def is_here(self) -> bool:
         return self._pid == os.getpid()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has given up, as the data has a newer format."""
+        return not self._thread.is_alive()
+
     def stop(self) -> None:
         """Gives up the lease and ends the thread."""
         with contextlib.suppress(RuntimeError):  # the thread's loop has ended already

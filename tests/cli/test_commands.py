@@ -400,8 +400,8 @@ def test_url_and_namespace_come_from_the_environment(
     "command",
     [
         "enqueue", "get", "cancel", "reschedule", "stats", "upcoming", "scale", "keys", "dead list", "dead kick",
-        "dead purge", "pause", "resume", "configure", "delete", "audit", "doctor", "worker", "demo", "bench", "serve", "token",
-        "dump", "compact", "forget-dump", "simulate-history",
+        "dead purge", "pause", "resume", "configure", "delete", "audit", "doctor", "worker", "mover", "demo", "bench",
+        "serve", "token", "dump", "compact", "forget-dump", "simulate-history",
     ],
 )  # fmt: skip
 def test_help_teaches_every_command(capsys: pytest.CaptureFixture[str], command: str) -> None:

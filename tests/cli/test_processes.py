@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from streamdq import NewJob, Queue
+from streamdq import JobState, NewJob, Queue
 from streamdq.worker.signals import ONE_SIGNAL_S
 from tests.cli.conftest import COMMAND, Start
 from tests.servers import Server, until
@@ -381,3 +381,13 @@ def test_the_command_lines_url_and_namespace_come_before_those_in_the_code(
     assert by_line.returncode == 0, err
     assert len(lines(tmp_path / "done")) == 1
     assert by_environment.returncode == 3  # the code names a URL, and the environment is only a default
+
+
+def test_a_mover_alone_makes_due_jobs_ready(start: Start, server: Server, queue: Queue) -> None:
+    queue.configure("t", create=True, groups=["default"])
+    queue.enqueue("t", 1, id="due", delay="100ms")
+    mover = start("--url", server.url, "mover", "--metrics-port", "0")
+    until(lambda: (job := queue.get("t", "due")) is not None and job.state is JobState.READY, "it is ready")
+    mover.send_signal(signal.SIGTERM)
+    _, said = mover.communicate(timeout=30)
+    assert mover.returncode == 0, said
