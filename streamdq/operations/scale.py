@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import ceil
+from statistics import fmean
 
 from ..config import DEFAULT_GROUP
 from ..errors import InvalidInput
@@ -68,17 +69,11 @@ def scale(
         UnknownTopic, UnknownGroup
         InvalidInput: an argument is out of range.
     """
-    within_ms, slo_ms = to_ms(within, "within"), to_ms(slo, "slo")
-    if not 1 <= within_ms <= _MOST_WITHIN_MS:
-        raise InvalidInput("within: must be between 1 ms and 1 day")
-    if slo_ms < 1:
-        raise InvalidInput("slo: must be at least 1 ms; it is how late an attempt may start")
-    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= MOST_REPLICAS:
-        raise InvalidInput(f"concurrency: {concurrency!r} is not a whole number between 1 and {MOST_REPLICAS:,}")
+    within_ms, slo_ms = _checked(within, slo, concurrency)
     settings = yield from known_group(store, topic, group)
     figures = (yield from stats(store, topic)).topics[topic].groups[group]
-    took = [] if attempt is not None else (yield from _durations(store, topic, group))
-    attempt_ms = float(to_ms(attempt, "attempt")) if attempt is not None else sum(took) / len(took) if took else 0.0
+    took = (yield from _durations(store, topic, group)) if attempt is None else []
+    attempt_ms = fmean(took or [0]) if attempt is None else float(to_ms(attempt, "attempt"))
     steps = max(1, min(_MOST_STEPS, ceil(within_ms / slo_ms)))
     now_ms = yield from namespace.now_ms(store.session)
     loads = [0] * steps
@@ -92,6 +87,17 @@ def scale(
         topic, group, max(now, ahead), now, ahead, slo_ms, within_ms, concurrency, figures.ready, figures.running,
         sum(loads), attempt_ms, len(took),
     )  # fmt: skip
+
+
+def _checked(within: Duration, slo: Duration, concurrency: int) -> tuple[int, int]:
+    within_ms, slo_ms = to_ms(within, "within"), to_ms(slo, "slo")
+    if not 1 <= within_ms <= _MOST_WITHIN_MS:
+        raise InvalidInput("within: must be between 1 ms and 1 day")
+    if slo_ms < 1:
+        raise InvalidInput("slo: must be at least 1 ms; it is how late an attempt may start")
+    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= MOST_REPLICAS:
+        raise InvalidInput(f"concurrency: {concurrency!r} is not a whole number between 1 and {MOST_REPLICAS:,}")
+    return within_ms, slo_ms
 
 
 def _coming(store: RedisStore, shards: Sequence[ShardKeys], now_ms: int, within_ms: int, steps: int) -> Op[list[int]]:
