@@ -15,7 +15,7 @@ import typer.main
 import yaml
 from kubernetes_validate import validate
 
-from streamdq import NewJob, Queue
+from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.cli.app import app
 from streamdq.http import create_app
 from tests.servers import Server
@@ -129,9 +129,10 @@ async def test_keda_asks_for_what_the_server_answers(redis_server: Server) -> No
     )
     with Queue(redis_server.url) as queue:
         queue.enqueue_many("order.close", [NewJob(1, delay="4m") for _ in range(100)])
-    transport = httpx.ASGITransport(create_app(redis_server.url))
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-        answer = await client.get(f"{url.path}?{url.query}")
+    async with AsyncQueue(redis_server.url) as served:
+        transport = httpx.ASGITransport(create_app(queue=served))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            answer = await client.get(f"{url.path}?{url.query}")
     assert answer.status_code == 200, answer.text
     assert answer.json()[trigger["metadata"]["valueLocation"]] == 1
 

@@ -60,8 +60,7 @@ async def test_figures(api: Api) -> None:
 async def test_scale(api: Api) -> None:
     for n in range(3):
         await api.put(f"j{n}", delay=60 * (n + 1))
-    asked = {"within": "2m30s", "slo": "1s", "attempt": "1m", "concurrency": 1}
-    scale = (await api.client.get("/v1/scale/t", params=asked)).json()
+    scale = (await api.client.get("/v1/scale/t?within=2m30s&slo=1s&attempt=1m&concurrency=1")).json()
     assert (scale["replicas"], scale["replicas_now"], scale["due"]) == (2, 0, 2)
     assert (await api.client.get("/v1/scale/t")).json()["replicas"] == 1
     assert kind(await api.client.get("/v1/scale/none")) == "unknown-topic"
