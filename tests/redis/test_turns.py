@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
+
 from streamdq import NewJob, Worker
 from tests.redis.harness import Seen, Space, eventually
 from tests.redis.movers import mover_at
@@ -37,6 +39,17 @@ async def fill_ready(space: Space, **jobs: int) -> None:
         )
 
 
+@pytest.fixture(params=[False, True], ids=["slots", "ahead"])
+def _small_claims(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shares are exact to within one claim, so that no claim may be large, whatever a busy machine does: one is for
+    free slots only, or for 20 jobs ahead of them, of which none goes back for having waited.
+    """
+    monkeypatch.setattr("streamdq.worker.runner._AHEAD_S", 0.02 if request.param else 0.0)
+    monkeypatch.setattr("streamdq.worker.runner.MAX_BATCH", 10)
+    monkeypatch.setattr("streamdq.worker.runner._HOLD_S", 60.0)
+
+
+@pytest.mark.usefixtures("_small_claims")
 async def test_a_flood_leaves_the_other_its_share(space: Space, seen: Seen) -> None:
     await fill_ready(space, mail=1100, pay=300)
     worker = worker_of(space, seen)
@@ -44,17 +57,18 @@ async def test_a_flood_leaves_the_other_its_share(space: Space, seen: Seen) -> N
     await space.burst(worker)
     assert Counter(seen.all) == {"mail": 1100, "pay": 300}
     last = len(seen.all) - 1 - seen.all[::-1].index("pay")
-    # While both had jobs: 100 by weight, fewer where the next mail's claim was slow, and 300 without weights.
-    assert 20 <= Counter(seen.all[: last + 1])["mail"] <= 150
+    # While both had jobs: 100 by weight, and 300 without weights.
+    assert 90 <= Counter(seen.all[: last + 1])["mail"] <= 110
 
 
+@pytest.mark.usefixtures("_small_claims")
 async def test_weights_with_many_slots(space: Space, seen: Seen) -> None:
     await fill_ready(space, mail=2000, pay=500)
     worker = worker_of(space, seen, concurrency=20)
     worker.take_turns({"pay": 10, "mail": 1})
     await space.burst(worker)
     last = len(seen.all) - 1 - seen.all[::-1].index("pay")
-    assert Counter(seen.all[: last + 1])["mail"] <= 150
+    assert 40 <= Counter(seen.all[: last + 1])["mail"] <= 60
 
 
 async def test_strictly_by_priority(space: Space, seen: Seen) -> None:
