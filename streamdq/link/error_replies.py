@@ -78,7 +78,7 @@ _SIGNS = (
         ("NOPERM", "unauthenticated", "user executing the script"),
     ),
     _Sign(Meaning.LOADING, "loading", (exceptions.BusyLoadingError,), ("LOADING",)),
-    _Sign(Meaning.FULL, "server", (), ("max number of clients reached",)),
+    _Sign(Meaning.FULL, "server", (), ("max number of clients",)),
     _Sign(Meaning.UNKNOWN_COMMAND, "server", (), ("unknown command", "Unknown command")),
 )
 _OTHER = _Sign(Meaning.OTHER, "server", (), ())

@@ -253,6 +253,8 @@ def _read(connection: Any) -> Any:
     except AuthenticationError:
         raise
     except ResponseError as error:
+        if meaning_of(error) is Meaning.FULL:  # no reply to this command, and the connection is closed
+            raise
         count_reply(error)
         return error
 
@@ -361,5 +363,7 @@ async def _aread(connection: Any) -> Any:
     except AuthenticationError:
         raise
     except ResponseError as error:
+        if meaning_of(error) is Meaning.FULL:  # no reply to this command, and the connection is closed
+            raise
         count_reply(error)
         return error

@@ -11,9 +11,11 @@ import time
 from types import TracebackType
 from typing import Self
 
+from ..process.logs import log
 from ..process.loop import wait
 
 NEVER = float("inf")
+_EARLY_S, _OVERDUE_S = 0.001, 0.01  # beyond these the system's timer is not to be trusted
 _CLOCK_MONOTONIC, _ABSOLUTE = 1, 1  # of Linux's <time.h> and <sys/timerfd.h>
 _libc = ctypes.CDLL(None)
 
@@ -28,12 +30,14 @@ class _Setting(ctypes.Structure):
 
 class Alarm:
     """Wakes its task within some 50 µs of a moment of the monotonic clock, on Linux, which has timers that are read
-    like sockets. Elsewhere it is as late as the event loop's timers. Use it in a with statement.
+    like sockets. Elsewhere it is as late as the event loop's timers, and so it is from the second time on where such a
+    timer rings at another time or never, as under libfaketime. Use it in a with statement.
     """
 
     def __init__(self) -> None:
         self._timer: int | None = None  # its descriptor
         self._event: asyncio.Event | None = None
+        self._until = 0.0
 
     def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -49,6 +53,9 @@ class Alarm:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._drop()
+
+    def _drop(self) -> None:
         if self._timer is not None:
             if not self._loop.is_closed():
                 self._loop.remove_reader(self._timer)
@@ -60,10 +67,12 @@ class Alarm:
         if self._timer is None or until == NEVER or not _set(self._timer, until):
             await wait(event, None if until == NEVER else until - time.monotonic())
             return
-        self._event = event
+        self._event, self._until = event, until
+        overdue = self._loop.call_later(until - time.monotonic() + _OVERDUE_S, self._overdue)
         try:
             await event.wait()
         finally:
+            overdue.cancel()
             self._event = None
 
     def _rang(self) -> None:
@@ -73,7 +82,22 @@ class Alarm:
         except BlockingIOError:  # it has been set anew since
             return
         if self._event is not None:
+            if time.monotonic() < self._until - _EARLY_S:
+                self._mistrust("too early")
             self._event.set()
+
+    def _overdue(self) -> None:
+        """Well after the moment: the event loop was busy and comes late to both timers, or the system's never rings."""
+        if self._timer is None or self._event is None or self._event.is_set():
+            return
+        self._rang()
+        if not self._event.is_set():
+            self._mistrust("too late, or never")
+            self._event.set()
+
+    def _mistrust(self, rings: str) -> None:
+        log.warning("the system's timer is wrong: the event loop's is used instead", rings=rings)
+        self._drop()
 
 
 def _new_timer() -> int | None:

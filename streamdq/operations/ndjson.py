@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 
 _LONGEST_ESCAPE = 6  # \\u0061 is an a
@@ -50,5 +51,8 @@ class Lines:
         self.lines_read += 1
         if len(line) > self._longest:
             yield self.lines_read, None
-        elif line.strip():
+            return
+        if self.lines_read == 1:
+            line = line.removeprefix(BOM_UTF8)  # programs of Windows write it
+        if line.strip():
             yield self.lines_read, line

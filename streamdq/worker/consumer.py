@@ -321,6 +321,10 @@ class Consumer:
         else:
             self._crowded.discard(shard)
 
+    def gave_back(self, topic: str, jobs: int) -> None:
+        """So many jobs that it had claimed go back without having started: the topic keeps its turns."""
+        self._turns.gave_back(topic, jobs)
+
     # -- what the mover's call claims (direct.py)
 
     def is_turn_of(self, shard: ShardKeys) -> bool:

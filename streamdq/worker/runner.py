@@ -86,12 +86,14 @@ class Runner:
         *,
         ended: Callable[[End], None],
         touched: Callable[[Held, int], None],
+        gave_back: Callable[[str, int], None],
         on_dead: Iterable[Callable[..., Any]],
         with_files: bool = False,
         show_errors: bool = True,
         middleware: Sequence[Middleware] = (),
     ) -> None:
         """``now_ms``: Redis's time. ``consumer``: its name, for the log. ``ended`` and ``touched`` report to Redis.
+        ``gave_back`` is told of a topic's jobs that go back without having started.
         ``with_files``: bodies may be in files. ``show_errors``: log the messages and tracebacks of exceptions.
         ``middleware``: around each call of a handler.
         """
@@ -106,6 +108,7 @@ class Runner:
         self._middleware = middleware
         self._tell_ended = ended
         self._tell_touched = touched
+        self._tell_gave_back = gave_back
         self._notices = DeadLetterNotices(on_dead, self._naming)
         self._waiting: deque[tuple[float, list[Held]]] = deque()  # (arrival, jobs of one call)
         self._running: dict[asyncio.Task[None], list[Held]] = {}
@@ -211,6 +214,7 @@ class Runner:
         self._give_up_at_last()
 
     def _release(self, held: list[Held]) -> None:
+        self._tell_gave_back(held[0].job.topic, len(held))
         for one in held:
             self._end(one, End(one, Outcome.RELEASED), 0)
 

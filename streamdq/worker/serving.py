@@ -95,8 +95,8 @@ class Serving:
         self._touches = Touches(self.link, scripts, self._topics, self._group, self.name)
         self._runner = Runner(
             orders.handlers, self._group, orders.concurrency, self._topics, self.consumer.now_ms, self.name,
-            ended=self._outcomes.put, touched=self._touches.put, on_dead=orders.on_dead,
-            with_files=self.session.bodies.files is not None, show_errors=orders.show_errors,
+            ended=self._outcomes.put, touched=self._touches.put, gave_back=self.consumer.gave_back,
+            on_dead=orders.on_dead, with_files=self.session.bodies.files is not None, show_errors=orders.show_errors,
             middleware=orders.middleware,
         )  # fmt: skip
         self._direct = DirectClaims(

@@ -42,6 +42,9 @@ class Turns:
     def took(self, topic: str, jobs: int) -> None:
         """So many jobs were claimed."""
 
+    def gave_back(self, topic: str, jobs: int) -> None:
+        """So many jobs that were claimed go back without having started."""
+
     def is_behind(self, topic: str) -> bool:
         """Whether the topic may have nothing now, because of another one that competes."""
         del topic
@@ -85,6 +88,10 @@ class Weighted(Turns):
         before = self._passed.get(topic, self._now)
         self._now = max(self._now, before)
         self._passed[topic] = before + jobs / self._weight(topic)
+
+    def gave_back(self, topic: str, jobs: int) -> None:
+        if topic in self._passed:
+            self._passed[topic] -= jobs / self._weight(topic)
 
 
 class Prioritized(Turns):

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 import redis
@@ -295,6 +295,22 @@ def test_a_server_that_takes_no_more_clients_has_run_nothing(redis_server: Serve
         client.config_set("maxclients", 1)
         cut_all(client)
         later = threading.Timer(0.2, client.config_set, ("maxclients", 10_000))
+        later.start()
+        try:
+            assert queue.cancel("t", "j") is True  # sent again: it can't have run
+        finally:
+            later.join()
+
+
+def test_a_clusters_nodes_that_take_no_more_clients_have_run_nothing(redis_cluster: Cluster) -> None:
+    """They say so in other words than a single server."""
+    with Queue(redis_cluster.url, NAMESPACE, settings=SETTINGS) as queue, ExitStack() as opened:
+        queue.enqueue("t", 1, id="j", delay="1h")
+        clients = [opened.enter_context(node.client()) for node in redis_cluster.nodes]
+        for client in clients:
+            client.config_set("maxclients", 1)
+            cut_all(client)
+        later = threading.Timer(0.2, lambda: [client.config_set("maxclients", 10_000) for client in clients])
         later.start()
         try:
             assert queue.cancel("t", "j") is True  # sent again: it can't have run

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from streamdq import NewJob, Worker
+from streamdq.worker.runner import Runner
 from tests.redis.harness import Seen, Space, eventually
 from tests.redis.movers import mover_at
 
@@ -69,6 +70,32 @@ async def test_weights_with_many_slots(space: Space, seen: Seen) -> None:
     await space.burst(worker)
     last = len(seen.all) - 1 - seen.all[::-1].index("pay")
     assert 40 <= Counter(seen.all[: last + 1])["mail"] <= 60
+
+
+async def test_what_was_handed_back_has_had_no_turn(space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs that were claimed ahead go back when a handler hangs: their topic is next again."""
+    ahead = 40
+    monkeypatch.setattr(Runner, "_ahead", lambda _: ahead)
+    await fill_ready(space, mail=100, pay=100)
+    worker = space.worker(concurrency=1)
+    worker.take_turns({"pay": 3, "mail": 1})
+
+    @worker.handler("mail")
+    async def mail(_: str) -> None:
+        seen.add("mail")
+
+    @worker.handler("pay")
+    async def pay(_: str) -> None:
+        nonlocal ahead
+        seen.add("pay")
+        if ahead:
+            await eventually(lambda: space.stats("pay").running > 10, "some are claimed ahead")
+            ahead = 0
+            await eventually(lambda: space.stats("pay").running == 1, "they went back")
+
+    await space.burst(worker)
+    starts = seen.all[: seen.all.index("pay") + 60]
+    assert 0.7 <= Counter(starts)["pay"] / len(starts) <= 0.8, starts
 
 
 async def test_strictly_by_priority(space: Space, seen: Seen) -> None:

@@ -53,6 +53,7 @@ WORDS = (
         ),
         (exceptions.BusyLoadingError("Redis is loading the dataset in memory"), Meaning.LOADING),
         (exceptions.ConnectionError("max number of clients reached"), Meaning.FULL),
+        (exceptions.ResponseError("max number of clients + cluster connections reached"), Meaning.FULL),
         (exceptions.ResponseError("unknown command 'XAUTOCLAIM'"), Meaning.UNKNOWN_COMMAND),
         (exceptions.NoScriptError("No matching script."), Meaning.SCRIPT_MISSING),
         (exceptions.ResponseError("BUSYGROUP Consumer Group name already exists"), Meaning.GROUP_EXISTS),

@@ -98,6 +98,41 @@ async def test_an_earlier_moment_takes_the_place_of_a_later_one() -> None:
             await alarm.wait(asyncio.Event(), time.monotonic() + 0.01)
 
 
+@each_loop
+@is_linux
+@pytest.mark.parametrize("off_s", [3600, -3600], ids=["late", "early"])
+def test_where_the_systems_timer_is_wrong_the_event_loop_keeps_the_time(
+    loop: Callable[[], asyncio.AbstractEventLoop], off_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under libfaketime, which sets it to another time."""
+    set_it = module._set
+    monkeypatch.setattr(module, "_set", lambda timer, when: set_it(timer, max(0.001, when + off_s)))
+
+    async def check() -> None:
+        with Alarm() as alarm:
+            async with asyncio.timeout(10):
+                await _late_s(alarm, 0.01)
+                assert alarm._timer is None
+                await _late_s(alarm, 0.01)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(check())
+
+
+@each_loop
+@is_linux
+def test_a_busy_event_loop_does_not_give_the_systems_timer_up(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def check() -> None:
+        with Alarm() as alarm:
+            # Beyond the moment, and beyond when it is overdue.
+            asyncio.get_running_loop().call_soon(time.sleep, 0.03)
+            await alarm.wait(asyncio.Event(), time.monotonic() + 0.005)
+            assert alarm._timer is not None
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(check())
+
+
 @is_linux
 async def test_its_descriptor_is_closed_at_the_end() -> None:
     with Alarm() as alarm:

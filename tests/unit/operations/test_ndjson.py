@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +50,15 @@ def test_no_more_is_held_than_the_longest_line() -> None:
 def test_a_line_that_is_too_long_is_told_before_it_ends() -> None:
     lines = Lines(LONGEST)
     assert list(lines.feed(b"{}\n" + b"x" * 9)) == [(1, b"{}"), (2, None)]
+
+
+@pytest.mark.parametrize("rest", [b"", b"\r\n", b"[1]", b"{}\r\n\xef\xbb\xbf1\n"])
+def test_a_byte_order_mark_is_left_out_at_the_beginning_alone(rest: bytes) -> None:
+    assert lines_of([b"\xef", b"\xbb\xbf" + rest])[0] == lines_of([rest])[0]
+
+
+def test_a_line_that_is_too_long_with_its_mark_is_none() -> None:
+    assert lines_of([b"\xef\xbb\xbf" + b"1" * LONGEST, b"1\n"])[0] == [(1, None)]
 
 
 def test_a_body_of_escapes_fits() -> None:

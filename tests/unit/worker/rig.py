@@ -53,7 +53,8 @@ class Rig:
         handler = handler_of("t", function, batch, None, None)
         self.runner = Runner(
             {"t": handler}, "g", concurrency, topics, lambda: NOW_MS, "me", ended=self._end, touched=self._touch,
-            on_dead=[on_dead] if on_dead else (), show_errors=show_errors, middleware=middleware,
+            gave_back=lambda _topic, _jobs: None, on_dead=[on_dead] if on_dead else (), show_errors=show_errors,
+            middleware=middleware,
         )  # fmt: skip
 
     def _end(self, end: End) -> None:
