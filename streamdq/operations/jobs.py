@@ -26,7 +26,6 @@ from ..store.replies import Enqueued
 from ..store.scripts import Scripts
 from ..store.topics import changing
 from ..times.durations import Duration, Moment
-from .due import settled
 from .former_homes import Kept, put_there
 from .inspect import REPAIRS, ask, known_group, shard_with
 from .large_bodies import put_away, take_back
@@ -137,7 +136,7 @@ def enqueue(
         unique_after,
     )  # fmt: skip
     if quiet is not None or window is not None:
-        new = yield from settled(store, topic, new)
+        new = yield from _settled(store, topic, new)
     bodies = store.session.bodies
     job = encode(new, bodies.most_bytes, bodies.seal(topic))
     check_at_most([job], on_conflict)
@@ -152,6 +151,12 @@ def enqueue(
     if reply.existing and on_conflict != "keep":
         raise refusal(topic, job, reply.taken[0], on_conflict)
     return reply.job(topic, job)
+
+
+def _settled(store: RedisStore, topic: str, new: NewJob) -> Op[NewJob]:
+    from .due import settled  # reads time zones, which most programs don't need
+
+    return settled(store, topic, new)
 
 
 def check_conflict(on_conflict: OnConflict) -> None:
@@ -369,7 +374,7 @@ def _encoded(store: RedisStore, topic: str, jobs: Sequence[NewJob | Mapping[str,
     for job in jobs:
         new = job if isinstance(job, NewJob) else _new_job(job)
         if new.quiet is not None or new.window is not None:
-            new = yield from settled(store, topic, new)
+            new = yield from _settled(store, topic, new)
         out.append(encode(new, limit, seal))
     return out
 
