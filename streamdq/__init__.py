@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         NoClaim,
         Queue,
     )
+    from .topic import Topic
     from .worker.middleware import Attempt, CallNext
     from .worker.worker import (
         Worker,
@@ -125,6 +126,7 @@ __all__ = [
     "StreamdqError",
     "TooManyCalls",
     "TooManyTopics",
+    "Topic",
     "TopicNotEmpty",
     "UnknownGroup",
     "UnknownTopic",
@@ -195,6 +197,7 @@ _MODULES = {
         "NoClaim",
         "Queue",
     ),
+    ".topic": ("Topic",),
     ".worker.middleware": ("Attempt", "CallNext"),
     ".worker.worker": ("Worker",),
 }

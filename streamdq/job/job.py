@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+import typing_extensions
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from ..errors import BodyDamaged, BodyUnreadable, InvalidInput, StaleClaim
@@ -67,8 +68,11 @@ class GroupProgress:
     own: bool = False  # it waits in, or was claimed from, the group's own stream
 
 
+B = typing_extensions.TypeVar("B", default=Any)  # that of Python 3.11 has no default
+
+
 @dataclass(slots=True)
-class NewJob:
+class NewJob(Generic[B]):
     """A job to enqueue. ``delay`` counts from now by Redis's clock; ``at`` is a point in time; with neither, the job is
     due at once.
 
@@ -78,7 +82,7 @@ class NewJob:
     body's shape; handlers for newer versions turn it into theirs (``Worker.upcast``).
     """
 
-    body: Any
+    body: B
     delay: Duration | None = None
     id: str | DerivedId | None = None
     at: Moment | str | None = None
