@@ -46,7 +46,7 @@ class JobState(StrEnum):
     RUNNING = "running"
     DEAD = "dead"
     DONE = "done"
-    ENDED = "ended"  # it is no longer in Redis; only its times are known, as its id is still taken
+    ENDED = "ended"  # it is no longer in Redis, or its id alone is, which is still taken
 
 
 @dataclass(frozen=True, slots=True)
