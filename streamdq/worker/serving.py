@@ -33,6 +33,7 @@ from .handlers import Handlers
 from .lifespan import shut_down, start, until
 from .middleware import Middleware
 from .outcomes import OutcomeSender
+from .queues import HandlerQueues
 from .runner import Runner
 from .signals import ONE_SIGNAL_S, install, uninstall
 from .signs import Signs
@@ -93,10 +94,11 @@ class Serving:
             self.link, self.session, scripts, self._topics, self._group, self.name, self._outcomes.failing, orders.turns
         )
         self._touches = Touches(self.link, scripts, self._topics, self._group, self.name)
+        self._queues = HandlerQueues(orders.url, orders.namespace, orders.settings, orders.clock, orders.codec)
         self._runner = Runner(
             orders.handlers, self._group, orders.concurrency, self._topics, self.consumer.now_ms, self.name,
             ended=self._outcomes.put, touched=self._touches.put, on_dead=orders.on_dead,
-            with_files=self.session.bodies.files is not None, show_errors=orders.show_errors,
+            queues=self._queues, with_files=self.session.bodies.files is not None, show_errors=orders.show_errors,
             middleware=orders.middleware,
         )  # fmt: skip
         self._direct = DirectClaims(
@@ -150,9 +152,15 @@ class Serving:
                     await self._shut_down()
             finally:
                 try:
-                    await self.link.close()
+                    await self._close()
                 finally:
                     uninstall(before, self._signalled_at)
+
+    async def _close(self) -> None:
+        try:
+            await self._queues.close()
+        finally:
+            await self.link.close()
 
     async def _shut_down(self) -> None:
         self._hurrying.clear()  # who hurried the handlers did not mean what closes connections and writes what is left

@@ -348,7 +348,7 @@ async def test_run_in_a_running_loop_names_what_to_await(space: Space) -> None:
 
 def test_a_handler_without_a_topic_names_the_way_to_write_it(space: Space) -> None:
     with pytest.raises(InvalidInput, match=r'@worker\.handler\("topic"\)'):
-        space.worker().handler(print)  # type: ignore[arg-type]
+        space.worker().handler(print)  # type: ignore[call-overload]
 
 
 async def test_two_workers_may_not_serve_as_one(space: Space) -> None:

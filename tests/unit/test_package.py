@@ -6,12 +6,13 @@ import json
 import pydoc
 import subprocess
 import sys
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 
 import streamdq
 
+PLAIN: Any = pydoc.plaintext  # type: ignore[attr-defined] # which typeshed leaves out
 _PROGRAM = "import json, sys; from streamdq import {}; print(json.dumps(sorted(sys.modules)))"
 
 
@@ -48,9 +49,9 @@ def test_all_names_are_there_and_no_others() -> None:
 
 
 def test_help_shows_methods_as_they_are_called() -> None:
-    shown = pydoc.render_doc(streamdq.Queue.enqueue, renderer=pydoc.plaintext)
-    awaited = pydoc.render_doc(streamdq.AsyncQueue.get, renderer=pydoc.plaintext)
-    collected = pydoc.render_doc(streamdq.operations.pipeline.Pipeline.enqueue, renderer=pydoc.plaintext)
+    shown = pydoc.render_doc(streamdq.Queue.enqueue, renderer=PLAIN)
+    awaited = pydoc.render_doc(streamdq.AsyncQueue.get, renderer=PLAIN)
+    collected = pydoc.render_doc(streamdq.operations.pipeline.Pipeline.enqueue, renderer=PLAIN)
 
     assert "enqueue(self, topic: 'str', body: 'Any' = {}, *, delay: 'Duration | None' = None" in shown
     assert "durable: 'str | None' = None) -> 'Job'" in shown
@@ -62,6 +63,6 @@ def test_help_shows_methods_as_they_are_called() -> None:
 
 
 def test_help_shows_all_methods_of_a_queue() -> None:
-    shown = pydoc.render_doc(streamdq.Queue, renderer=pydoc.plaintext)
+    shown = pydoc.render_doc(streamdq.Queue, renderer=PLAIN)
     for name in ("enqueue", "get", "schedule", "take", "doctor"):
         assert f"\n |  {name}(self" in shown
