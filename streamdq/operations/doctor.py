@@ -38,7 +38,9 @@ class Finding:
 
 
 def doctor(store: RedisStore) -> Op[list[Finding]]:
-    """Checks version, persistence, memory policy, levels of durability, clock, mover, orphans and dumps."""
+    """Checks version, persistence, memory policy, levels of durability, clock, mover, orphans, consumers
+    and dumps.
+    """
     info = yield from namespace.redis_info(store.session)
     findings = [_version(info), _persistence(info), _memory(info), *_trouble(info)]
     findings += yield from _durability(store)
@@ -52,8 +54,23 @@ def doctor(store: RedisStore) -> Op[list[Finding]]:
         findings.append(
             Finding("problem", f"counters don't balance, {len(audited.orphans):,} orphans", "run `streamdq audit`")
         )
+    findings += yield from _unserved(store)
     findings += yield from _unsettled(store)
     return findings + (yield from _keys(store)) + (yield from _dumps(store))
+
+
+def _unserved(store: RedisStore) -> Op[list[Finding]]:
+    """Groups with jobs that are ready, and nobody to take them."""
+    return [
+        Finding(
+            "problem",
+            f"{figures.ready:,} ready in topic {topic}, and group {group} has no consumer",
+            f"start a worker of this group, or remove it: `streamdq configure {topic} --group` with those that stay",
+        )
+        for topic, found in (yield from stats(store)).topics.items()
+        for group, figures in found.groups.items()
+        if figures.ready and not figures.consumers and not found.paused
+    ]
 
 
 def _unsettled(store: RedisStore) -> Op[list[Finding]]:

@@ -669,7 +669,7 @@ class Scripts:
         if reply == 0:
             raise TooManyTopics(
                 f"topic {topic!r} would be one too many: there are {most} already; delete those that are no longer "
-                "wanted (`streamdq delete`), or raise STREAMDQ_MAX_TOPICS"
+                "wanted (`streamdq topic delete`), or raise STREAMDQ_MAX_TOPICS"
             )
         return settings_in(reply) if reply is not None else None
 

@@ -29,7 +29,7 @@ from .declared import Declared
 from .handlers import Handler, Handlers, Upcast, handler_of, upcast_of, with_upcasts
 from .heap import settled
 from .middleware import Middleware
-from .serving import Orders, Serving
+from .serving import Burst, Orders, Serving
 from .turns import turns_of
 from .user_functions import check
 
@@ -312,11 +312,11 @@ class Worker(Generic[S]):
         self._middleware.append(function)
         return function
 
-    def run(self, burst: bool = False) -> None:
-        """Serves until SIGTERM or SIGINT; with ``burst``, until no job is ready, running or delayed. Only the main
-        thread gets signals: in another thread, it serves until ``stop`` is called. In the main thread it also freezes
-        the objects in memory, so that full garbage collections don't delay due jobs. If the program has not configured
-        logging, what the worker logs is shown on stderr meanwhile.
+    def run(self, burst: Burst = False) -> None:
+        """Serves until SIGTERM or SIGINT; with ``burst``, until no job is ready, running or delayed; with "due", until
+        no job that is due is left. Only the main thread gets signals: in another thread, it serves until ``stop`` is
+        called. In the main thread it also freezes the objects in memory, so that full garbage collections don't delay
+        due jobs. If the program has not configured logging, what the worker logs is shown on stderr meanwhile.
         """
         if running_loop() is not None:
             raise InvalidInput("worker: run() starts an event loop, and one runs here already; await serve() instead")
@@ -329,10 +329,12 @@ class Worker(Generic[S]):
             else:
                 uvloop.run(self.serve(burst, signals=signals))
 
-    async def serve(self, burst: bool = False, *, signals: bool = False) -> None:
+    async def serve(self, burst: Burst = False, *, signals: bool = False) -> None:
         """As ``run``, within a running event loop; ``signals``: handle SIGTERM and SIGINT. If it is cancelled, it hands
         running jobs back at once, without using up an attempt.
         """
+        if burst not in (False, True, "due"):
+            raise InvalidInput(f"burst: {burst!r} is not True, False or 'due'")
         if not self._handlers and self._every is None:
             raise InvalidInput("worker: no handlers; register one with @worker.handler(topic)")
         if self._serving is not None:
