@@ -103,11 +103,11 @@ def jobs(
 ) -> None:
     """List a topic's jobs.
 
-    In no certain order, unless --state is delayed: then those due first come first. find has more conditions, counts,
-    and acts on what it finds.
+    At most --limit of them, by their due times; if there are more, find counts them, has more conditions, and acts on
+    what it finds.
     """
     with open_queue(context) as queue:
-        found = list(queue.find(topic, state=state, group=group, limit=limit))
+        found = sorted(queue.find(topic, state=state, group=group, limit=limit), key=lambda job: job.due_ms)
     if as_json:
         terminal.print_json([json_out.job_json(job) for job in found])
     else:
