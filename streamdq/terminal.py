@@ -173,8 +173,14 @@ def time_text(ms: int | None) -> str:
     """As utc_text, and by the clocks of this computer, if these don't show UTC."""
     if ms is None:
         return ""
+    local = local_text(ms)
+    return f"{utc_text(ms)} ({local})" if local else utc_text(ms)
+
+
+def local_text(ms: int) -> str:
+    """The time by the clocks of this computer; empty if these show UTC."""
     local = datetime.fromtimestamp(ms / 1000).astimezone()
-    return utc_text(ms) + (f" ({local:%a %H:%M:%S %Z})" if local.utcoffset() else "")
+    return f"{local:%a %H:%M:%S %Z}" if local.utcoffset() else ""
 
 
 def counted(number: int, word: str) -> str:
@@ -328,14 +334,14 @@ def jobs_view(jobs: Sequence[Job], what: str) -> RenderableType:
 
 def history_view(rows: Sequence[HistoryRow]) -> RenderableType:
     """What became of a job, in its order."""
-    made = table("when", "event", "group", "attempt", "due", "took", "why", numbers=("attempt", "took"))
+    local = ["local"] if rows and local_text(rows[0].finished_ms) else []
+    made = table("when", *local, "event", "group", "attempt", "due", "took", "why", numbers=("attempt", "took"))
     for row in rows:
         took = "" if row.started_ms is None else show_ms(max(0, row.finished_ms - row.started_ms))
         why = ": ".join(part for part in (row.reason, row.error) if part)
         attempt = str(row.attempt) if row.group and row.attempt else ""
-        made.add_row(
-            time_text(row.finished_ms), row.event.value, row.group, attempt, utc_text(row.due_ms), took, Text(why)
-        )
+        when = [utc_text(row.finished_ms), *[local_text(row.finished_ms) for _ in local]]
+        made.add_row(*when, row.event.value, row.group, attempt, utc_text(row.due_ms), took, Text(why))
     return made
 
 

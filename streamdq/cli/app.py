@@ -118,7 +118,8 @@ def _complain_of_usage(error: Any) -> None:
         sys.stderr.write(f"{visible(message)}\n")
         return
     command = error.ctx.command_path if error.ctx else "streamdq"
-    terminal.complain(f"{message.rstrip('.')}; see {command} --help")
+    said = f"{message} See" if message.endswith("?") else f"{message.rstrip('.')}; see"
+    terminal.complain(f"{said} {command} --help")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
