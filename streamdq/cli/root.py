@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -46,18 +47,18 @@ class Root(TyperGroup):
         command, at = self._command_in(ctx, args)
         if command is None:
             return args
+        options = [*itertools.takewhile(lambda word: word != "--", args[at:])]
         own = {name for parameter in command.get_params(ctx) for name in parameter.opts}
-        rest, front, words = [], [], iter(args[at:])
+        front: list[str] = []
+        rest: list[str] = []
+        words = iter(options)
         for word in words:
-            if word == "--":
-                rest += [word, *words]
-            elif word in _GLOBAL and word not in own:
-                front += [word, *([value] if (value := next(words, None)) is not None else [])]
-            elif word.partition("=")[0] in _GLOBAL and word.partition("=")[0] not in own:
-                front.append(word)
-            else:
+            name, is_whole, _ = word.partition("=")
+            if name not in _GLOBAL or name in own:
                 rest.append(word)
-        return [*args[: at - 1], *front, args[at - 1], *rest] if front else args
+            else:
+                front += [word] if is_whole else [word, *itertools.islice(words, 1)]
+        return [*args[: at - 1], *front, args[at - 1], *rest, *args[at + len(options) :]]
 
     def _command_in(self, ctx: Any, args: Sequence[str]) -> tuple[Any, int]:
         """The command that is called, and where the arguments of the first word of its name begin; None if none is."""

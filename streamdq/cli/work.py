@@ -21,6 +21,7 @@ from ..worker.handlers import Handler
 from ..worker.processes import command_line, import_worker
 from ..worker.rehearsal import Rehearsed
 from ..worker.rehearsal import rehearse as run_rehearsal
+from ..worker.serving import Burst
 from ..worker.worker import Worker, codec_of, declared_in, handlers_of, serves_every_topic
 from .common import EXIT_NO, Json, commands, given, given_globals
 from .metrics import LOOPBACK, AlsoGauges, LogLevel, MetricsHost, MetricsPort, Serving, begin_logs, run_worker
@@ -35,6 +36,13 @@ class _Burst(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, ["--burst-due" if word == "--burst=due" else word for word in args])
+
+
+_BURSTS: dict[Burst, list[str]] = {False: [], True: ["--burst"], "due": ["--burst=due"]}
+
+
+def _burst(burst: bool, due: bool) -> Burst:
+    return "due" if due else burst
 
 
 @app.command(cls=_Burst)
@@ -93,12 +101,13 @@ def worker(
     found.concurrency = concurrency or found.concurrency
     found.prune = prune or found.prune
     arguments = ["worker", target, "--until-eof", "--log-level", log_level]
-    arguments += ["--burst=due"] if burst_due else ["--burst"] if burst else []
+    until = _burst(burst, burst_due)
+    arguments += _BURSTS[until]
     arguments += ["--prune"] if prune else []
     arguments += ["--concurrency", str(concurrency)] if concurrency else []
     arguments += _take_turns(found, weight, priority)
     command = command_line(*given_globals(context), *arguments)
-    run_worker(found, serving, processes, command, burst="due" if burst_due else burst, until_eof=until_eof)
+    run_worker(found, serving, processes, command, burst=until, until_eof=until_eof)
 
 
 def _take_turns(worker: Worker, weight: list[str] | None, priority: list[str] | None) -> list[str]:

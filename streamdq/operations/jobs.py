@@ -290,7 +290,7 @@ def _with_kept(store: RedisStore, topic: str, shard: ShardKeys, jobs: Sequence[E
             job = done.job(topic, jobs[i], i)
             job.state = JobState.ENDED
         kept[i] = job
-    return done._replace(kept=kept)
+    return Put(done.now_ms, done.taken, done.existing, done.decoder, kept)
 
 
 def check_at_most(jobs: Sequence[Encoded], on_conflict: OnConflict) -> None:

@@ -137,15 +137,7 @@ class Worker(Generic[S]):
         Raises:
             InvalidInput: the topic has a handler already, or the function's signature can't be served.
         """
-        expected: Any = Any
-        if isinstance(topic, Topic):
-            ttr = topic.ttr if ttr is None else ttr
-            retry = topic.retry if retry is None else retry
-            name, expected, version = topic.name, topic.body, topic.version
-        elif callable(topic):  # @worker.handler without parentheses passes the function
-            raise InvalidInput('handler: name the topic: @worker.handler("topic")')
-        else:
-            name = check_topic(topic)
+        name, expected, ttr, retry, version = _what_it_says(topic, ttr, retry, version)
         if name in self._handlers and name not in self._implied:
             raise InvalidInput(f"topic {name!r} has a handler already; one function per topic and worker")
         ttr_ms = None if ttr is None else check_ttr(ttr)
@@ -363,6 +355,18 @@ class Worker(Generic[S]):
         """
         if self._serving is not None:
             self._serving.stop()
+
+
+def _what_it_says(
+    topic: str | Topic[Any], ttr: Duration | None, retry: RetryInput | None, version: int | None
+) -> tuple[str, Any, Duration | None, RetryInput | None, int | None]:
+    """Name, type of the bodies, and settings: what is given, else what a Topic says."""
+    if isinstance(topic, Topic):
+        ttr = topic.ttr if ttr is None else ttr
+        return topic.name, topic.body, ttr, topic.retry if retry is None else retry, topic.version
+    if callable(topic):  # @worker.handler without parentheses passes the function
+        raise InvalidInput('handler: name the topic: @worker.handler("topic")')
+    return check_topic(topic), Any, ttr, retry, version
 
 
 def serves_every_topic(worker: Worker) -> bool:

@@ -381,3 +381,18 @@ def test_the_command_lines_url_and_namespace_come_before_those_in_the_code(
     assert by_line.returncode == 0, err
     assert len(lines(tmp_path / "done")) == 1
     assert by_environment.returncode == 3  # the code names a URL, and the environment is only a default
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_burst_of_what_is_due_ends_though_a_job_waits(
+    start: Start, server: Server, queue: Queue, tmp_path: Path, processes: str
+) -> None:
+    queue.enqueue("t", {"takes": 0})
+    queue.enqueue("t", {"takes": 0}, delay="1h")
+
+    process = start("--url", server.url, "worker", "shop:worker", "--burst=due", "--processes", processes)
+
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert len(lines(tmp_path / "done")) == 1
+    assert queue.stats("t").delayed == 1
