@@ -5570,7 +5570,7 @@ export interface operations {
     delete_topic: {
         parameters: {
             query?: {
-                /** @description Delete it even if it holds jobs; they are deleted, too. */
+                /** @description Also if it holds jobs, which are deleted, too, or has consumers. */
                 force?: boolean;
             };
             header?: never;
@@ -5616,7 +5616,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The topic holds jobs */
+            /** @description The topic holds jobs, or is served */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5735,7 +5735,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The topic holds jobs; There are too many topics */
+            /** @description The topic holds jobs, or is served; There are too many topics */
             409: {
                 headers: {
                     [name: string]: unknown;
