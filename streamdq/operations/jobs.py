@@ -22,7 +22,7 @@ from ..store import reads
 from ..store.batches import MAX_BYTES, REPLACED_BYTES, most_jobs, parts
 from ..store.records import Encoded, encode, encode_when, ended_until_ms, job_in, nonce_of
 from ..store.redis_store import RedisStore
-from ..store.replies import Enqueued
+from ..store.replies import Enqueued, FoundJob
 from ..store.scripts import Scripts
 from ..store.topics import changing
 from ..times.durations import Duration, Moment
@@ -281,7 +281,9 @@ def _with_kept(store: RedisStore, topic: str, shard: ShardKeys, jobs: Sequence[E
     if not there:
         return done
     kept: dict[int, Job] = {}
-    found = yield from store.scripts.get_each(shard, [jobs[i].id for i in there])
+    found: list[FoundJob] = []
+    for part in parts(there, lambda i: len(done.taken[i]), MAX_BATCH, MAX_BYTES):
+        found += yield from store.scripts.get_each(shard, [jobs[i].id for i in part])
     for i, one in zip(there, found, strict=True):
         job = job_of(topic, jobs[i].id, one, store.session.bodies)
         if job is None:  # in another shard, as the number was changed; or it has ended by now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from streamdq import Bury, Job, JobExists, JobState, NewJob
 from streamdq.errors import InvalidInput
+from streamdq.keys import ShardKeys
 from streamdq.store.scripts import Scripts
 from tests.redis.harness import Seen, Space, eventually, recorder
 
@@ -81,6 +83,23 @@ def test_a_kept_job_that_ends_meanwhile_has_ended(space: Space, monkeypatch: pyt
     found = space.queue.enqueue("t", "second", id="a", on_conflict="keep")
 
     assert (found.body, found.state) == ("first", JobState.ENDED)
+
+
+def test_large_kept_jobs_are_read_a_few_at_a_time(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    space.queue.enqueue_many("t", [NewJob("x" * 2000, id=f"j{n}") for n in range(4)])
+    get_each, asked = Scripts.get_each, []
+
+    def noted(scripts: Scripts, shard: ShardKeys, ids: Sequence[str]) -> Any:
+        asked.append(list(ids))
+        return get_each(scripts, shard, ids)
+
+    monkeypatch.setattr(Scripts, "get_each", noted)
+    monkeypatch.setattr("streamdq.operations.jobs.MAX_BYTES", 5000)
+    with space.queue.pipeline() as pipe:
+        kept = [pipe.enqueue("t", 2, id=f"j{n}", on_conflict="keep") for n in range(4)]
+
+    assert asked == [["j0", "j1"], ["j2", "j3"]]
+    assert {one.job.state for one in kept} == {JobState.READY}
 
 
 def test_a_kept_job_is_found_where_it_was_before_the_shards_changed(space: Space) -> None:
