@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from ..config import MAX_KEY_CONCURRENCY, TopicSettings
-from ..errors import InvalidInput, TopicServed
+from ..errors import InvalidInput
 from ..job.durability import check_level
 from ..job.job import check_group, check_topic, check_ttr
 from ..job.retry import RetryInput, RetrySchedule
 from ..link.session import Op
-from ..store import reads
 from ..store.redis_store import RedisStore
 from ..times.durations import Duration, rate_in
 from .waiting_keys import pause_key
@@ -85,24 +84,10 @@ def delete_topic(store: RedisStore, topic: str, *, force: bool = False) -> Op[No
     Raises:
         UnknownTopic
         TopicNotEmpty: it holds jobs, schedules, or receipts for a database, and ``force`` is not given.
-        TopicServed (a TopicNotEmpty): it has consumers, and ``force`` is not given. One that was killed counts for up
-            to two and a half minutes.
+        TopicServed (a TopicNotEmpty): it has consumers beside this queue, and ``force`` is not given. One that was
+            killed, or has only used ``take``, counts for two and a half minutes.
     """
-    if not force:
-        yield from _check_unserved(store, check_topic(topic))
     yield from store.topics.delete(check_topic(topic), force)
-
-
-def _check_unserved(store: RedisStore, topic: str) -> Op[None]:
-    settings = yield from store.topics.get(topic, anew=True)
-    places = [(k.ready, group) for k in store.topics.shards(topic) for group in settings.group_names]
-    counts = yield from reads.live_consumers(store.session, places)
-    served = sorted({group for (_, group), count in zip(places, counts, strict=True) if count})
-    if served:
-        raise TopicServed(
-            f"topic {topic!r} has consumers in {'groups' if served[1:] else 'group'} {', '.join(served)}, which would "
-            "make it again: stop them first, or pass force to delete it all the same (force=True, --force, ?force=true)"
-        )
 
 
 def pause(store: RedisStore, topic: str, *, key: str | None = None) -> Op[None]:

@@ -26,8 +26,8 @@ from streamdq.keys import NamespaceKeys, ShardKeys
 from streamdq.link import session as session_module
 from streamdq.link.address import Target
 from streamdq.mover import mover as mover_module
-from streamdq.operations import topics as topics_module
 from streamdq.outbox import relay as relay_module
+from streamdq.store.topics import Topics
 from streamdq.worker import serving as serving_module
 
 from . import clients, operators, troubles, workers
@@ -118,7 +118,7 @@ class World:
                 (random, "uniform", lambda _least, most: most),  # pauses before another try are their longest
                 (mover_module, "MoverThread", SimulatedMoverThread),
                 # topics are deleted as if their workers had just left, and come back
-                (topics_module, "_check_unserved", lambda *_: ()),
+                (Topics, "_check_unserved", lambda *_: ()),
                 (relay_module, "Rows", self.database.rows),
                 (AsyncQueue, "_link_class", staticmethod(lambda: link)),
                 (Queue, "_link_class", staticmethod(lambda: lambda *_: BlockingLink(link()))),
