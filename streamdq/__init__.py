@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         TooManyCalls,
         TooManyTopics,
         TopicNotEmpty,
+        TopicServed,
         UnknownGroup,
         UnknownTopic,
         UnsupportedServer,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
         NoClaim,
         Queue,
     )
+    from .topic import Topic
     from .worker.middleware import Attempt, CallNext
     from .worker.worker import (
         Worker,
@@ -125,7 +127,9 @@ __all__ = [
     "StreamdqError",
     "TooManyCalls",
     "TooManyTopics",
+    "Topic",
     "TopicNotEmpty",
+    "TopicServed",
     "UnknownGroup",
     "UnknownTopic",
     "UnsupportedServer",
@@ -172,6 +176,7 @@ _MODULES = {
         "TooManyCalls",
         "TooManyTopics",
         "TopicNotEmpty",
+        "TopicServed",
         "UnknownGroup",
         "UnknownTopic",
         "UnsupportedServer",
@@ -195,6 +200,7 @@ _MODULES = {
         "NoClaim",
         "Queue",
     ),
+    ".topic": ("Topic",),
     ".worker.middleware": ("Attempt", "CallNext"),
     ".worker.worker": ("Worker",),
 }

@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from .job.durability import MEMORY, check_level
 from .job.retry import DEFAULT_RETRY, RetrySchedule
+from .keys import DEFAULT_GROUP as DEFAULT_GROUP
 from .times.durations import rate_in
 
-DEFAULT_GROUP = "default"
 DEFAULT_NAMESPACE = "streamdq"
 MAX_BATCH = 500
 """Jobs in one script call: the measured cost stays below 5 ms, so that no other client waits longer."""
@@ -173,6 +173,7 @@ class Settings(FromEnvironment):
 class HttpSettings(FromEnvironment):
     """The settings of the HTTP server, from environment variables with the prefix ``STREAMDQ_HTTP_``."""
 
+    model_config = ConfigDict(defer_build=True)  # only servers need it
     env_prefix = "STREAMDQ_HTTP_"
 
     tokens: str = Field(default="", description="Lines as in a file of tokens, ended by newlines or semicolons.")

@@ -64,6 +64,10 @@ class TopicNotEmpty(StreamdqError):
     """The topic holds jobs, so it can't be deleted, and its number of shards can't change."""
 
 
+class TopicServed(TopicNotEmpty):
+    """The topic has consumers, so it can't be deleted: they would make it again."""
+
+
 class TooManyTopics(StreamdqError):
     """A new topic would exceed ``STREAMDQ_MAX_TOPICS``. Nothing was written."""
 

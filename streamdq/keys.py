@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from zlib import crc32
 
+DEFAULT_GROUP = "default"
+"""The consumer group of who names none."""
+
 
 @dataclass(frozen=True)
 class NamespaceKeys:

@@ -1,60 +1,75 @@
-"""Queue and AsyncQueue, for producers and operators. Both run the same operations; one blocks, the other is awaited."""
+"""Queue and AsyncQueue, for producers and operators. Both run the same operations; one blocks, the other is awaited.
+
+Importing this module imports none of what they need: the connections come with the first queue, an operation with its
+first call. So a program loads what it uses.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from functools import wraps
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
-from .codec.protocol import Codec
-from .config import DEFAULT_GROUP, Settings
-from .job.job import Job, JobState
-from .link.connection import AsyncLink, Link
-from .link.session import Op, arun, open_session, run
-from .mover.mover import MoverThread
-from .operations import inspect, jobs, topics, waiting_keys
-from .operations import schedules as scheduling
-from .operations.act import Acted, cancel_found, kick_found, purge_found, reschedule_found
-from .operations.attempts import Held
-from .operations.audit import audit as audit_operation
-from .operations.conditions import Where
-from .operations.criteria import Bound, criteria_of
-from .operations.doctor import doctor as doctor_operation
-from .operations.find import Progress, Search, sample
-from .operations.methods import as_method
-from .operations.pipeline import AsyncPipeline, Pipeline
-from .operations.scale import scale as scale_operation
-from .operations.take import bury, fail, finish, leaving, take, touch
-from .store.redis_store import RedisStore
-from .times.clock import RedisClock
-from .times.durations import Duration, Moment
+from . import operations
+from .keys import DEFAULT_GROUP
+from .operations.methods import UsedOperation
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+    from types import TracebackType
+    from typing import Literal, NoReturn, Self
+
+    from .codec.protocol import Codec
+    from .config import Settings
+    from .job.job import Job, JobState
+    from .link.session import Op
+    from .mover.mover import MoverThread
+    from .operations.act import Acted
+    from .operations.attempts import Held
+    from .operations.conditions import Where
+    from .operations.criteria import Bound
+    from .operations.find import Progress, Search
+    from .operations.pipeline import AsyncPipeline, Pipeline
+    from .store.redis_store import RedisStore
+    from .times.clock import RedisClock
+    from .times.durations import Duration, Moment
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _blocking(operation: Callable[Concatenate[RedisStore, P], Op[T]]) -> Callable[Concatenate[Queue, P], T]:
-    @wraps(operation)
-    def method(self: Queue, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return run(self._link, operation(self._store, *args, **kwargs))
+def _blocking(
+    operation: Callable[[], Callable[Concatenate[RedisStore, P], Op[T]]],
+) -> Callable[Concatenate[Queue, P], T]:
+    """A method of Queue that runs the operation."""
 
-    as_method(method, operation)
-    return method
+    def made(found: Callable[Concatenate[RedisStore, P], Op[T]]) -> Callable[Concatenate[Queue, P], T]:
+        from .link.session import run
+
+        def method(self: Queue, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return run(self._link, found(self._store, *args, **kwargs))
+
+        return method
+
+    return cast("Callable[Concatenate[Queue, P], T]", UsedOperation(operation, made))
 
 
 def _awaited(
-    operation: Callable[Concatenate[RedisStore, P], Op[T]],
+    operation: Callable[[], Callable[Concatenate[RedisStore, P], Op[T]]],
 ) -> Callable[Concatenate[AsyncQueue, P], Coroutine[Any, Any, T]]:
-    @wraps(operation)
-    async def method(self: AsyncQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        self._link.stay()  # before it may wait for a call of another task
-        return await arun(self._link, operation(self._store, *args, **kwargs))
+    """A method of AsyncQueue that runs the operation."""
 
-    as_method(method, operation)
-    return method
+    def made(
+        found: Callable[Concatenate[RedisStore, P], Op[T]],
+    ) -> Callable[Concatenate[AsyncQueue, P], Coroutine[Any, Any, T]]:
+        from .link.session import arun
+
+        async def method(self: AsyncQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            self._link.stay()  # before it may wait for a call of another task
+            return await arun(self._link, found(self._store, *args, **kwargs))
+
+        return method
+
+    return cast("Callable[Concatenate[AsyncQueue, P], Coroutine[Any, Any, T]]", UsedOperation(operation, made))
 
 
 class _Base:
@@ -65,8 +80,6 @@ class _Base:
     ``$STREAMDQ_CODEC``. ``clock``: for tests (streamdq.testing).
     """
 
-    _link_class: type[Any]
-
     def __init__(
         self,
         url: str | None = None,
@@ -76,15 +89,24 @@ class _Base:
         settings: Settings | None = None,
         clock: RedisClock | None = None,
     ) -> None:
-        self._link, session = open_session(url, namespace, settings, clock, self._link_class, codec)
+        from .link.session import open_session
+        from .store.redis_store import RedisStore
+
+        self._link, session = open_session(url, namespace, settings, clock, self._link_class(), codec)
         self._store = RedisStore(session)
         self._url = url
         self.namespace = session.keys.namespace
         self._mover: MoverThread | None = None
         self._mover_lock = threading.Lock()
 
+    @classmethod
+    def _link_class(cls) -> type[Any]:
+        raise NotImplementedError
+
     def _carry_mover(self) -> None:
         """Starts a mover in this process, once."""
+        from .mover.mover import MoverThread
+
         with self._mover_lock:
             if self._mover is None or not self._mover.is_here:  # a forked child has its parent's object, not its thread
                 session = self._store.session
@@ -105,36 +127,40 @@ class Queue(_Base):
     ``$STREAMDQ_CODEC``. Use it as a context manager, or ``close`` it.
     """
 
-    _link_class = Link
+    @classmethod
+    def _link_class(cls) -> type[Any]:
+        from .link.connection import Link
 
-    enqueue = _blocking(jobs.enqueue)
-    enqueue_many = _blocking(jobs.enqueue_many)
-    get = _blocking(inspect.get)
-    cancel = _blocking(jobs.cancel)
-    reschedule = _blocking(jobs.reschedule)
-    dead = _blocking(inspect.dead)
-    kick = _blocking(jobs.kick)
-    purge = _blocking(jobs.purge)
-    configure = _blocking(topics.configure)
-    delete_topic = _blocking(topics.delete_topic)
-    pause = _blocking(topics.pause)
-    resume = _blocking(topics.resume)
-    schedule = _blocking(scheduling.schedule)
-    unschedule = _blocking(scheduling.unschedule)
-    schedules = _blocking(scheduling.schedules)
-    get_schedule = _blocking(scheduling.get_schedule)
-    pause_schedule = _blocking(scheduling.pause_schedule)
-    resume_schedule = _blocking(scheduling.resume_schedule)
-    trigger = _blocking(scheduling.trigger)
-    backfill = _blocking(scheduling.backfill)
-    keys = _blocking(waiting_keys.keys)
-    stats = _blocking(inspect.stats)
-    upcoming = _blocking(inspect.upcoming)
-    scale = _blocking(scale_operation)
-    history = _blocking(inspect.history)
-    forget_dump = _blocking(inspect.forget_dump)
-    audit = _blocking(audit_operation)
-    doctor = _blocking(doctor_operation)
+        return Link
+
+    enqueue = _blocking(lambda: operations.jobs.enqueue)
+    enqueue_many = _blocking(lambda: operations.jobs.enqueue_many)
+    get = _blocking(lambda: operations.inspect.get)
+    cancel = _blocking(lambda: operations.jobs.cancel)
+    reschedule = _blocking(lambda: operations.jobs.reschedule)
+    dead = _blocking(lambda: operations.inspect.dead)
+    kick = _blocking(lambda: operations.jobs.kick)
+    purge = _blocking(lambda: operations.jobs.purge)
+    configure = _blocking(lambda: operations.topics.configure)
+    delete_topic = _blocking(lambda: operations.topics.delete_topic)
+    pause = _blocking(lambda: operations.topics.pause)
+    resume = _blocking(lambda: operations.topics.resume)
+    schedule = _blocking(lambda: operations.schedules.schedule)
+    unschedule = _blocking(lambda: operations.schedules.unschedule)
+    schedules = _blocking(lambda: operations.schedules.schedules)
+    get_schedule = _blocking(lambda: operations.schedules.get_schedule)
+    pause_schedule = _blocking(lambda: operations.schedules.pause_schedule)
+    resume_schedule = _blocking(lambda: operations.schedules.resume_schedule)
+    trigger = _blocking(lambda: operations.schedules.trigger)
+    backfill = _blocking(lambda: operations.schedules.backfill)
+    keys = _blocking(lambda: operations.waiting_keys.keys)
+    stats = _blocking(lambda: operations.inspect.stats)
+    upcoming = _blocking(lambda: operations.inspect.upcoming)
+    scale = _blocking(lambda: operations.scale.scale)
+    history = _blocking(lambda: operations.inspect.history)
+    forget_dump = _blocking(lambda: operations.inspect.forget_dump)
+    audit = _blocking(lambda: operations.audit.audit)
+    doctor = _blocking(lambda: operations.doctor.doctor)
 
     def find(
         self,
@@ -160,14 +186,16 @@ class Queue(_Base):
         Raises:
             InvalidInput: something can't be read.
         """
-        criteria = criteria_of(state=state, due=due, group=group, key=key, id_prefix=id_prefix, where=where)
-        return Found(self, Search(self._store, topic, criteria, limit, progress))
+        criteria = operations.criteria.criteria_of(
+            state=state, due=due, group=group, key=key, id_prefix=id_prefix, where=where
+        )
+        return Found(self, operations.find.Search(self._store, topic, criteria, limit, progress))
 
     def pipeline(self) -> Pipeline:
         """For many single jobs: ``with queue.pipeline() as pipe: order = pipe.enqueue("order.close", body)``. The jobs
         travel together, when the block ends; then ``order.job`` is the job, or raises what ``enqueue`` would.
         """
-        return Pipeline(self._link, self._store)
+        return operations.pipeline.Pipeline(self._link, self._store)
 
     def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> Claim | NoClaim:
         """Claims one job, waiting up to ``timeout`` for one to be ready; the result is false if there was none. For
@@ -180,7 +208,7 @@ class Queue(_Base):
             UnknownGroup: the topic has no such group.
         """
         self._carry_mover()
-        held = run(self._link, take(self._store, topic, group, timeout))
+        held = carry_out(self, operations.take.take(self._store, topic, group, timeout))
         return NoClaim() if held is None else Claim(self, held)
 
     def close(self) -> None:
@@ -200,36 +228,40 @@ class Queue(_Base):
 class AsyncQueue(_Base):
     """Like Queue, for asyncio: every method is awaited. An object belongs to one event loop."""
 
-    _link_class = AsyncLink
+    @classmethod
+    def _link_class(cls) -> type[Any]:
+        from .link.connection import AsyncLink
 
-    enqueue = _awaited(jobs.enqueue)
-    enqueue_many = _awaited(jobs.enqueue_many)
-    get = _awaited(inspect.get)
-    cancel = _awaited(jobs.cancel)
-    reschedule = _awaited(jobs.reschedule)
-    dead = _awaited(inspect.dead)
-    kick = _awaited(jobs.kick)
-    purge = _awaited(jobs.purge)
-    configure = _awaited(topics.configure)
-    delete_topic = _awaited(topics.delete_topic)
-    pause = _awaited(topics.pause)
-    resume = _awaited(topics.resume)
-    schedule = _awaited(scheduling.schedule)
-    unschedule = _awaited(scheduling.unschedule)
-    schedules = _awaited(scheduling.schedules)
-    get_schedule = _awaited(scheduling.get_schedule)
-    pause_schedule = _awaited(scheduling.pause_schedule)
-    resume_schedule = _awaited(scheduling.resume_schedule)
-    trigger = _awaited(scheduling.trigger)
-    backfill = _awaited(scheduling.backfill)
-    keys = _awaited(waiting_keys.keys)
-    stats = _awaited(inspect.stats)
-    upcoming = _awaited(inspect.upcoming)
-    scale = _awaited(scale_operation)
-    history = _awaited(inspect.history)
-    forget_dump = _awaited(inspect.forget_dump)
-    audit = _awaited(audit_operation)
-    doctor = _awaited(doctor_operation)
+        return AsyncLink
+
+    enqueue = _awaited(lambda: operations.jobs.enqueue)
+    enqueue_many = _awaited(lambda: operations.jobs.enqueue_many)
+    get = _awaited(lambda: operations.inspect.get)
+    cancel = _awaited(lambda: operations.jobs.cancel)
+    reschedule = _awaited(lambda: operations.jobs.reschedule)
+    dead = _awaited(lambda: operations.inspect.dead)
+    kick = _awaited(lambda: operations.jobs.kick)
+    purge = _awaited(lambda: operations.jobs.purge)
+    configure = _awaited(lambda: operations.topics.configure)
+    delete_topic = _awaited(lambda: operations.topics.delete_topic)
+    pause = _awaited(lambda: operations.topics.pause)
+    resume = _awaited(lambda: operations.topics.resume)
+    schedule = _awaited(lambda: operations.schedules.schedule)
+    unschedule = _awaited(lambda: operations.schedules.unschedule)
+    schedules = _awaited(lambda: operations.schedules.schedules)
+    get_schedule = _awaited(lambda: operations.schedules.get_schedule)
+    pause_schedule = _awaited(lambda: operations.schedules.pause_schedule)
+    resume_schedule = _awaited(lambda: operations.schedules.resume_schedule)
+    trigger = _awaited(lambda: operations.schedules.trigger)
+    backfill = _awaited(lambda: operations.schedules.backfill)
+    keys = _awaited(lambda: operations.waiting_keys.keys)
+    stats = _awaited(lambda: operations.inspect.stats)
+    upcoming = _awaited(lambda: operations.inspect.upcoming)
+    scale = _awaited(lambda: operations.scale.scale)
+    history = _awaited(lambda: operations.inspect.history)
+    forget_dump = _awaited(lambda: operations.inspect.forget_dump)
+    audit = _awaited(lambda: operations.audit.audit)
+    doctor = _awaited(lambda: operations.doctor.doctor)
 
     def find(
         self,
@@ -245,22 +277,28 @@ class AsyncQueue(_Base):
         progress: Callable[[Progress], None] | None = None,
     ) -> AsyncFound:
         """Like Queue.find. It is not awaited itself; the methods of the result are."""
-        criteria = criteria_of(state=state, due=due, group=group, key=key, id_prefix=id_prefix, where=where)
-        return AsyncFound(self, Search(self._store, topic, criteria, limit, progress))
+        criteria = operations.criteria.criteria_of(
+            state=state, due=due, group=group, key=key, id_prefix=id_prefix, where=where
+        )
+        return AsyncFound(self, operations.find.Search(self._store, topic, criteria, limit, progress))
 
     def pipeline(self) -> AsyncPipeline:
         """Like Queue.pipeline, for ``async with``. It is not awaited itself; its ``enqueue`` is."""
-        return AsyncPipeline(self._link, self._store)
+        return operations.pipeline.AsyncPipeline(self._link, self._store)
 
     async def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> AsyncClaim | NoClaim:
         """Like Queue.take, but awaited: ``async with await queue.take("t") as claim:``."""
+        import asyncio
+
         if self._mover is None:
             await asyncio.to_thread(self._carry_mover)
-        held = await arun(self._link, take(self._store, topic, group, timeout))
+        held = await carry_out_async(self, operations.take.take(self._store, topic, group, timeout))
         return NoClaim() if held is None else AsyncClaim(self, held)
 
     async def close(self) -> None:
         """Closes connections; the embedded server ends when its last user has."""
+        import asyncio
+
         await asyncio.to_thread(self._stop_mover)
         await self._link.close()
 
@@ -280,11 +318,15 @@ def store_of(queue: Queue | AsyncQueue) -> RedisStore:
 
 def carry_out(queue: Queue, operation: Op[T]) -> T:
     """Runs an operation on a queue's store and connections, with blocking calls."""
+    from .link.session import run
+
     return run(queue._link, operation)
 
 
 async def carry_out_async(queue: AsyncQueue, operation: Op[T]) -> T:
     """Like carry_out, but awaited."""
+    from .link.session import arun
+
     return await arun(queue._link, operation)
 
 
@@ -305,21 +347,21 @@ class Claim:
 
     def finish(self) -> None:
         """Ends the attempt as done, for this group."""
-        self._run(finish(self._queue._store, self._held))
+        self._run(operations.take.finish(self._queue._store, self._held))
 
     def fail(self, error: BaseException | str, delay: Duration | None = None) -> None:
         """Ends the attempt as failed: the job takes the next step of its retry schedule. With ``delay``, it is tried
         again after that, without using up a step. If no step is left, the job is buried.
         """
-        self._run(fail(self._queue._store, self._held, error, delay))
+        self._run(operations.take.fail(self._queue._store, self._held, error, delay))
 
     def bury(self, reason: str) -> None:
         """Gives the job up: it is a dead letter until it is kicked or purged."""
-        self._run(bury(self._queue._store, self._held, reason))
+        self._run(operations.take.bury(self._queue._store, self._held, reason))
 
     def touch(self, ttr: Duration | None = None) -> None:
         """Starts the TTR again (a heartbeat); with ``ttr``, that time instead."""
-        self._run(touch(self._queue._store, self._held, ttr))
+        self._run(operations.take.touch(self._queue._store, self._held, ttr))
 
     def __enter__(self) -> Self:
         return self
@@ -327,7 +369,7 @@ class Claim:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if (operation := leaving(self._queue._store, self._held, error)) is not None:
+        if (operation := operations.take.leaving(self._queue._store, self._held, error)) is not None:
             self._run(operation)
 
 
@@ -373,19 +415,19 @@ class AsyncClaim:
 
     async def finish(self) -> None:
         """Like Claim.finish."""
-        await self._run(finish(self._queue._store, self._held))
+        await self._run(operations.take.finish(self._queue._store, self._held))
 
     async def fail(self, error: BaseException | str, delay: Duration | None = None) -> None:
         """Like Claim.fail."""
-        await self._run(fail(self._queue._store, self._held, error, delay))
+        await self._run(operations.take.fail(self._queue._store, self._held, error, delay))
 
     async def bury(self, reason: str) -> None:
         """Like Claim.bury."""
-        await self._run(bury(self._queue._store, self._held, reason))
+        await self._run(operations.take.bury(self._queue._store, self._held, reason))
 
     async def touch(self, ttr: Duration | None = None) -> None:
         """Like Claim.touch."""
-        await self._run(touch(self._queue._store, self._held, ttr))
+        await self._run(operations.take.touch(self._queue._store, self._held, ttr))
 
     async def __aenter__(self) -> Self:
         return self
@@ -393,7 +435,7 @@ class AsyncClaim:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if (operation := leaving(self._queue._store, self._held, error)) is not None:
+        if (operation := operations.take.leaving(self._queue._store, self._held, error)) is not None:
             await self._run(operation)
 
 
@@ -448,25 +490,25 @@ class Found(_Found):
 
     def sample(self, count: int = 10) -> list[Job]:
         """Some of the jobs, chosen at random, as they are now."""
-        return carry_out(self._queue, sample(self._search, count))
+        return carry_out(self._queue, operations.find.sample(self._search, count))
 
     def cancel(self, *, durable: str | None = None) -> Acted:
         """Cancels those that wait, in every group."""
-        return carry_out(self._queue, cancel_found(self._search, durable))
+        return carry_out(self._queue, operations.act.cancel_found(self._search, durable))
 
     def reschedule(
         self, delay: Duration | None = None, *, at: Moment | None = None, durable: str | None = None
     ) -> Acted:
         """Gives those that wait a new due time."""
-        return carry_out(self._queue, reschedule_found(self._search, delay, at, durable))
+        return carry_out(self._queue, operations.act.reschedule_found(self._search, delay, at, durable))
 
     def kick(self) -> Acted:
         """Sends those that are dead back: in the group of the search, or in each in which they are dead."""
-        return carry_out(self._queue, kick_found(self._search))
+        return carry_out(self._queue, operations.act.kick_found(self._search))
 
     def purge(self) -> Acted:
         """Deletes those that are dead: in the group of the search, or in each in which they are dead."""
-        return carry_out(self._queue, purge_found(self._search))
+        return carry_out(self._queue, operations.act.purge_found(self._search))
 
 
 class AsyncFound(_Found):
@@ -487,25 +529,25 @@ class AsyncFound(_Found):
 
     async def sample(self, count: int = 10) -> list[Job]:
         """Like Found.sample."""
-        return await carry_out_async(self._queue, sample(self._search, count))
+        return await carry_out_async(self._queue, operations.find.sample(self._search, count))
 
     async def cancel(self, *, durable: str | None = None) -> Acted:
         """Like Found.cancel."""
-        return await carry_out_async(self._queue, cancel_found(self._search, durable))
+        return await carry_out_async(self._queue, operations.act.cancel_found(self._search, durable))
 
     async def reschedule(
         self, delay: Duration | None = None, *, at: Moment | None = None, durable: str | None = None
     ) -> Acted:
         """Like Found.reschedule."""
-        return await carry_out_async(self._queue, reschedule_found(self._search, delay, at, durable))
+        return await carry_out_async(self._queue, operations.act.reschedule_found(self._search, delay, at, durable))
 
     async def kick(self) -> Acted:
         """Like Found.kick."""
-        return await carry_out_async(self._queue, kick_found(self._search))
+        return await carry_out_async(self._queue, operations.act.kick_found(self._search))
 
     async def purge(self) -> Acted:
         """Like Found.purge."""
-        return await carry_out_async(self._queue, purge_found(self._search))
+        return await carry_out_async(self._queue, operations.act.purge_found(self._search))
 
 
 def search_of(found: Found | AsyncFound) -> Search:

@@ -31,6 +31,7 @@ from .operations.waiting_keys import KeyLoad
 from .process.logs import hide_credentials, visible, visible_json
 from .schedules.civil import zone
 from .schedules.definition import Definition
+from .store.history import HistoryRow
 from .times.durations import show_ms
 
 if TYPE_CHECKING:
@@ -169,6 +170,20 @@ def utc_text(ms: int | None) -> str:
     return "" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "milliseconds")[:-6] + " UTC"
 
 
+def time_text(ms: int | None) -> str:
+    """As utc_text, and by the clocks of this computer, if these don't show UTC."""
+    if ms is None:
+        return ""
+    local = local_text(ms)
+    return f"{utc_text(ms)} ({local})" if local else utc_text(ms)
+
+
+def local_text(ms: int) -> str:
+    """The time by the clocks of this computer; empty if these show UTC."""
+    local = datetime.fromtimestamp(ms / 1000).astimezone()
+    return f"{local:%a %H:%M:%S %Z}" if local.utcoffset() else ""
+
+
 def counted(number: int, word: str) -> str:
     """The number and the word, which is plural unless the number is 1: ``1 file``, ``1,205 files``."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
@@ -189,8 +204,8 @@ def job_view(job: Job) -> RenderableType:
     rows: dict[str, Any] = {
         "job": f"{job.topic} / {job.id}",
         "state": Text(job.state, _STYLES[job.state]),
-        "due": utc_text(job.due_ms),
-        "created": utc_text(job.created_ms),
+        "due": time_text(job.due_ms),
+        "created": time_text(job.created_ms),
         "ttr": "as the group has it" if job.ttr_ms is None else show_ms(job.ttr_ms),
         "retry": "as the group has it" if job.retry is None else str(RetrySchedule.of(job.retry)),
         "url": job.url,
@@ -321,18 +336,36 @@ def dead_view(jobs: Sequence[Job], group: str) -> RenderableType:
     return made
 
 
+def jobs_view(jobs: Sequence[Job], what: str) -> RenderableType:
+    """The jobs of a list; ``what``: of which kind, if there are none."""
+    if not jobs:
+        return Text(f"no {what}", "dim")
+    made = table("id", "state", "due", "attempts", "body", numbers=("attempts",))
+    for job in jobs:
+        body = _body_text(job)
+        body.truncate(_BODY_WIDTH, overflow="ellipsis")
+        made.add_row(Text(job.id), Text(job.state, _STYLES[job.state]), utc_text(job.due_ms), str(job.attempt), body)
+    return made
+
+
+def history_view(rows: Sequence[HistoryRow]) -> RenderableType:
+    """What became of a job, in its order."""
+    local = ["local"] if rows and local_text(rows[0].finished_ms) else []
+    made = table("when", *local, "event", "group", "attempt", "due", "took", "why", numbers=("attempt", "took"))
+    for row in rows:
+        took = "" if row.started_ms is None else show_ms(max(0, row.finished_ms - row.started_ms))
+        why = ": ".join(part for part in (row.reason, row.error) if part)
+        attempt = str(row.attempt) if row.group and row.attempt else ""
+        when = [utc_text(row.finished_ms), *[local_text(row.finished_ms) for _ in local]]
+        made.add_row(*when, row.event.value, row.group, attempt, utc_text(row.due_ms), took, Text(why))
+    return made
+
+
 def found_view(jobs: Sequence[Job], count: int, unreadable: int) -> RenderableType:
     """The first of the jobs that a search has found. ``unreadable``: bodies that could not be looked into."""
     parts: list[RenderableType] = []
     if jobs:
-        made = table("id", "state", "due", "attempts", "body", numbers=("attempts",))
-        for job in jobs:
-            body = _body_text(job)
-            body.truncate(_BODY_WIDTH, overflow="ellipsis")
-            made.add_row(
-                Text(job.id), Text(job.state, _STYLES[job.state]), utc_text(job.due_ms), str(job.attempt), body
-            )
-        parts += [made, Text("")]
+        parts += [jobs_view(jobs, "jobs"), Text("")]
     more = f", {count - len(jobs):,} of them not shown" if jobs and count > len(jobs) else ""
     parts.append(Text(f"{counted(count, 'job')} found{more}", "bold" if count else "green"))
     if unreadable:

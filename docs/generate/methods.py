@@ -21,8 +21,8 @@ class Operations(griffe.Extension):
             return
         for queue in (Queue, AsyncQueue):
             shown = pkg[f"queue.{queue.__name__}"]
-            for name, method in vars(queue).items():
-                operation = getattr(method, "__wrapped__", None)
+            for name in list(vars(queue)):
+                operation = getattr(getattr(queue, name), "__wrapped__", None)
                 if operation is not None:
                     path = f"{operation.__module__}.{operation.__qualname__}".removeprefix("streamdq.")
                     shown.set_member(name, _method(name, pkg[path], shown[name]))

@@ -16,6 +16,7 @@ from ..job.retry import Bury, Retry, Snooze
 from ..metrics import declared
 from ..process.logs import log
 from ..times.clock import RedisClock, wall_s
+from ..worker.serving import Burst
 from ..worker.worker import Worker
 from .breaker import Endpoints, NotNow
 from .client import CallbackFailed, Client, Reply
@@ -80,7 +81,7 @@ class CallbackWorker(Worker):
             for topic in topics:
                 self.handler(topic)(self._deliver)
 
-    async def serve(self, burst: bool = False, *, signals: bool = False) -> None:
+    async def serve(self, burst: Burst = False, *, signals: bool = False) -> None:
         async with Client(self._targets, self._callback, self.concurrency) as self._client:
             try:
                 await super().serve(burst, signals=signals)

@@ -42,6 +42,7 @@ from . import streams
 from . import topics as cli_topics
 from . import work as cli_work
 from .common import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Globals, commands
+from .root import Root
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer does not export it
 
@@ -55,7 +56,7 @@ Without --url it starts an embedded Redis, with its data in your state directory
   streamdq stats --watch
 
 \b
-Global options go before the command:
+Global options go before the command, or after it:
   streamdq --url redis://host:6379/0 stats
 URLs: redis:// rediss:// unix:// embedded://DIR
       redis+cluster://host:port,host:port redis+sentinel://host:port,host:port/NAME
@@ -70,7 +71,7 @@ Exit codes:
     3  Redis or a database can't be reached, or refuses the request
   130  interrupted"""
 
-app = commands(help=HELP)
+app = commands(help=HELP, cls=Root, add_completion=True)
 _PARTS = (
     cli_jobs, cli_find, cli_schedules, cli_topics, cli_work, cli_callback, cli_http, cli_metrics, cli_history,
     cli_analyze, cli_archive, cli_bodies, cli_outbox,
@@ -117,10 +118,8 @@ def _complain_of_usage(error: Any) -> None:
         sys.stderr.write(f"{visible(message)}\n")
         return
     command = error.ctx.command_path if error.ctx else "streamdq"
-    hint = f"see {command} --help"
-    if getattr(error, "option_name", None) in ("--url", "--namespace"):
-        hint = f"put it before the command: streamdq {error.option_name} … {command.removeprefix('streamdq ')}"
-    terminal.complain(f"{message.rstrip('.')}; {hint}")
+    said = f"{message} See" if message.endswith("?") else f"{message.rstrip('.')}; see"
+    terminal.complain(f"{said} {command} --help")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

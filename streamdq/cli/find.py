@@ -92,6 +92,29 @@ def find(
         raise typer.Exit(EXIT_NO)
 
 
+@app.command()
+def jobs(
+    context: typer.Context,
+    topic: Topic,
+    state: Annotated[str | None, typer.Option(help=f"One of {', '.join(FINDABLE)}.")] = None,
+    group: Annotated[str | None, typer.Option(help="The consumer group that has them in this state.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=_MOST_SHOWN, help="How many at most.")] = _SHOWN,
+    as_json: Json = False,
+) -> None:
+    """List a topic's jobs.
+
+    At most --limit of them, by their due times; if there are more, find counts them, has more conditions, and acts on
+    what it finds.
+    """
+    with open_queue(context) as queue:
+        found = sorted(queue.find(topic, state=state, group=group, limit=limit), key=lambda job: job.due_ms)
+    if as_json:
+        terminal.print_json([json_out.job_json(job) for job in found])
+    else:
+        what = " ".join(part for part in (state, "jobs in", topic, group and f"for group {group}") if part)
+        terminal.console().print(terminal.jobs_view(found, what))
+
+
 def _actions(
     cancel: bool, delay: str | None, at: str | None, kick: bool, purge: bool, durable: str | None
 ) -> dict[str, Callable[[Found], Acted]]:

@@ -1,4 +1,4 @@
-"""Commands on the history: dump, compact, forget-dump, simulate-history."""
+"""Commands on the history: history, dump, compact, forget-dump, simulate-history."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from ..dump.compaction import compact
 from ..dump.dumper import Dumped, Dumper
 from ..dump.open_folder import open_folder
 from ..errors import FolderBusy, FolderError, InvalidInput, ServerError
+from ..store.history import HistoryRow
 from ..terminal import counted
 from ..times.durations import to_ms
-from .common import EXIT_NO, Json, answer, commands, open_queue, run_until_signal
+from .common import EXIT_NO, Id, Json, Topic, WithId, answer, commands, open_queue, run_until_signal
 
 app = commands()
 
@@ -54,6 +55,30 @@ def simulate_history(
     result = {"rows": made.rows, "files": made.files, "out": folder.url, "seconds": round(took_s, 3)}
     text = f"{made.rows:,} rows in {made.files:,} files of {folder.url}, {made.rows / took_s:,.0f} a second"
     answer(as_json, result, text)
+
+
+@app.command(cls=WithId)
+def history(context: typer.Context, topic: Topic, id: Id, as_json: Json = False) -> None:
+    """Show what became of a job.
+
+    Each attempt and change that is in the topic's history, in its order: Redis keeps the last 100,000 rows of each
+    shard, for a week (STREAMDQ_HISTORY_LENGTH, STREAMDQ_HISTORY_AGE_S). Exit code 1: there is nothing of this job.
+    """
+    rows: list[HistoryRow] = []
+    with open_queue(context) as queue:
+        page = queue.history(topic)
+        while page.rows:
+            rows += [row for row in page.rows if row.id == id]
+            page = queue.history(topic, page.after)
+    rows.sort(key=lambda row: (row.finished_ms, row.shard, row.place))
+    if as_json:
+        terminal.print_json([asdict(row) for row in rows])
+    elif rows:
+        terminal.console().print(terminal.history_view(rows))
+    else:
+        terminal.say(f"no history of {id!r} in {topic!r}: nothing has become of it yet, or it was too long ago")
+    if not rows:
+        raise typer.Exit(EXIT_NO)
 
 
 @app.command()

@@ -64,7 +64,7 @@ def enqueue(
     ttr: Annotated[str | None, typer.Option(help="How long an attempt may take.")] = None,
     retry: Annotated[str | None, typer.Option(help="Delays between attempts: '15s 3m 10m', or none.")] = None,
     url: Annotated[
-        str | None, typer.Option(help="The URL to call back, http(s); the URL of Redis goes before the command.")
+        str | None, typer.Option(help="The URL to call back, http(s); that of Redis goes before enqueue.")
     ] = None,
     expire: Annotated[
         str | None, typer.Option(help="Give the job up if it would start this long after its due time.")
@@ -115,7 +115,7 @@ def enqueue(
         if file is None:
             text = sys.stdin.buffer.read() if body == "-" else "{}" if body is None else body
             job = queue.enqueue(topic, _body(text), id=id, on_conflict=on_conflict.value, durable=durable, **fields)
-            answer(as_json, json_out.job_json(job), f"{job.topic} / {job.id}, due {terminal.utc_text(job.due_ms)}")
+            answer(as_json, json_out.job_json(job), f"{job.topic} / {job.id}, due {terminal.time_text(job.due_ms)}")
             return
         if id is not None:
             raise InvalidInput('id: the jobs of a file have ids of their own; put "id" on each line')

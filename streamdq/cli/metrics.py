@@ -12,6 +12,7 @@ from ..errors import InvalidInput
 from ..exporter.exporter import ProcessFiles, RedisCollector, served
 from ..process import logs
 from ..worker.processes import Supervisor, end_with_parent
+from ..worker.serving import Burst
 from ..worker.signals import Stop, drop_at_exit, install
 from ..worker.worker import Worker
 from .common import commands
@@ -91,13 +92,13 @@ class Serving:
 
 
 def run_worker(
-    worker: Worker, serving: Serving, processes: int, command: Sequence[str], *, burst: bool, until_eof: bool
+    worker: Worker, serving: Serving, processes: int, command: Sequence[str], *, burst: Burst, until_eof: bool
 ) -> None:
     """Runs the worker in this process, or ``command`` in several processes."""
     drop_at_exit()
     if processes > 1:
         with serving.several(worker) as files:
-            raise typer.Exit(Supervisor(command, processes, burst=burst, files=files).run())
+            raise typer.Exit(Supervisor(command, processes, burst=bool(burst), files=files).run())
     if until_eof:
         end_with_parent()
     with serving.one(worker):

@@ -185,7 +185,7 @@ def trigger(context: typer.Context, topic: Topic, id: ScheduleId = DEFAULT_ID, a
     """
     with open_queue(context) as queue:
         job = queue.trigger(topic, id)
-    answer(as_json, json_out.job_json(job), f"{job.topic} / {job.id}, due {terminal.utc_text(job.due_ms)}")
+    answer(as_json, json_out.job_json(job), f"{job.topic} / {job.id}, due {terminal.time_text(job.due_ms)}")
 
 
 @SCHEDULE.command(cls=WithId)

@@ -23,6 +23,8 @@ from ..times.durations import to_ms
 from .common import EXIT_NO, GroupOption, Json, OptionalTopic, Topic, answer, commands, open_queue
 
 app = commands()
+TOPIC = commands(help="Settings of topics: show, change, pause, delete.")
+app.add_typer(TOPIC, name="topic")
 
 
 class KeyOrder(StrEnum):
@@ -134,6 +136,7 @@ _BY: dict[KeysBy, By] = {KeysBy.WAITING: "waiting", KeysBy.RUNNING: "running", K
 PausedKey = Annotated[str | None, typer.Option("--key", help="Only this key's jobs, in a topic with a limit of keys.")]
 
 
+@TOPIC.command("keys")
 @app.command()
 def keys(
     context: typer.Context,
@@ -160,6 +163,7 @@ def keys(
 # -- topics
 
 
+@TOPIC.command("pause")
 @app.command()
 def pause(context: typer.Context, topic: Topic, key: PausedKey = None, as_json: Json = False) -> None:
     """Pause a topic, or one key of it.
@@ -171,6 +175,7 @@ def pause(context: typer.Context, topic: Topic, key: PausedKey = None, as_json: 
     _answer_paused(as_json, topic, key, True, "is paused")
 
 
+@TOPIC.command("resume")
 @app.command()
 def resume(context: typer.Context, topic: Topic, key: PausedKey = None, as_json: Json = False) -> None:
     """Resume a paused topic, or a paused key.
@@ -189,6 +194,7 @@ def _answer_paused(as_json: bool, topic: str, key: str | None, paused: bool, tex
     )
 
 
+@TOPIC.command("configure")
 @app.command()
 def configure(
     context: typer.Context,
@@ -238,17 +244,19 @@ def configure(
         terminal.console().print(terminal.settings_view(topic, settings))
 
 
-@app.command()
+@TOPIC.command()
 def delete(
     context: typer.Context,
     topic: Topic,
-    force: Annotated[bool, typer.Option("--force", help="Delete it with its jobs, if it holds any.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if it holds jobs, which are deleted, or has consumers.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Delete an empty topic.
 
     Deletes its settings, figures and history. Enqueuing to it or serving it creates it again. Exit code 1: it holds
-    jobs.
+    jobs, or has consumers.
     """
     with open_queue(context) as queue:
         queue.delete_topic(topic, force=force)

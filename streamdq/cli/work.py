@@ -8,11 +8,12 @@ import sys
 import traceback
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
+from typer.core import TyperCommand
 
 from .. import terminal
 from ..config import Settings
@@ -26,6 +27,7 @@ from ..worker.handlers import Handler
 from ..worker.processes import command_line, import_worker
 from ..worker.rehearsal import Rehearsed
 from ..worker.rehearsal import rehearse as run_rehearsal
+from ..worker.serving import Burst
 from ..worker.signals import Stop, install
 from ..worker.worker import Worker, codec_of, declared_in, handlers_of, serves_every_topic
 from .common import EXIT_NO, EXIT_UNAVAILABLE, Json, commands, given, given_globals
@@ -38,7 +40,21 @@ _LOOK_S = 1.0
 # -- the worker
 
 
-@app.command()
+class _Burst(TyperCommand):
+    """``--burst`` may have a value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, ["--burst-due" if word == "--burst=due" else word for word in args])
+
+
+_BURSTS: dict[Burst, list[str]] = {False: [], True: ["--burst"], "due": ["--burst=due"]}
+
+
+def _burst(burst: bool, due: bool) -> Burst:
+    return "due" if due else burst
+
+
+@app.command(cls=_Burst)
 def worker(
     context: typer.Context,
     target: Annotated[
@@ -46,7 +62,10 @@ def worker(
     ],
     processes: Annotated[int, typer.Option(min=1, max=1000, help="How many processes; a dead one is restarted.")] = 1,
     concurrency: Annotated[int | None, typer.Option(min=1, max=10_000, help="Handlers at once, per process.")] = None,
-    burst: Annotated[bool, typer.Option("--burst", help="Exit when no job is ready, running or delayed.")] = False,
+    burst: Annotated[
+        bool, typer.Option("--burst", help="Exit when no job is ready, running or delayed; --burst=due: none is due.")
+    ] = False,
+    burst_due: Annotated[bool, typer.Option("--burst-due", hidden=True)] = False,
     weight: Annotated[
         list[str] | None, typer.Option(metavar="TOPIC=N", help="Its share of scarce slots; may be repeated.")
     ] = None,
@@ -91,12 +110,13 @@ def worker(
     found.concurrency = concurrency or found.concurrency
     found.prune = prune or found.prune
     arguments = ["worker", target, "--until-eof", "--log-level", log_level]
-    arguments += ["--burst"] if burst else []
+    until = _burst(burst, burst_due)
+    arguments += _BURSTS[until]
     arguments += ["--prune"] if prune else []
     arguments += ["--concurrency", str(concurrency)] if concurrency else []
     arguments += _take_turns(found, weight, priority)
     command = command_line(*given_globals(context), *arguments)
-    run_worker(found, serving, processes, command, burst=burst, until_eof=until_eof)
+    run_worker(found, serving, processes, command, burst=until, until_eof=until_eof)
 
 
 def _take_turns(worker: Worker, weight: list[str] | None, priority: list[str] | None) -> list[str]:

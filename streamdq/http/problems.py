@@ -83,7 +83,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "job-exists": (409, "The id is taken"),
     "job-busy": (409, "The job's state does not allow it"),
     "stale-claim": (409, "The claim has ended"),
-    "topic-not-empty": (409, "The topic holds jobs"),
+    "topic-not-empty": (409, "The topic holds jobs, or is served"),
     "too-many-topics": (409, "There are too many topics"),
     "too-large": (413, "The body is too large"),
     "unsupported-media-type": (415, "Another content type is needed"),

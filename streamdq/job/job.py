@@ -9,15 +9,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+import typing_extensions
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from ..errors import BodyDamaged, BodyUnreadable, InvalidInput, StaleClaim
 from ..times.durations import Duration, Moment, to_ms
 from .retry import RetryInput
 from .uniqueness import DerivedId, UniqueAfter
+
+if TYPE_CHECKING:
+    from ..queue import AsyncQueue, Queue  # what a running job's properties are, for type checkers alone
 
 MAX_ID_BYTES = 255
 MAX_URL_BYTES = 2048
@@ -45,7 +49,7 @@ class JobState(StrEnum):
     RUNNING = "running"
     DEAD = "dead"
     DONE = "done"
-    ENDED = "ended"  # it is no longer in Redis; only its times are known, as its id is still taken
+    ENDED = "ended"  # it is no longer in Redis, or its id alone is, which is still taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +71,11 @@ class GroupProgress:
     own: bool = False  # it waits in, or was claimed from, the group's own stream
 
 
+B = typing_extensions.TypeVar("B", default=Any)  # that of Python 3.11 has no default
+
+
 @dataclass(slots=True)
-class NewJob:
+class NewJob(Generic[B]):
     """A job to enqueue. ``delay`` counts from now by Redis's clock; ``at`` is a point in time; with neither, the job is
     due at once.
 
@@ -78,7 +85,7 @@ class NewJob:
     body's shape; handlers for newer versions turn it into theirs (``Worker.upcast``).
     """
 
-    body: Any
+    body: B
     delay: Duration | None = None
     id: str | DerivedId | None = None
     at: Moment | str | None = None
@@ -227,6 +234,7 @@ class Job(_HasBody):
     # Set by the worker that runs the job.
     _held: RunningAttempt | None = field(default=None, repr=False, compare=False)
     _touch: Callable[[Any, Duration | None], None] | None = field(default=None, repr=False, compare=False)
+    _queues: Queues | None = field(default=None, repr=False, compare=False)
 
     @property
     def due(self) -> datetime:
@@ -258,6 +266,33 @@ class Job(_HasBody):
             raise StaleClaim(f"job {self.id!r} is not running here; time_left_s belongs in its handler")
         return max(0.0, held.deadline - time.monotonic())
 
+    @property
+    def queue(self) -> Queue:
+        """For follow-up jobs in a ``def`` handler: a queue on the worker's server, in its namespace, with its codecs.
+        The worker closes it.
+
+        Raises:
+            StaleClaim: this job is not being run by a worker here.
+            InvalidInput: it would block the event loop; use ``async_queue``.
+        """
+        return self._queues_of("queue").blocking()
+
+    @property
+    def async_queue(self) -> AsyncQueue:
+        """Like ``queue``, for an ``async def`` handler: ``await job.async_queue.enqueue("order.ship", body)``.
+
+        Raises:
+            StaleClaim: this job is not being run by a worker here.
+            InvalidInput: this is not the worker's event loop; use ``queue``.
+        """
+        return self._queues_of("async_queue").awaited()
+
+    def _queues_of(self, what: str) -> Queues:
+        queues, held = self._queues, self._held
+        if queues is None or held is None or held.ended:
+            raise StaleClaim(f"job {self.id!r} is not running here; {what} belongs in its handler")
+        return queues
+
 
 class RunningAttempt(Protocol):
     """What a job needs to know of its running attempt."""
@@ -266,17 +301,25 @@ class RunningAttempt(Protocol):
     deadline: float  # when its TTR passes, on this host's monotonic clock
 
 
+class Queues(Protocol):
+    """Where a running job's follow-ups go."""
+
+    def blocking(self) -> Queue: ...
+
+    def awaited(self) -> AsyncQueue: ...
+
+
 A = TypeVar("A", bound=RunningAttempt)
 
 
-def begin_attempt(job: Job, held: A, touch: Callable[[A, Duration | None], None]) -> None:
+def begin_attempt(job: Job, held: A, touch: Callable[[A, Duration | None], None], queues: Queues) -> None:
     """Ties the job's methods to this attempt. The worker that runs it calls this."""
-    job._held, job._touch = held, touch
+    job._held, job._touch, job._queues = held, touch, queues
 
 
 def end_attempt(job: Job) -> None:
     """Unties them. The attempt and its job no longer refer to each other, so that they need no garbage collection."""
-    job._held = job._touch = None
+    job._held = job._touch = job._queues = None
 
 
 def _shown(value: object) -> str:

@@ -8,7 +8,7 @@ import redis
 from redis.exceptions import InvalidResponse, ResponseError
 
 from ..errors import AuthenticationFailed, UnsupportedServer
-from ..metrics import declared
+from ..metrics import recorded
 from . import error_replies
 from .error_replies import Meaning, meaning_of, metrics_kind
 
@@ -57,7 +57,7 @@ def _as_ours(error: BaseException, sent: bool) -> Exception:
 def expect(namespace: str) -> None:
     """Creates the namespace's counters before its first failure, because a rate needs a 0 to start from."""
     for kind in KINDS:
-        declared.REDIS_ERRORS.labels(namespace, kind)
+        recorded.redis_errors(namespace, kind, 0)
 
 
 def calls_of(namespace: str) -> None:
@@ -67,7 +67,7 @@ def calls_of(namespace: str) -> None:
 
 
 def count(kind: str) -> None:
-    declared.REDIS_ERRORS.labels(_namespace.get(), kind).inc()
+    recorded.redis_errors(_namespace.get(), kind, 1)
 
 
 def count_reply(error: ResponseError) -> None:

@@ -16,7 +16,7 @@ from ..store.redis_store import RedisStore
 from ..store.settling import Walk
 from ..store.topics import listed
 from .audit import audit
-from .inspect import OVERDUE_MS, stats
+from .inspect import OVERDUE_MS, Stats, stats
 from .waiting_keys import busiest
 
 _NEVER_MS = 10**15
@@ -38,13 +38,16 @@ class Finding:
 
 
 def doctor(store: RedisStore) -> Op[list[Finding]]:
-    """Checks version, persistence, memory policy, levels of durability, clock, mover, orphans and dumps."""
+    """Checks version, persistence, memory policy, levels of durability, clock, mover, orphans, consumers
+    and dumps.
+    """
     info = yield from namespace.redis_info(store.session)
     findings = [_version(info), _persistence(info), _memory(info), *_trouble(info)]
     findings += yield from _durability(store)
     skew_s, _ = yield from namespace.skew_and_mover(store.session)
     movers = yield from namespace.movers_at_work(store.session)
-    findings += [_clock(skew_s), (yield from _movers(store, movers))]
+    figures = yield from stats(store)
+    findings += [_clock(skew_s), _movers(figures, movers), *_unserved(figures)]
     audited = yield from audit(store)
     if audited.balanced:
         findings.append(Finding("ok", f"counters balance, no orphans, {audited.left:,} live jobs"))
@@ -54,6 +57,20 @@ def doctor(store: RedisStore) -> Op[list[Finding]]:
         )
     findings += yield from _unsettled(store)
     return findings + (yield from _keys(store)) + (yield from _dumps(store))
+
+
+def _unserved(stats: Stats) -> list[Finding]:
+    """Groups with jobs that are ready, and nobody to take them."""
+    return [
+        Finding(
+            "problem",
+            f"{figures.ready:,} ready in topic {topic}, and group {group} has no consumer",
+            f"start a worker of this group, or remove it: `streamdq configure {topic} --group` with those that stay",
+        )
+        for topic, found in stats.topics.items()
+        for group, figures in found.groups.items()
+        if figures.ready and not figures.consumers and not found.paused
+    ]
 
 
 def _unsettled(store: RedisStore) -> Op[list[Finding]]:
@@ -112,11 +129,10 @@ def _levels(store: RedisStore) -> Op[dict[tuple[str, str], tuple[str, str]]]:
     return found
 
 
-def _movers(store: RedisStore, names: Sequence[str]) -> Op[Finding]:
+def _movers(stats: Stats, names: Sequence[str]) -> Finding:
     if names:
         return Finding("ok", f"mover{'s' * (len(names) > 1)} at work: {', '.join(names)}")
-    found = yield from stats(store)
-    waits = any(topic.overdue_ms > OVERDUE_MS and not topic.paused for topic in found.topics.values())
+    waits = any(topic.overdue_ms > OVERDUE_MS and not topic.paused for topic in stats.topics.values())
     return Finding(
         "problem" if waits else "advice",
         "no mover is at work" + (", and jobs are due" if waits else ""),

@@ -22,13 +22,12 @@ from ..store import reads
 from ..store.batches import MAX_BYTES, REPLACED_BYTES, most_jobs, parts
 from ..store.records import Encoded, encode, encode_when, ended_until_ms, job_in, nonce_of
 from ..store.redis_store import RedisStore
-from ..store.replies import Enqueued
+from ..store.replies import Enqueued, FoundJob
 from ..store.scripts import Scripts
 from ..store.topics import changing
 from ..times.durations import Duration, Moment
-from .due import settled
 from .former_homes import Kept, put_there
-from .inspect import REPAIRS, ask, known_group, shard_with
+from .inspect import REPAIRS, ask, get, job_of, known_group, shard_with
 from .large_bodies import put_away, take_back
 from .pace import SLICE, Pace
 
@@ -54,14 +53,18 @@ class Put(NamedTuple):
     taken: dict[int, bytes]  # a job whose id was taken -> the record with that id: its own if the call was a repetition
     existing: list[int]  # those of them that were not enqueued, as another job has their id
     decoder: Decoder | None = None
+    kept: Mapping[int, Job] = {}  # those of ``existing`` that were looked up, as they are now
 
     def of(self, index: int) -> Put:
         """What became of one of them."""
         taken = {0: self.taken[index]} if index in self.taken else {}
-        return Put(self.now_ms, taken, [0] if index in self.existing else [], self.decoder)
+        kept = {0: self.kept[index]} if index in self.kept else {}
+        return Put(self.now_ms, taken, [0] if index in self.existing else [], self.decoder, kept)
 
     def job(self, topic: str, given: Encoded, index: int = 0) -> Job:
         """The job that has the id now, or had it last: that one's body is None, its state ``ended``."""
+        if index in self.kept:
+            return self.kept[index]
         record = self.taken.get(index)
         if record is None:
             return given.job(topic, self.now_ms, self.decoder)
@@ -103,10 +106,10 @@ def enqueue(
     that zone, such as "21:00-08:00"; if the job would be due then, it is due when they end. ``window``: the job may be
     due up to this much later; it is due in the minute in which the fewest other jobs of the topic are.
 
-    ``on_conflict``: what to do if a job that has not ended has this id: "reject" raises, "keep" returns that job,
-    "replace" cancels it first, "postpone" gives it this job's body and due time, but for ``at_most`` no later than that
-    after its first due time. A call that is repeated after a lost connection finds its own job. ``version``: of the
-    body's shape (``Worker.upcast``).
+    ``on_conflict``: what to do if a job that has not ended has this id: "reject" raises, "keep" returns that job
+    as it is now, "replace" cancels it first, "postpone" gives it this job's body and due time, but for ``at_most`` no
+    later than that after its first due time. A call that is repeated after a lost connection finds its own job. The
+    state of a new job is ``delayed``, even if it is due at once. ``version``: of the body's shape (``Worker.upcast``).
 
     ``id``: a text, or ``unique("user", "kind")`` for one made of these fields of the body (``streamdq.job.unique``).
     ``unique_for``: it stays taken for this long from now on, whatever becomes of the job; with ``unique_after``
@@ -137,7 +140,7 @@ def enqueue(
         unique_after,
     )  # fmt: skip
     if quiet is not None or window is not None:
-        new = yield from settled(store, topic, new)
+        new = yield from _settled(store, topic, new)
     bodies = store.session.bodies
     job = encode(new, bodies.most_bytes, bodies.seal(topic))
     check_at_most([job], on_conflict)
@@ -152,6 +155,12 @@ def enqueue(
     if reply.existing and on_conflict != "keep":
         raise refusal(topic, job, reply.taken[0], on_conflict)
     return reply.job(topic, job)
+
+
+def _settled(store: RedisStore, topic: str, new: NewJob) -> Op[NewJob]:
+    from .due import settled  # reads time zones, which most programs don't need
+
+    return settled(store, topic, new)
 
 
 def check_conflict(on_conflict: OnConflict) -> None:
@@ -257,10 +266,33 @@ def _with_others(
 
     def together(jobs: Sequence[Encoded]) -> Op[list[Put]]:
         done = yield from put(store, topic, jobs, on_conflict, durable)
+        if on_conflict == "keep" and done.existing:
+            done = yield from _with_kept(store, topic, store.session.keys.shard(topic, number), jobs, done)
         return [done] if len(jobs) == 1 else [done.of(i) for i in range(len(jobs))]
 
+    number = shard_of(job.id, shards, job.key)
     # Those with a rule of their own go by themselves: else they might overtake others with the same id.
-    return Batched((topic, shard_of(job.id, shards, job.key), on_conflict, durable, job.rule != ""), job, together)
+    return Batched((topic, number, on_conflict, durable, job.rule != ""), job, together)
+
+
+def _with_kept(store: RedisStore, topic: str, shard: ShardKeys, jobs: Sequence[Encoded], done: Put) -> Op[Put]:
+    """The result with the jobs that have the ids as they are now: their records don't tell the state."""
+    there = [i for i in done.existing if ended_until_ms(done.taken[i]) is None]
+    if not there:
+        return done
+    kept: dict[int, Job] = {}
+    found: list[FoundJob] = []
+    for part in parts(there, lambda i: len(done.taken[i]), MAX_BATCH, MAX_BYTES):
+        found += yield from store.scripts.get_each(shard, [jobs[i].id for i in part])
+    for i, one in zip(there, found, strict=True):
+        job = job_of(topic, jobs[i].id, one, store.session.bodies)
+        if job is None:  # in another shard, as the number was changed; or it has ended by now
+            job = yield from get(store, topic, jobs[i].id, key=jobs[i].key)
+        if job is None:
+            job = done.job(topic, jobs[i], i)
+            job.state = JobState.ENDED
+        kept[i] = job
+    return Put(done.now_ms, done.taken, done.existing, done.decoder, kept)
 
 
 def check_at_most(jobs: Sequence[Encoded], on_conflict: OnConflict) -> None:
@@ -369,7 +401,7 @@ def _encoded(store: RedisStore, topic: str, jobs: Sequence[NewJob | Mapping[str,
     for job in jobs:
         new = job if isinstance(job, NewJob) else _new_job(job)
         if new.quiet is not None or new.window is not None:
-            new = yield from settled(store, topic, new)
+            new = yield from _settled(store, topic, new)
         out.append(encode(new, limit, seal))
     return out
 

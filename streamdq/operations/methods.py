@@ -7,8 +7,44 @@ from inspect import Parameter, signature
 from typing import Any
 
 
-def as_method(method: Any, operation: Callable[..., Any]) -> None:
-    """Gives a method the operation's signature, with ``self`` instead of the store."""
+class UsedOperation:
+    """Stands in a class for a method that is made of an operation. Its first use imports the operation and puts the
+    method in this object's place. ``find``: the operation. ``make``: turns it into the method.
+    """
+
+    def __init__(self, find: Callable[[], Callable[..., Any]], make: Callable[[Any], Callable[..., Any]]) -> None:
+        self._find = find
+        self._make = make
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner = owner
+        self._name = name
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        operation = self._find()
+        method: Any = self._make(operation)  # a thread that comes at the same time makes one that is as good
+        as_method(method, operation, self._owner.__module__, f"{self._owner.__qualname__}.{self._name}")
+        setattr(self._owner, self._name, method)
+        return method.__get__(instance, owner)
+
+
+def as_method(
+    method: Any, operation: Callable[..., Any], module: str, qualname: str, returns: str | None = None
+) -> None:
+    """Gives a method what its users see: its own name, the operation's docstring, and its signature with ``self``
+    instead of the store. ``returns``: the result; None: that of the operation.
+    """
     given = signature(operation)
     store, *rest = given.parameters.values()
-    method.__signature__ = given.replace(parameters=[store.replace(name="self", annotation=Parameter.empty), *rest])
+    returns = returns or _result_of(given.return_annotation)
+    method.__module__, method.__qualname__, method.__name__ = module, qualname, qualname.rpartition(".")[2]
+    method.__doc__, method.__wrapped__ = operation.__doc__, operation
+    method.__annotations__ = {one.name: one.annotation for one in rest} | {"return": returns}
+    method.__signature__ = given.replace(
+        parameters=[store.replace(name="self", annotation=Parameter.empty), *rest], return_annotation=returns
+    )
+
+
+def _result_of(annotation: str) -> str:
+    """``Op[Job]`` is ``Job`` for who calls it."""
+    return annotation.removeprefix("Op[").removesuffix("]") if annotation.startswith("Op[") else annotation

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Hashable, Mapping
-from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self
 
@@ -175,22 +174,20 @@ def _error_of(node: str, failed: Mapping[str, Exception]) -> Exception | None:
 def _blocking(
     operation: Callable[Concatenate[RedisStore, P], Op[Job]],
 ) -> Callable[Concatenate[Pipeline, P], Pipelined]:
-    @wraps(operation)
     def method(self: Pipeline, /, *args: P.args, **kwargs: P.kwargs) -> Pipelined:
         return run(self._link, self._collected.add(operation(self._store, *args, **kwargs)))
 
-    as_method(method, operation)
+    as_method(method, operation, __name__, "Pipeline.enqueue", "Pipelined")
     return method
 
 
 def _awaited(
     operation: Callable[Concatenate[RedisStore, P], Op[Job]],
 ) -> Callable[Concatenate[AsyncPipeline, P], Coroutine[Any, Any, Pipelined]]:
-    @wraps(operation)
     async def method(self: AsyncPipeline, /, *args: P.args, **kwargs: P.kwargs) -> Pipelined:
         return await arun(self._link, self._collected.add(operation(self._store, *args, **kwargs)))
 
-    as_method(method, operation)
+    as_method(method, operation, __name__, "AsyncPipeline.enqueue", "Pipelined")
     return method
 
 

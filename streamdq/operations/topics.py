@@ -83,7 +83,9 @@ def delete_topic(store: RedisStore, topic: str, *, force: bool = False) -> Op[No
 
     Raises:
         UnknownTopic
-        TopicNotEmpty: it holds jobs, or receipts for a database, and ``force`` is not given.
+        TopicNotEmpty: it holds jobs, schedules, or receipts for a database, and ``force`` is not given.
+        TopicServed (a TopicNotEmpty): it has consumers beside this queue, and ``force`` is not given. One that was
+            killed, or has only used ``take``, counts for two and a half minutes.
     """
     yield from store.topics.delete(check_topic(topic), force)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from zoneinfo import TZPATH, ZoneInfo, available_timezones
 
@@ -33,6 +31,8 @@ def zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (OSError, ValueError, TypeError, AttributeError, KeyError):  # what ZoneInfo raises for odd names
         pass
+    from difflib import get_close_matches  # only errors need it
+
     similar = get_close_matches(str(name), available_timezones(), 1)
     hint = f"did you mean {similar[0]}?" if similar else "write for example Europe/Paris"
     raise InvalidInput(f"tz: {str(name)[:80]!r} is not the name of a time zone; {hint}")
@@ -46,6 +46,8 @@ def database_version() -> str:
                 return file.readline().rpartition(" ")[2].strip()
         except OSError:
             continue
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("tzdata")
     except PackageNotFoundError:

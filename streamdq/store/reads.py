@@ -345,6 +345,14 @@ def live_consumers(session: Session, places: Sequence[tuple[str, str]]) -> Op[li
     return [_alive(reply) for reply in (yield from in_steps(session, commands))]
 
 
+def alive_beside(session: Session, places: Sequence[tuple[str, str]], own: str) -> Op[list[bool]]:
+    """Whether each (stream, group) has a consumer that is alive, beside the one of this name."""
+    return [
+        any((one.pending or one.idle_ms < _ALIVE_MS) and one.name not in (own, _FINDER.decode()) for one in found)
+        for found in (yield from consumers(session, places))
+    ]
+
+
 def _alive(reply: Any) -> int:
     rows = reply if isinstance(reply, list) else []
     return sum(

@@ -17,8 +17,7 @@ from ..errors import InvalidInput
 from ..job.job import ENCODED, Decoder, Job, NewJob, check_id, check_key, check_ttr, check_url, encode_body
 from ..job.retry import RetrySchedule
 from ..job.uniqueness import DerivedId, rule_of
-from ..schedules.civil import civil_moment_ms
-from ..times.durations import Duration, Moment, to_ms
+from ..times.durations import Duration, Moment, moment_ms, to_ms
 
 # Ids are base64 with characters that need no escape in a URL. "-" is avoided: options begin with it on a command line.
 _SEPARATOR = "\x1f"
@@ -170,6 +169,10 @@ def encode_when(
         return "+0" if delay is None else f"+{to_ms(delay)}"
     if delay is not None:
         raise InvalidInput("pass delay or at, not both")
+    if tz is None and quiet is None and not isinstance(at, str):
+        return str(moment_ms(at))
+    from ..schedules.civil import civil_moment_ms  # time zones, which few jobs need
+
     return str(civil_moment_ms(at, tz, quiet))
 
 

@@ -143,15 +143,13 @@ class Scripts:
             replies = yield from call([Command(keys[0], ("EVAL", script.source, *rest))], repeatable=repeatable)
         return checked(replies[0]) if read is None else read(checked(replies[0]))
 
-    def _run_each(self, name: str, calls: Sequence[_ScriptCall]) -> Op[list[Any]]:
-        """The replies of several calls of a script on one shard, in their order. They are sent together, and not
-        repeated.
-        """
-        replies = yield from self._call(_each_call(name, calls, load=bool(self._cover)), repeatable=False)
+    def _run_each(self, name: str, calls: Sequence[_ScriptCall], repeatable: bool = False) -> Op[list[Any]]:
+        """The replies of several calls of a script on one shard, in their order. They are sent together."""
+        replies = yield from self._call(_each_call(name, calls, load=bool(self._cover)), repeatable=repeatable)
         missing = [i for i, reply in enumerate(replies) if _is_missing(reply)]
         if missing:
             again = _each_call(name, [calls[i] for i in missing], load=True)
-            for i, reply in zip(missing, (yield from self._call(again, repeatable=False)), strict=True):
+            for i, reply in zip(missing, (yield from self._call(again, repeatable=repeatable)), strict=True):
                 replies[i] = reply
         return [checked(reply) for reply in replies]
 
@@ -432,9 +430,19 @@ class Scripts:
 
     def get(self, k: ShardKeys, id: str, topic: TopicSettings | None = None) -> Op[FoundJob | None]:
         """None: the ``topic``'s settings, by which the shard was chosen, are out of date."""
-        spread = topic.layout.text if topic else ""
-        reply = yield from self._run("get", (k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed), (id, spread))
+        reply = yield from self._run("get", *self._getting(k, id, topic.layout.text if topic else ""))
         return None if reply is None else found_in(reply)
+
+    def get_each(self, k: ShardKeys, ids: Sequence[str]) -> Op[list[FoundJob]]:
+        """Those of a shard, in one call."""
+        return [
+            found_in(reply)
+            for reply in (yield from self._run_each("get", [self._getting(k, id, "") for id in ids], True))
+        ]
+
+    @staticmethod
+    def _getting(k: ShardKeys, id: str, spread: str) -> _ScriptCall:
+        return (k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed), (id, spread)
 
     def find_jobs(self, k: ShardKeys, cursor: bytes, limit: int, wanted: Wanted) -> Op[FoundPage]:
         keys = (k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed)
@@ -661,7 +669,7 @@ class Scripts:
         if reply == 0:
             raise TooManyTopics(
                 f"topic {topic!r} would be one too many: there are {most} already; delete those that are no longer "
-                "wanted (`streamdq delete`), or raise STREAMDQ_MAX_TOPICS"
+                "wanted (`streamdq topic delete`), or raise STREAMDQ_MAX_TOPICS"
             )
         return settings_in(reply) if reply is not None else None
 

@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..config import DEFAULT_GROUP, MOST_FORMER, START_WITHIN_S, Layout, TopicSettings, topic_patch
-from ..errors import ServerUnavailable, TopicNotEmpty, UnknownTopic
+from ..errors import ServerUnavailable, TopicNotEmpty, TopicServed, UnknownTopic
 from ..keys import ShardKeys
 from ..link.command import Command
 from ..link.session import Op, Pause, Session, checked
+from . import reads
 from .batches import most_jobs
 from .commands import one
 from .counters import GroupCounter, group_field
@@ -462,7 +463,7 @@ class Topics:
 
         Raises:
             UnknownTopic
-            TopicNotEmpty: it holds jobs, schedules or receipts, and ``force`` is not given.
+            TopicNotEmpty: it holds jobs, schedules or receipts, or is served, and ``force`` is not given.
         """
         yield from self.get(topic, anew=True)
         refusal = (
@@ -473,6 +474,7 @@ class Topics:
                 yield from self._check_empty(topic, refusal)
                 yield from self._check_settled(topic)
                 yield from self._check_unscheduled(topic)
+                yield from self._check_unserved(topic)
             registered = yield from self._register(topic, {"deleting": "force" if force else "empty"}, {})
             if (yield from self._conform(topic, registered)) is None:
                 return
@@ -505,6 +507,17 @@ class Topics:
             raise TopicNotEmpty(
                 f"topic {topic!r} has schedules: remove them first, or pass force to delete them, too (force=True, "
                 "--force, ?force=true)"
+            )
+
+    def _check_unserved(self, topic: str) -> Op[None]:
+        places = [(k.ready, group) for k in self.shards(topic) for group in self.settings_of(topic).group_names]
+        alive = yield from reads.alive_beside(self._session, places, self._session.consumer)
+        served = sorted({group for (_, group), is_served in zip(places, alive, strict=True) if is_served})
+        if served:
+            raise TopicServed(
+                f"topic {topic!r} has consumers in {'groups' if served[1:] else 'group'} {', '.join(served)}, which "
+                "would make it again: stop them first, or pass force to delete it all the same (force=True, --force, "
+                "?force=true)"
             )
 
     def _has_schedules(self, topic: str) -> Op[bool]:

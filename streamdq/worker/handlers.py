@@ -96,8 +96,10 @@ def handler_of(
     ttr_ms: int | None,
     retry: str | None,
     version: int | None = None,
+    expected: Any = Any,
 ) -> Handler:
     """Reads the function's signature: the first parameter is the body, one annotated Job or named ``job`` the job.
+    ``expected``: the body's type if the parameter has none.
 
     Raises:
         InvalidInput: the signature can't be served, or pydantic can't check the body's type.
@@ -111,7 +113,7 @@ def handler_of(
     body_type, job_name = _parameters_of(function, code, name)
     if batch is not None:
         body_type = _item_type(body_type, name)
-    validate = _validator(body_type, name)
+    validate = _validator(expected if body_type is Any else body_type, name)
     return Handler(
         topic, function, validate, inspect.iscoroutinefunction(code), job_name, batch, ttr_ms, retry, version
     )

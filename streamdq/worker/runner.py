@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from ..config import MAX_BATCH
 from ..errors import BodyUnreadable
-from ..job.job import ENCODED, GroupProgress, Job, JobState, begin_attempt, check_ttr, end_attempt
+from ..job.job import ENCODED, GroupProgress, Job, JobState, Queues, begin_attempt, check_ttr, end_attempt
 from ..operations.attempts import (
     DeadReason,
     End,
@@ -88,12 +88,13 @@ class Runner:
         touched: Callable[[Held, int], None],
         gave_back: Callable[[str, int], None],
         on_dead: Iterable[Callable[..., Any]],
+        queues: Queues,
         with_files: bool = False,
         show_errors: bool = True,
         middleware: Sequence[Middleware] = (),
     ) -> None:
         """``now_ms``: Redis's time. ``consumer``: its name, for the log. ``ended`` and ``touched`` report to Redis.
-        ``gave_back`` is told of a topic's jobs that go back without having started.
+        ``gave_back`` is told of a topic's jobs that go back without having started. ``queues``: those of running jobs.
         ``with_files``: bodies may be in files. ``show_errors``: log the messages and tracebacks of exceptions.
         ``middleware``: around each call of a handler.
         """
@@ -103,6 +104,7 @@ class Runner:
         self._topics = topics
         self._now_ms = now_ms
         self._consumer = consumer
+        self._queues = queues
         self._with_files = with_files
         self._show_errors = show_errors
         self._middleware = middleware
@@ -252,7 +254,7 @@ class Runner:
         now_ms, touch = self._now_ms(), self._touch
         for one in held:
             one.started_ms = max(now_ms, one.due_ms)
-            begin_attempt(one.job, one, touch)
+            begin_attempt(one.job, one, touch, self._queues)
         if self._with_files and any(map(_is_elsewhere, held)):
             await self._fetch(held)
         fit, bodies = self._check(handler, held)

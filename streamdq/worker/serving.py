@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ..codec.protocol import Codec
 from ..config import MAX_BATCH, MAX_CLAIM, Settings
@@ -33,6 +33,7 @@ from .handlers import Handlers
 from .lifespan import shut_down, start, until
 from .middleware import Middleware
 from .outcomes import OutcomeSender
+from .queues import HandlerQueues
 from .runner import Runner
 from .signals import ONE_SIGNAL_S, install, uninstall
 from .signs import Signs
@@ -69,6 +70,10 @@ class Orders:
     on_shutdown: Sequence[Callable[[], Any]]
 
 
+Burst = bool | Literal["due"]
+"""Whether a worker ends when no job is left, or none that is due."""
+
+
 class Serving:
     """``name``: the consumer's. ``begun``: its topics and schedules are there."""
 
@@ -93,11 +98,12 @@ class Serving:
             self.link, self.session, scripts, self._topics, self._group, self.name, self._outcomes.failing, orders.turns
         )
         self._touches = Touches(self.link, scripts, self._topics, self._group, self.name)
+        self._queues = HandlerQueues(orders.url, orders.namespace, orders.settings, orders.clock, orders.codec)
         self._runner = Runner(
             orders.handlers, self._group, orders.concurrency, self._topics, self.consumer.now_ms, self.name,
             ended=self._outcomes.put, touched=self._touches.put, gave_back=self.consumer.gave_back,
-            on_dead=orders.on_dead, with_files=self.session.bodies.files is not None, show_errors=orders.show_errors,
-            middleware=orders.middleware,
+            on_dead=orders.on_dead, queues=self._queues, with_files=self.session.bodies.files is not None,
+            show_errors=orders.show_errors, middleware=orders.middleware,
         )  # fmt: skip
         self._direct = DirectClaims(
             self.link, scripts, self._topics, self.consumer, self._runner, self._idle_room, self._take
@@ -109,7 +115,7 @@ class Serving:
         self._refused: NewerFormat | None = None
         self._signalled_at: float | None = None  # the last time; more within ONE_SIGNAL_S are the same signal
 
-    async def serve(self, burst: bool, signals: bool) -> None:
+    async def serve(self, burst: Burst, signals: bool) -> None:
         before = install(self._on_signal) if signals else {}
         started = False
         try:
@@ -150,9 +156,15 @@ class Serving:
                     await self._shut_down()
             finally:
                 try:
-                    await self.link.close()
+                    await self._close()
                 finally:
                     uninstall(before, self._signalled_at)
+
+    async def _close(self) -> None:
+        try:
+            await self._queues.close()
+        finally:
+            await self.link.close()
 
     async def _shut_down(self) -> None:
         self._hurrying.clear()  # who hurried the handlers did not mean what closes connections and writes what is left
@@ -229,7 +241,7 @@ class Serving:
 
     # -- claiming
 
-    async def _claim(self, burst: bool) -> None:
+    async def _claim(self, burst: Burst) -> None:
         """Claims jobs whenever there is room."""
         while not self.stopping.is_set():
             full = self._is_full(burst)
@@ -240,10 +252,10 @@ class Serving:
                 held = await self._unless_stopped(self.consumer.next(self._room, _BURST_WAIT_S if burst else BLOCK_S))
             if held:
                 self._take(held)
-            elif burst and not full and self._runner.idle and await self._nothing_left():
+            elif burst and not full and self._runner.idle and await self._nothing_left(burst):
                 return
 
-    def _is_full(self, burst: bool) -> bool:
+    def _is_full(self, burst: Burst) -> bool:
         """Whether to wait for a free slot. A burst without any topic has nothing to wait for."""
         return not self._room() and not (burst and not self.handlers)
 
@@ -292,14 +304,16 @@ class Serving:
         finally:
             await cancel_and_wait([stop, *([] if task.done() else [task])])
 
-    async def _nothing_left(self) -> bool:
+    async def _nothing_left(self, burst: Burst) -> bool:
         await self._outcomes.drained()
         for topic in self._served:
             try:
-                group = (await arun(self.link, stats(self._store, topic))).topics[topic].groups.get(self._group)
+                found = (await arun(self.link, stats(self._store, topic))).topics[topic]
             except UnknownTopic:
-                group = None
-            if group is None or group.delayed + group.ready + group.running:
+                return False
+            group = found.groups.get(self._group)
+            waits = found.overdue_ms if burst == "due" or group is None else group.delayed
+            if group is None or waits or group.ready + group.running:
                 return False  # None: deleted, or without the group; it is made again, or served no more
         return True
 

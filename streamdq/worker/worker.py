@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Generic, Literal
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, overload
 
 from typing_extensions import TypeVar  # that of Python 3.11 has no default
 
@@ -24,14 +24,18 @@ from ..schedules.recurrence import Dst
 from ..store.records import encode
 from ..times.clock import RedisClock
 from ..times.durations import Duration, Moment
+from ..topic import Topic
 from .declared import Declared
 from .handlers import Handler, Handlers, Upcast, handler_of, upcast_of, with_upcasts
 from .heap import settled
 from .middleware import Middleware
-from .serving import Orders, Serving
+from .serving import Burst, Orders, Serving
 from .turns import turns_of
 from .user_functions import check
 
+B = TypeVar("B")
+P = ParamSpec("P")
+R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=Middleware)
 S = TypeVar("S", default=Any)
@@ -95,6 +99,7 @@ class Worker(Generic[S]):
         self._middleware: list[Middleware] = []
         self._serving: Serving | None = None
 
+    @overload
     def handler(
         self,
         topic: str,
@@ -103,29 +108,47 @@ class Worker(Generic[S]):
         retry: RetryInput | None = None,
         batch: int | None = None,
         version: int | None = None,
-    ) -> Callable[[F], F]:
+    ) -> Callable[[F], F]: ...
+
+    @overload
+    def handler(
+        self, topic: Topic[B], *, ttr: Duration | None = None, retry: RetryInput | None = None, batch: None = None
+    ) -> Callable[[Callable[Concatenate[B, P], R]], Callable[Concatenate[B, P], R]]: ...
+
+    @overload
+    def handler(
+        self, topic: Topic[B], *, ttr: Duration | None = None, retry: RetryInput | None = None, batch: int
+    ) -> Callable[[Callable[Concatenate[list[B], P], R]], Callable[Concatenate[list[B], P], R]]: ...
+
+    def handler(
+        self,
+        topic: str | Topic[Any],
+        *,
+        ttr: Duration | None = None,
+        retry: RetryInput | None = None,
+        batch: int | None = None,
+        version: int | None = None,
+    ) -> Callable[[Any], Any]:
         """Registers a function for a topic. ``ttr`` and ``retry`` become this group's settings of the topic; a job's
         own settings override them. ``batch``: the function gets lists of up to this many jobs that are due together.
         ``version``: of the newest body that it takes; a job with a newer one is handed back, for a newer release of the
-        worker. None: the newest ``upcast``'s; without any, it takes whatever comes.
+        worker. None: the newest ``upcast``'s; without any, it takes whatever comes. What is not given, a Topic says.
 
         Raises:
             InvalidInput: the topic has a handler already, or the function's signature can't be served.
         """
-        if callable(topic):  # @worker.handler without parentheses passes the function
-            raise InvalidInput('handler: name the topic: @worker.handler("topic")')
-        check_topic(topic)
-        if topic in self._handlers and topic not in self._implied:
-            raise InvalidInput(f"topic {topic!r} has a handler already; one function per topic and worker")
+        name, expected, ttr, retry, version = _what_it_says(topic, ttr, retry, version)
+        if name in self._handlers and name not in self._implied:
+            raise InvalidInput(f"topic {name!r} has a handler already; one function per topic and worker")
         ttr_ms = None if ttr is None else check_ttr(ttr)
         schedule = None if retry is None else RetrySchedule.of(retry).encode()
         takes = None if version is None else check_version(version)
 
         def register(function: F) -> F:
-            if topic in self._implied and self._handlers[topic].function is not function:
-                raise InvalidInput(f"topic {topic!r} has a handler already; one function per topic and worker")
-            self._handlers[topic] = handler_of(topic, function, batch, ttr_ms, schedule, takes)
-            self._implied.discard(topic)
+            if name in self._implied and self._handlers[name].function is not function:
+                raise InvalidInput(f"topic {name!r} has a handler already; one function per topic and worker")
+            self._handlers[name] = handler_of(name, function, batch, ttr_ms, schedule, takes, expected)
+            self._implied.discard(name)
             return function
 
         return register
@@ -281,11 +304,11 @@ class Worker(Generic[S]):
         self._middleware.append(function)
         return function
 
-    def run(self, burst: bool = False) -> None:
-        """Serves until SIGTERM or SIGINT; with ``burst``, until no job is ready, running or delayed. Only the main
-        thread gets signals: in another thread, it serves until ``stop`` is called. In the main thread it also freezes
-        the objects in memory, so that full garbage collections don't delay due jobs. If the program has not configured
-        logging, what the worker logs is shown on stderr meanwhile.
+    def run(self, burst: Burst = False) -> None:
+        """Serves until SIGTERM or SIGINT; with ``burst``, until no job is ready, running or delayed; with "due", until
+        no job that is due is left. Only the main thread gets signals: in another thread, it serves until ``stop`` is
+        called. In the main thread it also freezes the objects in memory, so that full garbage collections don't delay
+        due jobs. If the program has not configured logging, what the worker logs is shown on stderr meanwhile.
         """
         if running_loop() is not None:
             raise InvalidInput("worker: run() starts an event loop, and one runs here already; await serve() instead")
@@ -298,10 +321,12 @@ class Worker(Generic[S]):
             else:
                 uvloop.run(self.serve(burst, signals=signals))
 
-    async def serve(self, burst: bool = False, *, signals: bool = False) -> None:
+    async def serve(self, burst: Burst = False, *, signals: bool = False) -> None:
         """As ``run``, within a running event loop; ``signals``: handle SIGTERM and SIGINT. If it is cancelled, it hands
         running jobs back at once, without using up an attempt.
         """
+        if burst not in (False, True, "due"):
+            raise InvalidInput(f"burst: {burst!r} is not True, False or 'due'")
         if not self._handlers and self._every is None:
             raise InvalidInput("worker: no handlers; register one with @worker.handler(topic)")
         if self._serving is not None:
@@ -330,6 +355,18 @@ class Worker(Generic[S]):
         """
         if self._serving is not None:
             self._serving.stop()
+
+
+def _what_it_says(
+    topic: str | Topic[Any], ttr: Duration | None, retry: RetryInput | None, version: int | None
+) -> tuple[str, Any, Duration | None, RetryInput | None, int | None]:
+    """Name, type of the bodies, and settings: what is given, else what a Topic says."""
+    if isinstance(topic, Topic):
+        ttr = topic.ttr if ttr is None else ttr
+        return topic.name, topic.body, ttr, topic.retry if retry is None else retry, topic.version
+    if callable(topic):  # @worker.handler without parentheses passes the function
+        raise InvalidInput('handler: name the topic: @worker.handler("topic")')
+    return check_topic(topic), Any, ttr, retry, version
 
 
 def serves_every_topic(worker: Worker) -> bool:

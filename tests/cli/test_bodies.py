@@ -85,7 +85,7 @@ def test_a_rehearsal(redis_server: Server, queue: Queue, start: Start, tmp_path:
     code, out = rehearse("--topic", "order.clsoe")
     assert code == 2
     assert "no handler for 'order.clsoe', only for order.close" in out
-    run("delete", "order.close", "--force", "--yes")
+    run("topic", "delete", "order.close", "--force", "--yes")
 
 
 def test_a_sweep(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,14 +1,20 @@
 """Every command, for people and as JSON, and its exit code."""
 
+import os
 import re
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import typer
 
 from streamdq import JobState, NewJob, Queue, Worker
 from streamdq.cli import app as cli
+from streamdq.cli.root import SECTIONS
 from tests.cli.conftest import Run
 from tests.servers import Server
 
@@ -400,8 +406,9 @@ def test_url_and_namespace_come_from_the_environment(
     "command",
     [
         "enqueue", "get", "cancel", "reschedule", "stats", "upcoming", "scale", "keys", "dead list", "dead kick",
-        "dead purge", "pause", "resume", "configure", "delete", "audit", "doctor", "worker", "mover", "demo", "bench",
-        "serve", "token", "dump", "compact", "forget-dump", "simulate-history",
+        "dead purge", "pause", "resume", "configure", "topic delete", "topic configure", "jobs", "history", "audit",
+        "doctor", "worker", "mover", "demo", "bench", "serve", "token", "dump", "compact", "forget-dump",
+        "simulate-history",
     ],
 )  # fmt: skip
 def test_help_teaches_every_command(capsys: pytest.CaptureFixture[str], command: str) -> None:
@@ -421,15 +428,15 @@ def test_no_command_gets_the_help(capsys: pytest.CaptureFixture[str], arguments:
     assert cli.run(arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert "\nCommands:\n" in err
+    assert ("\nCommands:\n" if arguments else "\nJobs:\n  enqueue ") in err
 
 
 def test_a_topic_is_deleted(run: Run, queue: Queue) -> None:
     queue.enqueue("t", 1, delay="1h")
-    refused = run("delete", "t")
+    refused = run("topic", "delete", "t")
     assert (refused.code, "holds jobs" in refused.err) == (1, True)
-    assert run("delete", "t", "--force", "--json").json == {"topic": "t", "deleted": True}
-    assert run("delete", "t").code == 2
+    assert run("topic", "delete", "t", "--force", "--json").json == {"topic": "t", "deleted": True}
+    assert run("topic", "delete", "t").code == 2
     assert run("stats", "--json").json["topics"] == {}
 
 
@@ -465,3 +472,126 @@ def test_a_topics_level(run: Run) -> None:
     assert "replicas:2" in run("configure", "t", "--rate", "5").out
     assert run("configure", "t", "--durable", "default", "--json").json["durable"] is None
     assert run("configure", "t", "--durable", "ram").code == 2
+
+
+# -- what the root does
+
+
+def test_every_command_is_in_one_section_of_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [name for section in SECTIONS.values() for name in section]
+    assert sorted(names) == sorted(typer.main.get_command(cli.app).commands)  # type: ignore[attr-defined]
+    assert cli.run(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n{section}:\n" in shown for section in SECTIONS)
+    assert "--install-completion" in shown
+
+
+def test_help_has_colors_on_a_terminal_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamdq.cli.root._in_color", lambda: True)
+    assert cli.run(["--help"]) == 0
+    assert "\x1b[" not in capsys.readouterr().out, "it goes into a pipe"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--url", "{url}", "--namespace", "ns", "dead", "list", "t"],
+        ["dead", "list", "t", "--url", "{url}", "--namespace=ns"],
+        ["dead", "--url={url}", "list", "--namespace", "ns", "t"],
+        ["--url", "redis://127.0.0.1:1", "dead", "list", "t", "--url", "{url}", "--namespace", "ns"],
+    ],
+)
+def test_global_options_go_before_or_after_the_command(
+    redis_server: Server, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    with Queue(redis_server.url, "ns") as queue:
+        queue.configure("t", create=True)
+    assert cli.run([word.format(url=redis_server.url) for word in arguments]) == 0
+    assert capsys.readouterr().out == "no dead letters\n"
+
+
+def test_the_url_of_enqueue_is_the_one_to_call_back(run: Run) -> None:
+    made = run("enqueue", "t", "1", "--delay", "1h", "--url", "https://shop.example/paid", "--json").json
+    assert made["url"] == "https://shop.example/paid"
+    assert run("get", "t", "--", "--url").code == 1, "it is an id"
+
+
+def test_completion_knows_the_commands() -> None:
+    words = {"_STREAMDQ_COMPLETE": "complete_bash", "COMP_WORDS": "streamdq topic de", "COMP_CWORD": "2"}
+    code = "from streamdq.cli import main; main()"
+    env = {**os.environ, **words}
+    shown = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert shown.stdout.split() == ["delete"]
+
+
+def test_times_are_shown_by_local_clocks_too(
+    run: Run, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(time.tzset)
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    told = run("enqueue", "t", "1", "--id", "a", "--at", "2030-01-31T22:00:00+00:00").out
+    assert told == "t / a, due 2030-01-31 22:00:00.000 UTC (Fri 07:00:00 JST)\n"
+    assert "2030-01-31 22:00:00.000 UTC (Fri 07:00:00 JST)" in run("get", "t", "a").out
+
+
+# -- lists
+
+
+def test_jobs_lists_those_in_a_state(run: Run, queue: Queue) -> None:
+    queue.enqueue("t", {"n": 1}, id="later", delay="2h")
+    queue.enqueue("t", {"n": 2}, id="sooner", delay="1h")
+    queue.enqueue("t", {"n": 3}, id="now")
+
+    delayed, ready = run("jobs", "t", "--state", "delayed"), run("jobs", "t", "--state", "ready", "--json")
+
+    assert delayed.out.index("sooner") < delayed.out.index("later")
+    assert [(job["id"], job["state"], job["body"]) for job in ready.json] == [("now", "ready", {"n": 3})]
+    assert len(run("jobs", "t", "--json").json) == 3
+    assert len(run("jobs", "t", "--limit", "2", "--json").json) == 2
+    assert run("jobs", "t", "--state", "dead", "--group", "default").out == "no dead jobs in t for group default\n"
+    assert run("jobs", "t", "--state", "lost").code == 2
+    assert run("jobs", "never.heard.of").code == 2
+
+
+def test_history_shows_what_became_of_a_job(run: Run, queue: Queue) -> None:
+    queue.configure("t", shards=3, create=True)
+    for id in ("a", "b"):
+        queue.enqueue("t", 1, id=id)
+    for _ in range(2):
+        with queue.take("t") as claim:
+            assert claim
+            if claim.job.id == "b":
+                claim.bury("spoilt")
+    queue.enqueue("t", 1, id="c", delay="1h")
+    queue.cancel("t", "c")
+
+    done, dead = run("history", "t", "a"), run("history", "t", "b", "--json")
+
+    assert (done.code, dead.code) == (0, 0)
+    assert re.search(r" UTC +done +default +1 ", done.out)
+    assert [(row["event"], row["reason"]) for row in dead.json] == [("dead", "buried")]
+    assert "cancelled" in run("history", "t", "c").out
+    assert run("history", "t", "d").code == 1
+    assert run("history", "never.heard.of", "d").code == 2
+
+
+@pytest.mark.usefixtures("kept")
+def test_doctor_finds_groups_that_nobody_serves(run: Run, queue: Queue) -> None:
+    queue.configure("t", groups=["default", "audit"], create=True)
+    queue.enqueue("t", 1)
+    with queue.take("t") as claim:
+        assert claim
+
+    told = run("doctor", "--json")
+    queue.pause("t")
+
+    assert told.code == 1
+    assert [found["what"] for found in told.json if found["verdict"] == "problem"] == [
+        "1 ready in topic t, and group audit has no consumer"
+    ]
+    assert run("doctor").code == 0, "it is paused"

@@ -391,3 +391,18 @@ def test_a_mover_alone_makes_due_jobs_ready(start: Start, server: Server, queue:
     mover.send_signal(signal.SIGTERM)
     _, said = mover.communicate(timeout=30)
     assert mover.returncode == 0, said
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_burst_of_what_is_due_ends_though_a_job_waits(
+    start: Start, server: Server, queue: Queue, tmp_path: Path, processes: str
+) -> None:
+    queue.enqueue("t", {"takes": 0})
+    queue.enqueue("t", {"takes": 0}, delay="1h")
+
+    process = start("--url", server.url, "worker", "shop:worker", "--burst=due", "--processes", processes)
+
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert len(lines(tmp_path / "done")) == 1
+    assert queue.stats("t").delayed == 1

@@ -15,6 +15,7 @@ import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ FOLLOWED = {
     "django": ['{"order": 1}'],
     "flask": ['"in_time":true', "1 passed"],
     "idempotency": ["(10,)"],
-    "testing": ["1 passed"],
+    "testing": ["2 passed"],
     "tracing": ['"name": "process order.remind"', '"streamdq_job_attempts"'],
     "migrating/celery": ["1 1"],
     "migrating/rq": ["\n1\n"],
@@ -130,7 +131,7 @@ def test_a_reader_can_follow_a_page(name: str, redis_server: Server, tmp_path: P
     try:
         reader.follow(page(name))
         if name == "testing":  # it names the file, not the command
-            reader.type("python -m pytest -q test_orders.py")
+            reader.type(f"python -m pytest -q {plugin()} test_orders.py test_shop.py")
         for text in FOLLOWED[name]:
             until(partial(reader.sees, text), f"{text!r} is seen", 20)
         if name == "django":  # the job closes the order
@@ -141,6 +142,12 @@ def test_a_reader_can_follow_a_page(name: str, redis_server: Server, tmp_path: P
             sys.stderr.write(reader.seen)
             reader.kill()
     reader.stop()
+
+
+def plugin() -> str:
+    """What makes pytest load the plugin where the package was installed before it had one."""
+    installed = any(one.value == "streamdq.pytest_plugin" for one in entry_points(group="pytest11"))
+    return "" if installed else "-p streamdq.pytest_plugin"
 
 
 def closed(reader: Reader, command: str) -> bool:

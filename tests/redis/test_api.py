@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 import streamdq
-from streamdq import Bury, Claim, Job, JobState, NewJob, Queue, Retry, RetrySchedule, Worker
+from streamdq import Bury, Claim, InvalidInput, Job, JobState, NewJob, Queue, Retry, RetrySchedule, Worker
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.servers import Server
 
@@ -276,3 +276,9 @@ def test_exceptions_say_what_they_are() -> None:
     assert issubclass(streamdq.StaleClaim, streamdq.StreamdqError)
     with pytest.raises(streamdq.StreamdqError, match="delay"):
         Retry(delay=-1)
+
+
+def test_a_job_needs_no_body(space: Space) -> None:
+    assert space.queue.enqueue("t", delay="1h").body == {}
+    with pytest.raises(InvalidInput, match="is blank"):
+        space.queue.enqueue("t", None)

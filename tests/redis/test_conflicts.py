@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
-from streamdq import Bury, JobExists, JobState, NewJob
+from streamdq import Bury, Job, JobExists, JobState, NewJob
 from streamdq.errors import InvalidInput
-from tests.redis.harness import Seen, Space, recorder
+from streamdq.keys import ShardKeys
+from streamdq.store.scripts import Scripts
+from tests.redis.harness import Seen, Space, eventually, recorder
 
 
 def test_a_taken_id_is_refused(space: Space) -> None:
@@ -33,6 +37,80 @@ def test_keep_returns_the_job_that_is_there(space: Space) -> None:
     kept = space.queue.enqueue("t", "second", id="a", on_conflict="keep")
     assert (kept.body, kept.due_ms, kept.ttr_ms) == ("first", first.due_ms, 9000)
     assert space.queue.enqueue("t", "new", id="b", on_conflict="keep").body == "new"
+
+
+async def test_keep_tells_the_state_that_the_job_has(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+    go_on = asyncio.Event()
+
+    @worker.handler("t", retry="none")
+    async def wait(body: int) -> None:
+        seen.add(body)
+        await go_on.wait()
+        raise Bury("no")
+
+    space.queue.configure("t", shards=4)
+    for id in ("running", "waiting"):
+        space.queue.enqueue("t", 1, id=id, delay=0 if id == "running" else "1h")
+
+    def kept(id: str) -> Job:
+        return space.queue.enqueue("t", 2, id=id, on_conflict="keep")
+
+    assert (kept("waiting").state, kept("running").state) == (JobState.DELAYED, JobState.READY)
+    async with space.serving(worker):
+        await seen.count(1)
+        found = await asyncio.to_thread(kept, "running")
+        assert (found.state, found.attempt, found.body) == (JobState.RUNNING, 1, 1)
+        go_on.set()
+        await eventually(lambda: space.queue.dead("t"), "it is dead")
+    with space.queue.pipeline() as pipe:
+        dead = pipe.enqueue("t", 3, id="running", on_conflict="keep")
+        delayed = pipe.enqueue("t", 3, id="waiting", on_conflict="keep")
+        new = pipe.enqueue("t", 3, id="new", delay="1h", on_conflict="keep")
+    assert [one.job.state for one in (dead, delayed, new)] == [JobState.DEAD, JobState.DELAYED, JobState.DELAYED]
+    assert dead.job.groups["default"].reason == "buried"
+
+
+def test_a_kept_job_that_ends_meanwhile_has_ended(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    space.queue.enqueue("t", "first", id="a", delay="1h")
+    get_each = Scripts.get_each
+
+    def cancelled_before(scripts: Scripts, *args: Any) -> Any:
+        space.another_queue().cancel("t", "a")
+        return get_each(scripts, *args)
+
+    monkeypatch.setattr(Scripts, "get_each", cancelled_before)
+    found = space.queue.enqueue("t", "second", id="a", on_conflict="keep")
+
+    assert (found.body, found.state) == ("first", JobState.ENDED)
+
+
+def test_large_kept_jobs_are_read_a_few_at_a_time(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    space.queue.enqueue_many("t", [NewJob("x" * 2000, id=f"j{n}") for n in range(4)])
+    get_each, asked = Scripts.get_each, []
+
+    def noted(scripts: Scripts, shard: ShardKeys, ids: Sequence[str]) -> Any:
+        asked.append(list(ids))
+        return get_each(scripts, shard, ids)
+
+    monkeypatch.setattr(Scripts, "get_each", noted)
+    monkeypatch.setattr("streamdq.operations.jobs.MAX_BYTES", 5000)
+    with space.queue.pipeline() as pipe:
+        kept = [pipe.enqueue("t", 2, id=f"j{n}", on_conflict="keep") for n in range(4)]
+
+    assert asked == [["j0", "j1"], ["j2", "j3"]]
+    assert {one.job.state for one in kept} == {JobState.READY}
+
+
+def test_a_kept_job_is_found_where_it_was_before_the_shards_changed(space: Space) -> None:
+    space.queue.configure("t", shards=2)
+    ids = [f"j{n}" for n in range(20)]
+    space.queue.enqueue_many("t", [NewJob(0, id=id, delay=0 if id == "j7" else "1h") for id in ids])
+    space.queue.configure("t", shards=3)
+
+    states = {id: space.queue.enqueue("t", 1, id=id, on_conflict="keep").state for id in ids}
+
+    assert states == {id: JobState.READY if id == "j7" else JobState.DELAYED for id in ids}
 
 
 async def test_replace_takes_the_place_of_a_delayed_job(space: Space, seen: Seen) -> None:

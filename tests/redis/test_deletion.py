@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamdq import AsyncQueue, NewJob, Queue
-from streamdq.errors import StaleClaim, TopicNotEmpty, UnknownTopic
+from streamdq.errors import StaleClaim, TopicNotEmpty, TopicServed, UnknownTopic
 from streamdq.http.pages.overview import glance
 from streamdq.link.session import Op, run
 from streamdq.mover.node_mover import NodeMover
@@ -32,13 +32,13 @@ async def test_a_deletion_that_was_cut_anywhere_is_ended_by_a_mover(
         space.queue.configure("t", shards=2, groups=["a", "b"])
         if force:
             space.queue.enqueue_many("t", [NewJob(n, delay=n % 2) for n in range(10)])
-        return steps(space.queue, topics.delete_topic(space.queue._store, "t", force=force))
+        return steps(space.queue, space.queue._store.topics.delete("t", force))
 
     for cuts in each_cut(delete):
         other = space.another_queue()
         run(other._link, other._store.topics.end_changes())
         if "t" in other.stats().topics:
-            assert cuts <= 6, "it had not begun"
+            assert cuts <= 7, "it had not begun"
             other.delete_topic("t", force=True)
         with redis_server.client() as client:
             left = [key for key in client.scan_iter() if b"{t:" in key and client.pttl(key) < 0]
@@ -172,6 +172,21 @@ async def test_a_shard_that_is_gone_holds_up_no_other(space: Space, seen: Seen) 
             space.queue.enqueue("other", "x", delay="20ms")
             await eventually(lambda: "x" in seen.all, "another topic's job runs")
             seen.all.clear()
+
+
+async def test_a_topic_that_is_served_is_not_deleted(space: Space, seen: Seen) -> None:
+    worker = space.worker("audit")
+    worker.handler("t")(recorder(seen))
+    async with space.serving(worker):
+        with pytest.raises(TopicServed, match=r"consumers in group audit, which would make it again.*--force"):
+            space.queue.delete_topic("t")
+        assert list(space.queue.stats().topics) == ["t"]
+    space.queue.delete_topic("t")  # the worker has left
+    assert space.queue.stats().topics == {}
+
+    async with space.serving(worker):
+        space.queue.delete_topic("t", force=True)
+        assert space.queue.stats().topics == {}
 
 
 async def test_a_mover_asks_once_for_a_shard_that_its_topic_no_longer_has(space: Space) -> None:

@@ -348,7 +348,7 @@ async def test_run_in_a_running_loop_names_what_to_await(space: Space) -> None:
 
 def test_a_handler_without_a_topic_names_the_way_to_write_it(space: Space) -> None:
     with pytest.raises(InvalidInput, match=r'@worker\.handler\("topic"\)'):
-        space.worker().handler(print)  # type: ignore[arg-type]
+        space.worker().handler(print)  # type: ignore[call-overload]
 
 
 async def test_two_workers_may_not_serve_as_one(space: Space) -> None:
@@ -484,3 +484,24 @@ async def test_what_two_reads_bring_of_one_topic_is_all_run(space: Space, seen: 
             space.queue.enqueue_many("z", ({"body": n} for n in range(2)))
             await seen.count(5 + 2 * turn)
     assert space.stats("z").done == 21
+
+
+async def test_a_burst_of_what_is_due_leaves_the_rest(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", retry="1h")
+    async def handler(body: str) -> None:
+        seen.add(body)
+        if body == "again":
+            raise RuntimeError("not yet")
+
+    space.queue.enqueue("t", "later", delay="1h", id="later")
+    for body in ("now", "again"):
+        space.queue.enqueue("t", body, id=body)
+    async with asyncio.timeout(10):
+        await worker.serve("due")
+
+    assert sorted(seen.all) == ["again", "now"]
+    assert [space.state(id) for id in ("later", "again")] == [JobState.DELAYED, JobState.DELAYED]
+    with pytest.raises(InvalidInput, match="burst: 'soon'"):
+        await worker.serve("soon")  # type: ignore[arg-type]

@@ -20,7 +20,6 @@ from unittest.mock import patch
 from sqlalchemy import Engine, event
 
 from streamdq import AsyncQueue, Queue, Worker
-from streamdq import queue as queue_module
 from streamdq.config import Settings
 from streamdq.errors import StreamdqError
 from streamdq.keys import NamespaceKeys, ShardKeys
@@ -28,6 +27,7 @@ from streamdq.link import session as session_module
 from streamdq.link.address import Target
 from streamdq.mover import mover as mover_module
 from streamdq.outbox import relay as relay_module
+from streamdq.store.topics import Topics
 from streamdq.worker import serving as serving_module
 
 from . import clients, operators, troubles, workers
@@ -116,10 +116,12 @@ class World:
                 (serving_module, "uninstall", self.loop.uninstall),
                 (mover_module, "AsyncLink", link),
                 (random, "uniform", lambda _least, most: most),  # pauses before another try are their longest
-                (queue_module, "MoverThread", SimulatedMoverThread),
+                (mover_module, "MoverThread", SimulatedMoverThread),
+                # topics are deleted as if their workers had just left, and come back
+                (Topics, "_check_unserved", lambda *_: ()),
                 (relay_module, "Rows", self.database.rows),
-                (AsyncQueue, "_link_class", staticmethod(link)),
-                (Queue, "_link_class", staticmethod(lambda *_: BlockingLink(link()))),
+                (AsyncQueue, "_link_class", staticmethod(lambda: link)),
+                (Queue, "_link_class", staticmethod(lambda: lambda *_: BlockingLink(link()))),
                 # sets of shards are ordered by it, and by default it is the address
                 (ShardKeys, "__hash__", lambda keys: hash(keys.prefix)),
             ):

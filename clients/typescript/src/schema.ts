@@ -5661,7 +5661,7 @@ export interface operations {
     delete_topic: {
         parameters: {
             query?: {
-                /** @description Delete it even if it holds jobs; they are deleted, too. */
+                /** @description Also if it holds jobs, which are deleted, too, or has consumers. */
                 force?: boolean;
             };
             header?: never;
@@ -5707,7 +5707,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The topic holds jobs */
+            /** @description The topic holds jobs, or is served */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5826,7 +5826,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The topic holds jobs; There are too many topics */
+            /** @description The topic holds jobs, or is served; There are too many topics */
             409: {
                 headers: {
                     [name: string]: unknown;

@@ -87,7 +87,9 @@ async def configure_topic(request: Request, topic: TopicPath, settings: TopicIn)
 async def delete_topic(
     request: Request,
     topic: TopicPath,
-    force: Annotated[bool, Query(description="Delete it even if it holds jobs; they are deleted, too.")] = False,
+    force: Annotated[
+        bool, Query(description="Also if it holds jobs, which are deleted, too, or has consumers.")
+    ] = False,
 ) -> Response:
     """Delete a topic, with its settings, figures and history.
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from streamdq.config import START_WITHIN_S, TopicSettings
+from streamdq.config import START_WITHIN_S, Settings, TopicSettings
 from streamdq.job.job import Job
 from streamdq.keys import ShardKeys
 from streamdq.operations.attempts import End, Held, Outcome
 from streamdq.worker.handlers import handler_of
 from streamdq.worker.middleware import Middleware
+from streamdq.worker.queues import HandlerQueues
 from streamdq.worker.runner import Runner
 
 SHARD = ShardKeys("ns", "t", 0)
@@ -53,8 +54,9 @@ class Rig:
         handler = handler_of("t", function, batch, None, None)
         self.runner = Runner(
             {"t": handler}, "g", concurrency, topics, lambda: NOW_MS, "me", ended=self._end, touched=self._touch,
-            gave_back=lambda _topic, _jobs: None, on_dead=[on_dead] if on_dead else (), show_errors=show_errors,
-            middleware=middleware,
+            gave_back=lambda _topic, _jobs: None,
+            queues=HandlerQueues("memory://unused", "test", Settings(), None, None),
+            on_dead=[on_dead] if on_dead else (), show_errors=show_errors, middleware=middleware,
         )  # fmt: skip
 
     def _end(self, end: End) -> None:

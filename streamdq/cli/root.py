@@ -1,0 +1,87 @@
+"""The root of the commands: sections in its help, and global options that may also follow the command."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+SECTIONS: Mapping[str, Sequence[str]] = {
+    "Jobs": ("enqueue", "get", "cancel", "reschedule", "jobs", "find", "dead", "schedule"),
+    "Topics": ("stats", "upcoming", "keys", "pause", "resume", "configure", "topic"),
+    "Workers": ("worker", "rehearse", "callback"),
+    "Servers": ("serve", "token", "secret", "exporter"),
+    "Checks": ("audit", "doctor", "bench", "demo"),
+    "History": ("history", "dump", "compact", "forget-dump", "analyze", "simulate-history"),
+    "Storage": ("outbox", "archive", "bodies"),
+}
+"""Each command is in one of them."""
+
+_GLOBAL = ("--url", "--namespace")
+
+
+class Root(TyperGroup):
+    """The group of all commands."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, self._in_front(ctx, args))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as click calls it
+        """The sections, each in the order above."""
+        width = max(len(name) for name in self.commands)
+        room = formatter.width - width - 6
+        for section, names in SECTIONS.items():
+            rows = [(f"{name:<{width}}", self.commands[name].get_short_help_str(room)) for name in names]
+            with formatter.section(_bold(section)):
+                formatter.write_dl([(_colored(name), text) for name, text in rows])
+
+    def _in_front(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments with the global options that follow the command put before it, unless the command has an option
+        of that name.
+        """
+        command, at = self._command_in(ctx, args)
+        if command is None:
+            return args
+        options = [*itertools.takewhile(lambda word: word != "--", args[at:])]
+        own = {name for parameter in command.get_params(ctx) for name in parameter.opts}
+        front: list[str] = []
+        rest: list[str] = []
+        words = iter(options)
+        for word in words:
+            name, is_whole, _ = word.partition("=")
+            if name not in _GLOBAL or name in own:
+                rest.append(word)
+            else:
+                front += [word] if is_whole else [word, *itertools.islice(words, 1)]
+        return [*args[: at - 1], *front, args[at - 1], *rest, *args[at + len(options) :]]
+
+    def _command_in(self, ctx: Any, args: Sequence[str]) -> tuple[Any, int]:
+        """The command that is called, and where the arguments of the first word of its name begin; None if none is."""
+        at = 0
+        while at < len(args) and args[at].startswith("-"):
+            at += 2 if args[at] in _GLOBAL else 1
+        if at >= len(args):
+            return None, at
+        command, begin = self.get_command(ctx, args[at]), at + 1
+        for word in args[begin:]:
+            if not isinstance(command, TyperGroup):
+                break
+            command = command.get_command(ctx, word) or command
+        return command, begin
+
+
+def _bold(text: str) -> str:
+    return typer.style(text, bold=True) if _in_color() else text
+
+
+def _colored(text: str) -> str:
+    return typer.style(text, fg="cyan") if _in_color() else text
+
+
+def _in_color() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

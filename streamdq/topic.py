@@ -1,0 +1,148 @@
+"""A topic whose bodies have a type, for producers and workers alike."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, overload
+
+from typing_extensions import Unpack
+
+from .codec.envelope import check_version
+from .job.job import check_topic, check_ttr
+from .job.retry import RetryInput, RetrySchedule
+from .job.uniqueness import DerivedId, UniqueAfter
+from .times.durations import Duration, Moment
+
+if TYPE_CHECKING:
+    from .config import TopicSettings
+    from .job.job import Job, NewJob
+    from .operations.jobs import EnqueueResult, OnConflict
+    from .operations.pipeline import AsyncPipeline, Pipeline, Pipelined
+    from .queue import AsyncQueue, Queue
+
+B = TypeVar("B")
+
+
+class JobOptions(TypedDict, total=False):
+    """What ``enqueue`` of a Topic takes beside the body: what that of a Queue does."""
+
+    delay: Duration | None
+    at: Moment | str | None
+    id: str | DerivedId | None
+    ttr: Duration | None
+    retry: RetryInput | None
+    url: str | None
+    expire: Duration | None
+    tz: str | None
+    quiet: str | None
+    window: Duration | None
+    unique_for: Duration | None
+    rate_of_id: str | None
+    at_most: Duration | None
+    key: str | None
+    unique_after: UniqueAfter
+    on_conflict: OnConflict
+    durable: str | None
+
+
+class Topic(Generic[B]):
+    """A topic with the type of its bodies: ``orders = Topic("order.close", CloseOrder, ttr="30s")``. Both sides use it,
+    ``orders.enqueue(queue, CloseOrder(...))`` and ``@worker.handler(orders)``, and mypy and pyright report a body that
+    is of another type. At runtime it is that of the name alone: the worker checks bodies as ever.
+
+    ``ttr``, ``retry``: of the groups whose workers have it as a handler's topic; ``configure`` makes them the topic's.
+    ``version``: of the body's shape, for ``enqueue`` and for handlers (``Worker.upcast``); None: unsaid.
+
+    Raises:
+        InvalidInput: an argument is invalid.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        body: type[B],
+        *,
+        ttr: Duration | None = None,
+        retry: RetryInput | None = None,
+        version: int | None = None,
+    ) -> None:
+        self.name = check_topic(name)
+        self.body = body
+        if ttr is not None:
+            check_ttr(ttr)
+        self.ttr = ttr
+        self.retry = None if retry is None else RetrySchedule.of(retry)
+        self.version = None if version is None else check_version(version)
+
+    def __repr__(self) -> str:
+        return f"Topic({self.name!r}, {getattr(self.body, '__name__', self.body)})"
+
+    @overload
+    def enqueue(self, queue: Queue, body: B, **options: Unpack[JobOptions]) -> Job: ...
+
+    @overload
+    def enqueue(self, queue: AsyncQueue, body: B, **options: Unpack[JobOptions]) -> Coroutine[Any, Any, Job]: ...
+
+    @overload
+    def enqueue(self, queue: Pipeline, body: B, **options: Unpack[JobOptions]) -> Pipelined: ...
+
+    @overload
+    def enqueue(
+        self, queue: AsyncPipeline, body: B, **options: Unpack[JobOptions]
+    ) -> Coroutine[Any, Any, Pipelined]: ...
+
+    def enqueue(
+        self, queue: Queue | AsyncQueue | Pipeline | AsyncPipeline, body: B, **options: Unpack[JobOptions]
+    ) -> Any:
+        """As ``queue.enqueue``, which also says what the options mean; to be awaited if that is. ``queue``: a pipeline
+        will do.
+        """
+        return queue.enqueue(self.name, body, version=self.version or 1, **options)
+
+    @overload
+    def enqueue_many(
+        self,
+        queue: Queue,
+        jobs: Iterable[NewJob[B]],
+        *,
+        on_conflict: OnConflict = "reject",
+        durable: str | None = None,
+    ) -> EnqueueResult: ...
+
+    @overload
+    def enqueue_many(
+        self,
+        queue: AsyncQueue,
+        jobs: Iterable[NewJob[B]],
+        *,
+        on_conflict: OnConflict = "reject",
+        durable: str | None = None,
+    ) -> Coroutine[Any, Any, EnqueueResult]: ...
+
+    def enqueue_many(
+        self,
+        queue: Queue | AsyncQueue,
+        jobs: Iterable[NewJob[B]],
+        *,
+        on_conflict: OnConflict = "reject",
+        durable: str | None = None,
+    ) -> Any:
+        """As ``queue.enqueue_many``: ``orders.enqueue_many(queue, [NewJob(CloseOrder(...), delay="30m")])``. Their
+        version is the topic's, if it has one.
+        """
+        if self.version is not None:
+            jobs = (replace(job, version=self.version) for job in jobs)
+        return queue.enqueue_many(self.name, jobs, on_conflict=on_conflict, durable=durable)
+
+    @overload
+    def configure(self, queue: Queue) -> TopicSettings: ...
+
+    @overload
+    def configure(self, queue: AsyncQueue) -> Coroutine[Any, Any, TopicSettings]: ...
+
+    def configure(self, queue: Queue | AsyncQueue) -> Any:
+        """Makes ``ttr`` and ``retry`` the topic's, for all groups without settings of their own, such as those of
+        ``take`` and of callbacks; creates the topic if it is not there.
+        """
+        return queue.configure(self.name, ttr=self.ttr, retry=self.retry, create=True)
