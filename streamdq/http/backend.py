@@ -13,7 +13,7 @@ from ..config import HttpSettings, Settings
 from ..exporter.gauges import Reader
 from ..link.session import Op
 from ..metrics.declared import TopicLabels
-from ..operations.inspect import Stats
+from ..operations.inspect import Stats, died_lately
 from ..process.loop import cancel_and_wait
 from ..queue import AsyncQueue, carry_out_async, store_of
 from ..store import namespace
@@ -64,7 +64,7 @@ class Backend:
         self.probe = WriteProbe(self._write_probe)
         self.claims = Signing("claim", self.store, self.do)
         self.rates = Rates(self.http)
-        self.survey = Survey(self._all_stats)
+        self.survey = Survey(self._all_stats, self._died_lately)
 
     async def queue(self) -> AsyncQueue:
         if self.given is not None:
@@ -101,6 +101,9 @@ class Backend:
 
     async def _all_stats(self) -> Stats:
         return await (await self.queue()).stats()
+
+    async def _died_lately(self, stats: Stats) -> dict[tuple[str, str], int]:
+        return await self.do(died_lately(await self.store(), stats.topics))
 
     async def _write_probe(self) -> None:
         session, now = (await self.store()).session, time.monotonic()

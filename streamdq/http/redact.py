@@ -9,6 +9,7 @@ from dataclasses import replace
 from ..config import DEFAULT_GROUP, TopicSettings
 from ..job.job import Job
 from ..operations.audit import Audit
+from ..operations.health import Problem
 from ..operations.inspect import Concern, GroupStats, Stats, TopicStats, concern, led
 from ..store.history import HistoryRow
 from .auth import Identity
@@ -42,7 +43,13 @@ def topic_stats(who: Identity, found: TopicStats) -> TopicStats:
 
 
 def glance(who: Identity, found: Glance) -> Glance:
-    return replace(found, settings=settings(who, found.settings), stats=topic_stats(who, found.stats))
+    if who.groups.is_all:
+        return found
+    late = {name: found.late[name] for name in who.groups.of(found.late)}
+    died = {name: found.died[name] for name in who.groups.of(found.died)}
+    return replace(
+        found, settings=settings(who, found.settings), stats=topic_stats(who, found.stats), late=late, died=died
+    )
 
 
 def listed(who: Identity, found: Listed) -> Listed:
@@ -78,6 +85,11 @@ def concerns(who: Identity, known: Iterable[str], surveyed: Surveyed | None) -> 
         return {name: surveyed.concerns.get(name, Concern.NONE) for name in known}
     stats = surveyed.stats.topics
     return {name: concern(topic_stats(who, stats[name])) if name in stats else Concern.NONE for name in known}
+
+
+def problems(who: Identity, found: Iterable[Problem]) -> list[Problem]:
+    """Those of the token's topics and groups."""
+    return [one for one in found if who.topics.holds(one.topic) and (not one.group or who.groups.holds(one.group))]
 
 
 def stats(who: Identity, found: Stats) -> Stats:

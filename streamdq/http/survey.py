@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
 from ..errors import StreamdqError
+from ..operations.health import Problem, in_order, problems_of
 from ..operations.inspect import Concern, Stats, concern
 from ..process.logs import log
 from ..process.loop import cancel_and_wait
@@ -19,11 +20,14 @@ _WAIT_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """What a survey has found. ``began``: nothing in it is older than that, by the monotonic clock."""
+    """What a survey has found. ``began``: nothing in it is older than that, by the monotonic clock. ``problems``: the
+    most urgent first.
+    """
 
     began: float
     stats: Stats
     concerns: dict[str, Concern]
+    problems: list[Problem] = field(default_factory=list)
 
     @property
     def age_s(self) -> float:
@@ -35,8 +39,13 @@ class Survey:
     it longer than a moment, and nobody gets one older than ``OLDEST_S``.
     """
 
-    def __init__(self, read: Callable[[], Awaitable[Stats]]) -> None:
+    def __init__(
+        self,
+        read: Callable[[], Awaitable[Stats]],
+        died: Callable[[Stats], Awaitable[Mapping[tuple[str, str], int]]] | None = None,
+    ) -> None:
         self._read = read
+        self._died = died
         self._found: Surveyed | None = None
         self._task: asyncio.Task[None] | None = None
         self._begun = float("-inf")
@@ -57,11 +66,22 @@ class Survey:
     async def _carry_out(self, began: float) -> None:
         try:
             stats = await self._read()
+            died = await self._died(stats) if self._died is not None else {}
         except StreamdqError as error:
             log.warning("topics not surveyed", error=str(error))
             return
-        self._found = Surveyed(began, stats, {name: concern(topic) for name, topic in stats.topics.items()})
+        concerns = {name: concern(topic) for name, topic in stats.topics.items()}
+        self._found = Surveyed(began, stats, concerns, _problems(stats, died))
 
     async def close(self) -> None:
         if self._task is not None:
             await cancel_and_wait([self._task])
+
+
+def _problems(stats: Stats, died: Mapping[tuple[str, str], int]) -> list[Problem]:
+    of_topics: dict[str, dict[str, int]] = {}
+    for (topic, group), count in died.items():
+        of_topics.setdefault(topic, {})[group] = count
+    return in_order(
+        one for name, topic in stats.topics.items() for one in problems_of(name, topic, of_topics.get(name, {}))
+    )

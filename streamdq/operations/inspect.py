@@ -26,6 +26,7 @@ from .large_bodies import fetched
 T = TypeVar("T")
 REPAIRS = 5
 OVERDUE_MS = 5_000  # longer than the mover ever needs
+LATELY_MS = 3_600_000
 _COUNTERS = (
     GroupCounter.READY, GroupCounter.RUNNING, GroupCounter.DONE, GroupCounter.RETRIED, GroupCounter.SNOOZED,
     GroupCounter.RECLAIMED, GroupCounter.CANCELLED, GroupCounter.EXPIRED,
@@ -283,6 +284,29 @@ def _count_consumers(store: RedisStore, shards: Sequence[ShardKeys], stats: Stat
         for (shard, group), count in zip(asked, returned(outcome), strict=True):
             figures = stats.topics[shard.topic].groups[group]
             figures.consumers = max(figures.consumers, count)
+
+
+def died_lately(store: RedisStore, topics: Mapping[str, TopicStats]) -> Op[dict[tuple[str, str], int]]:
+    """How many dead letters of each topic and group were buried within the last hour, of those with dead letters. The
+    topics' settings must be known.
+    """
+    asked = [
+        (name, group, shard)
+        for name, topic in topics.items()
+        if not topic.unreachable
+        for group, figures in topic.groups.items()
+        if figures.dead
+        for shard in store.topics.all_shards(name)
+    ]
+    if not asked:
+        return {}
+    since_ms = (yield from namespace.now_ms(store.session)) - LATELY_MS
+    counts = yield from reads.since(store.session, [shard.dead_of(group) for _, group, shard in asked], since_ms)
+    found: dict[tuple[str, str], int] = {}
+    for (name, group, _), count in zip(asked, counts, strict=True):
+        if count:
+            found[name, group] = found.get((name, group), 0) + count
+    return found
 
 
 def upcoming(

@@ -14,7 +14,8 @@ from ...job.job import Job, JobState, check_id, check_topic
 from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.conditions import is_condition
-from ...operations.inspect import Concern, job_of, shard_with
+from ...operations.health import in_order, problems_of
+from ...operations.inspect import job_of, shard_with
 from ...operations.large_bodies import fetched
 from ...operations.waiting_keys import KeyLoad, busiest
 from ...store.entries import ms_of
@@ -53,10 +54,14 @@ async def overview(request: Request, q: Text = "", after: Text = "", horizon: Te
     coming = await backend.do(coming_load(store, found, _horizon(horizon), now_ms))
     part = len(found) < len(known)
     whole = redact.stats(who, surveyed.stats) if part and surveyed else totals(one.stats for one in found)
+    shown = set(names)
+    problems = [] if surveyed is None else [one for one in surveyed.problems if one.topic not in shown]
+    fresh = [problem for one in found for problem in problems_of(one.name, one.stats, one.died)]
     return page(
-        request, "overview.html", topics=found, totals=whole, chart=chart(coming), coming=coming, now=now_ms,
+        request, "overview.html", topics=found, problems=in_order([*redact.problems(who, problems), *fresh]),
+        totals=whole, chart=chart(coming), coming=coming, now=now_ms,
         horizon=horizon, horizons=list(HORIZONS), q=q, after=after, next=following, known=len(known), part=part,
-        age_s=surveyed and surveyed.age_s, unserved={n for n in names if concerns[n] is Concern.NO_CONSUMERS},
+        age_s=surveyed and surveyed.age_s,
         still=await backend.do(stands_still(store, coming)),
     )  # fmt: skip
 
@@ -103,7 +108,8 @@ async def topic_page(
     jobs = redact.listed(who, await backend.do(listed(store, topic, group, state, cursor, one.lost)))
     coming = await backend.do(coming_load(store, [one], _horizon(horizon), one.now_ms))
     return page(
-        request, "topic.html", topic=topic, one=one, settings=settings, group=group, state=state.value, jobs=jobs,
+        request, "topic.html", topic=topic, one=one, problems=in_order(problems_of(topic, one.stats, one.died)),
+        settings=settings, group=group, state=state.value, jobs=jobs,
         cursor=cursor, states=[s.value for s in _STATES], chart=chart(coming), coming=coming, now=one.now_ms,
         horizon=horizon, horizons=list(HORIZONS), stats=one.stats.groups[group],
         consumers=await backend.do(consumers(store, one, group)), still=await backend.do(stands_still(store, coming)),
