@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..config import HttpSettings, Settings
 from ..exporter.gauges import Reader
@@ -18,6 +18,7 @@ from ..process.loop import cancel_and_wait
 from ..queue import AsyncQueue, carry_out_async, store_of
 from ..store import namespace
 from ..store.redis_store import RedisStore
+from .activity import Recent
 from .audit_log import AuditLog
 from .auth import Tokens
 from .rate_limits import Rates
@@ -25,6 +26,9 @@ from .refusals import Refusals
 from .signing_secrets import Signing
 from .survey import Survey
 from .write_probe import WriteProbe
+
+if TYPE_CHECKING:
+    from .prometheus import Prometheus
 
 T = TypeVar("T")
 TICK_S = 0.5
@@ -56,6 +60,8 @@ class Backend:
     probe: WriteProbe = field(init=False)
     claims: Signing = field(init=False)
     survey: Survey = field(init=False)
+    recent: Recent = field(init=False)
+    prometheus: Prometheus | None = None
     _known_until: float = 0.0
     _reader: Reader | None = None
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -64,6 +70,11 @@ class Backend:
         self.probe = WriteProbe(self._write_probe)
         self.claims = Signing("claim", self.store, self.do)
         self.rates = Rates(self.http)
+        self.recent = Recent(self.store, self.do)
+        if self.http.prometheus_url:
+            from .prometheus import Prometheus
+
+            self.prometheus = Prometheus(self.http.prometheus_url, self.namespace)
         self.survey = Survey(self._all_stats, self._died_lately)
 
     async def queue(self) -> AsyncQueue:
@@ -133,6 +144,9 @@ class Backend:
             await cancel_and_wait([ticking, *self.taking])
             await self.probe.close()
             await self.survey.close()
+            await self.recent.close()
+            if self.prometheus is not None:
+                await self.prometheus.close()
             self.ticked = None
             if self._opened is not None:
                 await self._opened.close()

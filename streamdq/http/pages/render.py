@@ -37,11 +37,24 @@ def with_spaces(value: int) -> str:
     return f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
+def compact(value: int) -> str:
+    """A figure on an axis: 2500000 as 2.5M."""
+    for size, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{unit}"
+    return str(value)
+
+
 def timestamp(ms: int | None) -> str:
     """A time to the millisecond."""
     if ms is None:
         return "—"
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}.{ms % 1000:03}"
+
+
+def clock(ms: int) -> str:
+    """The time of a chart's tick."""
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%H:%M}"
 
 
 def step(start_ms: int, step_ms: int) -> str:
@@ -92,9 +105,8 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {
-        "with_spaces": with_spaces, "timestamp": timestamp, "since": since, "duration": brief, "segment": segment,
-        "query": urlencode,
-        "schedule": schedule,
+        "with_spaces": with_spaces, "timestamp": timestamp, "since": since, "duration": brief, "clock": clock,
+        "segment": segment, "query": urlencode, "schedule": schedule,
     }  # fmt: skip
     made.globals["version"] = __version__
     return made
