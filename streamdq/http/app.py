@@ -25,6 +25,7 @@ from .backend import Backend
 from .pages import actions, pages
 from .pages import find as find_pages
 from .pages import schedules as schedule_pages
+from .pages import workers as worker_pages
 
 _ABOUT = """Jobs that wait until they are due, for any language.
 
@@ -70,7 +71,19 @@ def create_app(
 
     parts = [
         part.router
-        for part in (jobs, find, claims, schedules, topics, health, pages, find_pages, schedule_pages, actions)
+        for part in (
+            jobs,
+            find,
+            claims,
+            schedules,
+            topics,
+            health,
+            pages,
+            find_pages,
+            schedule_pages,
+            worker_pages,
+            actions,
+        )
     ]
     routes = [route for part in parts for route in part.routes]
     # The routes as they are: include_router would make each of them anew for every app, before its first answers.

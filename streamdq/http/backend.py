@@ -14,6 +14,7 @@ from ..exporter.gauges import Reader
 from ..link.session import Op
 from ..metrics.declared import TopicLabels
 from ..operations.inspect import Stats, died_lately
+from ..operations.workers import Workers, workers
 from ..process.loop import cancel_and_wait
 from ..queue import AsyncQueue, carry_out_async, store_of
 from ..store import namespace
@@ -24,7 +25,7 @@ from .auth import Tokens
 from .rate_limits import Rates
 from .refusals import Refusals
 from .signing_secrets import Signing
-from .survey import Survey
+from .survey import Survey, Watch
 from .write_probe import WriteProbe
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Backend:
     claims: Signing = field(init=False)
     survey: Survey = field(init=False)
     recent: Recent = field(init=False)
+    workers: Watch[Workers] = field(init=False)
     prometheus: Prometheus | None = None
     _known_until: float = 0.0
     _reader: Reader | None = None
@@ -70,6 +72,7 @@ class Backend:
         self.probe = WriteProbe(self._write_probe)
         self.claims = Signing("claim", self.store, self.do)
         self.rates = Rates(self.http)
+        self.workers = Watch("workers", self._all_workers)
         self.recent = Recent(self.store, self.do)
         if self.http.prometheus_url:
             from .prometheus import Prometheus
@@ -116,6 +119,10 @@ class Backend:
     async def _died_lately(self, stats: Stats) -> dict[tuple[str, str], int]:
         return await self.do(died_lately(await self.store(), stats.topics))
 
+    async def _all_workers(self, _: float) -> Workers:
+        store = await self.store()
+        return await self.do(workers(store, await self.do(store.topics.registry())))
+
     async def _write_probe(self) -> None:
         session, now = (await self.store()).session, time.monotonic()
         if now >= self._known_until:
@@ -145,6 +152,7 @@ class Backend:
             await self.probe.close()
             await self.survey.close()
             await self.recent.close()
+            await self.workers.close()
             if self.prometheus is not None:
                 await self.prometheus.close()
             self.ticked = None

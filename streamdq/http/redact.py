@@ -11,6 +11,7 @@ from ..job.job import Job
 from ..operations.audit import Audit
 from ..operations.health import Problem
 from ..operations.inspect import Concern, GroupStats, Stats, TopicStats, concern, led
+from ..operations.workers import Working
 from ..store.history import HistoryRow
 from .auth import Identity
 from .pages.job_lists import Listed
@@ -90,6 +91,16 @@ def concerns(who: Identity, known: Iterable[str], surveyed: Surveyed | None) -> 
 def problems(who: Identity, found: Iterable[Problem]) -> list[Problem]:
     """Those of the token's topics and groups."""
     return [one for one in found if who.topics.holds(one.topic) and (not one.group or who.groups.holds(one.group))]
+
+
+def workers(who: Identity, found: Iterable[Working]) -> list[Working]:
+    """Those of the token's topics and groups, with what they do for these."""
+    seen = []
+    for one in found:
+        claims = {at: n for at, n in one.claims.items() if who.topics.holds(at[0]) and who.groups.holds(at[1])}
+        jobs = [job for job in one.jobs if (job.topic, job.group) in claims]
+        seen += [replace(one, claims=claims, jobs=jobs)] if claims else []
+    return seen
 
 
 def stats(who: Identity, found: Stats) -> Stats:

@@ -67,10 +67,10 @@ async def test_the_percentiles_are_those_of_the_rows(site: Api, queue: Queue, re
             row = ("done", f"j{n}", "default", 1, 0, "c", base, base, base, base + 10 * (n + 1), "", "", 1, base + 5000)
             client.xadd(SHARD.history, {"e": "\x1f".join(map(str, row))}, id=f"{base + 5000}-{n}")
     found = await recent(site, now_ms=base + 60_000)
-    (row,) = [row for row in found.rows if row.done]
-    assert row.done == 100
-    assert row.p50_ms == pytest.approx(500, rel=0.05)
-    assert row.p99_ms == pytest.approx(990, rel=0.05)
+    (shown,) = [one for one in found.rows if one.done]
+    assert shown.done == 100
+    assert shown.p50_ms == pytest.approx(500, rel=0.05)
+    assert shown.p99_ms == pytest.approx(990, rel=0.05)
 
 
 async def test_it_goes_back_a_number_of_rows_and_says_from_when_on_it_knows(

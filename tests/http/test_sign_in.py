@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from streamdq import Queue
 from streamdq.http import Tokens
 from streamdq.http.api.route import needs_of
-from streamdq.http.pages import actions, pages, schedules
+from streamdq.http.pages import actions, find, pages, schedules, workers
 from tests.http.conftest import Open
 from tests.http.harness import Api, altered
 from tests.http.site import ADMIN, FORM, PRODUCER, TOKENS, VIEWER, check_headers, post, see, work
@@ -34,7 +34,10 @@ async def signed_in(open_api: Open, token: str) -> Api:
 async def test_without_a_session_every_page_leads_to_the_sign_in(open_api: Open) -> None:
     site = await open_api(tokens=TOKENS)
     routes = [
-        route for part in (pages, schedules, actions) for route in part.router.routes if isinstance(route, APIRoute)
+        route
+        for part in (pages, find, schedules, workers, actions)
+        for route in part.router.routes
+        if isinstance(route, APIRoute)
     ]
     assert len(routes) > 10
     for route in routes:

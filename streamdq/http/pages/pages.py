@@ -66,7 +66,8 @@ async def overview(
     problems = [] if surveyed is None else [one for one in surveyed.problems if one.topic not in shown]
     fresh = [problem for one in found for problem in problems_of(one.name, one.stats, one.died)]
     return page(
-        request, "overview.html", topics=found, problems=in_order([*redact.problems(who, problems), *fresh]),
+        request, "overview.html", here="topics", topics=found,
+        problems=in_order([*redact.problems(who, problems), *fresh]),
         totals=whole, chart=charts.coming(coming), activity=activity,
         ran=activity and charts.ran(activity),
         late=activity and charts.lateness(activity), past=past, pasts=list(PASTS), coming=coming, now=now_ms,
