@@ -88,6 +88,19 @@ def concerns(who: Identity, known: Iterable[str], surveyed: Surveyed | None) -> 
     return {name: concern(topic_stats(who, stats[name])) if name in stats else Concern.NONE for name in known}
 
 
+def failed(who: Identity, stats: Stats, figure: str) -> dict[tuple[str, str], int]:
+    """How many dead letters (``dead``) or retries (``retrying``) each topic and group has, of topics that can be
+    reached.
+    """
+    return {
+        (name, group): count
+        for name, topic in stats.topics.items()
+        if who.topics.holds(name) and not topic.unreachable
+        for group, figures in topic.groups.items()
+        if (count := getattr(figures, figure)) and who.groups.holds(group)
+    }
+
+
 def problems(who: Identity, found: Iterable[Problem]) -> list[Problem]:
     """Those of the token's topics and groups."""
     return [one for one in found if who.topics.holds(one.topic) and (not one.group or who.groups.holds(one.group))]

@@ -54,6 +54,7 @@ class GroupStats:
     cancelled: int = 0
     expired: int = 0
     aside: int = 0  # of the delayed ones: those that wait for a place of their key, due or not
+    retrying: int = 0  # of the delayed ones: those that wait for their next attempt
 
 
 @dataclass(slots=True)
@@ -358,6 +359,7 @@ def add_stats(topic: TopicStats, shard: ShardStats) -> None:
         aside = counts.of_group(GroupCounter.ASIDE, name)
         group.delayed += delayed + counts.of_group(GroupCounter.WAITING, name) + aside
         group.aside += aside
+        group.retrying += counts.of_group(GroupCounter.WAITING, name)
         group.dead += shard.dead_now[name]
         for counter in _COUNTERS:
             if count := counts.of_group(counter, name):

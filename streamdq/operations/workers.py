@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..config import TopicSettings
+from ..errors import ServerUnavailable
 from ..keys import ShardKeys
 from ..link.session import Op, begun_ms, returned, together
 from ..store import namespace, reads
@@ -122,11 +123,12 @@ def _consumers(store: RedisStore, places: Sequence[Place]) -> Op[list[tuple[Plac
     outcomes = yield from together(
         [reads.consumers(store.session, [(one.stream, one.group) for one in part]) for part in nodes.values()]
     )
-    return [
-        pair
-        for part, outcome in zip(nodes.values(), outcomes, strict=True)
-        for pair in zip(part, returned(outcome), strict=True)
-    ]
+    found: list[tuple[Place, list[reads.GroupConsumer]]] = []
+    for part, outcome in zip(nodes.values(), outcomes, strict=True):
+        if isinstance(outcome[1], ServerUnavailable) and len(nodes) > 1:
+            continue  # a node of a Cluster is lost: the others' workers are shown
+        found += zip(part, returned(outcome), strict=True)
+    return found
 
 
 def _running(store: RedisStore, places: Sequence[Place]) -> Op[Iterable[tuple[str, Running]]]:

@@ -115,6 +115,21 @@ def since(session: Session, zsets: Sequence[str], from_ms: int) -> Op[list[int]]
     return [checked(reply) for reply in replies]
 
 
+def by_time(
+    session: Session, places: Sequence[tuple[str, int | None, int]], count: int, *, newest_first: bool
+) -> Op[list[list[Scored]]]:
+    """For each (ZSET, time in ms, offset): up to ``count`` members from that time on, or with ``newest_first`` back,
+    without the first ``offset``; None: from the end.
+    """
+
+    def rows(key: str, from_ms: int | None, offset: int) -> Command:
+        ends = ("+inf", "-inf", "BYSCORE", "REV") if newest_first else ("-inf", "+inf", "BYSCORE")
+        first = ends[0] if from_ms is None else from_ms
+        return Command(key, ("ZRANGE", key, first, *ends[1:], "LIMIT", offset, count, "WITHSCORES"))
+
+    return [_scored(reply) for reply in (yield from in_steps(session, [rows(*place) for place in places]))]
+
+
 def due_within(session: Session, shards: Sequence[ShardKeys], ends_ms: Sequence[int]) -> Op[list[int]]:
     """How many attempts in these buckets are due by each of these times."""
     replies = yield from in_steps(session, [command for shard in shards for command in _due_within(shard, ends_ms)])

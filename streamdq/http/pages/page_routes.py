@@ -125,13 +125,13 @@ def get(
 
 
 def post(
-    router: APIRouter, path: str, role: Role | None = Role.ADMIN, *, every_group: bool = False
+    router: APIRouter, path: str, role: Role | None = Role.ADMIN, *, every_group: bool = False, sifts: bool = False
 ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
     """Declares the target of a form, and who may send it."""
 
     def declared(endpoint: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         roles = None if role is None else frozenset({role})
-        declare(endpoint, Needs(roles, FORM, notable=True, every_group=every_group))
+        declare(endpoint, Needs(roles, FORM, notable=True, every_group=every_group, sifts=sifts))
         router.add_api_route(path, endpoint, methods=["POST"], include_in_schema=False, response_model=None)
         return endpoint
 

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from pydantic_core import from_json
 
 from ...job.job import Job
@@ -72,6 +73,25 @@ def since(ms: int | None, now_ms: int) -> str:
     return f"in {brief(ms - now_ms)}" if ms > now_ms else f"{brief(now_ms - ms)} ago"
 
 
+def moment(ms: int) -> Markup:
+    """A time in UTC. The page's script can show it in the reader's own zone."""
+    return Markup('<time data-ms="{}">{}</time>').format(ms, timestamp(ms))
+
+
+def ago(ms: int | None, now_ms: int) -> Markup | str:
+    """A time relative to now; the time itself is its title."""
+    if ms is None:
+        return ""
+    return Markup('<time data-ms="{}" data-relative title="{} UTC">{}</time>').format(
+        ms, timestamp(ms), since(ms, now_ms)
+    )
+
+
+def hour(ms: int) -> Markup:
+    """The time of a chart's tick, as an element."""
+    return Markup('<time data-ms="{}" data-clock>{}</time>').format(ms, clock(ms))
+
+
 def pretty(raw: bytes) -> str:
     """A body for people; only the beginning if it is long, as indenting a deep one would multiply its size."""
     text = ""
@@ -105,8 +125,8 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {
-        "with_spaces": with_spaces, "timestamp": timestamp, "since": since, "duration": brief, "clock": clock,
-        "segment": segment, "query": urlencode, "schedule": schedule,
+        "with_spaces": with_spaces, "timestamp": timestamp, "since": since, "duration": brief, "clock": hour,
+        "moment": moment, "ago": ago, "segment": segment, "query": urlencode, "schedule": schedule,
     }  # fmt: skip
     made.globals["version"] = __version__
     return made
@@ -143,7 +163,8 @@ _NOTES = {
     "schedule-paused": "The schedule is paused.", "schedule-resumed": "The schedule is resumed.",
     "schedule-removed": "The schedule is removed.", "triggered": "A job is enqueued, due now.",
     "found-cancelled": "Cancelled: {n}.", "found-rescheduled": "Rescheduled: {n}.", "found-kicked": "Sent back: {n}.",
-    "found-purged": "Deleted for good: {n}.",
+    "found-purged": "Deleted for good: {n}.", "failed-kick": "Sent back: {n}.",
+    "failed-purge": "Deleted for good: {n}.",
 }  # fmt: skip
 _NOTHING = "Nothing was changed: the dead letters were gone already."
 
