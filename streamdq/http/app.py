@@ -26,6 +26,7 @@ from .pages import actions, pages
 from .pages import failed as failed_pages
 from .pages import find as find_pages
 from .pages import schedules as schedule_pages
+from .pages import topic_settings as settings_pages
 from .pages import workers as worker_pages
 
 _ABOUT = """Jobs that wait until they are due, for any language.
@@ -72,7 +73,7 @@ def create_app(
 
     pieces = (
         jobs, find, claims, schedules, topics, health, pages, find_pages, schedule_pages, worker_pages, failed_pages,
-        actions,
+        settings_pages, actions,
     )  # fmt: skip
     parts = [piece.router for piece in pieces]
     routes = [route for part in parts for route in part.routes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from typing import Any
 
 import pytest
 
@@ -117,7 +118,7 @@ async def test_a_list_looks_at_so_many_at_once(
     assert await walk(site, "/failed?error=rare") == ["z000"]
 
 
-def hidden(page: str) -> dict[str, str]:
+def hidden(page: str) -> dict[str, Any]:
     return {html.unescape(name): html.unescape(value)
             for name, value in re.findall(r'type="hidden" name="([^"]*)" value="([^"]*)"', page)}  # fmt: skip
 
@@ -204,7 +205,7 @@ async def test_who_may(open_api: Open, queue: Queue, redis_server: Server) -> No
 
 @pytest.mark.parametrize("form", [{"do": "burn", "until": "1"}, {"do": "kick", "until": "x"}, {"do": "kick"}])
 async def test_forms_that_no_page_has(site: Api, form: dict[str, str]) -> None:
-    assert (await post(site, "/failed/act", **form)).status_code == 422
+    assert (await post(site, "/failed/act", None, **form)).status_code == 422
 
 
 async def test_a_job_is_found_by_its_id_in_any_topic(site: Api, queue: Queue) -> None:

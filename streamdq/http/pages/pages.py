@@ -163,6 +163,13 @@ async def find_job(request: Request, topic: TopicPath, id: Text = "") -> Respons
 
 @get(router, "/topics/{topic:segment}/jobs/{id:segment}")
 async def job_page(request: Request, topic: TopicPath, id: IdPath) -> Response:
+    return await job_view(request, topic, id)
+
+
+async def job_view(
+    request: Request, topic: str, id: str, *, status: int = 200, delay: str = "", wrong: str = ""
+) -> Response:
+    """The job's page. ``wrong``: what is wrong with the ``delay`` that was entered."""
     backend = backend_of(request)
     store = await backend.store()
     check_id(id)
@@ -181,7 +188,8 @@ async def job_page(request: Request, topic: TopicPath, id: IdPath) -> Response:
     story.complete = complete
     body = await asyncio.to_thread(shown_body, job) if job else ""
     return page(
-        request, "job.html", topic=topic, id=id, job=job, story=story, body=body, now=now_ms, settings=settings,
+        request, "job.html", status, delay=delay, wrong=wrong, topic=topic, id=id, job=job,
+        story=story, body=body, now=now_ms, settings=settings,
         events=_events(story, settings), lookback=LOOKBACK_ROWS,
         ttrs=_by_value(settings, lambda group: brief(settings.ttr_of(group))),
         retries=_by_value(settings, lambda group: str(settings.retry_of(group))),
