@@ -32,6 +32,7 @@ MOST_ROWS = 100_000
 
 _PAGE = 500
 _AT_ONCE = 10  # pages in one call: some ms of Redis's time
+_FEW, _AT_ONCE_FEW = 50, 100  # the same for what is new, which mostly is little
 _ROWS_A_LOOK = 20_000
 _WAIT_S = 0.1
 _SHARDS = 1_000  # that are remembered
@@ -168,7 +169,8 @@ class Recent:
         if task is None or task.done():
             task = self._tasks[asked] = asyncio.create_task(self._read(list(shards), now_ms - step_ms * steps))
             task.add_done_callback(lambda _: self._tasks.pop(asked, None))
-        await asyncio.wait({task}, timeout=_WAIT_S)
+        if any(shard not in self._tapes for shard in shards):
+            await asyncio.wait({task}, timeout=_WAIT_S)
         tapes = [self._tapes[shard] for shard in shards if shard in self._tapes]
         known_ms = max((tape.reached_ms for tape in tapes), default=0.0) if len(tapes) == len(shards) else float("inf")
         starts = range(until_ms - step_ms * steps, until_ms, step_ms)
@@ -198,22 +200,21 @@ class Recent:
 
     def _forwards(self, store: RedisStore, tapes: dict[ShardKeys, _Tape]) -> Op[None]:
         """Reads what is new in shards that were read before. What is too much is begun anew."""
-        begun = [shard for shard, tape in tapes.items() if tape.newest]
+        left = [shard for shard, tape in tapes.items() if tape.newest]
         looks = 0
-        while begun:
-            part, begun = begun[:_AT_ONCE], begun[_AT_ONCE:]
+        while left:
+            part, left = left[:_AT_ONCE_FEW], left[_AT_ONCE_FEW:]
             places = [(shard, f"({tapes[shard].newest}") for shard in part]
-            for shard, rows in zip(
-                part, (yield from history_reads.rows_from(store.session, places, _PAGE)), strict=True
-            ):
+            pages = yield from history_reads.rows_from(store.session, places, _FEW)
+            for shard, rows in zip(part, pages, strict=True):
                 if rows:
                     tapes[shard].take(rows)
                     tapes[shard].newest = rows[-1].id
-                if len(rows) == _PAGE:
-                    begun.append(shard)
-            looks += len(part)
-            if looks * _PAGE > _ROWS_A_LOOK + len(tapes) * _PAGE:
-                for shard in begun:
+                    looks += 1
+                if len(rows) == _FEW:
+                    left.append(shard)
+            if looks * _FEW > _ROWS_A_LOOK + len(tapes) * _FEW:
+                for shard in left:
                     self._tapes[shard] = tapes[shard] = _Tape()
                 return
 
