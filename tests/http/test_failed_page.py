@@ -82,8 +82,8 @@ async def test_the_filter(site: Api, queue: Queue, redis_server: Server) -> None
     await bury(queue, redis_server, "a", 3, "Timeout: no answer", "x")
     await bury(queue, redis_server, "b", 3, "KeyError: <b>", "y")
     for query, count in {
-        "error=TIMEOUT": 3, "error=%3Cb%3E": 3, "topic=b": 3, "id=x00": 3, "id=x001": 1, "error=none": 0,
-        "group=audit": 0, "group=default&topic=A": 3, "error=timeout&id=y": 0,
+        "error=TIMEOUT": 3, "error=%3Cb%3E": 3, "in_topic=b": 3, "id=x00": 3, "id=x001": 1, "error=none": 0,
+        "in_group=audit": 0, "in_group=default&in_topic=A": 3, "error=timeout&id=y": 0,
     }.items():  # fmt: skip
         assert len(await walk(site, f"/failed?{query}")) == count, query
     assert "Nothing matches" in await look(site, "/failed?error=none")
@@ -194,7 +194,8 @@ async def test_who_may(open_api: Open, queue: Queue, redis_server: Server) -> No
     site.client.headers["Origin"] = "http://localhost"
     await post(site, "/login", token=token)
     assert "theirs" not in await look(site, "/failed")
-    plan = await see(site, "/failed/plan?do=purge")
+    assert len(ids(await look(site, "/failed?in_topic=min&in_group=&error=&id="))) == 2, "as the form asks"
+    plan = await see(site, "/failed/plan?do=purge&in_topic=&in_group=&error=&id=")
     assert "2 dead letters?" in plan
     await post(site, "/failed/act", **hidden(plan))
     assert (queue.stats("mine").dead, queue.stats("theirs").dead) == (0, 2)

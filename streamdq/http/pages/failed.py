@@ -26,7 +26,7 @@ router = APIRouter(route_class=PageRoute)
 _PAGE = 50
 _COUNTS_S, _ACTS_S = 2.0, 20.0
 _FIGURES = {"dead": "dead", "retrying": "retrying"}
-_FIELDS = ("topic", "group", "error", "id")
+_FIELDS = ("in_topic", "in_group", "error", "id")  # not "topic": that one a token must be for
 _MOST_HITS = 100
 Text = Annotated[str, Query(max_length=600)]
 
@@ -44,17 +44,17 @@ def _which(state: State, places: list[tuple[str, str]], given: Mapping[str, str]
 async def failed_page(
     request: Request,
     state: Literal["dead", "retrying"] = "dead",
-    topic: Text = "",
-    group: Text = "",
+    in_topic: Text = "",
+    in_group: Text = "",
     error: Text = "",
     id: Text = "",
     cursor: Annotated[str, Query(alias="from", max_length=40)] = "",
 ) -> Response:
     backend = backend_of(request)
-    given = {"topic": topic.strip(), "group": group.strip(), "error": error, "id": id}
+    given = dict(zip(_FIELDS, (in_topic.strip(), in_group.strip(), error, id), strict=True))
     counts = {name: await _figures(request, backend, name) for name in ("dead", "retrying")}
     figures = counts[state]
-    places = places_of(figures or {}, given["topic"], given["group"])
+    places = places_of(figures or {}, given["in_topic"], given["in_group"])
     store = await backend.store()
     await backend.do(store.topics.registry())
     part = await backend.do(failed(store, _which(state, places[:MOST_PLACES], given), _PAGE, cursor))
@@ -81,18 +81,18 @@ async def _letters(request: Request, backend: Backend, given: Mapping[str, str],
     """Of all topics, as of now: what is counted is what is acted on."""
     stats = await (await backend.queue()).stats()
     figures = redact.failed(who_asks(request), stats, "dead")
-    return _which("dead", places_of(figures, given["topic"], given["group"]), given, until_ms)
+    return _which("dead", places_of(figures, given["in_topic"], given["in_group"]), given, until_ms)
 
 
 @get(router, "/failed/plan", sifts=True)
 async def plan_page(
-    request: Request, do: Text = "", topic: Text = "", group: Text = "", error: Text = "", id: Text = ""
+    request: Request, do: Text = "", in_topic: Text = "", in_group: Text = "", error: Text = "", id: Text = ""
 ) -> Response:
     """How many letters match, before anything is done to them."""
     if not who_asks(request).may(()):
         raise ProblemError("forbidden", "this takes the role admin")
     backend, deed = backend_of(request), _deed(do)
-    given = {"topic": topic.strip(), "group": group.strip(), "error": error, "id": id}
+    given = dict(zip(_FIELDS, (in_topic.strip(), in_group.strip(), error, id), strict=True))
     store = await backend.store()
     now_ms = await backend.do(namespace.now_ms(store.session))
     which = await _letters(request, backend, given, now_ms)
