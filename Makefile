@@ -74,6 +74,7 @@ docs-serve: $(STAMP) ## show the documentation site while you write it
 
 picture: $(STAMP) ## take the README's pictures anew; needs chromium
 	@$(BIN)/python docs/images/stats_watch.py
+	@$(BIN)/python docs/images/web_page.py
 	@$(BIN)/python docs/images/report.py
 	@$(BIN)/python docs/images/diagrams.py
 

@@ -24,6 +24,8 @@ _PAGES = {
     "a topic's coming week": "/topics/{topic}?horizon=1w",
     "a topic's dead letters": "/topics/{topic}?state=dead",
     "one job": "/topics/{topic}/jobs/job-7",
+    "what failed, by its error": "/failed?error=such&in_topic={topic}",
+    "jobs that wait for a retry": "/failed?state=retrying&in_topic={topic}",
 }
 
 

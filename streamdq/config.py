@@ -194,6 +194,18 @@ class HttpSettings(FromEnvironment):
     )
     ssl_keyfile_password: str = Field(default="", description="What the key of --ssl-keyfile is encrypted with.")
 
+    prometheus_url: str = Field(
+        default="",
+        description="A Prometheus that scrapes this namespace: the page's charts are from it, not the history.",
+    )
+
+    @field_validator("prometheus_url")
+    @classmethod
+    def _of_http(cls, url: str) -> str:
+        if url and not url.startswith(("http://", "https://")):
+            raise ValueError("begins neither with http:// nor with https://")
+        return url
+
     @field_validator("trusted_proxies")
     @classmethod
     def _networks(cls, text: str) -> str:

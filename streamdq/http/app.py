@@ -23,8 +23,11 @@ from .audit_log import AuditLog
 from .auth import Tokens
 from .backend import Backend
 from .pages import actions, pages
+from .pages import failed as failed_pages
 from .pages import find as find_pages
 from .pages import schedules as schedule_pages
+from .pages import topic_settings as settings_pages
+from .pages import workers as worker_pages
 
 _ABOUT = """Jobs that wait until they are due, for any language.
 
@@ -68,10 +71,11 @@ def create_app(
         async with backend.running():
             yield
 
-    parts = [
-        part.router
-        for part in (jobs, find, claims, schedules, topics, health, pages, find_pages, schedule_pages, actions)
-    ]
+    pieces = (
+        jobs, find, claims, schedules, topics, health, pages, find_pages, schedule_pages, worker_pages, failed_pages,
+        settings_pages, actions,
+    )  # fmt: skip
+    parts = [piece.router for piece in pieces]
     routes = [route for part in parts for route in part.routes]
     # The routes as they are: include_router would make each of them anew for every app, before its first answers.
     app = FastAPI(

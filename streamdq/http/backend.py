@@ -7,24 +7,29 @@ import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..config import HttpSettings, Settings
 from ..exporter.gauges import Reader
 from ..link.session import Op
 from ..metrics.declared import TopicLabels
-from ..operations.inspect import Stats
+from ..operations.inspect import Stats, died_lately
+from ..operations.workers import Workers, workers
 from ..process.loop import cancel_and_wait
 from ..queue import AsyncQueue, carry_out_async, store_of
 from ..store import namespace
 from ..store.redis_store import RedisStore
+from .activity import Recent
 from .audit_log import AuditLog
 from .auth import Tokens
 from .rate_limits import Rates
 from .refusals import Refusals
 from .signing_secrets import Signing
-from .survey import Survey
+from .survey import Survey, Watch
 from .write_probe import WriteProbe
+
+if TYPE_CHECKING:
+    from .prometheus import Prometheus
 
 T = TypeVar("T")
 TICK_S = 0.5
@@ -56,6 +61,9 @@ class Backend:
     probe: WriteProbe = field(init=False)
     claims: Signing = field(init=False)
     survey: Survey = field(init=False)
+    recent: Recent = field(init=False)
+    workers: Watch[Workers] = field(init=False)
+    prometheus: Prometheus | None = None
     _known_until: float = 0.0
     _reader: Reader | None = None
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -64,7 +72,13 @@ class Backend:
         self.probe = WriteProbe(self._write_probe)
         self.claims = Signing("claim", self.store, self.do)
         self.rates = Rates(self.http)
-        self.survey = Survey(self._all_stats)
+        self.workers = Watch("workers", self._all_workers)
+        self.recent = Recent(self.store, self.do)
+        if self.http.prometheus_url:
+            from .prometheus import Prometheus
+
+            self.prometheus = Prometheus(self.http.prometheus_url, self.namespace)
+        self.survey = Survey(self._all_stats, self._died_lately)
 
     async def queue(self) -> AsyncQueue:
         if self.given is not None:
@@ -102,6 +116,13 @@ class Backend:
     async def _all_stats(self) -> Stats:
         return await (await self.queue()).stats()
 
+    async def _died_lately(self, stats: Stats) -> dict[tuple[str, str], int]:
+        return await self.do(died_lately(await self.store(), stats.topics))
+
+    async def _all_workers(self, _: float) -> Workers:
+        store = await self.store()
+        return await self.do(workers(store, await self.do(store.topics.registry())))
+
     async def _write_probe(self) -> None:
         session, now = (await self.store()).session, time.monotonic()
         if now >= self._known_until:
@@ -130,6 +151,10 @@ class Backend:
             await cancel_and_wait([ticking, *self.taking])
             await self.probe.close()
             await self.survey.close()
+            await self.recent.close()
+            await self.workers.close()
+            if self.prometheus is not None:
+                await self.prometheus.close()
             self.ticked = None
             if self._opened is not None:
                 await self._opened.close()

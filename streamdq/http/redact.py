@@ -9,7 +9,9 @@ from dataclasses import replace
 from ..config import DEFAULT_GROUP, TopicSettings
 from ..job.job import Job
 from ..operations.audit import Audit
+from ..operations.health import Problem
 from ..operations.inspect import Concern, GroupStats, Stats, TopicStats, concern, led
+from ..operations.workers import Working
 from ..store.history import HistoryRow
 from .auth import Identity
 from .pages.job_lists import Listed
@@ -42,7 +44,13 @@ def topic_stats(who: Identity, found: TopicStats) -> TopicStats:
 
 
 def glance(who: Identity, found: Glance) -> Glance:
-    return replace(found, settings=settings(who, found.settings), stats=topic_stats(who, found.stats))
+    if who.groups.is_all:
+        return found
+    late = {name: found.late[name] for name in who.groups.of(found.late)}
+    died = {name: found.died[name] for name in who.groups.of(found.died)}
+    return replace(
+        found, settings=settings(who, found.settings), stats=topic_stats(who, found.stats), late=late, died=died
+    )
 
 
 def listed(who: Identity, found: Listed) -> Listed:
@@ -78,6 +86,34 @@ def concerns(who: Identity, known: Iterable[str], surveyed: Surveyed | None) -> 
         return {name: surveyed.concerns.get(name, Concern.NONE) for name in known}
     stats = surveyed.stats.topics
     return {name: concern(topic_stats(who, stats[name])) if name in stats else Concern.NONE for name in known}
+
+
+def failed(who: Identity, stats: Stats, figure: str) -> dict[tuple[str, str], int]:
+    """How many dead letters (``dead``) or retries (``retrying``) each topic and group has, of topics that can be
+    reached.
+    """
+    return {
+        (name, group): count
+        for name, topic in stats.topics.items()
+        if who.topics.holds(name) and not topic.unreachable
+        for group, figures in topic.groups.items()
+        if (count := getattr(figures, figure)) and who.groups.holds(group)
+    }
+
+
+def problems(who: Identity, found: Iterable[Problem]) -> list[Problem]:
+    """Those of the token's topics and groups."""
+    return [one for one in found if who.topics.holds(one.topic) and (not one.group or who.groups.holds(one.group))]
+
+
+def workers(who: Identity, found: Iterable[Working]) -> list[Working]:
+    """Those of the token's topics and groups, with what they do for these."""
+    seen = []
+    for one in found:
+        claims = {at: n for at, n in one.claims.items() if who.topics.holds(at[0]) and who.groups.holds(at[1])}
+        jobs = [job for job in one.jobs if (job.topic, job.group) in claims]
+        seen += [replace(one, claims=claims, jobs=jobs)] if claims else []
+    return seen
 
 
 def stats(who: Identity, found: Stats) -> Stats:

@@ -1,13 +1,15 @@
-"""All topics' figures, for lists that need more than the topics they show: the order, and the totals."""
+"""What is read of all topics, for pages that need more than they show: the order and the totals; who works."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from ..errors import StreamdqError
+from ..operations.health import Problem, in_order, problems_of
 from ..operations.inspect import Concern, Stats, concern
 from ..process.logs import log
 from ..process.loop import cancel_and_wait
@@ -19,30 +21,37 @@ _WAIT_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """What a survey has found. ``began``: nothing in it is older than that, by the monotonic clock."""
+    """What a survey has found. ``began``: nothing in it is older than that, by the monotonic clock. ``problems``: the
+    most urgent first.
+    """
 
     began: float
     stats: Stats
     concerns: dict[str, Concern]
+    problems: list[Problem] = field(default_factory=list)
 
     @property
     def age_s(self) -> float:
         return time.monotonic() - self.began
 
 
-class Survey:
-    """Reads all topics' figures every ``EVERY_S`` while somebody asks for them, once for all who ask. Nobody waits for
-    it longer than a moment, and nobody gets one older than ``OLDEST_S``.
+T = TypeVar("T")
+
+
+class Watch(Generic[T]):
+    """Reads something every ``EVERY_S`` while somebody asks for it, once for all who ask. Nobody waits for it longer
+    than a moment, and nobody gets what is older than ``OLDEST_S``. ``read`` is told when the reading began.
     """
 
-    def __init__(self, read: Callable[[], Awaitable[Stats]]) -> None:
+    def __init__(self, what: str, read: Callable[[float], Awaitable[T]]) -> None:
+        self._what = what
         self._read = read
-        self._found: Surveyed | None = None
+        self._found: tuple[float, T] | None = None
         self._task: asyncio.Task[None] | None = None
         self._begun = float("-inf")
 
-    async def latest(self) -> Surveyed | None:
-        """The latest survey; None if there is none yet, or no recent one."""
+    async def latest(self) -> T | None:
+        """The latest reading; None if there is none yet, or no recent one."""
         if time.monotonic() - self._begun >= EVERY_S and (self._task is None or self._task.done()):
             self._begun = time.monotonic()
             self._task = asyncio.create_task(self._carry_out(self._begun))
@@ -51,17 +60,43 @@ class Survey:
         return self._recent
 
     @property
-    def _recent(self) -> Surveyed | None:
-        return self._found if self._found is not None and self._found.age_s < OLDEST_S else None
+    def _recent(self) -> T | None:
+        return self._found[1] if self._found and time.monotonic() - self._found[0] < OLDEST_S else None
 
     async def _carry_out(self, began: float) -> None:
         try:
-            stats = await self._read()
+            self._found = began, await self._read(began)
         except StreamdqError as error:
-            log.warning("topics not surveyed", error=str(error))
-            return
-        self._found = Surveyed(began, stats, {name: concern(topic) for name, topic in stats.topics.items()})
+            log.warning("not surveyed", what=self._what, error=str(error))
 
     async def close(self) -> None:
         if self._task is not None:
             await cancel_and_wait([self._task])
+
+
+class Survey(Watch[Surveyed]):
+    """The survey of all topics."""
+
+    def __init__(
+        self,
+        stats: Callable[[], Awaitable[Stats]],
+        died: Callable[[Stats], Awaitable[Mapping[tuple[str, str], int]]] | None = None,
+    ) -> None:
+        super().__init__("topics", self._surveyed)
+        self._stats = stats
+        self._died = died
+
+    async def _surveyed(self, began: float) -> Surveyed:
+        stats = await self._stats()
+        died = await self._died(stats) if self._died is not None else {}
+        concerns = {name: concern(topic) for name, topic in stats.topics.items()}
+        return Surveyed(began, stats, concerns, _problems(stats, died))
+
+
+def _problems(stats: Stats, died: Mapping[tuple[str, str], int]) -> list[Problem]:
+    of_topics: dict[str, dict[str, int]] = {}
+    for (topic, group), count in died.items():
+        of_topics.setdefault(topic, {})[group] = count
+    return in_order(
+        one for name, topic in stats.topics.items() for one in problems_of(name, topic, of_topics.get(name, {}))
+    )

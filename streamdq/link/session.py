@@ -28,7 +28,7 @@ from ..codec.protocol import Codec
 from ..config import Settings
 from ..errors import InvalidInput, ServerUnavailable, TooManyCalls
 from ..keys import NamespaceKeys
-from ..times.clock import RedisClock
+from ..times.clock import RedisClock, wall_s
 from . import failures
 from .address import Target
 from .batcher import Batched
@@ -39,6 +39,9 @@ from .failures import Crowded
 
 T = TypeVar("T")
 _NAMESPACE = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_CONSUMER = re.compile(r"(.+)-(\d{1,10})-([0-9a-z]{6}|[0-9a-z]{10})")  # six: as releases up to 0.1 wrote it
+_NAMED = 10
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 
 
@@ -149,9 +152,26 @@ class Session:
 
 
 def consumer_name() -> str:
-    """A name that no other process ever had: with a reused name, a process would take over a dead consumer's claims."""
+    """A name that no other process ever had: with a reused name, a process would take over a dead consumer's claims.
+    ``begun_ms`` reads it.
+    """
     host = "".join(c if c.isalnum() or c in "-." else "-" for c in socket.gethostname())
-    return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
+    return f"{host}-{os.getpid()}-{_digits(int(wall_s()), 6)}{_digits(secrets.randbelow(36**4), 4)}"
+
+
+def _digits(number: int, count: int) -> str:
+    return "".join(_DIGITS[number // 36**i % 36] for i in reversed(range(count)))
+
+
+def begun_ms(consumer: str) -> tuple[str, int | None, int | None]:
+    """The host and the process id in a consumer's name, and when it was named, in ms by its host's clock; None: its
+    name does not tell.
+    """
+    found = _CONSUMER.fullmatch(consumer)
+    if found is None:
+        return consumer, None, None
+    host, pid, named = found.groups()
+    return host, int(pid), int(named[:6], 36) * 1000 if len(named) == _NAMED else None
 
 
 def check_namespace(namespace: str) -> str:

@@ -26,6 +26,7 @@ from .large_bodies import fetched
 T = TypeVar("T")
 REPAIRS = 5
 OVERDUE_MS = 5_000  # longer than the mover ever needs
+LATELY_MS = 3_600_000
 _COUNTERS = (
     GroupCounter.READY, GroupCounter.RUNNING, GroupCounter.DONE, GroupCounter.RETRIED, GroupCounter.SNOOZED,
     GroupCounter.RECLAIMED, GroupCounter.CANCELLED, GroupCounter.EXPIRED,
@@ -53,6 +54,7 @@ class GroupStats:
     cancelled: int = 0
     expired: int = 0
     aside: int = 0  # of the delayed ones: those that wait for a place of their key, due or not
+    retrying: int = 0  # of the delayed ones: those that wait for their next attempt
 
 
 @dataclass(slots=True)
@@ -285,6 +287,29 @@ def _count_consumers(store: RedisStore, shards: Sequence[ShardKeys], stats: Stat
             figures.consumers = max(figures.consumers, count)
 
 
+def died_lately(store: RedisStore, topics: Mapping[str, TopicStats]) -> Op[dict[tuple[str, str], int]]:
+    """How many dead letters of each topic and group were buried within the last hour, of those with dead letters. The
+    topics' settings must be known.
+    """
+    asked = [
+        (name, group, shard)
+        for name, topic in topics.items()
+        if not topic.unreachable
+        for group, figures in topic.groups.items()
+        if figures.dead
+        for shard in store.topics.all_shards(name)
+    ]
+    if not asked:
+        return {}
+    since_ms = (yield from namespace.now_ms(store.session)) - LATELY_MS
+    counts = yield from reads.since(store.session, [shard.dead_of(group) for _, group, shard in asked], since_ms)
+    found: dict[tuple[str, str], int] = {}
+    for (name, group, _), count in zip(asked, counts, strict=True):
+        if count:
+            found[name, group] = found.get((name, group), 0) + count
+    return found
+
+
 def upcoming(
     store: RedisStore, topic: str | None = None, windows: Sequence[str] = ("1m", "10m", "1h", "1d")
 ) -> Op[dict[str, int]]:
@@ -334,6 +359,7 @@ def add_stats(topic: TopicStats, shard: ShardStats) -> None:
         aside = counts.of_group(GroupCounter.ASIDE, name)
         group.delayed += delayed + counts.of_group(GroupCounter.WAITING, name) + aside
         group.aside += aside
+        group.retrying += counts.of_group(GroupCounter.WAITING, name)
         group.dead += shard.dead_now[name]
         for counter in _COUNTERS:
             if count := counts.of_group(counter, name):

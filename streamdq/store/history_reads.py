@@ -40,6 +40,27 @@ def newest_rows(session: Session, asked: Sequence[tuple[ShardKeys, int]]) -> Op[
     return [_entries(reply) for reply in replies]
 
 
+def rows_from(session: Session, places: Sequence[tuple[ShardKeys, str]], count: int) -> Op[list[list[Entry]]]:
+    """For each (shard, start): up to ``count`` entries from there on, oldest first. ``start`` as for XRANGE."""
+    commands = [Command(k.history, ("XRANGE", k.history, start, "+", "COUNT", count)) for k, start in places]
+    return [_entries(reply) for reply in (yield from in_steps(session, commands))]
+
+
+def rows_until(session: Session, places: Sequence[tuple[ShardKeys, str]], count: int) -> Op[list[list[Entry]]]:
+    """For each (shard, entry): up to ``count`` entries before that one ('': from the newest on), newest first."""
+    commands = [
+        Command(k.history, ("XREVRANGE", k.history, f"({before}" if before else "+", "-", "COUNT", count))
+        for k, before in places
+    ]
+    return [_entries(reply) for reply in (yield from in_steps(session, commands))]
+
+
+def first_rows(session: Session, shards: Sequence[ShardKeys]) -> Op[list[str]]:
+    """The first row that each shard ever had; "" if there was none yet."""
+    replies = yield from in_steps(session, [Command(k.settings, ("HGET", k.settings, "history_since")) for k in shards])
+    return [(checked(reply) or b"").decode() for reply in replies]
+
+
 def _entries(reply: Any) -> list[Entry]:
     return [Entry(id.decode(), fields[1]) for id, fields in checked(reply)]
 

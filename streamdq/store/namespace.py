@@ -13,7 +13,7 @@ from ..link.command import Command
 from ..link.session import Op, Session, checked
 from ..times.clock import wall_s
 from . import registry
-from .commands import one
+from .commands import in_steps, one
 
 # -- Redis itself
 
@@ -120,6 +120,13 @@ def drop_sign(session: Session, consumer: str) -> Op[None]:
     """The consumer leaves: nobody expects a sign of life from it any more."""
     key = session.keys.signs
     yield from one(session, key, "ZREM", key, consumer)
+
+
+def signs_of(session: Session, consumers: Sequence[str]) -> Op[list[int | None]]:
+    """When each gave its last sign of life, in ms; None: none is known, as of one that holds no claims for a day."""
+    key = session.keys.signs
+    replies = yield from in_steps(session, [Command(key, ("ZSCORE", key, name)) for name in consumers])
+    return [None if (score := checked(reply)) is None else int(float(score)) for reply in replies]
 
 
 # -- for the HTTP server

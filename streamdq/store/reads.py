@@ -109,6 +109,27 @@ def from_time(session: Session, places: Sequence[tuple[str, int, int]], count: i
     return [_scored(reply) for reply in replies]
 
 
+def since(session: Session, zsets: Sequence[str], from_ms: int) -> Op[list[int]]:
+    """How many members of each ZSET are of that time or later."""
+    replies = yield from in_steps(session, [Command(key, ("ZCOUNT", key, from_ms, "+inf")) for key in zsets])
+    return [checked(reply) for reply in replies]
+
+
+def by_time(
+    session: Session, places: Sequence[tuple[str, int | None, int]], count: int, *, newest_first: bool
+) -> Op[list[list[Scored]]]:
+    """For each (ZSET, time in ms, offset): up to ``count`` members from that time on, or with ``newest_first`` back,
+    without the first ``offset``; None: from the end.
+    """
+
+    def rows(key: str, from_ms: int | None, offset: int) -> Command:
+        ends = ("+inf", "-inf", "BYSCORE", "REV") if newest_first else ("-inf", "+inf", "BYSCORE")
+        first = ends[0] if from_ms is None else from_ms
+        return Command(key, ("ZRANGE", key, first, *ends[1:], "LIMIT", offset, count, "WITHSCORES"))
+
+    return [_scored(reply) for reply in (yield from in_steps(session, [rows(*place) for place in places]))]
+
+
 def due_within(session: Session, shards: Sequence[ShardKeys], ends_ms: Sequence[int]) -> Op[list[int]]:
     """How many attempts in these buckets are due by each of these times."""
     replies = yield from in_steps(session, [command for shard in shards for command in _due_within(shard, ends_ms)])
@@ -299,6 +320,16 @@ def _delivered(reply: Any, group: str) -> str:
         if values[b"name"].decode() == group:
             return str(values[b"last-delivered-id"].decode())
     return "0-0"
+
+
+def first_unread(session: Session, places: Sequence[tuple[str, str]]) -> Op[list[str]]:
+    """The first entry of each (stream, group) that was not delivered to the group yet; "" if there is none."""
+    streams = list(dict.fromkeys(name for name, _ in places))
+    replies = yield from in_steps(session, [Command(name, ("XINFO", "GROUPS", name)) for name in streams])
+    groups = dict(zip(streams, replies, strict=True))
+    starts = [(name, f"({_delivered(groups[name], group)}") for name, group in places]
+    found = yield from entries(session, starts, 1)
+    return [rows[0].id if rows else "" for rows in found]
 
 
 def pending(

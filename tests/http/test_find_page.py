@@ -100,7 +100,11 @@ async def test_the_buttons_act_on_exactly_what_was_shown(site: Api, queue: Queue
     assert "Cancelled: 3. Left alone: 1" in page
     (left,) = ticked(page)
     assert left.endswith(" j 1")
-    assert (await post(site, f"{SEARCH}/reschedule", job=left, delay=" ")).status_code == 422
+    for delay in (" ", "<soon>"):
+        wrong = await post(site, f"{SEARCH}/reschedule", job=left, delay=delay, id_prefix="j")
+        assert wrong.status_code == 422
+        assert re.search(r'name="delay"[^>]*aria-invalid="true".*?role="alert">[^<]+<', wrong.text)
+        assert ticked(wrong.text), "the search is shown again"
     assert "Rescheduled: 1." in await see(
         site, (await post(site, f"{SEARCH}/reschedule", job=left, delay="3h")).headers["location"]
     )
@@ -121,7 +125,7 @@ async def test_who_sees_which_buttons(open_api: Open, queue: Queue) -> None:
     tokens["partly"] = new_token("partly", [Role.ADMIN], groups="default")
     site = await open_api(tokens=Tokens.parse("\n".join(line for _, line in tokens.values())))
     site.client.headers["Origin"] = "http://localhost"
-    buttons = {"viewer": [], "clerk": ["Cancel", "Reschedule"], "admin": ["Cancel", "Reschedule", "Kick", "Purge"]}
+    buttons = {"viewer": [], "clerk": ["Cancel", "Reschedule"], "admin": ["Cancel", "Reschedule", "Retry", "Purge"]}
     shown = ["0.0123456789abcdef a"]
     for name, (token, _) in tokens.items():
         await post(site, "/login", token=token)
@@ -132,7 +136,7 @@ async def test_who_sees_which_buttons(open_api: Open, queue: Queue) -> None:
         page = await search(site, where="")
         assert [how for how in buttons["admin"] if f"{how} selected…" in page] == buttons[name]
         for how in buttons["admin"]:
-            response = await post(site, f"{SEARCH}/{how.lower()}", job=shown, delay="1h")
+            response = await post(site, f"{SEARCH}/{'kick' if how == 'Retry' else how.lower()}", job=shown, delay="1h")
             assert (response.status_code == 403) is (how not in buttons[name])
 
 

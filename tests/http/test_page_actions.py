@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
 from streamdq import NewJob, Queue
@@ -39,6 +42,86 @@ async def test_reschedule_and_cancel(site: Api, queue: Queue) -> None:
     assert "Cancelled" in await see(site, "/topics/t/jobs/a")
     assert (await post(site, "/topics/t/jobs/a/cancel")).status_code == 409
     assert (await post(site, "/topics/t/jobs/a/reschedule", delay="1h")).status_code == 409
+
+
+async def test_what_is_wrong_with_a_delay_is_said_beside_its_field(site: Api, queue: Queue) -> None:
+    queue.enqueue("t", 1, id="a/b", delay="1h")
+    answer = await post(site, "/topics/t/jobs/a%2Fb/reschedule", delay="<soon>")
+    assert answer.status_code == 422
+    (field,) = re.findall(r'<form[^>]*class="inline"><label for="delay">.*?</form>', answer.text, re.DOTALL)
+    assert 'value="&lt;soon&gt;"' in field
+    assert 'aria-invalid="true"' in field
+    assert re.search(r'role="alert">[^<]*soon', field)
+    assert 'hx-get="/topics/t/jobs/a%2Fb"' in answer.text, "what refreshes it is the page, not the form's target"
+
+
+async def test_a_job_runs_now(site: Api, queue: Queue) -> None:
+    queue.enqueue("t", 1, id="a", delay="1h")
+    assert "Run now" in await see(site, "/topics/t/jobs/a")
+    done = await post(site, "/topics/t/jobs/a/run")
+    assert "The job is due now." in await see(site, done.headers["location"])
+    claim = queue.take("t", timeout=5)
+    assert claim
+    assert claim.job.id == "a"
+    assert (await post(site, "/topics/t/jobs/a/run")).status_code == 409
+
+
+SETTINGS: dict[str, Any] = {
+    "ttr": "30s", "retry": "15s 3m", "max_deliveries": "7", "rate": "2.5", "shards": "2", "durable": "memory",
+    "key_concurrency": "3", "key_rate": "5/s", "key_order": "pass",
+}  # fmt: skip
+
+
+async def test_the_settings_are_changed(site: Api, queue: Queue) -> None:
+    queue.configure("t", create=True)
+    done = await post(site, "/topics/t/settings", **SETTINGS)
+    assert "The settings are changed." in await see(site, done.headers["location"])
+    page = await see(site, "/topics/t/settings")
+    for name, value in SETTINGS.items():
+        assert re.search(rf'name="{name}" value="{value}"|<option value="{value}" selected', page), name
+    found = queue.configure("t")
+    assert (found.ttr_ms, found.rate, found.shards, found.key_order) == (30_000, 2.5, 2, "pass")
+    none: dict[str, Any] = {
+        "rate": "",
+        "durable": "",
+        "key_rate": "",
+        "key_order": "",
+        "key_concurrency": "",
+        "retry": "",
+    }
+    assert (await post(site, "/topics/t/settings", **none)).status_code == 303
+    found = queue.configure("t")
+    assert (found.rate, found.durable, found.key_rate, found.key_concurrency) == (None, None, None, None)
+    assert found.ttr_ms == 30_000
+    again = await post(site, "/topics/t/settings")
+    assert "Nothing was changed." in await see(site, again.headers["location"])
+
+
+async def test_only_what_was_edited_is_changed(site: Api, queue: Queue) -> None:
+    """Another operator has changed the rest since the form was shown."""
+    queue.configure("t", ttr="30s", create=True)
+    shown = await see(site, "/topics/t/settings")
+    queue.configure("t", ttr="5m")
+    was: dict[str, Any] = dict(re.findall(r'name="(\w+)" value="([^"]*)"', shown))
+    await post(site, "/topics/t/settings", **{**was, "rate": "9"})
+    assert (queue.configure("t").ttr_ms, queue.configure("t").rate) == (300_000, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ttr", "soon"), ("retry", "x y"), ("max_deliveries", "many"), ("rate", "-1"), ("rate", "x"), ("shards", "0"),
+     ("durable", "paper"), ("key_concurrency", "-1"), ("key_rate", "fast"), ("max_deliveries", "0")],
+)  # fmt: skip
+async def test_a_setting_that_can_t_be_is_told_at_its_field(site: Api, queue: Queue, name: str, value: str) -> None:
+    queue.configure("t", create=True)
+    before = queue.configure("t")
+    answer = await post(site, "/topics/t/settings", None, **{name: value})
+    assert answer.status_code == 422
+    (field,) = re.findall(rf'<div class="setting"><label for="set-{name}">.*?</div>', answer.text, re.DOTALL)
+    assert 'role="alert"' in field
+    assert f'value="{value}"' in field
+    assert answer.text.count('role="alert"') == 1
+    assert queue.configure("t") == before
 
 
 async def test_dead_letters_are_kicked_and_purged(site: Api, queue: Queue, redis_server: Server) -> None:

@@ -238,6 +238,19 @@ async def test_one_job_s_story(site: Api, queue: Queue, redis_server: Server) ->
     assert "Reschedule" not in page
 
 
+async def test_the_message_of_the_last_failure_is_in_the_timeline(site: Api, queue: Queue) -> None:
+    """The history has the classes alone."""
+    queue.enqueue("t", 1, id="j", retry="0")
+    for message in ("first", "second"):
+        claim = queue.take("t", timeout=5)
+        assert claim
+        claim.fail(ValueError(message))
+    timeline = (await see(site, "/topics/t/jobs/j")).partition('id="job-title"')[0]
+    errors = re.findall(r'<p class="error-text">(.*?)</p>', timeline)
+    assert [error.partition(": ")[0] for error in errors] == ["ValueError", "exhausted"]
+    assert "second" in errors[1]
+
+
 async def test_what_others_wrote_is_text(site: Api, queue: Queue, redis_server: Server) -> None:
     queue.enqueue(EVIL.replace(" ", ""), {"a": EVIL}, id=EVIL)
     await work(redis_server, topic=EVIL, error=EVIL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from typing import Any
 
@@ -12,7 +13,7 @@ from structlog.testing import capture_logs
 from streamdq import Queue
 from streamdq.http import Tokens
 from streamdq.http.api.route import needs_of
-from streamdq.http.pages import actions, pages, schedules
+from streamdq.http.pages import actions, failed, find, pages, schedules, topic_settings, workers
 from tests.http.conftest import Open
 from tests.http.harness import Api, altered
 from tests.http.site import ADMIN, FORM, PRODUCER, TOKENS, VIEWER, check_headers, post, see, work
@@ -34,7 +35,10 @@ async def signed_in(open_api: Open, token: str) -> Api:
 async def test_without_a_session_every_page_leads_to_the_sign_in(open_api: Open) -> None:
     site = await open_api(tokens=TOKENS)
     routes = [
-        route for part in (pages, schedules, actions) for route in part.router.routes if isinstance(route, APIRoute)
+        route
+        for part in (pages, find, schedules, workers, failed, topic_settings, actions)
+        for route in part.router.routes
+        if isinstance(route, APIRoute)
     ]
     assert len(routes) > 10
     for route in routes:
@@ -106,6 +110,20 @@ async def test_tokens_that_do_not_sign_in(open_api: Open, token: str) -> None:
     assert response.status_code == 403
     assert "set-cookie" not in response.headers
     check_headers(response)
+
+
+async def test_signing_in_leads_back_to_the_full_address(open_api: Open, queue: Queue) -> None:
+    site: Api = await open_api(tokens=TOKENS)
+    site.client.headers["Origin"] = "http://localhost"
+    queue.enqueue("a/b&c", 1, delay="1h")
+    asked = "/topics/a%2Fb%26c?state=delayed&group=default&horizon=1d"
+    sent = await site.client.get(asked)
+    assert sent.status_code == 303
+    login = (await site.client.get(sent.headers["location"])).text
+    (following,) = re.findall(r'name="next" value="([^"]*)"', login)
+    done = await post(site, "/login", token=VIEWER[0], next=html.unescape(following))
+    assert done.headers["location"] == asked
+    assert "delayed jobs of a/b&amp;c" in await see(site, asked)
 
 
 @pytest.mark.parametrize("next", ["//evil.example", "https://evil.example", "/\\evil.example", "\r\nX: y", ""])

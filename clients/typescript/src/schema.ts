@@ -1356,6 +1356,11 @@ export interface components {
              * @description Of the delayed ones, those that wait for their key.
              */
             aside: number;
+            /**
+             * Retrying
+             * @description Of the delayed ones, those that wait for their next attempt.
+             */
+            retrying: number;
         };
         /**
          * HealthOut

@@ -415,6 +415,7 @@ class GroupStatsOut(BaseModel):
     cancelled: int
     expired: int
     aside: int = Field(description="Of the delayed ones, those that wait for their key.")
+    retrying: int = Field(description="Of the delayed ones, those that wait for their next attempt.")
 
 
 class TopicStatsOut(BaseModel):

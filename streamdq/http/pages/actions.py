@@ -11,6 +11,7 @@ from ..audit_log import about
 from ..auth import Role
 from ..problems import ProblemError
 from .page_routes import PageRoute, form_of, get, post, redirect, session_of, sign_in, sign_out
+from .pages import job_view
 from .render import base_of, page, segment
 
 router = APIRouter(route_class=PageRoute)
@@ -84,12 +85,25 @@ async def cancel(request: Request, topic: TopicPath, id: IdPath) -> Response:
 
 @post(router, _JOB + "/reschedule", Role.PRODUCER)
 async def reschedule(request: Request, topic: TopicPath, id: IdPath) -> Response:
+    """To the delay that was entered; if it can't be read, the job's page says so beside the field."""
     delay = (await form_of(request)).get("delay", [""])[0].strip()
-    if not delay:
-        raise InvalidInput("delay: enter how long from now, such as 10m")
-    if not await (await backend_of(request).queue()).reschedule(topic, id, delay=delay):
+    try:
+        if not delay:
+            raise InvalidInput("delay: enter how long from now, such as 10m")
+        done = await (await backend_of(request).queue()).reschedule(topic, id, delay=delay)
+    except InvalidInput as error:
+        wrong = str(error).removeprefix("delay: ")
+        return await job_view(request, topic, id, status=422, delay=delay, wrong=wrong[:1].upper() + wrong[1:])
+    if not done:
         raise ProblemError("job-busy", "The job can't be rescheduled: it has ended, or is running or dead.")
     return _back(request, topic, id, "rescheduled")
+
+
+@post(router, _JOB + "/run", Role.PRODUCER)
+async def run_now(request: Request, topic: TopicPath, id: IdPath) -> Response:
+    if not await (await backend_of(request).queue()).reschedule(topic, id, delay=0):
+        raise ProblemError("job-busy", "The job can't be run now: it has ended, or is running or dead.")
+    return _back(request, topic, id, "due-now")
 
 
 # -- signing in and out

@@ -15,6 +15,7 @@ from ...operations.criteria import FINDABLE, Criteria, criteria_of
 from ...operations.find import Search, as_shown
 from ...store import namespace
 from ...store.redis_store import RedisStore
+from ...times.durations import to_ms
 from ..api.find import Action, FoundJob, acted_on, part_of
 from ..api.route import TopicPath, backend_of
 from ..audit_log import about
@@ -61,19 +62,33 @@ async def search_page(
     after: Position = "",
 ) -> Response:
     """Searches if it has a query; otherwise it only shows the form."""
+    given = dict(zip(_FIELDS, (state, group, due_from, due_until, key, id_prefix, where), strict=True))
+    asked = any(field in request.query_params for field in _FIELDS)
+    return await _search_view(request, topic, given if asked else {}, after)
+
+
+async def _search_view(
+    request: Request,
+    topic: str,
+    given: Mapping[str, str],
+    after: str,
+    status: int = 200,
+    delay: str = "",
+    wrong: str = "",
+) -> Response:
+    """``given`` empty: nothing is searched. ``wrong``: what is wrong with the ``delay`` that was entered."""
     backend = backend_of(request)
     store = await backend.store()
     settings = await backend.do(store.topics.latest(topic))
-    given = dict(zip(_FIELDS, (state, group, due_from, due_until, key, id_prefix, where), strict=True))
     results, why = None, ""
-    if any(field in request.query_params for field in _FIELDS):
+    if given:
         try:
             results = await _results(backend, store, topic, _criteria(given), after)
         except InvalidInput as error:
-            why = str(error)
+            why, status = str(error), 422
     return page(
-        request, "find.html", 422 if why else 200, topic=topic, groups=settings.group_names, states=FINDABLE,
-        given=given, results=results, why=why,
+        request, "find.html", status, topic=topic, groups=settings.group_names, states=FINDABLE,
+        given=given or dict.fromkeys(_FIELDS, ""), results=results, why=why, delay=delay, wrong=wrong,
     )  # fmt: skip
 
 
@@ -132,9 +147,14 @@ async def found_cancel(request: Request, topic: TopicPath) -> Response:
 
 @post(router, _TOPIC + "/search/reschedule", Role.PRODUCER, every_group=True)
 async def found_reschedule(request: Request, topic: TopicPath) -> Response:
-    delay = (await form_of(request)).get("delay", [""])[0].strip()
-    if not delay:
-        raise InvalidInput("delay: enter how long from now, such as 10m")
+    form = await form_of(request)
+    delay = form.get("delay", [""])[0].strip()
+    try:
+        to_ms(delay or "none", "delay")
+    except InvalidInput as error:
+        given = {field: form.get(field, [""])[0] for field in _FIELDS}
+        wrong = str(error).removeprefix("delay: ") if delay else "enter how long from now, such as 10m"
+        return await _search_view(request, topic, given, "", 422, delay, wrong)
     return await _act(
         request, topic, "found-rescheduled", lambda search, tell: reschedule_found(search, delay, tell=tell)
     )

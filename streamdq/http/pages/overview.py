@@ -11,8 +11,10 @@ from ...config import TopicSettings
 from ...errors import ServerUnavailable
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...operations.inspect import GroupStats, Stats, TopicStats, add_stats
+from ...operations.inspect import GroupStats, Stats, TopicStats, add_stats, died_lately
 from ...store import history_reads, namespace, reads
+from ...store.counters import GroupCounter
+from ...store.entries import ms_of
 from ...store.history import known_row_in
 from ...store.redis_store import RedisStore
 from ...store.replies import ShardStats
@@ -34,19 +36,57 @@ class RecentLateness:
 
     @property
     def grade(self) -> str:
-        return "bad" if self.p99_ms >= VERY_LATE_MS else "fair" if self.p99_ms >= LATE_MS else "good"
+        return grade_of(self.p99_ms)
+
+
+def grade_of(late_ms: int) -> str:
+    """How bad it is to be so late: good, fair or bad."""
+    return "bad" if late_ms >= VERY_LATE_MS else "fair" if late_ms >= LATE_MS else "good"
+
+
+@dataclass(slots=True)
+class GroupLateness:
+    """How late a group is: its last attempts, and the job that has been ready for longest and still waits for one.
+    ``unserved``: nobody is there to run it. ``grade`` is '' if nothing is known.
+    """
+
+    group: str
+    recent: RecentLateness | None = None
+    waits_ms: int = 0
+    unserved: bool = False
+
+    @property
+    def grade(self) -> str:
+        if self.unserved:
+            return "bad"
+        known = [grade_of(self.waits_ms)] if self.waits_ms else []
+        known += [self.recent.grade] if self.recent else []
+        return max(known, key=_GRADES.index, default="")
+
+    @property
+    def worst(self) -> tuple[int, int]:
+        return _GRADES.index(self.grade), max(self.waits_ms, self.recent.p99_ms if self.recent else 0)
+
+
+_GRADES = ("", "good", "fair", "bad")
 
 
 @dataclass(slots=True)
 class Glance:
-    """One topic, at a glance."""
+    """One topic, at a glance. ``late``: of each group."""
 
     name: str
     settings: TopicSettings
     stats: TopicStats
     now_ms: int = 0
-    lateness: RecentLateness | None = None
+    late: dict[str, GroupLateness] = field(default_factory=dict)
     lost: frozenset[ShardKeys] = frozenset()  # shards that can't be reached
+    died: dict[str, int] = field(default_factory=dict)  # within the last hour, by group
+
+    @property
+    def latest(self) -> GroupLateness | None:
+        """Of the group that is latest."""
+        return max(self.late.values(), key=lambda one: one.worst, default=None)
 
     def total(self, figure: str) -> int:
         """The sum over all groups."""
@@ -110,20 +150,27 @@ def _shards(store: RedisStore, topics: Sequence[str]) -> list[tuple[ShardKeys, T
 
 
 def glance(store: RedisStore, topics: Sequence[str]) -> Op[list[Glance]]:
-    """Each topic's figures and lateness. The topics must be known."""
+    """Each topic's figures and lateness. The topics must be known. Consumers are counted for groups with ready jobs
+    alone.
+    """
     found = {
         name: Glance(
-            name, settings, TopicStats(shards=settings.shards, groups={g: GroupStats() for g in settings.group_names})
+            name, settings, TopicStats(shards=settings.shards, groups={g: GroupStats() for g in settings.group_names}),
+            late={g: GroupLateness(g) for g in settings.group_names},
         )
         for name in topics
         for settings in [store.topics.settings_of(name)]
-    }
+    }  # fmt: skip
     shards = _shards(store, topics)
+    with_ready: list[tuple[ShardKeys, str]] = []
 
     def take(shard: ShardKeys, stats: ShardStats) -> None:
         topic = found[shard.topic]
         add_stats(topic.stats, stats)
         topic.now_ms = stats.now_ms
+        with_ready.extend(
+            (shard, group) for group in topic.late if stats.counts.of_group(GroupCounter.READY, group) > 0
+        )
 
     lost = yield from store.scripts.stats_reached([(k, settings.group_names) for k, settings in shards], take)
     for shard in lost:
@@ -132,9 +179,32 @@ def glance(store: RedisStore, topics: Sequence[str]) -> Op[list[Glance]]:
         topic.stats.unreachable += 1
     there = [(shard, settings) for shard, settings in shards if shard not in lost]
     samples = yield from _samples(store, there)
-    for name, late in samples.items():
-        found[name].lateness = lateness_of(late)
+    for (name, group), late in samples.items():
+        if group in found[name].late:
+            found[name].late[group].recent = lateness_of(late)
+    yield from _look_at_ready(store, found, with_ready)
+    died = yield from died_lately(store, {name: one.stats for name, one in found.items()})
+    for (name, group), count in died.items():
+        found[name].died[group] = count
     return list(found.values())
+
+
+def _look_at_ready(store: RedisStore, found: Mapping[str, Glance], places: Sequence[tuple[ShardKeys, str]]) -> Op[None]:
+    """How long the first ready jobs have waited, and for whom."""
+    if not places:
+        return
+    counts = yield from reads.live_consumers(store.session, [(shard.ready, group) for shard, group in places])
+    for (shard, group), count in zip(places, counts, strict=True):
+        figures = found[shard.topic].stats.groups[group]
+        figures.consumers = max(figures.consumers, count)
+    streams = [(shard, group, name) for shard, group in places for name in (shard.ready, shard.ready_of(group))]
+    first = yield from reads.first_unread(store.session, [(name, group) for _, group, name in streams])
+    for (shard, group, _), entry in zip(streams, first, strict=True):
+        one = found[shard.topic]
+        if entry and not one.stats.paused:
+            late = one.late[group]
+            late.waits_ms = max(late.waits_ms, one.now_ms - ms_of(entry))
+            late.unserved = not one.stats.groups[group].consumers
 
 
 def consumers(store: RedisStore, one: Glance, group: str) -> Op[int]:
@@ -155,14 +225,17 @@ def stands_still(store: RedisStore, coming: Load) -> Op[bool]:
         return False  # the node that has the lease is lost
 
 
-def _samples(store: RedisStore, shards: Sequence[tuple[ShardKeys, TopicSettings]]) -> Op[dict[str, list[int]]]:
+def _samples(
+    store: RedisStore, shards: Sequence[tuple[ShardKeys, TopicSettings]]
+) -> Op[dict[tuple[str, str], list[int]]]:
+    """The lateness of the last attempts of each topic and group."""
     asked = [(shard, max(_FEWEST_ROWS, _ROWS // settings.shards)) for shard, settings in shards]
-    late: dict[str, list[int]] = {}
+    late: dict[tuple[str, str], list[int]] = {}
     for (shard, _), entries in zip(asked, (yield from history_reads.newest_rows(store.session, asked)), strict=True):
         for entry in entries:
             row = known_row_in(shard.topic, shard.shard, entry.id, entry.value)
             if row and row.started_ms is not None and row.due_ms is not None:
-                late.setdefault(shard.topic, []).append(max(0, row.started_ms - row.due_ms))
+                late.setdefault((shard.topic, row.group), []).append(max(0, row.started_ms - row.due_ms))
     return late
 
 

@@ -37,8 +37,8 @@ class PageRoute(Route):
                 return await inner(request)
             except ProblemError as error:
                 if error.kind == "unauthenticated":
-                    asked = request.url.path if request.method == "GET" else base_of(request) + "/"
-                    return _to_sign_in(request, f"{base_of(request)}/login?next={quote(asked, safe='/%')}")
+                    asked = _whole_path(request) if request.method == "GET" else base_of(request) + "/"
+                    return _to_sign_in(request, f"{base_of(request)}/login?next={quote(asked, safe='/')}")
                 return _problem_page(request, error.kind, str(error.detail), error.headers)
             except RequestValidationError as error:
                 return _problem_page(request, "invalid-input", str(error.errors()[0]["msg"]))
@@ -65,6 +65,12 @@ class PageRoute(Route):
         if who is None:
             raise ProblemError("unauthenticated", "sign in")
         return who
+
+
+def _whole_path(request: Request) -> str:
+    """The page that was asked for, with its query."""
+    query = request.url.query
+    return f"{request.url.path}?{query}" if query else request.url.path
 
 
 def _to_sign_in(request: Request, login: str) -> Response:
@@ -125,13 +131,13 @@ def get(
 
 
 def post(
-    router: APIRouter, path: str, role: Role | None = Role.ADMIN, *, every_group: bool = False
+    router: APIRouter, path: str, role: Role | None = Role.ADMIN, *, every_group: bool = False, sifts: bool = False
 ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
     """Declares the target of a form, and who may send it."""
 
     def declared(endpoint: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         roles = None if role is None else frozenset({role})
-        declare(endpoint, Needs(roles, FORM, notable=True, every_group=every_group))
+        declare(endpoint, Needs(roles, FORM, notable=True, every_group=every_group, sifts=sifts))
         router.add_api_route(path, endpoint, methods=["POST"], include_in_schema=False, response_model=None)
         return endpoint
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -14,7 +14,8 @@ from ...job.job import Job, JobState, check_id, check_topic
 from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.conditions import is_condition
-from ...operations.inspect import Concern, job_of, shard_with
+from ...operations.health import in_order, problems_of
+from ...operations.inspect import job_of, shard_with
 from ...operations.large_bodies import fetched
 from ...operations.waiting_keys import KeyLoad, busiest
 from ...store.entries import ms_of
@@ -22,24 +23,30 @@ from ...store.history import HistoryRow
 from ...store.progress import Phase
 from ...store.redis_store import RedisStore
 from .. import redact
+from ..activity import Activity
 from ..api.route import IdPath, TopicPath, backend_of, who_asks
 from ..backend import Backend
 from ..problems import ProblemError
+from . import charts
 from .job_lists import listed
-from .overview import HORIZONS, Glance, Load, coming_load, consumers, glance, page_of, stands_still, totals
+from .overview import HORIZONS, Glance, coming_load, consumers, glance, page_of, stands_still, totals
 from .page_routes import PageRoute, get, redirect
-from .render import base_of, page, segment, shown_body, step
+from .render import base_of, page, segment, shown_body
 from .timeline import LOOKBACK_ROWS, Attempt, Story, brief, rows_of, story_of, why
 
 router = APIRouter(route_class=PageRoute)
 _STATES = (JobState.DELAYED, JobState.READY, JobState.RUNNING, JobState.DEAD)
-_CHART_WIDTH, _CHART_HEIGHT = 600, 120
+PASTS: dict[str, tuple[int, int]] = {"1h": (60_000, 60), "1d": (1_800_000, 48)}
+"""How far charts of the past go back: the length of a step in ms, and how many there are."""
+
 _KEYS = 10
 Text = Annotated[str, Query(max_length=4096)]
 
 
 @get(router, "/", sifts=True)
-async def overview(request: Request, q: Text = "", after: Text = "", horizon: Text = "1h") -> Response:
+async def overview(
+    request: Request, q: Text = "", after: Text = "", horizon: Text = "1h", past: Text = "1h"
+) -> Response:
     backend = backend_of(request)
     store = await backend.store()
     who = who_asks(request)
@@ -52,11 +59,20 @@ async def overview(request: Request, q: Text = "", after: Text = "", horizon: Te
     now_ms = max((one.now_ms for one in found), default=0)
     coming = await backend.do(coming_load(store, found, _horizon(horizon), now_ms))
     part = len(found) < len(known)
+    everything = who.topics.is_all and who.groups.is_all
+    activity = await _ran(backend, found, past, None if not everything else "", "", who.groups.holds)
     whole = redact.stats(who, surveyed.stats) if part and surveyed else totals(one.stats for one in found)
+    shown = set(names)
+    problems = [] if surveyed is None else [one for one in surveyed.problems if one.topic not in shown]
+    fresh = [problem for one in found for problem in problems_of(one.name, one.stats, one.died)]
     return page(
-        request, "overview.html", topics=found, totals=whole, chart=chart(coming), coming=coming, now=now_ms,
+        request, "overview.html", here="topics", topics=found,
+        problems=in_order([*redact.problems(who, problems), *fresh]),
+        totals=whole, chart=charts.coming(coming), activity=activity,
+        ran=activity and charts.ran(activity),
+        late=activity and charts.lateness(activity), past=past, pasts=list(PASTS), coming=coming, now=now_ms,
         horizon=horizon, horizons=list(HORIZONS), q=q, after=after, next=following, known=len(known), part=part,
-        age_s=surveyed and surveyed.age_s, unserved={n for n in names if concerns[n] is Concern.NO_CONSUMERS},
+        age_s=surveyed and surveyed.age_s,
         still=await backend.do(stands_still(store, coming)),
     )  # fmt: skip
 
@@ -67,20 +83,24 @@ def _horizon(name: str) -> str:
     return name
 
 
-def chart(coming: Load) -> list[dict[str, Any]]:
-    """The histogram's bars: position and label of each."""
-    width, most = _CHART_WIDTH / max(1, len(coming.counts)), max(1, coming.most)
-    bars = []
-    for i, count in enumerate(coming.counts):
-        height = max(2.0, count / most * (_CHART_HEIGHT - 4)) if count else 0
-        bars.append(
-            {
-                "x": round(i * width, 2), "width": round(width, 2), "bar": round(width * 0.8, 2),
-                "y": round(_CHART_HEIGHT - height, 2), "height": round(height, 2), "count": count,
-                "label": step(coming.now_ms + i * coming.step_ms, coming.step_ms),
-            }
-        )  # fmt: skip
-    return bars
+async def _ran(
+    backend: Backend, shown: Sequence[Glance], past: str, topic: str | None, group: str, groups: Callable[[str], bool]
+) -> Activity | None:
+    """What ran lately: of Prometheus, if there is one that knows it, else of the history. None: neither has it.
+    ``topic``: what to ask Prometheus for, '' for everything; None: it can't be asked for what is shown.
+    """
+    if past not in PASTS:
+        raise InvalidInput(f"past: is not one of {', '.join(PASTS)}")
+    step_ms, steps = PASTS[past]
+    if backend.prometheus is not None and topic is not None:
+        found = await backend.prometheus.of(topic, group, step_ms, steps)
+        if found is not None:
+            return found
+    store = await backend.store()
+    shards = [shard for one in shown for shard in store.topics.all_shards(one.name) if shard not in one.lost]
+    if not shards or not store.session.settings.history_length:
+        return None
+    return await backend.recent.of(shards, groups, max(one.now_ms for one in shown), step_ms, steps)
 
 
 @get(router, "/topics/{topic:segment}")
@@ -91,6 +111,7 @@ async def topic_page(
     group: Text = "",
     cursor: Annotated[str, Query(alias="from", max_length=4096)] = "",
     horizon: Text = "1h",
+    past: Text = "1h",
 ) -> Response:
     if state not in _STATES:
         raise InvalidInput("state: only the history has jobs that are done")
@@ -102,9 +123,13 @@ async def topic_page(
     one = redact.glance(who, (await backend.do(glance(store, [topic])))[0])
     jobs = redact.listed(who, await backend.do(listed(store, topic, group, state, cursor, one.lost)))
     coming = await backend.do(coming_load(store, [one], _horizon(horizon), one.now_ms))
+    activity = await _ran(backend, [one], past, topic, group, group.__eq__)
     return page(
-        request, "topic.html", topic=topic, one=one, settings=settings, group=group, state=state.value, jobs=jobs,
-        cursor=cursor, states=[s.value for s in _STATES], chart=chart(coming), coming=coming, now=one.now_ms,
+        request, "topic.html", topic=topic, one=one, problems=in_order(problems_of(topic, one.stats, one.died)),
+        settings=settings, group=group, state=state.value, jobs=jobs,
+        cursor=cursor, states=[s.value for s in _STATES], chart=charts.coming(coming), activity=activity,
+        ran=activity and charts.ran(activity),
+        late=activity and charts.lateness(activity), past=past, pasts=list(PASTS), coming=coming, now=one.now_ms,
         horizon=horizon, horizons=list(HORIZONS), stats=one.stats.groups[group],
         consumers=await backend.do(consumers(store, one, group)), still=await backend.do(stands_still(store, coming)),
         keys=await backend.do(_keys(store, one, group)), searches=who.groups.is_all,
@@ -138,6 +163,13 @@ async def find_job(request: Request, topic: TopicPath, id: Text = "") -> Respons
 
 @get(router, "/topics/{topic:segment}/jobs/{id:segment}")
 async def job_page(request: Request, topic: TopicPath, id: IdPath) -> Response:
+    return await job_view(request, topic, id)
+
+
+async def job_view(
+    request: Request, topic: str, id: str, *, status: int = 200, delay: str = "", wrong: str = ""
+) -> Response:
+    """The job's page. ``wrong``: what is wrong with the ``delay`` that was entered."""
     backend = backend_of(request)
     store = await backend.store()
     check_id(id)
@@ -156,7 +188,8 @@ async def job_page(request: Request, topic: TopicPath, id: IdPath) -> Response:
     story.complete = complete
     body = await asyncio.to_thread(shown_body, job) if job else ""
     return page(
-        request, "job.html", topic=topic, id=id, job=job, story=story, body=body, now=now_ms, settings=settings,
+        request, "job.html", status, delay=delay, wrong=wrong, topic=topic, id=id, job=job,
+        story=story, body=body, now=now_ms, settings=settings,
         events=_events(story, settings), lookback=LOOKBACK_ROWS,
         ttrs=_by_value(settings, lambda group: brief(settings.ttr_of(group))),
         retries=_by_value(settings, lambda group: str(settings.retry_of(group))),

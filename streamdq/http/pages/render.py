@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from pydantic_core import from_json
 
 from ...job.job import Job
@@ -37,11 +38,24 @@ def with_spaces(value: int) -> str:
     return f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
+def compact(value: int) -> str:
+    """A figure on an axis: 2500000 as 2.5M."""
+    for size, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{unit}"
+    return str(value)
+
+
 def timestamp(ms: int | None) -> str:
     """A time to the millisecond."""
     if ms is None:
         return "—"
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}.{ms % 1000:03}"
+
+
+def clock(ms: int) -> str:
+    """The time of a chart's tick."""
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%H:%M}"
 
 
 def step(start_ms: int, step_ms: int) -> str:
@@ -57,6 +71,25 @@ def since(ms: int | None, now_ms: int) -> str:
     if ms is None:
         return ""
     return f"in {brief(ms - now_ms)}" if ms > now_ms else f"{brief(now_ms - ms)} ago"
+
+
+def moment(ms: int) -> Markup:
+    """A time in UTC. The page's script can show it in the reader's own zone."""
+    return Markup('<time data-ms="{}">{}</time>').format(ms, timestamp(ms))
+
+
+def ago(ms: int | None, now_ms: int) -> Markup | str:
+    """A time relative to now; the time itself is its title."""
+    if ms is None:
+        return ""
+    return Markup('<time data-ms="{}" data-relative title="{} UTC">{}</time>').format(
+        ms, timestamp(ms), since(ms, now_ms)
+    )
+
+
+def hour(ms: int) -> Markup:
+    """The time of a chart's tick, as an element."""
+    return Markup('<time data-ms="{}" data-clock>{}</time>').format(ms, clock(ms))
 
 
 def pretty(raw: bytes) -> str:
@@ -92,9 +125,8 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {
-        "with_spaces": with_spaces, "timestamp": timestamp, "since": since, "duration": brief, "segment": segment,
-        "query": urlencode,
-        "schedule": schedule,
+        "with_spaces": with_spaces, "timestamp": timestamp, "since": since, "duration": brief, "clock": hour,
+        "moment": moment, "ago": ago, "segment": segment, "query": urlencode, "schedule": schedule,
     }  # fmt: skip
     made.globals["version"] = __version__
     return made
@@ -128,10 +160,12 @@ def base_of(request: Request) -> str:
 _NOTES = {
     "kicked": "Sent back: {n}.", "purged": "Deleted for good: {n}.", "cancelled": "The job is cancelled.",
     "rescheduled": "The job has a new due time.", "paused": "The topic is paused.", "resumed": "The topic is resumed.",
+    "configured": "The settings are changed.", "as-before": "Nothing was changed.", "due-now": "The job is due now.",
     "schedule-paused": "The schedule is paused.", "schedule-resumed": "The schedule is resumed.",
     "schedule-removed": "The schedule is removed.", "triggered": "A job is enqueued, due now.",
     "found-cancelled": "Cancelled: {n}.", "found-rescheduled": "Rescheduled: {n}.", "found-kicked": "Sent back: {n}.",
-    "found-purged": "Deleted for good: {n}.",
+    "found-purged": "Deleted for good: {n}.", "failed-kick": "Sent back: {n}.",
+    "failed-purge": "Deleted for good: {n}.",
 }  # fmt: skip
 _NOTHING = "Nothing was changed: the dead letters were gone already."
 

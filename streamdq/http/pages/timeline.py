@@ -99,9 +99,22 @@ def story_of(rows: Iterable[HistoryRow], job: Job | None, moved: dict[str, int],
             story.events.append(row)  # events that are not attempts: cancelled, kicked
     if job is not None:
         story.created_ms, story.body_bytes = job.created_ms, len(job.raw_body)
+        _tell_messages(story, job)
         still = [_open(one, job, moved) for one in job.groups.values() if one.state in _OPEN]
         story.events += sorted(still, key=lambda one: one.started_ms or max(now_ms, one.due_ms or 0))
     return story
+
+
+def _tell_messages(story: Story, job: Job) -> None:
+    """The history has the class of each error. Of each group's last attempt, the job has the message as well."""
+    for progress in job.groups.values():
+        last = next(
+            (one for one in reversed(story.events) if isinstance(one, Attempt) and one.group == progress.group), None
+        )
+        if last is None or not last.error or last.number != progress.attempt:
+            continue
+        if progress.error and progress.error.startswith(last.error):
+            last.error = progress.error
 
 
 def _ended(row: HistoryRow) -> Attempt:

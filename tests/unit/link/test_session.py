@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -27,8 +28,8 @@ from streamdq.errors import (
 from streamdq.link.address import Target
 from streamdq.link.command import Command
 from streamdq.link.connection import Link, LinkError
-from streamdq.link.session import Op, Session, arun, checked, consumer_name, open_session, run
-from streamdq.times.clock import RedisClock
+from streamdq.link.session import Op, Session, arun, begun_ms, checked, consumer_name, open_session, run
+from streamdq.times.clock import RedisClock, wall_s
 
 COMMANDS = [Command("k", ("GET", "k"))]
 UNSENT, SENT = LinkError(ConnectionError("refused"), sent=False), LinkError(TimeoutError("no reply"), sent=True)
@@ -204,3 +205,15 @@ def test_a_bad_namespace_of_the_environment_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setenv("STREAMDQ_NAMESPACE", "a b")
     with pytest.raises(InvalidInput, match=r"^namespace: 'a b'"):
         open_session("memory://x", None, None, None, Link)
+
+
+def test_a_consumer_s_name_tells_its_host_process_and_start() -> None:
+    before_ms = int(wall_s()) * 1000
+    host, pid, since_ms = begun_ms(consumer_name())
+    assert host
+    assert pid == os.getpid()
+    assert since_ms is not None
+    assert before_ms <= since_ms <= wall_s() * 1000
+    assert begun_ms("my-host-12-abc123") == ("my-host", 12, None), "as 0.1 wrote it"
+    for other in ("c7", "", "a-b-c", "-1-abcdef"):
+        assert begun_ms(other) == (other, None, None)

@@ -1,0 +1,128 @@
+"""The page of a topic's settings, and the form that changes them. What can't be is said beside its field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from fastapi import APIRouter, Request, Response
+
+from ...config import TopicSettings
+from ...errors import InvalidInput, TopicNotEmpty
+from ...job.retry import RetrySchedule
+from ...times.durations import show_ms
+from ..api.route import TopicPath, backend_of
+from ..problems import ProblemError
+from .page_routes import PageRoute, form_of, get, post, redirect
+from .render import base_of, page, segment
+
+router = APIRouter(route_class=PageRoute)
+_PATH = "/topics/{topic:segment}/settings"
+
+
+class Field(NamedTuple):
+    """``shown``: the setting as text, '' = none. ``read``: what ``configure`` takes, of a text."""
+
+    name: str
+    label: str
+    hint: str
+    shown: Callable[[TopicSettings], str]
+    read: Callable[[str], Any]
+    choices: Mapping[str, str] = {}
+
+
+def _whole(name: str, none: int | None = None) -> Callable[[str], int | None]:
+    def read(text: str) -> int | None:
+        if not text and none is not None:
+            return none
+        try:
+            return int(text)
+        except ValueError:
+            raise InvalidInput(f"{name}: {text[:40]!r} is not a whole number") from None
+
+    return read
+
+
+def _rate(text: str) -> float:
+    try:
+        return float(text or 0)
+    except ValueError:
+        raise InvalidInput(f"rate: {text[:40]!r} is not a number") from None
+
+
+_ORDERS: dict[str, Any] = {"": False, "hold": True, "pass": "pass"}
+
+
+def _order(text: str) -> Any:
+    if text not in _ORDERS:
+        raise InvalidInput("key_order: is none of the choices")
+    return _ORDERS[text]
+
+
+FIELDS = (
+    Field("ttr", "TTR", "how long an attempt may take: 30s, 5m", lambda s: show_ms(s.ttr_ms), str),
+    Field(
+        "retry", "Retries", "the delays between attempts: 15s 3m 10m, or none",
+        lambda s: str(RetrySchedule.of(s.retry)), lambda text: text or "none",
+    ),
+    Field("max_deliveries", "Most deliveries", "a job that is lost with its worker this often is buried",
+          lambda s: str(s.max_deliveries), _whole("max_deliveries")),
+    Field("rate", "Rate", "jobs a second that become ready at most; empty for no limit",
+          lambda s: "" if not s.rate else f"{s.rate:g}", _rate),
+    Field("shards", "Shards", "jobs that are there stay where they are", lambda s: str(s.shards), _whole("shards")),
+    Field("durable", "Durable", "memory, disk or replicas:N; empty: as each process is configured",
+          lambda s: s.durable or "", lambda text: text or "default"),
+    Field("key_concurrency", "Of a key at once", "attempts of one key at the same time; empty for no limit",
+          lambda s: str(s.key_concurrency or ""), _whole("key_concurrency", 0)),
+    Field("key_rate", "Rate of a key", "5/s, 100/10m; empty for no limit",
+          lambda s: s.key_rate or "", lambda text: text or 0),
+    Field("key_order", "Order of a key", "jobs of one key start by their due times", lambda s: s.key_order or "",
+          _order,
+          {"": "any order", "hold": "in order; a retry holds the key", "pass": "in order; retries let others pass"}),
+)  # fmt: skip
+
+
+@get(router, _PATH, every_group=True)
+async def settings_page(request: Request, topic: TopicPath) -> Response:
+    settings = await _settings(request, topic)
+    return _page(request, topic, settings, {field.name: field.shown(settings) for field in FIELDS})
+
+
+async def _settings(request: Request, topic: str) -> TopicSettings:
+    backend = backend_of(request)
+    known = await backend.do((await backend.store()).topics.registry())
+    if topic not in known:
+        raise ProblemError("unknown-topic", "Nothing was ever enqueued to it, or its name is another one.")
+    return known[topic]
+
+
+def _page(
+    request: Request, topic: str, settings: TopicSettings, given: Mapping[str, str], why: str = "", status: int = 200
+) -> Response:
+    """``why``: what is wrong, with the field's name before a colon."""
+    name, _, rest = why.partition(": ")
+    at = name if name in given else ""
+    return page(
+        request, "topic_settings.html", status, topic=topic, settings=settings, fields=FIELDS, given=given, at=at,
+        why=rest if at else why,
+    )  # fmt: skip
+
+
+@post(router, _PATH, every_group=True)
+async def change_settings(request: Request, topic: TopicPath) -> Response:
+    """Changes what differs from what is set. Other settings may be changed by others at the same time."""
+    form = await form_of(request)
+    settings = await _settings(request, topic)
+    given = {field.name: form.get(field.name, [field.shown(settings)])[0].strip() for field in FIELDS}
+    before = {field.name: form.get(f"was_{field.name}", [field.shown(settings)])[0] for field in FIELDS}
+    try:
+        changes = {
+            field.name: field.read(given[field.name]) for field in FIELDS if given[field.name] != before[field.name]
+        }
+        if changes:
+            await (await backend_of(request).queue()).configure(topic, **changes)
+    except InvalidInput as error:
+        return _page(request, topic, settings, given, str(error), 422)
+    except TopicNotEmpty as error:
+        return _page(request, topic, settings, given, f"shards: {error}" if "shards" in changes else str(error), 409)
+    return redirect(f"{base_of(request)}/topics/{segment(topic)}?did={'configured' if changes else 'as-before'}")
