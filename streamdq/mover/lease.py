@@ -108,8 +108,8 @@ class _Hold:
         return await arun(self._link, namespace.lease_left_ms(self._session, self._key))
 
     async def give_up(self) -> None:
-        if await self.holder() == self._name:
-            await arun(self._link, namespace.drop_lease(self._session, self._key))
+        """Only if this process still holds it."""
+        await arun(self._link, self._scripts.drop_lease(self._name, self._key))
 
 
 class Lease:
@@ -379,11 +379,13 @@ class Lease:
         left_ms = await self.places.left_ms(self._most())
         mine, before = self.places.mine, self.places.held
         moves = mine != 1 and 1 not in left_ms and (await self._mover.take())[0]
-        if moves:
-            await self._own.give_up()
+        had = self._own
+        if moves:  # noted before it gives up the one that it had: it keeps the first one from now on
             self._own = self._mover
             left_ms.pop(mine, None)
         self.places.saw(1 if moves else mine, left_ms)
+        if moves:
+            await had.give_up()
         if moves or (before != self.places.held and not told):
             await self._tell()
         return left_ms.get(self.places.neighbour or 0, 0)

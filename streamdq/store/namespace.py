@@ -111,11 +111,6 @@ def tell_movers(session: Session, name: str) -> Op[None]:
     yield from one(session, key, "XADD", key, "MAXLEN", 1, "*", "by", name)
 
 
-def drop_lease(session: Session, key: str) -> Op[None]:
-    """Frees the lease, whoever holds it."""
-    yield from one(session, key, "DEL", key)
-
-
 def drop_sign(session: Session, consumer: str) -> Op[None]:
     """The consumer leaves: nobody expects a sign of life from it any more."""
     key = session.keys.signs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 import redis
@@ -269,3 +270,54 @@ async def test_however_many_stand_by_one_watches_the_lease(space: Space, redis_s
         asked = sum(after[name]["calls"] - before[name]["calls"] for name in ("cmdstat_pttl", "cmdstat_getex"))
         assert asked / 4 < 2
         assert not any(mover.leading for mover in standing)
+
+
+async def test_who_gives_up_too_late_leaves_its_successors_lease_alone(space: Space, redis_server: Server) -> None:
+    """It was stopped for a while, and its lease has run out: between a look at who holds it and its removal, another
+    one may have taken it.
+    """
+    link, session = open_session(space.url, NAMESPACE, SETTINGS, None, AsyncLink)
+    holds = {
+        name: _Hold(link, session, Scripts(session), f"{{{NAMESPACE}}}:mover", name, LEASE_MS) for name in ("a", "b")
+    }
+    with redis_server.client() as client:
+        await holds["a"].take()
+        send = link.send
+
+        async def taken_behind(*arguments: Any) -> list[Any]:
+            """Whatever it asks first, the successor has the lease before its next call."""
+            link.send = send  # type: ignore[method-assign]
+            replies = await send(*arguments)
+            client.set(f"{{{NAMESPACE}}}:mover", "b", px=LEASE_MS)
+            return replies
+
+        link.send = taken_behind  # type: ignore[method-assign]
+        await holds["a"].give_up()
+        assert client.get(f"{{{NAMESPACE}}}:mover") == b"b"
+    await holds["b"].give_up()
+    await link.close()
+
+
+async def test_who_moves_up_to_the_first_place_keeps_it_while_it_gives_up_its_own(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease that it gives up is renewed no more meanwhile: its loss would end the mover."""
+    space.queue.configure("t", create=True)
+    lost: list[bool] = []
+    give_up = _Hold.give_up
+
+    async def noted(self: _Hold) -> None:
+        lost.append(lease._own is self)
+        await give_up(self)
+
+    async with mover_at(space.url, "a", movers=2) as first, AsyncExitStack() as killed:
+        second = await killed.enter_async_context(mover_at(space.url, "b", movers=2))
+        lease = second._lease
+        await eventually(lambda: lease.places.held == {1, 2}, "it knows of the first")
+        monkeypatch.setattr(_Hold, "give_up", noted)
+        first._stopping.set()
+        await eventually(lambda: lease.is_first and len(lost) >= 2, "it is the first")
+        monkeypatch.setattr(_Hold, "give_up", give_up)
+        assert lost[-1] is False
+        assert lease.places.mine == 1
+        assert second.leading
