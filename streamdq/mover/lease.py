@@ -34,6 +34,7 @@ from ..store.scripts import Scripts
 from .places import Places
 
 _RENEW_BEFORE = 0.25  # of the usual time: several times as long as a slow call
+_LINE_BEFORE = 0.5  # of the mover's usual time: those in line can wait until shortly before their leases end
 _STANDBY_MARGIN_S = 0.05
 _DEPUTY, _RESERVE, _FOURTH = 4, 8, 16  # so many times as long as the mover's their leases last
 _IDLE = 16  # so many times as long as usual the lease of an idle mover may last
@@ -65,7 +66,9 @@ class _Hold:
         ms: int,
         longest_ms: int = 0,
         asked: str | None = None,
+        before_ms: float | None = None,
     ) -> None:
+        """``before_ms``: how long before its end to renew it."""
         self._link = link
         self._session = session
         self._scripts = scripts
@@ -73,6 +76,7 @@ class _Hold:
         self._name = name
         self._asked = asked
         self._until = 0.0  # it is held until then, unless another process has cut that
+        self._before_ms = ms * _RENEW_BEFORE if before_ms is None else before_ms
         self.ms = ms
         self.longest_ms = max(ms, longest_ms)
 
@@ -88,7 +92,7 @@ class _Hold:
 
     def renew_after_s(self, ms: int) -> float:
         """When to renew what is held for so long."""
-        return (ms - self.ms * _RENEW_BEFORE) / 1000
+        return (ms - self._before_ms) / 1000
 
     async def renew(self, ms: int) -> bool | None:
         """Returns whether this process still holds the key; None: nobody does.
@@ -151,10 +155,11 @@ class Lease:
         self._rung = asyncio.Event()
         self._told = asyncio.Event()  # that others may be at work now
         self._mover = _Hold(link, session, scripts, keys.mover, name, ms, ms * _IDLE, keys.asked)
-        self._deputy = _Hold(link, session, scripts, keys.deputy, name + _LISTENS, ms * _DEPUTY)
-        reserve, fourth = ((keys.reserve, _RESERVE), (keys.fourth, _FOURTH))
-        behind = [_Hold(link, session, scripts, key, name, ms * times) for key, times in (reserve, fourth)]
-        self._line = (self._mover, self._deputy, *behind)
+        line = ((keys.deputy, name + _LISTENS, _DEPUTY), (keys.reserve, name, _RESERVE), (keys.fourth, name, _FOURTH))
+        before_ms = ms * _LINE_BEFORE
+        behind = [_Hold(link, session, scripts, key, who, ms * times, before_ms=before_ms) for key, who, times in line]
+        self._deputy = behind[0]
+        self._line = (self._mover, *behind)
         self._own = self._mover  # of the places at work, that of this process
         self._holds = {1: self._mover}
         self.places = Places(link, session)
