@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 
 from streamdq import NewJob, Queue
 from streamdq.keys import NamespaceKeys
 
+from .bare import Bare, Traffic
 from .figures import Figure
-from .harness import DONE, NAMESPACE, TOPIC, Bench, body, in_turn, must
+from .harness import DONE, NAMESPACE, TOPIC, Bench, body, in_turn, median, must
 from .server import Cluster, RedisServer
 from .workers import processes
 
 _SHARDS = 48
 _MASTERS = (3, 6)
 _ROUNDS = 3
+_MANY = 8  # worker processes
 _NOT_COUNTED = ("info", "keys", "config|resetstat", "slowlog|reset", "flushall")
 _IDLE_S = 5.0
 _DUE_IN_S = 2.0  # by then all have been enqueued
+_TAGS = [f"{TOPIC}:{number}" for number in range(_SHARDS)]  # in the slots of the shards
 _COUNTS = [NamespaceKeys(NAMESPACE).shard(TOPIC, number).counts for number in range(_SHARDS)]
 
 
@@ -44,6 +48,18 @@ class Cost:
         return self.enqueue_us + self.drain_us
 
 
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """CPU time of all servers, of one round, for as many jobs, but of bare scripts (bare.py)."""
+
+    enqueue_us: float
+    drain_us: float
+
+    @property
+    def server_us(self) -> float:
+        return self.enqueue_us + self.drain_us
+
+
 class Deployment:
     """One server, or the masters of a Cluster, and what its rounds have cost."""
 
@@ -51,12 +67,17 @@ class Deployment:
         self.url = url
         self._nodes = nodes
         self.costs: list[Cost] = []
+        self.floors: list[Floor] = []
+        self.traffic: tuple[Traffic, Traffic] | None = None  # of the last round: to enqueue, and to move and drain
+        self.bare_traffic: Traffic | None = None
         self._names: list[list[bytes]] = []
         self.idle = 0.0  # CPU seconds of one idle server in a second
         self._own = 0  # calls of this module's own that commandstats count
 
-    def round(self, count: int) -> float:
-        """Jobs are enqueued, are all due in the same millisecond, and are then moved and drained by one process."""
+    def round(self, count: int, workers: int = 1) -> float:
+        """Jobs are enqueued, are all due in the same millisecond, and are then moved and drained by so many processes,
+        one as a rule.
+        """
         for node in self._nodes:
             node.empty()
         self._own = 0
@@ -65,15 +86,18 @@ class Deployment:
             due_ms = int((time.time() + _DUE_IN_S + count / 20_000) * 1000)
             before = self._used()
             queue.enqueue_many(TOPIC, (NewJob(body(i), at=due_ms) for i in range(count)))
-            enqueued = self._used()
+            enqueued, put = self._used(), self._traffic()
         self._find_shards()
         must(lambda: time.time() * 1000 > due_ms, "the jobs are due")
-        with processes(self.url, "noop", 1) as (worker,):
-            began, worker_s = self._used(), worker.cpu_s()
-            worker.serve()
+        with processes(self.url, "noop", workers) as every:
+            began, worker_s = self._used(), sum(worker.cpu_s() for worker in every)
+            for worker in every:
+                worker.serve()
             must(lambda: self._done() >= count, f"{count} jobs are done")
-            ended, worker_s = self._used(), worker.cpu_s() - worker_s
-            worker.stop()
+            ended, worker_s = self._used(), sum(worker.cpu_s() for worker in every) - worker_s
+            self.traffic = put, self._traffic() - put
+            for worker in every:
+                worker.stop()
         each = [last - first for first, last in zip(began, ended, strict=True)]
         per_job = 1e6 / count
         self.costs.append(
@@ -86,6 +110,30 @@ class Deployment:
             )
         )
         return self.costs[-1].server_us
+
+    def bare_round(self, count: int, traffic: tuple[Traffic, Traffic]) -> float:
+        """As many jobs, by bare scripts."""
+        for node in self._nodes:
+            node.empty()
+        self._own = 0
+        bare = Bare(self.url, _TAGS, count, *traffic)
+        used = [sum(self._used())]
+        for part in (bare.put, bare.drain):
+            part()
+            used.append(sum(self._used()))
+        self.bare_traffic = self._traffic()
+        enqueue_us, drain_us = ((after - before) * 1e6 / count for before, after in pairwise(used))
+        self.floors.append(Floor(enqueue_us, drain_us))
+        return self.floors[-1].server_us
+
+    def crowded(self, count: int) -> float:
+        """Commands for a job with many worker processes; the round counts as none of the others."""
+        self.round(count, _MANY)
+        return self.costs.pop().commands
+
+    def forget(self) -> None:
+        """The rounds so far were to warm up."""
+        self.costs.clear()
 
     def least(self, what: str) -> float:
         """Of all rounds: other processes can only add to CPU time."""
@@ -121,12 +169,24 @@ class Deployment:
         """Which counters each server has."""
         self._names = [[key for key in node.client.keys("*") if key.decode() in _COUNTS] for node in self._nodes]
 
-    def _commands(self) -> int:
+    def _calls(self) -> Counter[str]:
         calls: Counter[str] = Counter()
         for node in self._nodes:
             stats = node.info("commandstats")
             calls.update({name.removeprefix("cmdstat_"): row["calls"] for name, row in stats.items()})
+        return calls
+
+    def _commands(self) -> int:
+        calls = self._calls()
         return calls.total() - self._own - sum(calls[name] for name in _NOT_COUNTED)
+
+    def _traffic(self) -> Traffic:
+        """Since the round began. Commands outside of scripts are a few."""
+        calls, commands = self._calls(), self._commands()
+        stats = [node.info("stats") for node in self._nodes]
+        received, sent = (sum(row[f"total_net_{name}_bytes"] for row in stats) for name in ("input", "output"))
+        scripts = calls["evalsha"] + calls["eval"]
+        return Traffic(scripts, commands - scripts, received, sent)
 
 
 def cluster(bench: Bench) -> list[Figure]:
@@ -143,12 +203,27 @@ def cluster(bench: Bench) -> list[Figure]:
             clusters[masters] = Deployment(nodes.nodes, nodes.url)
         every = (alone, *clusters.values())
         _note_idle(every)
+        one = clusters[1]
+        one.round(count)
+        assert one.traffic is not None
+        one.forget()
         runs = [partial(deployment.round, count) for deployment in every]
-        in_turn(bench.rounds(_ROUNDS), *runs)
-    one = clusters.pop(1)
+        floors = [partial(deployment.bare_round, count, one.traffic) for deployment in clusters.values()]
+        in_turn(bench.rounds(_ROUNDS), *runs, *floors)
+        crowded = clusters[_MASTERS[0]].crowded(count)
+    clusters.pop(1)
     figures = [figure for masters, costs in clusters.items() for figure in _figures(masters, costs, one)]
+    few = clusters[_MASTERS[0]].least("commands")
     return [
         *figures,
+        Figure(
+            "cluster",
+            f"{_MASTERS[0]} masters, {_MANY} worker processes: commands for a job",
+            crowded,
+            "",
+            few,
+            "one process",
+        ),
         _per_cpu_s("one master: moved and drained in such a second", "drain_us", one, alone, "one server"),
     ]
 
@@ -163,6 +238,7 @@ def _note_idle(deployments: Sequence[Deployment]) -> None:
 def _figures(masters: int, costs: Deployment, one: Deployment) -> list[Figure]:
     name, floor = f"{masters} masters", "one master"
     return [
+        *(_beside_the_floor(name, what, cost, costs, one) for what, cost in _PARTS.items()),
         _per_cpu_s(f"{name}: enqueued, moved and drained in a CPU second of the servers", "server_us", costs, one,
                    floor, at_least=0.95),
         _per_cpu_s(f"{name}: moved and drained in such a second", "drain_us", costs, one, floor, at_least=0.95),
@@ -173,6 +249,30 @@ def _figures(masters: int, costs: Deployment, one: Deployment) -> list[Figure]:
         Figure("cluster", f"{name}: the busiest one's part of the CPU time, of an equal part", costs.least("hottest"),
                ""),
     ]  # fmt: skip
+
+
+_PARTS = {"enqueued, moved and drained": "server_us", "moved and drained": "drain_us"}
+
+
+def _beside_the_floor(name: str, what: str, cost: str, costs: Deployment, one: Deployment) -> Figure:
+    """What is left of one master's jobs in a CPU second, and what is left of bare scripts."""
+    left, of_bare = _left(min, cost, costs.costs, one.costs), _left(min, cost, costs.floors, one.floors)
+    medians = {
+        "median": _left(median, cost, costs.costs, one.costs),
+        "median of bare scripts": _left(median, cost, costs.floors, one.floors),
+        "bare scripts": [asdict(each) for each in costs.floors], "on one master": [asdict(each) for each in one.floors],
+        "traffic": [asdict(part) for part in costs.traffic or ()],
+        "traffic of bare scripts": asdict(costs.bare_traffic) if costs.bare_traffic else None,
+    }  # fmt: skip
+    return Figure("cluster", f"{name}: {what}, part of one master's in a CPU second", left, "x", of_bare,
+                  "bare scripts", ratio_at_least=0.95, raw=medians)  # fmt: skip
+
+
+def _left(
+    how: Callable[[Iterable[float]], float], cost: str, several: Sequence[Cost | Floor], one: Sequence[Cost | Floor]
+) -> float:
+    least, base = (how(float(getattr(each, cost)) for each in costs) for costs in (several, one))
+    return base / least
 
 
 def _per_cpu_s(

@@ -22,7 +22,7 @@ from .workers import WorkerProcess, processes
 _SHARDS = 64
 _MASTERS = 3
 _WORKERS = (1, 8)
-_SETTLE_S = 25.0  # by then each process has its place in the line behind the mover
+_SETTLE_S = 30.0  # by then each process has its place in the line behind the mover
 _PER_SECOND = 40
 _OWN = ("info", "client|list", "client", "config|resetstat", "hget")
 _COUNTS = [NamespaceKeys(NAMESPACE).shard(TOPIC, number).counts for number in range(_SHARDS)]
@@ -107,10 +107,9 @@ def cluster_idle(bench: Bench) -> list[Figure]:
 def _figures(workers: int, one: _Deployment, idle: Counter[str]) -> list[Figure]:
     name, found = "cluster-idle", one.found
     who = f"{workers} worker process{'es' * (workers > 1)}"
-    bound = 3 + 0.1 * _SHARDS if workers == 1 else None
     return [
         Figure(name, f"{who}: connections of each", found.connections, ""),
-        Figure(name, f"{who}: idle commands", found.idle, "/s", at_most=bound, raw={"commands": idle}),
+        Figure(name, f"{who}: idle commands", found.idle, "/s", at_most=3 + 0.1 * _SHARDS, raw={"commands": idle}),
         Figure(name, f"{who}: commands per job", found.commands, "", raw={"commands": one.raw}),
         Figure(name, f"{who}: lateness, p50", percentile(found.late_ms, 50), "ms"),
         Figure(name, f"{who}: lateness, p99", percentile(found.late_ms, 99), "ms"),

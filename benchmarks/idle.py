@@ -13,7 +13,7 @@ from .harness import NAMESPACE, TOPIC, Bench, body, must
 from .server import RedisServer
 from .workers import processes
 
-_SETTLE_S = 25.0  # by then each process has its place in the line behind the mover
+_SETTLE_S = 30.0  # by then each process has its place in the line behind the mover
 _TARGETS = {1: 0.8, 8: 3.0}  # worker processes -> commands per second
 
 

@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep, time
@@ -22,6 +22,7 @@ from streamdq.embedded.binary import ServerBinary
 _START_S = 10.0
 _BUS = 10_000  # how far a Cluster node's second port is above its first
 _SLOTS = 16_384
+_SERVICE, _DOWN_AFTER_MS = "jobs", 1000
 _SLOW_US = 250
 _CLOCK_SLACK_S = 50e-6
 _OWN_CALLS = {b"INFO", b"CONFIG", b"SLOWLOG", b"SCRIPT", b"FLUSHALL", b"COMMAND"}
@@ -80,13 +81,17 @@ class RedisServer:
         self._process.wait()
         shutil.rmtree(self._directory, ignore_errors=True)
 
+    def kill(self) -> None:
+        """With -9; its data stay."""
+        self._process.kill()
+        self._process.wait()
+
     def restart(self, down_s: float) -> float:
         """Saves the data, kills the server, and starts it again after a while. Returns when it answered, by
         ``time.time``: it has loaded its data then.
         """
         self.client.save()
-        self._process.kill()
-        self._process.wait()
+        self.kill()
         sleep(down_s)
         self._process = self._start()
         self._wait()
@@ -168,6 +173,77 @@ class RedisServer:
         there_s, after_s = seconds + micros / 1e6, time()
         if not before_s - _CLOCK_SLACK_S <= there_s <= after_s + _CLOCK_SLACK_S:
             raise RuntimeError(f"Redis's clock is {(there_s - after_s) * 1000:.3f} ms off; run both on one machine")
+
+
+class Guarded:
+    """A primary and its replica, and a sentinel that names the replica when the primary has not answered for a second.
+    Use it in a with statement.
+    """
+
+    def __init__(self, binary: ServerBinary) -> None:
+        self._stack = contextlib.ExitStack()
+        with contextlib.ExitStack() as starting:
+            self.primary, self.replica = (starting.enter_context(RedisServer(binary)) for _ in range(2))
+            self.primary.client.config_set("repl-diskless-sync-delay", 0)
+            self.replica.client.replicaof("127.0.0.1", self.primary.port)
+            directory = Path(starting.enter_context(tempfile.TemporaryDirectory(prefix="streamdq-bench-")))
+            port = free_port()
+            process = subprocess.Popen(
+                [binary.path, self._configured(directory, port), "--sentinel"],
+                cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            starting.callback(process.wait)
+            starting.callback(process.kill)
+            self._sentinel = starting.enter_context(redis.Redis(port=port))
+            self._wait(self._knows_both, "the sentinel knows the replica")
+            self._stack = starting.pop_all()
+        self.url = f"redis+sentinel://127.0.0.1:{port}/{_SERVICE}"
+
+    def _configured(self, directory: Path, port: int) -> Path:
+        lines = [
+            f"port {port}", "bind 127.0.0.1", f"dir {directory}", f"logfile {directory}/log",
+            f"sentinel monitor {_SERVICE} 127.0.0.1 {self.primary.port} 1",
+            f"sentinel down-after-milliseconds {_SERVICE} {_DOWN_AFTER_MS}",
+        ]  # fmt: skip
+        (path := directory / "sentinel.conf").write_text("\n".join(lines))
+        return path
+
+    @staticmethod
+    def _wait(done: Callable[[], bool], what: str) -> None:
+        deadline = monotonic() + _START_S
+        while not done():
+            if monotonic() > deadline:
+                raise RuntimeError(f"not in time: {what}")
+            sleep(0.01)
+
+    def _knows_both(self) -> bool:
+        with contextlib.suppress(redis.ConnectionError):
+            found: Any = self._sentinel.sentinel_masters()
+            return bool(found[_SERVICE]["num-slaves"] == 1)
+        return False
+
+    def replicate(self) -> None:
+        """Waits until the replica has all that the primary was told."""
+        offset = int(self.primary.info("replication")["master_repl_offset"])
+        self._wait(lambda: self._replicated() >= offset, "the replica has everything")
+
+    def _replicated(self) -> int:
+        link = self.replica.info("replication")
+        return int(link["slave_repl_offset"]) if link["master_link_status"] == "up" else -1
+
+    def fail_over(self) -> float:
+        """Kills the primary; returns when its replica was the primary, by ``time.time``."""
+        self.primary.kill()
+        self._wait(lambda: self.replica.info("replication")["role"] == "master", "the replica is the primary")
+        return time()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
 
 
 class Cluster:

@@ -127,7 +127,7 @@ class Settings(FromEnvironment):
         default=950,
         ge=500,
         le=600_000,
-        description="A dead mover is replaced within this time; an idle one's lease may last eight times as long.",
+        description="A dead mover is replaced within this time; an idle one's lease may last 16 times as long.",
     )
     movers: int | None = Field(
         default=None,

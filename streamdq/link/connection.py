@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import socket
 import time
@@ -342,6 +343,30 @@ class AsyncLink(_Routes):
             why = "the Cluster's nodes don't answer who serves which slot"
             raise LinkError(TimeoutError(why), sent=False) from error
         return []
+
+    async def check_looks(self) -> None:
+        """Whether this user may wait for changes of keys (``look``) on a Cluster's nodes, as far as these answer.
+
+        Raises:
+            LinkError: no node has ever told which slots there are.
+            AuthenticationFailed: it may not.
+        """
+        if not self.is_cluster:
+            return
+        if not self._slots.names:
+            await self.learn_slots()
+        for name in sorted(self._slots.names):
+            with contextlib.suppress(LinkError):
+                await self._tracking_at(name).check(self._timeout_s)
+
+    async def learn_slots(self) -> None:
+        """Asks a Cluster which node has which slot. Whoever waits for a change of a key that has moved is told.
+
+        Raises:
+            LinkError: no node has ever told.
+        """
+        await self._learn(Learn(self._slots.version, self._timeout_s))
+        self._track_anew()
 
     async def close(self) -> None:
         """Like Link.close."""

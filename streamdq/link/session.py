@@ -326,3 +326,17 @@ async def arun(link: AsyncLink, op: Op[T]) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
+
+
+async def may_wait(link: AsyncLink, session: Session) -> None:
+    """Checks that this user may wait for jobs and rings on a Cluster; elsewhere that needs no right of its own.
+
+    Raises:
+        AuthenticationFailed: the user may not.
+        ServerUnavailable
+    """
+    if link.is_cluster:
+        try:
+            await link.check_looks()
+        except LinkError as error:
+            raise session.unavailable(error) from error

@@ -18,8 +18,9 @@ from typing import Any
 import hiredis
 from redis.exceptions import InvalidResponse, ResponseError
 
+from ..errors import AuthenticationFailed, StreamdqError
 from .command import Command
-from .error_replies import as_streamdq
+from .error_replies import Meaning, as_streamdq, meaning_of
 from .failures import count_reply, translate
 from .node import FAILURES
 
@@ -71,6 +72,20 @@ class Tracking:
                 self.close()
             raise translate(error, sent) from error
 
+    async def check(self, timeout_s: float) -> None:
+        """Opens the connection, if it is not open.
+
+        Raises:
+            LinkError: it can't be opened now.
+            AuthenticationFailed, UnsupportedServer: from the handshake.
+        """
+        try:
+            async with asyncio.timeout(timeout_s), self._opening:
+                if self._connection is None:
+                    await self._open()
+        except FAILURES as error:
+            raise translate(error, sent=False) from error
+
     async def _open(self) -> None:
         connection = self._make()
         try:
@@ -78,9 +93,9 @@ class Tracking:
             parser = hiredis.Reader(protocolError=InvalidResponse, replyError=connection._parser.parse_error)
             self._connection = connection
             self._reading = asyncio.create_task(self._read(connection, parser))
-            for reply in await self._send(_BEGIN, None):
+            for command, reply in zip(_BEGIN, await self._send(_BEGIN, None), strict=True):
                 if isinstance(reply, ResponseError):
-                    raise as_streamdq(reply) from reply
+                    raise _refused(command, reply) from reply
         except BaseException:
             self.close()
             await connection.disconnect(nowait=True)
@@ -151,3 +166,14 @@ class Tracking:
             self._reading.cancel()
             self._reading = None
         self._end(ConnectionError("the connection was closed"))
+
+
+def _refused(command: Command, reply: ResponseError) -> StreamdqError:
+    """Before 7.0, Redis does not say of a command's first two words which one the user may not run."""
+    if meaning_of(reply) is not Meaning.RIGHTS:
+        return as_streamdq(reply)
+    what = "|".join(map(str.lower, command.args[:2])) if command.args[0] == "CLIENT" else command.args[0].lower()
+    return AuthenticationFailed(
+        f"Redis does not allow this user +{what}, without which nothing can wait for jobs on a Cluster: {reply}; "
+        "`streamdq doctor --acl` prints the rights that it needs"
+    )

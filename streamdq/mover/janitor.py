@@ -10,9 +10,9 @@ from ..store import reads
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 
-IDLE_MS = 600_000
-"""A live consumer sends heartbeats, so one that was idle for ten minutes is gone. If it is alive after all, that does
-no harm: Redis creates it again when it reads."""
+IDLE_MS = 1_800_000
+"""A live consumer sends heartbeats, to each shard of a Cluster every ten minutes, so one that was idle for half an hour
+is gone. If it is alive after all, that does no harm: Redis creates it again when it reads."""
 
 _LIMIT = 100
 

@@ -1,16 +1,18 @@
 """The lease decides which of a namespace's movers is at work, or which ones, each at a place with a lease of its own
 (places.py). It saves work, and is not needed for correctness.
 
-One process holds the lease and renews it. The others stand in line, each place with a lease of its own that lasts four
-times as long as the one before: the deputy watches the mover's lease, the reserve the deputy's, all others the
-reserve's. Who watches sleeps until the lease would have expired, so idle processes stay quiet.
+One process holds the lease and renews it. The others stand in line, each place with a lease of its own, which lasts
+longer than the one before: the deputy watches the mover's lease, the reserve the deputy's, the fourth in line the
+reserve's, all others the fourth's. Who watches sleeps until the lease would have expired, so idle processes stay quiet.
 
 While nothing is due soon and nothing runs, the mover at work makes its lease last until a second after it has something
-to do, eight times as long as usual at most. What comes earlier comes with a ring. So the deputy hears the rings, too,
+to do, sixteen times as long as usual at most. What comes earlier comes with a ring. So the deputy hears the rings, too,
 and then asks: it cuts the lease to the usual time and tells the mover, which renews it if it is alive.
 
 Where several may be at work, each watches the lease of the next one, and tells the others when it has run out. The line
-is behind the first place; the deputy also takes any other one that is free.
+is behind the first place; the deputy also takes any other one that is free. Those who are there only because there are
+many shards (``rests``) leave it when they have had nothing to do for a while; so at rest one is at work, with a long
+lease.
 """
 
 from __future__ import annotations
@@ -32,13 +34,17 @@ from ..store.scripts import Scripts
 from .places import Places
 
 _RENEW_BEFORE = 0.25  # of the usual time: several times as long as a slow call
+_LINE_BEFORE = 0.5  # of the mover's usual time: those in line can wait until shortly before their leases end
 _STANDBY_MARGIN_S = 0.05
-_LATER = 4  # each place's lease lasts so many times as long as the one before
-_IDLE = 8  # so many times as long as usual the lease of an idle mover may last
+_DEPUTY, _RESERVE, _FOURTH = 4, 8, 16  # so many times as long as the mover's their leases last
+_IDLE = 16  # so many times as long as usual the lease of an idle mover may last
 _SOON_S = 2.0  # a mover that has something to do by then is not idle
 _CHECK_S = 15.0
 _WATCH_MARGIN_S = 0.01  # after another one's lease should have run out
 _ALONE_S = 10.0  # between looks for others at work, who tell when they come
+_REST_AFTER_S = 10.0  # without anything to do, one of several leaves its place
+_REST_S = 60.0  # and takes none for so long
+_BUSY_S = 15.0  # the first mover, before one that has rested comes to its aid
 _ALL_EVERY = 10  # looks at the next one's lease: those with another setting, and who could tell nobody
 _LISTENS = " listens"
 """What a deputy writes behind its name. One of the version before hears no rings: for it the lease stays short."""
@@ -60,7 +66,9 @@ class _Hold:
         ms: int,
         longest_ms: int = 0,
         asked: str | None = None,
+        before_ms: float | None = None,
     ) -> None:
+        """``before_ms``: how long before its end to renew it."""
         self._link = link
         self._session = session
         self._scripts = scripts
@@ -68,6 +76,7 @@ class _Hold:
         self._name = name
         self._asked = asked
         self._until = 0.0  # it is held until then, unless another process has cut that
+        self._before_ms = ms * _RENEW_BEFORE if before_ms is None else before_ms
         self.ms = ms
         self.longest_ms = max(ms, longest_ms)
 
@@ -83,7 +92,7 @@ class _Hold:
 
     def renew_after_s(self, ms: int) -> float:
         """When to renew what is held for so long."""
-        return (ms - self.ms * _RENEW_BEFORE) / 1000
+        return (ms - self._before_ms) / 1000
 
     async def renew(self, ms: int) -> bool | None:
         """Returns whether this process still holds the key; None: nobody does.
@@ -108,8 +117,8 @@ class _Hold:
         return await arun(self._link, namespace.lease_left_ms(self._session, self._key))
 
     async def give_up(self) -> None:
-        if await self.holder() == self._name:
-            await arun(self._link, namespace.drop_lease(self._session, self._key))
+        """Only if this process still holds it."""
+        await arun(self._link, self._scripts.drop_lease(self._name, self._key))
 
 
 class Lease:
@@ -129,8 +138,10 @@ class Lease:
         idle_s: Callable[[], float],
         listen: Callable[[], Coroutine[Any, Any, None]],
         most: Callable[[], int] = lambda: 1,
+        *,
+        rests: bool = False,
     ) -> None:
-        """``most``: how many movers may be at work at once."""
+        """``most``: how many movers may be at work at once. ``rests``: all but one leave when nothing is to be done."""
         keys, ms = session.keys, session.settings.lease_ms
         self._link = link
         self._session = session
@@ -143,15 +154,20 @@ class Lease:
         self._most = most
         self._rung = asyncio.Event()
         self._told = asyncio.Event()  # that others may be at work now
-        longest_ms = ms if link.is_cluster else ms * _IDLE  # on Cluster, the deputy would need a connection a shard
-        self._mover = _Hold(link, session, scripts, keys.mover, name, ms, longest_ms, keys.asked)
-        self._deputy = _Hold(link, session, scripts, keys.deputy, name + _LISTENS, ms * _LATER)
-        self._reserve = _Hold(link, session, scripts, keys.reserve, name, ms * _LATER**2)
-        self._line = (self._mover, self._deputy, self._reserve)
+        self._mover = _Hold(link, session, scripts, keys.mover, name, ms, ms * _IDLE, keys.asked)
+        line = ((keys.deputy, name + _LISTENS, _DEPUTY), (keys.reserve, name, _RESERVE), (keys.fourth, name, _FOURTH))
+        before_ms = ms * _LINE_BEFORE
+        behind = [_Hold(link, session, scripts, key, who, ms * times, before_ms=before_ms) for key, who, times in line]
+        self._deputy = behind[0]
+        self._line = (self._mover, *behind)
         self._own = self._mover  # of the places at work, that of this process
         self._holds = {1: self._mover}
         self.places = Places(link, session)
         self._place = len(self._line)  # behind all of them
+        self._rests = rests
+        self._busy_at = 0.0  # when it last had something to do
+        self._rests_until = 0.0
+        self._seen_busy = float("inf")  # since when, by the deputy, the first mover has had a short lease
         self._checked = float("-inf")  # when it was last seen that there is no deputy who hears no rings
 
     @property
@@ -205,18 +221,20 @@ class Lease:
         killed together with those behind it, as when all processes are started again.
         """
         for place in range(len(self._line)):
-            left_ms = await self._try(place)
+            left_ms = await self._try(place, begins=True)
             if left_ms > 0 and not await wait(self._stopping, left_ms / 1000 + _STANDBY_MARGIN_S):
-                left_ms = await self._try(place)
+                left_ms = await self._try(place, begins=True)
             if left_ms <= 0 or self._stopping.is_set():
                 return
 
-    async def _try(self, place: int) -> int:
-        """Takes the place if it is free, or instead of the first one, another place at work. Returns for how many ms
-        another process has it; 0: it is this one's.
+    async def _try(self, place: int, begins: bool = False) -> int:
+        """Takes the place if it is free, or instead of the first one, another place at work; but if such places are
+        left when nothing is to be done, only one who ``begins``. Returns for how many ms another process has it; 0: it
+        is this one's.
         """
         held, left_ms = await self._line[place].take()
-        if not held and not (place == 0 and await self._take_another()):
+        another = place == 0 and (begins or not self._rests)
+        if not held and not (another and await self._take_another()):
             return max(1, left_ms)
         await self._move_up(place)
         return 0
@@ -228,7 +246,7 @@ class Lease:
 
     async def _take_another(self) -> bool:
         """Takes a place at work that is not the first one, if there are more, and one is free."""
-        if (most := self._most()) == 1:
+        if (most := self._most()) == 1 or time.monotonic() < self._rests_until:
             return False
         others = range(2, most + 1)
         left_ms = await self.places.left_ms_of(others)
@@ -241,9 +259,6 @@ class Lease:
 
     async def _stand_by(self) -> None:
         """As the deputy."""
-        if self._is_cluster:
-            await self._watch()
-            return
         listening = asyncio.create_task(self._listen())
         self._rung.set()  # perhaps nobody listened for a while
         try:
@@ -254,6 +269,7 @@ class Lease:
     async def _watch(self) -> None:
         """Returns when the process stops or has another place: the one before its own, or none."""
         place, until = self._place, 0.0
+        self._seen_busy = float("inf")
         renew_at = time.monotonic() + self._renew_after_s(place)
         while self._place == place and not self._stopping.is_set():
             now = time.monotonic()
@@ -261,11 +277,12 @@ class Lease:
                 renew_at = now + self._renew_after_s(place)
                 if not await self._line[place].renew(self._line[place].ms):
                     self._place = len(self._line)
-                elif place == 1 and await self._take_another():
-                    await self._move_up(0)
+                elif place == 1:
+                    await self._come_to_aid()
             elif now >= until or self._has_to_ask(place, until - now):
                 left_ms = await self._look_ahead(place - 1, ask=now < until)
                 until = time.monotonic() + left_ms / 1000 + _STANDBY_MARGIN_S
+                self._seen_busy = float("inf") if self._is_long(place, left_ms / 1000) else min(self._seen_busy, now)
             else:
                 await self._sleep(min(until, renew_at) - now, place, until - now)
 
@@ -274,6 +291,12 @@ class Lease:
 
     def _is_long(self, place: int, left_s: float) -> bool:
         return left_s > self._line[place - 1].ms / 1000 + _STANDBY_MARGIN_S
+
+    async def _come_to_aid(self) -> None:
+        """As the deputy: takes another place at work, if there is one, and work for it."""
+        wanted = not self._rests or time.monotonic() - self._seen_busy > _BUSY_S
+        if wanted and await self._take_another():
+            await self._move_up(0)
 
     def _has_to_ask(self, place: int, left_s: float) -> bool:
         """Whether something has rung while the mover's lease lasts longer than usual."""
@@ -303,12 +326,17 @@ class Lease:
         a while. Redis decides that, not a clock here: on a busy machine every wait ends late.
         """
         ms = self._mover.ms
+        self._busy_at = time.monotonic()
         while True:
             if ms > self._mover.ms:
                 await wait(self._rung, self._mover.renew_after_s(ms))
             else:
                 await asyncio.sleep(self._mover.renew_after_s(ms))
             try:
+                if self._has_rested():
+                    self._rests_until = time.monotonic() + _REST_S
+                    await self.give_up()
+                    return
                 own, ms = self._own, await self._for_ms()
                 held = await own.renew(ms)
                 if held is None and self._is_cluster:  # the key was lost with its node, or was never taken
@@ -318,6 +346,19 @@ class Lease:
             except ServerUnavailable:
                 if not self._is_cluster:
                     raise
+                ms = self._mover.ms
+
+    def _has_rested(self) -> bool:
+        """Whether this process should leave its place at work: it is not the first, and had nothing to do for long."""
+        now = time.monotonic()
+        if self._own is self._mover or self._idle_s() < _SOON_S:
+            self._busy_at = now
+        return self._rests and now - self._busy_at > _REST_AFTER_S
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether nobody else is at work, as far as is known. With a fixed number of movers others soon are."""
+        return not self.is_shared or (self._rests and self.is_first and len(self.places.held) == 1)
 
     async def _for_ms(self) -> int:
         """For how long to hold the lease now."""
@@ -325,7 +366,7 @@ class Lease:
         self._rung.clear()
         usual, longest = self._mover.ms, self._mover.longest_ms
         idle_s = self._idle_s()
-        if rung or idle_s < _SOON_S or longest == usual or self.is_shared or await self._needs_usual():
+        if rung or idle_s < _SOON_S or not self._is_alone or await self._needs_usual():
             return usual
         return min(longest, usual + int(min(idle_s * 1000, longest)))
 
@@ -378,15 +419,21 @@ class Lease:
             return 0
         left_ms = await self.places.left_ms(self._most())
         mine, before = self.places.mine, self.places.held
-        moves = mine != 1 and 1 not in left_ms and (await self._mover.take())[0]
-        if moves:
-            await self._own.give_up()
-            self._own = self._mover
-            left_ms.pop(mine, None)
-        self.places.saw(1 if moves else mine, left_ms)
-        if moves or (before != self.places.held and not told):
+        if mine != 1 and 1 not in left_ms and (await self._mover.take())[0]:
+            await self._move_to_first(left_ms)
             await self._tell()
+        else:
+            self.places.saw(mine, left_ms)
+            if before != self.places.held and not told:
+                await self._tell()
         return left_ms.get(self.places.neighbour or 0, 0)
+
+    async def _move_to_first(self, left_ms: dict[int, int]) -> None:
+        """It has the lease of the first place, and notes that before it gives up its own: it keeps it from now on."""
+        had, self._own = self._own, self._mover
+        left_ms.pop(self.places.mine, None)
+        self.places.saw(1, left_ms)
+        await had.give_up()
 
     async def _neighbour_left_ms(self) -> int:
         """For how long the next one at work has its lease; 0 or less: it has run out, or there is nobody."""

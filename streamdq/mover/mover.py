@@ -24,7 +24,7 @@ from ..config import MAX_MOVERS, Settings
 from ..errors import NewerFormat, ServerUnavailable
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
-from ..link.session import Session, arun, open_session
+from ..link.session import Session, arun, may_wait, open_session
 from ..process.logs import log
 from ..process.loop import Failures, cancel_and_wait, supervise
 from ..store.scripts import Scripts
@@ -66,7 +66,10 @@ class Mover:
         self._name = name
         self._stopping = stopping
         self._move = move
-        self._lease = Lease(link, session, scripts, name, stopping, self._idle_s, self._listen_along, self._most)
+        self._lease = Lease(
+            link, session, scripts, name, stopping, self._idle_s, self._listen_along, self._most,
+            rests=session.settings.movers is None,
+        )  # fmt: skip
         self._listener = self._new_listener()
         self._node_movers: dict[str, NodeMover] = {}
         self._rated: dict[str, tuple[RatedTopic, asyncio.Task[None]]] = {}
@@ -87,6 +90,7 @@ class Mover:
         forget = self._session.clock.on_change(partial(loop.call_soon_threadsafe, self._look_everywhere))
         try:
             while not self._stopping.is_set():
+                await self._check()
                 if await self._lease.acquire():
                     try:
                         await self._lead()
@@ -95,6 +99,11 @@ class Mover:
                         raise
         finally:
             forget()
+
+    async def _check(self) -> None:
+        """Whoever may hear no rings must not have the lease."""
+        with contextlib.suppress(ServerUnavailable):  # see Lease.acquire
+            await may_wait(self._link, self._session)
 
     async def _lead(self) -> None:
         try:
@@ -250,9 +259,8 @@ class Mover:
         return Listener(self._link, self._session, self._streams, self._heard, self._deaf)
 
     def _streams(self) -> list[str]:
-        alone = self._link.is_cluster and not self._lease.is_shared
-        asked = [] if alone else [self._session.keys.asked]
-        return [*asked, self._session.keys.wake, *(shard.wake for shard in self._node_of)]
+        names = self._session.keys
+        return [names.asked, names.wake, *(shard.wake for shard in self._node_of)]
 
     async def _heard(self, rung: Collection[str]) -> None:
         if self._session.keys.wake in rung:
@@ -321,12 +329,13 @@ class Mover:
             self._failures.worked("changes")
 
     async def _refresh(self) -> None:
-        """Reads the registry now and then, as the namespace's ring may be lost."""
+        """Reads the registry now and then, as the namespace's ring may be lost; rings for what has changed without."""
         for beat in count(1):
             await asyncio.sleep(_SHARDS_S)
             try:
                 if beat % _REFRESH_EVERY == 0:
                     await arun(self._link, self._topics.refresh())
+                    await arun(self._link, self._topics.ring_for_untold())
             except Exception as error:
                 await asyncio.sleep(self._failures.failed("registry", error))
             else:

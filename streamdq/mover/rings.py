@@ -20,6 +20,7 @@ from .watch import Watch
 
 _BLOCK_S = 60.0  # a dead connection is noticed before that, as the system asks whether it is alive
 _DIVIDE_S = 10.0
+_AGAIN_S = 600.0  # on a Cluster; a lost ring is found by a look at the heads of the buckets (node_mover.py)
 _MOST = 100  # streams in one blocked read: at each ring Redis goes through all of them, which takes it 2 us each
 
 
@@ -48,7 +49,7 @@ class Listener:
         self._mistrusted: set[str] = set()
         self._failures = Failures("rings", session.keys.namespace)
         self._changed = asyncio.Event()
-        self._watch = Watch(link, lambda _: self._changed.set())
+        self._watch = Watch(link, lambda _: self._changed.set(), _AGAIN_S)
 
     def mistrust(self, stream: str) -> None:
         """Reads the stream anew from its beginning: the id seen last may be ahead of those that Redis issues now, or

@@ -15,15 +15,16 @@ from ..link.connection import AsyncLink
 from ..link.session import Op, arun
 
 T = TypeVar("T")
-_AGAIN_S = 60.0
-"""How often a quiet stream is looked at. Nothing is known to need that; it bounds what is not known."""
 
 
 class Watch:
-    """``changed`` is called with a stream that was looked at and has changed since, or may have."""
+    """``changed`` is called with a stream that was looked at and has changed since, or may have. ``again_s``: how often
+    a quiet stream is looked at. Nothing is known to need that.
+    """
 
-    def __init__(self, link: AsyncLink, changed: Callable[[str], None]) -> None:
+    def __init__(self, link: AsyncLink, changed: Callable[[str], None], again_s: float) -> None:
         self._link = link
+        self._again_s = again_s
         self._changed = changed
         self._until: dict[str, float] = {}  # when streams need a look, if they don't change before
 
@@ -38,7 +39,7 @@ class Watch:
     async def look(self, streams: Sequence[str], look: Callable[[Sequence[str], Callable[[str], None]], Op[T]]) -> T:
         """Runs ``look``, which has to look at all of these streams and is given what to call when one changes."""
         # Beforehand, as they may change before this has the result.
-        until = time.monotonic() + _AGAIN_S * random.uniform(0.9, 1)  # noqa: S311 - no secret
+        until = time.monotonic() + self._again_s * random.uniform(0.9, 1)  # noqa: S311 - no secret
         self._until.update(dict.fromkeys(streams, until))
         try:
             return await arun(self._link, look(streams, self._tell))

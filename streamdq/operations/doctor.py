@@ -43,6 +43,7 @@ def doctor(store: RedisStore) -> Op[list[Finding]]:
     """
     info = yield from namespace.redis_info(store.session)
     findings = [_version(info), _persistence(info), _memory(info), *_trouble(info)]
+    findings += yield from _rights(store)
     findings += yield from _durability(store)
     skew_s, _ = yield from namespace.skew_and_mover(store.session)
     movers = yield from namespace.movers_at_work(store.session)
@@ -71,6 +72,19 @@ def _unserved(stats: Stats) -> list[Finding]:
         for group, figures in found.groups.items()
         if figures.ready and not figures.consumers and not found.paused
     ]
+
+
+def _rights(store: RedisStore) -> Op[list[Finding]]:
+    """Whether workers that are this user may wait for jobs, which on a Cluster needs rights of its own."""
+    session = store.session
+    if not session.is_cluster:
+        return []
+    topics = yield from store.topics.refresh()
+    keys = [session.keys.mover, *(shard.ready for topic in topics for shard in store.topics.all_shards(topic))]
+    if lacking := (yield from namespace.lacks_looks(session, keys)):
+        what = f"this Redis user may not wait for jobs: {'; '.join(lacking)}"
+        return [Finding("problem", what, "`streamdq doctor --acl` prints the rights that it needs")]
+    return [Finding("ok", "this Redis user may wait for jobs")]
 
 
 def _unsettled(store: RedisStore) -> Op[list[Finding]]:

@@ -8,7 +8,10 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from redis.exceptions import ResponseError
+
 from ..config import MAX_MOVERS
+from ..errors import ServerUnavailable
 from ..link.command import Command
 from ..link.session import Op, Session, checked
 from ..times.clock import wall_s
@@ -50,6 +53,21 @@ def check_formats(session: Session) -> Op[None]:
     key = session.keys.topics
     reply = yield from one(session, key, "HGETALL", key)
     registry.check_formats(reply[1::2])
+
+
+def lacks_looks(session: Session, keys: Sequence[str]) -> Op[list[str]]:
+    """Why this user could not wait for changes of keys, with CLIENT TRACKING, on the Cluster's nodes of these keys; one
+    call for each node. One that does not answer is left out.
+    """
+    nodes = {session.node_of(key): key for key in keys}
+    found: list[str] = []
+    for key in nodes.values():
+        try:
+            (reply,) = yield from session.call([Command(key, ("CLIENT", "TRACKING", "OFF"))])
+        except ServerUnavailable:
+            continue
+        found += [str(reply)] if isinstance(reply, ResponseError) else []
+    return list(dict.fromkeys(found))
 
 
 # -- leases: keys that expire and name their holder, such as the mover at work
@@ -111,11 +129,6 @@ def tell_movers(session: Session, name: str) -> Op[None]:
     yield from one(session, key, "XADD", key, "MAXLEN", 1, "*", "by", name)
 
 
-def drop_lease(session: Session, key: str) -> Op[None]:
-    """Frees the lease, whoever holds it."""
-    yield from one(session, key, "DEL", key)
-
-
 def drop_sign(session: Session, consumer: str) -> Op[None]:
     """The consumer leaves: nobody expects a sign of life from it any more."""
     key = session.keys.signs
@@ -127,6 +140,20 @@ def signs_of(session: Session, consumers: Sequence[str]) -> Op[list[int | None]]
     key = session.keys.signs
     replies = yield from in_steps(session, [Command(key, ("ZSCORE", key, name)) for name in consumers])
     return [None if (score := checked(reply)) is None else int(float(score)) for reply in replies]
+
+
+def take_turn(session: Session, key: str, consumer: str, ms: int) -> Op[bool]:
+    """Whether nobody has had its turn within so many ms; then it is this consumer's."""
+    reply = yield from one(session, key, "SET", key, consumer, "PX", ms, "NX")
+    return reply is not None
+
+
+def ring_for(session: Session, topics: Sequence[str], most: int) -> Op[None]:
+    """Tells all processes that these topics have changed, as scripts do that change them. One call."""
+    key = session.keys.wake
+    rings = [Command(key, ("XADD", key, "MAXLEN", most, "*", "topic", topic)) for topic in topics]
+    for reply in (yield from session.call(rings)):
+        checked(reply)
 
 
 # -- for the HTTP server

@@ -77,6 +77,7 @@ class Registry:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._copy = _NOTHING
+        self.untold: set[str] = set()  # topics that have changed without a ring, as seen when all were read
 
     def look(self, within_s: float = float("inf")) -> Op[dict[str, TopicSettings]]:
         """All topics and their settings, as they are now."""
@@ -124,6 +125,9 @@ class Registry:
                 texts[name] = text
                 settings[name] = before.settings[name] if before.texts.get(name) == text else _shared(text, alike)
         ring = rings[0][0] if rings else b""
+        if ring and ring == before.ring:
+            changed = {name for name, text in texts.items() if before.texts.get(name) != text}
+            self.untold |= changed | (before.texts.keys() - texts.keys())
         return _Copy(ring, time.monotonic() + _TRUST_S, texts, settings)
 
     def _call(self, commands: list[Command], within_s: float) -> Op[list[Any]]:

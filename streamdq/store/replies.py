@@ -322,6 +322,7 @@ class ListedIds(NamedTuple):
     following: bytes  # the next cursor; b"0" at the end
     puts: bytes  # as long as it is the same, what is not at home only becomes less
     ids: list[tuple[str, str]]  # with the keys of their jobs, "" = none
+    server: Any = None  # what INFO says of the server that has read the page
 
 
 class DumpRegistration(NamedTuple):

@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from ..config import MAX_CLAIM, TopicSettings
 from ..errors import GroupMissing, ServerUnavailable, TooManyTopics
 from ..keys import ShardKeys
-from ..link.command import Command
+from ..link.command import Behind, Command
 from ..link.error_replies import Meaning, meaning_of
 from ..link.session import Op, Session, checked, returned, together
 from .assembly import load_script
@@ -634,6 +634,11 @@ class Scripts:
         held, left_ms, _ = yield from self._run("lease", keys, (name, lease_ms))
         return held == 1, left_ms
 
+    def drop_lease(self, name: str, key: str) -> Op[bool]:
+        """Frees the lease if ``name`` holds it; returns whether it did."""
+        reply = yield from self._run("drop_lease", (key,), (name,))
+        return bool(reply == 1)
+
     def open_breaker(self, key: str, receiver: str, open_ms: int, keep_ms: int, most: int) -> Op[bool]:
         """Returns False if there are too many breakers."""
         reply = yield from self._run("open_breaker", (key,), (self._now(), receiver, open_ms, keep_ms, most))
@@ -709,14 +714,20 @@ class Scripts:
         return reply
 
     def list_ids(self, k: ShardKeys, spread: Spread, kind: str, cursor: bytes, limit: int) -> Op[ListedIds | None]:
-        """``kind``: jobs or taken. None: the caller's settings are out of date."""
+        """``kind``: jobs or taken. None: the caller's settings are out of date. The server that has read the page tells
+        in the same call which one it is: while a slot migrates, it may be another one than that of the page before.
+        """
         keys = (k.jobs, k.taken, k.taken_until, k.settings)
-        reply = yield from self._run("list_ids", keys, (self._now(), spread, kind, cursor, limit))
-        if reply is None:
+        rest = (len(keys), *keys, self._now(), spread, kind, cursor, limit)
+        script, about = load_script("list_ids"), Behind(k.jobs, ("INFO", "server"))
+        reply, server = yield from self._session.call([Command(k.jobs, ("EVALSHA", script.sha, *rest)), about])
+        if _is_missing(reply):
+            reply, server = yield from self._session.call([Command(k.jobs, ("EVAL", script.source, *rest)), about])
+        if checked(reply) is None:
             return None
         following, puts, *flat = reply
         names = [value.decode() for value in flat]
-        return ListedIds(following, puts, list(zip(names[::2], names[1::2], strict=True)))
+        return ListedIds(following, puts, list(zip(names[::2], names[1::2], strict=True)), server)
 
     def drop_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[bool]:
         """Returns False if the shard holds jobs, schedules or receipts and ``settings.deleting`` does not force it."""

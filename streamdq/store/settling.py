@@ -22,10 +22,10 @@ _RUN_ID = re.compile(rb"run_id:(\w+)")
 
 
 class _Place(NamedTuple):
-    """Where the walk goes on. ``life``: of the server that the cursor is of; ``puts``: the shard's as it began."""
+    """Where the walk goes on. ``run``: of the server that the cursor is of; ``puts``: the shard's as it began."""
 
     shard: ShardKeys
-    life: str = ""
+    run: str = ""
     puts: bytes = b""
     kind: str = "jobs"  # then taken
     cursor: bytes = b"0"
@@ -72,23 +72,25 @@ class Walk:
         """Looks at so many pages at most. True: the topic has settled; None: it has another layout by now, or a shard
         has yet to hear of it.
         """
-        lives = yield from self._lives(place.shard for place in self._places)
+        runs = yield from self._runs(place.shard for place in self._places)
         waiting, done, self.strays = list[_Place](), list[_Place](), 0
         while self._places and pages > 0:
             place = self._places.popleft()
-            if place.life != lives[place.shard]:
-                place = _Place(place.shard, lives[place.shard])
+            if place.run != runs[place.shard]:
+                place = _Place(place.shard, runs[place.shard])
             page = yield from self._page(place)
             if page is None:
                 return None
             pages -= 1
-            if place.puts not in (b"", page.puts):
-                self._places.append(_Place(place.shard, place.life))
+            if _run_in(page.server) != place.run:  # its slot migrates, and another node has answered
+                waiting.append(_Place(place.shard))
+            elif place.puts not in (b"", page.puts):
+                self._places.append(_Place(place.shard, place.run))
             else:
                 self._sort(place._replace(puts=page.puts), page, waiting, done)
         self._places.extend(waiting)
-        after = yield from self._lives(place.shard for place in done)
-        self._places.extend(_Place(place.shard) for place in done if after[place.shard] != place.life)
+        now = yield from self._runs(place.shard for place in done)
+        self._places.extend(_Place(place.shard) for place in done if now[place.shard] != place.run)
         return not self._places
 
     def _page(self, place: _Place) -> Op[ListedIds | None]:
@@ -130,7 +132,7 @@ class Walk:
             if (unknown and not key) or shard_of(id, self.layout.shards, key or None) != place.shard.shard
         )  # fmt: skip
 
-    def _lives(self, shards: Iterable[ShardKeys]) -> Op[dict[ShardKeys, str]]:
+    def _runs(self, shards: Iterable[ShardKeys]) -> Op[dict[ShardKeys, str]]:
         """Which run of which server has each shard now: one command for each node."""
         nodes = {shard: self._session.node_of(shard.jobs) for shard in shards}
         asked = {node: shard for shard, node in nodes.items()}
@@ -138,7 +140,7 @@ class Walk:
             return {}
         replies = yield from self._session.call([Command(shard.jobs, ("INFO", "server")) for shard in asked.values()])
         runs = {node: _run_in(reply) for node, reply in zip(asked, replies, strict=True)}
-        return {shard: f"{node} {runs[node]}" for shard, node in nodes.items()}
+        return {shard: runs[node] for shard, node in nodes.items()}
 
 
 def _run_in(reply: object) -> str:

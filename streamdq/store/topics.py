@@ -19,12 +19,12 @@ from ..errors import ServerUnavailable, TopicNotEmpty, TopicServed, UnknownTopic
 from ..keys import ShardKeys
 from ..link.command import Command
 from ..link.session import Op, Pause, Session, checked
-from . import reads
+from . import namespace, reads
 from .batches import most_jobs
 from .commands import one
 from .counters import GroupCounter, group_field
 from .misspelt import meant_by, slip_of
-from .registry import Registry, settings_in
+from .registry import RINGS, Registry, settings_in
 from .replies import Configured
 from .scripts import Scripts
 from .settling import Walk
@@ -82,6 +82,14 @@ class Topics:
             elif group not in found[topic].groups:
                 yield from self.ensure(topic, group, own)
         return self.known
+
+    def ring_for_untold(self) -> Op[None]:
+        """Tells all processes of what has changed in the registry without a ring: somebody changed it by hand, or Redis
+        has lost it.
+        """
+        if untold := sorted(self._registry.untold):
+            yield from namespace.ring_for(self._session, untold, RINGS)
+            self._registry.untold.difference_update(untold)
 
     def get(self, topic: str, *, anew: bool = False, within_s: float = float("inf")) -> Op[TopicSettings]:
         """The topic's settings, from the cache unless ``anew``.

@@ -8,14 +8,16 @@ moment. Elsewhere all shards share one server, and a failure is raised.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from itertools import count
 from typing import Any, TypeVar
 
 from ..config import MAX_CLAIM
 from ..errors import GroupMissing, ServerError
 from ..keys import ShardKeys
-from ..link.connection import AsyncLink
+from ..link.connection import AsyncLink, LinkError
 from ..link.session import Session, arun
 from ..operations import measured
 from ..operations.attempts import Held, held_in
@@ -30,7 +32,7 @@ from .quiet_shards import QuietShards
 from .turns import Limit, Turns
 
 T = TypeVar("T")
-BLOCK_S = 20.0
+BLOCK_S = 15.0  # for so long Redis may give jobs to a process that was stopped
 _SWEEP_S = 0.01  # how often a busy consumer looks at its quiet topics
 _PATIENCE_S, _SHORT_PATIENCE_S = 0.05, 0.005  # how long to wait for a claim; the short one while another is late
 _FAILING_S = 0.2
@@ -38,6 +40,7 @@ _LEAVE_LIMIT = 100
 _REPAIR_S = 0.05  # between repairs, in case another client keeps breaking things
 _PAUSED_S = 1.0  # how often it looks at paused topics
 _HEARTBEAT_S = 60.0
+_EVERYWHERE = 10  # heartbeats: so often in each shard of a Cluster, and otherwise in one of each topic and node
 _TOGETHER = 50  # shards in one blocked read: Redis goes through all of them when one has a job
 
 
@@ -84,6 +87,7 @@ class Consumer:
         self._changed = asyncio.Event()  # the served topics or shards have changed
         self._watched = QuietShards(link, session, group, self._activate)  # on Cluster only
         self._waiting = False  # on Cluster, for one of these
+        self._has_room = False
 
     def now_ms(self) -> int:
         """Redis's time, or the injected one."""
@@ -132,18 +136,22 @@ class Consumer:
         ``room`` is called again before each round, because slots are freed and taken while this waits.
         """
         give_up = time.monotonic() + wait_s
-        while limits := room():
-            try:
-                held = await self._claim_some(limits)
-                if held or self._changed.is_set() or time.monotonic() >= give_up:
-                    self._changed.clear()
-                    return held
-                if not self._active:
-                    await self._wait(limits, give_up - time.monotonic())
-            except GroupMissing:
-                await self._mend(self._served)
-                self._active = list(self._shards)
-        return []
+        try:
+            while limits := room():
+                self._has_room = True
+                try:
+                    held = await self._claim_some(limits)
+                    if held or self._changed.is_set() or time.monotonic() >= give_up:
+                        self._changed.clear()
+                        return held
+                    if not self._active:
+                        await self._wait(limits, give_up - time.monotonic())
+                except GroupMissing:
+                    await self._mend(self._served)
+                    self._active = list(self._shards)
+            return []
+        finally:
+            self._has_room = False
 
     async def hand_back(self) -> list[Held]:
         """For the time without room: hands back at once the entries that reads under way return. Returns only when a
@@ -427,13 +435,26 @@ class Consumer:
     async def heartbeat(self) -> None:
         """A loop's body: tells Redis every minute that this consumer is alive. Neither a blocked read nor waiting for a
         free slot does that; without heartbeats, the consumer would count as gone and be removed.
+
+        On Cluster it learns at the same time which node has which slot: that of a shard at rest may have moved.
         """
-        while True:
+        for beat in count(1):
             await asyncio.sleep(_HEARTBEAT_S)
-            nodes: dict[str, list[ShardKeys]] = {}
-            for shard in self._shards:
-                nodes.setdefault(self._link.node_of(shard.ready), []).append(shard)
-            await self._everywhere(self._send_heartbeat, list(nodes.values()))
+            if self._link.is_cluster:
+                with contextlib.suppress(LinkError):  # the table that it has may still be correct
+                    await self._link.learn_slots()
+                if self._has_room:
+                    await self._watched.look_for_all(self.name)
+            await self._everywhere(self._send_heartbeat, self._heartbeats(everywhere=beat % _EVERYWHERE == 0))
+
+    def _heartbeats(self, *, everywhere: bool) -> list[list[ShardKeys]]:
+        """The shards in which to give one, by node."""
+        nodes: dict[str, list[ShardKeys]] = {}
+        for shard in self._shards:
+            nodes.setdefault(self._link.node_of(shard.ready), []).append(shard)
+        if everywhere or not self._link.is_cluster:
+            return list(nodes.values())
+        return [list({shard.topic: shard for shard in reversed(shards)}.values()) for shards in nodes.values()]
 
     async def _send_heartbeat(self, shards: list[ShardKeys]) -> None:
         await arun(self._link, blocking.heartbeat(self._session, self.group, self.name, shards))

@@ -16,7 +16,7 @@ from ..codec.protocol import Codec
 from ..config import MAX_BATCH, MAX_CLAIM, Settings
 from ..errors import NewerFormat, UnknownTopic
 from ..link.connection import AsyncLink
-from ..link.session import arun, open_session
+from ..link.session import arun, may_wait, open_session
 from ..mover.mover import Mover
 from ..operations.attempts import End, Held, Outcome
 from ..operations.inspect import stats
@@ -43,7 +43,7 @@ from .turns import Limit, Turns
 T = TypeVar("T")
 _MOST_UNSENT = 4 * MAX_BATCH
 _BURST_WAIT_S = 0.2
-_REGISTRY_S = 60.0  # how often it looks at the registry if no ring comes
+_REGISTRY_S = 300.0  # how often it looks at the registry if no ring comes: the mover at work does, and rings
 _SCHEDULES_S = 20.0  # the same if it declares schedules: no ring tells that Redis has lost them
 
 
@@ -202,6 +202,7 @@ class Serving:
         for topic, handler in self.handlers.items():
             own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry}
             await arun(self.link, self._topics.serve(topic, self._group, own))
+        await may_wait(self.link, self.session)
         await self._schedules.put()
         if self._orders.prune:
             await self._schedules.prune(self.handlers.named)

@@ -19,6 +19,7 @@ from tests.lua.test_contract import calls_in, code_of
 
 WITHOUT_DATA = {
     "lease",
+    "drop_lease",
     "open_breaker",
     "try_breaker",
     "rotate_secret",

@@ -11,10 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 import pytest
 
-from streamdq import NewJob
+from streamdq import NewJob, Worker
+from streamdq.errors import ServerUnavailable
+from streamdq.worker.consumer import Consumer
 from tests.conftest import EACH_BINARY
 from tests.migration import Migration
 from tests.redis.harness import NAMESPACE, Seen, Space, eventually, opened, recorder
@@ -91,6 +94,63 @@ async def test_an_idle_worker_costs_little(many: Space, nodes: Cluster, seen: Se
         await asyncio.sleep(5)
         per_s = (commands(nodes) - before) / (time.monotonic() - began)
     assert per_s <= 3 + 0.1 * SHARDS
+
+
+async def watching(*workers: Worker) -> list[Consumer]:
+    """Their consumers, when each has looked at all shards."""
+
+    def found() -> list[Consumer]:
+        consumers = [worker._serving.consumer for worker in workers if worker._serving is not None]
+        return [one for one in consumers if len(one._watched._watch._until) == 2 * SHARDS]
+
+    await eventually(lambda: len(found()) == len(workers), "they watch")
+    return found()
+
+
+async def test_one_of_several_idle_workers_looks_at_all_shards(many: Space) -> None:
+    """In each minute; each of them does while nobody can say whose turn it is."""
+    workers = [many.worker(), many.worker(), many.worker("others")]
+    for worker in workers:
+        worker.handler("t")(lambda _: None)
+    async with many.serving(*workers):
+        consumers = await watching(*workers)
+        looked = [asyncio.Event() for _ in consumers]
+        for one, event in zip(consumers, looked, strict=True):
+            one._watched.stirred = event
+            await one._watched.look_for_all(one.name)
+        assert [event.is_set() for event in looked] == [True, False, True], "each group has a turn of its own"
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("streamdq.worker.quiet_shards.take_turn", lost)
+            await consumers[1]._watched.look_for_all(consumers[1].name)
+        assert looked[1].is_set()
+
+
+def lost(*_: object) -> object:
+    raise ServerUnavailable("the node is lost")
+
+
+async def test_a_heartbeat_goes_to_one_shard_of_each_node(many: Space, nodes: Cluster) -> None:
+    """More seldom to all: who counts consumers takes the shard that has most."""
+    worker = many.worker()
+    worker.handler("t")(lambda _: None)
+    async with many.serving(worker):
+        (consumer,) = await watching(worker)
+        some, every = ([*chain(*consumer._heartbeats(everywhere=all))] for all in (False, True))
+        assert len(every) == SHARDS
+        assert len({consumer._link.node_of(shard.ready) for shard in some}) == len(some) == len(nodes.nodes)
+
+
+async def test_a_shard_that_nobody_tells_of_is_found(many: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdq.worker.consumer._HEARTBEAT_S", 0.3)
+    monkeypatch.setattr("streamdq.worker.quiet_shards._TURN_MS", 200)
+    worker = many.worker()
+    worker.handler("t")(recorder(seen))
+    async with many.serving(worker):
+        (consumer,) = await watching(worker)
+        monkeypatch.setattr(consumer._watched._watch, "_changed", lambda _: None)
+        for n in range(20):
+            await asyncio.to_thread(many.queue.enqueue, "t", n)
+        await seen.count(20)
 
 
 Break = Callable[[Cluster], None]
@@ -244,3 +304,31 @@ async def test_a_replica_takes_over_while_all_are_idle(binary: Binary, seen: See
                 await asyncio.to_thread(space.queue.enqueue, "t", n, delay="10ms" if n % 2 else 0)
             await seen.count(60)
             await eventually(lambda: space.audit().left == 0, "all done")
+
+
+async def test_every_worker_reads_every_shard(many: Space, nodes: Cluster, seen: Seen) -> None:
+    """Over connections whose number depends on the nodes alone. So whoever has room gets a job, wherever it is."""
+    full, free = asyncio.Event(), asyncio.Event()
+    workers = [many.worker(concurrency=1), many.worker(concurrency=1)]
+    note = recorder(seen)
+
+    async def handler(body: int) -> None:
+        if body < 0:
+            full.set()
+            await free.wait()
+        else:
+            await note(body)
+
+    for worker in workers:
+        worker.handler("t")(handler)
+    async with many.serving(*workers):
+        consumers = await watching(*workers)
+        assert [len(consumer._shards) for consumer in consumers] == [SHARDS, SHARDS]
+        assert len(tracking(nodes)) == len(workers) * len(nodes.nodes)
+        many.queue.enqueue("t", -1)
+        await asyncio.wait_for(full.wait(), 10)
+        for n in range(SHARDS):
+            await asyncio.to_thread(many.queue.enqueue, "t", n)
+        await seen.count(SHARDS)
+        free.set()
+        await eventually(lambda: many.audit().left == 0, "all done")

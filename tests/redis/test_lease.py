@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
 
 import pytest
 import redis
 
+from streamdq import NewJob
 from streamdq.config import Settings
 from streamdq.errors import ServerUnavailable
 from streamdq.link.connection import AsyncLink
@@ -19,7 +22,7 @@ from streamdq.process.loop import cancel_and_wait
 from streamdq.store.scripts import Scripts
 from tests.redis.harness import NAMESPACE, SETTINGS, Space, eventually
 from tests.redis.movers import mover_at
-from tests.servers import Server
+from tests.servers import Cluster, Server
 
 LEASE_MS = Settings(url="memory://unused").lease_ms
 
@@ -27,7 +30,7 @@ LEASE_MS = Settings(url="memory://unused").lease_ms
 async def _nothing() -> None: ...
 
 
-def deputy(client: redis.Redis) -> bytes | None:
+def deputy(client: Any) -> bytes | None:
     name = client.get(f"{{{NAMESPACE}}}:deputy")
     assert name is None or isinstance(name, bytes)
     return name
@@ -98,12 +101,12 @@ async def test_who_works_without_the_lease_goes_on_when_its_waits_end_late(monke
     await link.close()
 
 
-def left_ms(client: redis.Redis) -> int:
+def left_ms(client: Any) -> int:
     left: int = client.pttl(f"{{{NAMESPACE}}}:mover")
     return left
 
 
-async def until_idle(client: redis.Redis, lease_ms: int = 500) -> None:
+async def until_idle(client: Any, lease_ms: int = 500) -> None:
     await eventually(lambda: left_ms(client) > 5 * lease_ms, "the lease of the idle mover is long")
 
 
@@ -269,3 +272,122 @@ async def test_however_many_stand_by_one_watches_the_lease(space: Space, redis_s
         asked = sum(after[name]["calls"] - before[name]["calls"] for name in ("cmdstat_pttl", "cmdstat_getex"))
         assert asked / 4 < 2
         assert not any(mover.leading for mover in standing)
+
+
+async def test_who_gives_up_too_late_leaves_its_successors_lease_alone(space: Space, redis_server: Server) -> None:
+    """It was stopped for a while, and its lease has run out: between a look at who holds it and its removal, another
+    one may have taken it.
+    """
+    link, session = open_session(space.url, NAMESPACE, SETTINGS, None, AsyncLink)
+    holds = {
+        name: _Hold(link, session, Scripts(session), f"{{{NAMESPACE}}}:mover", name, LEASE_MS) for name in ("a", "b")
+    }
+    with redis_server.client() as client:
+        await holds["a"].take()
+        send = link.send
+
+        async def taken_behind(*arguments: Any) -> list[Any]:
+            """Whatever it asks first, the successor has the lease before its next call."""
+            link.send = send
+            replies = await send(*arguments)
+            client.set(f"{{{NAMESPACE}}}:mover", "b", px=LEASE_MS)
+            return replies
+
+        link.send = taken_behind
+        await holds["a"].give_up()
+        assert client.get(f"{{{NAMESPACE}}}:mover") == b"b"
+    await holds["b"].give_up()
+    await link.close()
+
+
+async def test_who_moves_up_to_the_first_place_keeps_it_while_it_gives_up_its_own(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease that it gives up is renewed no more meanwhile: its loss would end the mover."""
+    space.queue.configure("t", create=True)
+    lost: list[bool] = []
+    give_up = _Hold.give_up
+
+    async def noted(self: _Hold) -> None:
+        lost.append(lease._own is self)
+        await give_up(self)
+
+    async with mover_at(space.url, "a", movers=2) as first, AsyncExitStack() as killed:
+        second = await killed.enter_async_context(mover_at(space.url, "b", movers=2))
+        lease = second._lease
+        await eventually(lambda: lease.places.held == {1, 2}, "it knows of the first")
+        monkeypatch.setattr(_Hold, "give_up", noted)
+        first._stopping.set()
+        await eventually(lambda: lease.is_first and len(lost) >= 2, "it is the first")
+        monkeypatch.setattr(_Hold, "give_up", give_up)
+        assert lost[-1] is False
+        assert lease.places.mine == 1
+        assert second.leading
+
+
+async def test_when_the_three_first_are_killed_the_fourth_is_at_work(space: Space, redis_server: Server) -> None:
+    space.queue.configure("t", create=True)
+    with redis_server.client() as client:
+        async with AsyncExitStack() as killed:
+            await killed.enter_async_context(mover_at(space.url, "a"))
+            for name in ("b", "c"):
+                await killed.enter_async_context(mover_at(space.url, name, leads=False))
+                await eventually(partial(is_standing, client, name), "it stands in line")
+            async with mover_at(space.url, "d", leads=False) as fourth:
+                await eventually(partial(is_standing, client, "d"), "it is the fourth in line")
+                await killed.aclose()
+                await eventually(lambda: fourth.leading, "it is at work", 8 * 0.5 + 2 * 0.5 + 1)
+
+
+def is_standing(client: redis.Redis, name: str) -> bool:
+    """Whether it is in line."""
+    names = (client.get(f"{{{NAMESPACE}}}:{place}") for place in ("deputy", "reserve", "fourth"))
+    return any(isinstance(one, bytes) and one.removesuffix(b" listens") == name.encode() for one in names)
+
+
+async def test_on_a_cluster_an_idle_mover_that_was_killed_is_replaced_within_a_second_of_a_ring(
+    spread: Space, redis_cluster: Cluster
+) -> None:
+    spread.queue.configure("t", shards=12)
+    with redis_cluster.client() as client:
+        async with AsyncExitStack() as killed:
+            await killed.enter_async_context(mover_at(spread.url, "a", lease_ms=LEASE_MS))
+            async with mover_at(spread.url, "b", leads=False, lease_ms=LEASE_MS) as second:
+                await eventually(lambda: deputy(client) == b"b listens", "it is the deputy")
+                await until_idle(client, LEASE_MS)
+                await killed.aclose()
+                assert left_ms(client) > 3 * LEASE_MS
+                spread.queue.enqueue("t", "x", id="a", delay="1ms")
+                started = time.monotonic()
+                await spread.becomes("a", "ready")
+                assert time.monotonic() - started < 1.5  # a busy neighbour included
+                assert second.leading
+    assert spread.queue.cancel("t", "a")
+
+
+async def test_of_several_movers_all_but_one_rest_while_there_is_nothing_to_do(
+    spread: Space, redis_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And come back when there is."""
+    for name, seconds in (("_REST_AFTER_S", 0.5), ("_REST_S", 1.0), ("_BUSY_S", 1.0)):
+        monkeypatch.setattr(f"streamdq.mover.lease.{name}", seconds)
+    spread.queue.configure("t", shards=64)
+    with redis_cluster.client() as client:
+        async with mover_at(spread.url, "a", movers=None) as first, mover_at(spread.url, "b", movers=None) as second:
+            await eventually(lambda: not second.leading, "it rests")
+            await until_idle(client)
+            assert first.leading
+            assert len(first._node_of) == 64
+            over = asyncio.Event()
+
+            async def trickle() -> None:
+                while not over.is_set():
+                    await asyncio.to_thread(spread.queue.enqueue_many, "t", [NewJob(n, delay="50ms") for n in range(9)])
+                    await asyncio.sleep(0.05)
+
+            load = asyncio.create_task(trickle())
+            await eventually(lambda: second.leading and 0 < len(first._node_of) < 64, "it comes to the other's aid", 20)
+            over.set()
+            await load
+            assert first.leading
+    spread.queue.delete_topic("t", force=True)

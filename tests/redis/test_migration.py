@@ -8,10 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamdq import AsyncQueue, Job
+from streamdq import AsyncQueue, Job, NewJob
 from streamdq.errors import ServerUnavailable
+from streamdq.keys import shard_of
 from streamdq.link.command import Command
 from streamdq.link.connection import AsyncLink, ConnectionLimits, Link
+from streamdq.link.session import run
+from streamdq.store import settling
+from streamdq.store.settling import Walk
 from tests.conftest import EACH_BINARY
 from tests.leaks import leaked_keys
 from tests.metrics import sample
@@ -163,3 +167,34 @@ async def test_a_migration_that_does_not_end_holds_up_its_shard_alone(nodes: Clu
             move.end()
             assert space.queue.cancel("t", "held") is True
             await eventually(lambda: space.audit().left == 0, "all done")
+
+
+def test_a_slot_that_migrates_while_a_topic_settles(nodes: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hash is in another order on the node that the slot goes to, and what is left may be before the cursor there."""
+    monkeypatch.setattr(settling, "_PAGE", 10)
+    with opened(nodes.url) as space:
+        queue, store, link = space.queue, space.queue._store, space.queue._link
+        queue.configure("t", shards=2)
+        ids = [f"id {number}" for number in range(1000)]
+        queue.enqueue_many("t", [NewJob("x" * 99, id=id, delay="1h") for id in ids if shard_of(id, 2) == 0])
+        taken = next(id for id in map(str, range(99)) if shard_of(id, 2) == 0)  # the script finds all of its keys
+        queue.enqueue("t", "x", id=taken, unique_for="1h", delay="1h")
+        queue.configure("t", shards=1)
+        walk = Walk(store.session, store.scripts, "t", store.topics.known["t"])
+        first, other = (store.session.keys.shard("t", number) for number in (0, 1))
+        assert run(link, walk.go_on(5)) is False
+        (place,) = (place for place in walk._places if place.shard == first)
+        assert place.cursor != b"0"
+        move = Migration(nodes, "t:0")
+        move.begin()
+        move.move_all()
+        for _ in range(2):
+            assert run(link, walk.go_on(5)) is False, "it has all that it was to see, but not in one order"
+            assert move.asked() >= 1
+            (place,) = (place for place in walk._places if place.shard == first)
+            assert place.cursor == b"0", "it begins anew"
+            assert other not in {place.shard for place in walk._places}, "another shard is not held up"
+        move.end()
+        assert queue.get("t", taken) is not None  # it learns where the slot is
+        assert run(link, walk.go_on(1000)) is True
+        queue.delete_topic("t", force=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 
@@ -13,7 +14,8 @@ from streamdq.keys import NamespaceKeys
 from streamdq.queue import carry_out, store_of
 from streamdq.store.commands import STEP
 from streamdq.store.registry import RINGS
-from tests.redis.harness import NAMESPACE
+from tests.redis.harness import NAMESPACE, Space, eventually
+from tests.redis.movers import mover_at
 from tests.servers import Server
 
 KEYS = NamespaceKeys(NAMESPACE)
@@ -117,3 +119,24 @@ def test_a_change_by_hand_is_seen_after_a_while(
     with redis_server.client() as client:
         client.hset(KEYS.topics, "t", '{"groups":{"default":{}},"version":7,"shards":5}')
     assert known(queue)["t"].shards == 5
+
+
+async def test_the_mover_at_work_rings_for_what_was_changed_by_hand(
+    space: Space, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers wait for a ring; they look by themselves much more seldom."""
+    space.queue.configure("t", create=True)
+    monkeypatch.setattr("streamdq.store.registry._TRUST_S", 0.0)
+    monkeypatch.setattr("streamdq.mover.mover._SHARDS_S", 0.05)
+    with redis_server.client() as client:
+        async with mover_at(redis_server.url, "m"):
+            (last,) = client.xrevrange(KEYS.wake, count=1)
+            changed = TopicSettings.model_validate_json(client.hget(KEYS.topics, "t") or b"")
+            text = changed.model_copy(update={"ttr_ms": 5_000}).model_dump_json(exclude_none=True)
+            client.hset(KEYS.topics, "t", text)
+            await eventually(lambda: client.xrevrange(KEYS.wake, count=1) != [last], "it rings")
+            ((_, ring),) = client.xrevrange(KEYS.wake, count=1)
+            assert ring == {b"topic": b"t"}
+            rings = client.xlen(KEYS.wake)
+            await asyncio.sleep(0.5)  # several looks, none of which finds anything new
+            assert client.xlen(KEYS.wake) == rings

@@ -21,7 +21,12 @@ from streamdq.config import HttpSettings, Settings
 from streamdq.errors import AuthenticationFailed, NotDurable
 from streamdq.http import Tokens, create_app
 from streamdq.http.auth import Role, new_token
+from streamdq.link.connection import AsyncLink
+from streamdq.link.session import open_session
+from streamdq.mover.mover import Mover
 from streamdq.operations.acl import CLUSTER_COMMANDS, COMMANDS, DISK_COMMANDS, rights
+from streamdq.store.scripts import Scripts
+from streamdq.store.topics import Topics
 from tests.conftest import BINARIES, EACH_BINARY
 from tests.sentinels import Sentinels
 from tests.servers import Binary, Cluster, Server, until
@@ -45,6 +50,14 @@ class Limited:
 
     def denied(self) -> list[dict[str, Any]]:
         return [entry for client in self._clients for entry in client.acl_log()]
+
+    def change(self, right: str) -> None:
+        for client in self._clients:
+            client.execute_command("ACL", "SETUSER", USER, right)
+
+    def client(self) -> redis.RedisCluster:
+        """With all rights."""
+        return redis.RedisCluster.from_url(self.url.replace(LOGIN, "").replace("redis+cluster", "redis").split(",")[0])
 
     def close(self) -> None:
         for client in self._clients:
@@ -247,6 +260,33 @@ def test_a_right_that_is_missing_is_told_as_such(limited: Limited, redis_server:
         client.execute_command("ACL", "SETUSER", USER, f"-{right}")
         with pytest.raises(AuthenticationFailed, match="doctor --acl"):
             put_and_take(queue)
+
+
+async def test_a_worker_that_may_not_wait_on_a_cluster_does_not_start(limited_cluster: Limited) -> None:
+    """It would be told of no job and no ring. Nor does it get the lease of the mover at work, or a mover alone."""
+    with Queue(limited_cluster.url, NAMESPACE) as queue:
+        queue.configure("t", shards=3)
+        assert [found.verdict for found in queue.doctor() if "wait for jobs" in found.what] == ["ok"]
+        limited_cluster.change("-client")
+        try:
+            (found,) = (found for found in queue.doctor() if "wait for jobs" in found.what)
+            assert (found.verdict, "doctor --acl" in found.advice) == ("problem", True)
+            assert "client" in found.what.lower()
+            worker = Worker(limited_cluster.url, NAMESPACE)
+            worker.handler("t")(lambda _: None)
+            with pytest.raises(AuthenticationFailed, match=r"\+client\|tracking"):
+                await asyncio.wait_for(worker.serve(), 20)
+            link, session = open_session(limited_cluster.url, NAMESPACE, None, None, AsyncLink)
+            scripts = Scripts(session)
+            mover = Mover(link, session, scripts, Topics(session, scripts), "m", asyncio.Event())
+            with pytest.raises(AuthenticationFailed, match=r"\+client\|tracking"):
+                await asyncio.wait_for(mover.run(), 20)
+            await link.close()
+            with limited_cluster.client() as client:
+                assert client.get(session.keys.mover) is None
+        finally:
+            limited_cluster.change("+client|tracking")
+        queue.delete_topic("t", force=True)
 
 
 def test_the_list_names_what_is_sent_and_nothing_else(redis_server: Server) -> None:

@@ -192,3 +192,18 @@ async def test_a_user_without_the_right_is_told_so(looker: Looker) -> None:
         for node in looker.cluster.nodes:
             with node.client() as client:
                 client.acl_deluser("poor")
+
+
+async def test_whoever_learns_the_slots_is_told_of_keys_that_have_moved(looker: Looker) -> None:
+    """Nobody has called anything there since."""
+    move = Migration(looker.cluster, "m")
+    await looker.look(ABSENT)
+    move.begin()
+    move.move_all()
+    move.end()
+    assert looker.told.all == []
+    await looker.link.learn_slots()
+    assert looker.told.all == [ABSENT]
+    await looker.look(ABSENT)
+    add(looker.cluster, ABSENT)
+    assert await looker.told.count(2) == [ABSENT, ABSENT]

@@ -25,6 +25,8 @@ def test_the_key_table_is_that_of_the_code() -> None:
         names.mover_at(2),
         names.deputy,
         names.reserve,
+        names.fourth,
+        names.looks("DIGEST"),
         names.asked,
         names.wake,
         names.secret,

@@ -1,0 +1,28 @@
+"""drop_lease: a mover, or one who stands in line, leaves its place."""
+
+from __future__ import annotations
+
+from tests.lua.shard import Shard
+
+
+def drop(shard: Shard, name: str) -> bool:
+    dropped: bool = shard.run(shard.scripts.drop_lease(name, shard.session.keys.mover))
+    return dropped
+
+
+def test_the_holder_drops_it(shard: Shard) -> None:
+    shard.run(shard.scripts.lease("a", 5_000))
+    assert drop(shard, "a")
+    assert shard.redis("GET", shard.session.keys.mover) is None
+
+
+def test_that_of_a_successor_stays_as_it_is(shard: Shard) -> None:
+    shard.run(shard.scripts.lease("b", 5_000))
+    assert not drop(shard, "a")
+    assert shard.redis("GET", shard.session.keys.mover) == b"b"
+    assert 4_000 < shard.redis("PTTL", shard.session.keys.mover) <= 5_000
+
+
+def test_one_that_nobody_holds(shard: Shard) -> None:
+    assert not drop(shard, "a")
+    assert shard.redis("EXISTS", shard.session.keys.mover) == 0
