@@ -17,6 +17,10 @@ import pytest
 
 from streamdq import NewJob, Worker
 from streamdq.errors import ServerUnavailable
+from streamdq.http.pages.overview import glance
+from streamdq.keys import ShardKeys, shard_of
+from streamdq.link.session import run
+from streamdq.store.reads import consumers
 from streamdq.worker.consumer import Consumer
 from tests.conftest import EACH_BINARY
 from tests.migration import Migration
@@ -330,5 +334,37 @@ async def test_every_worker_reads_every_shard(many: Space, nodes: Cluster, seen:
         for n in range(SHARDS):
             await asyncio.to_thread(many.queue.enqueue, "t", n)
         await seen.count(SHARDS)
+        free.set()
+        await eventually(lambda: many.audit().left == 0, "all done")
+
+
+async def test_a_consumer_counts_wherever_it_has_shown_itself(many: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its heartbeats go to one shard of each node; a job that is ready waits in another one."""
+    monkeypatch.setattr("streamdq.worker.consumer._HEARTBEAT_S", 0.1)
+    monkeypatch.setattr("streamdq.store.reads._ALIVE_MS", 1_000)
+    full, free = asyncio.Event(), asyncio.Event()
+    worker = many.worker(concurrency=1)
+
+    @worker.handler("t")
+    async def handler(_: int) -> None:
+        full.set()
+        await free.wait()
+
+    async with many.serving(worker):
+        (consumer,) = await watching(worker)
+        shown = {shard.shard for shard in chain(*consumer._heartbeats(everywhere=False))}
+        held, waits, *_ = (id for id in map(str, range(500)) if shard_of(id, SHARDS) not in shown)
+        await asyncio.to_thread(many.queue.enqueue, "t", 1, id=held)
+        await asyncio.wait_for(full.wait(), 10)
+        await asyncio.to_thread(many.queue.enqueue, "t", 1, id=waits)
+        silent = ShardKeys(NAMESPACE, "t", shard_of(waits, SHARDS)).ready
+
+        def idle_ms() -> int:
+            (row,) = run(many.queue._link, consumers(many.queue._store.session, [(silent, "default")]))[0]
+            return row.idle_ms
+
+        await eventually(lambda: idle_ms() > 1_000, "it has not shown itself there for long")
+        (glanced,) = run(many.queue._link, glance(many.queue._store, ["t"]))
+        assert glanced.stats.groups["default"].consumers == 1
         free.set()
         await eventually(lambda: many.audit().left == 0, "all done")

@@ -189,14 +189,30 @@ def glance(store: RedisStore, topics: Sequence[str]) -> Op[list[Glance]]:
     return list(found.values())
 
 
+def _count_consumers(
+    store: RedisStore, found: Mapping[str, Glance], places: Sequence[tuple[ShardKeys, str]]
+) -> Op[None]:
+    """Of the groups that have these places, by the shard with the most. On a Cluster, a consumer may have shown itself
+    in another shard of the topic lately (Consumer.heartbeat).
+    """
+    asked = list(places)
+    if store.session.is_cluster:
+        groups = dict.fromkeys((shard.topic, group) for shard, group in places)
+        asked = [
+            (shard, group) for topic, group in groups for shard in store.topics.shards(topic)
+            if shard not in found[topic].lost
+        ]  # fmt: skip
+    counts = yield from reads.live_consumers(store.session, [(shard.ready, group) for shard, group in asked])
+    for (shard, group), count in zip(asked, counts, strict=True):
+        figures = found[shard.topic].stats.groups[group]
+        figures.consumers = max(figures.consumers, count)
+
+
 def _look_at_ready(store: RedisStore, found: Mapping[str, Glance], places: Sequence[tuple[ShardKeys, str]]) -> Op[None]:
     """How long the first ready jobs have waited, and for whom."""
     if not places:
         return
-    counts = yield from reads.live_consumers(store.session, [(shard.ready, group) for shard, group in places])
-    for (shard, group), count in zip(places, counts, strict=True):
-        figures = found[shard.topic].stats.groups[group]
-        figures.consumers = max(figures.consumers, count)
+    yield from _count_consumers(store, found, places)
     streams = [(shard, group, name) for shard, group in places for name in (shard.ready, shard.ready_of(group))]
     first = yield from reads.first_unread(store.session, [(name, group) for _, group, name in streams])
     for (shard, group, _), entry in zip(streams, first, strict=True):
