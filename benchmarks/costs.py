@@ -89,9 +89,9 @@ class Measured:
         """Redis's memory for each of so many jobs that wait, all of them with ids of streamdq's making."""
         self._server.empty()
         self._queue.enqueue(TOPIC, body(0), delay="3h")
-        before = int(self._server.info("memory")["used_memory"])
+        before = self._server.memory_bytes()
         self._queue.enqueue_many(TOPIC, new_jobs(jobs, hours))
-        return (int(self._server.info("memory")["used_memory"]) - before) / jobs
+        return (self._server.memory_bytes() - before) / jobs
 
     def _claim(self, jobs: int) -> list[Held]:
         asked = time.monotonic()

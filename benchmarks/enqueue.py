@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import redis
 
 from streamdq import AsyncQueue, NewJob, Queue
+from streamdq.codec import Dictionary
 
 from . import timers
 from .figures import Figure
@@ -20,6 +23,7 @@ from .server import RedisServer
 _SLICES = 20
 _BODIES = {50: 100_000, 100: 100_000, 165: 100_000, 500: 100_000, 1000: 50_000, 4000: 25_000}
 """Sizes of bodies, and how many jobs: their tables in Redis are equally full."""
+_VARIED_BYTES, _SAMPLES = 165, 2_000
 
 
 def one_by_one(bench: Bench) -> list[Figure]:
@@ -167,32 +171,64 @@ def _beside_floor(workload: str, what: str, floor_is: str, rates: list[list[floa
 
 def memory(bench: Bench) -> list[Figure]:
     """How much Redis's used_memory grows per delayed job, by the size of its body."""
-    return [_memory(bench, size, full) for size, full in _BODIES.items()]
+    return [*(_memory(bench, size, full) for size, full in _BODIES.items()), _with_dictionary(bench)]
 
 
 def _memory(bench: Bench, size: int, full: int) -> Figure:
     count = bench.jobs(full)
-    bodies = [_of_size(i, size) for i in range(count)]
+    bodies = [body_of_size(i, size) for i in range(count)]
     with bench.server() as server, Queue(server.url, NAMESPACE) as queue, redis.Redis.from_url(server.url) as bare:
         queue.enqueue(TOPIC, bodies[0], delay="3h")  # scripts and settings are there already
         jobs = [NewJob(bodies[i], delay=hours(i)) for i in range(count)]
-        used = _growth(server, lambda: queue.enqueue_many(TOPIC, jobs))
+        used = memory_growth(server, lambda: queue.enqueue_many(TOPIC, jobs))
         rows = [(f"bare-{i:09}", json.dumps(bodies[i], separators=(",", ":")), hours(i)) for i in range(count)]
-        floor = _growth(server, lambda: _pipelined(bare, rows))
+        floor = memory_growth(server, lambda: _pipelined(bare, rows))
     return Figure(
         "memory", f"per delayed job, {size}-byte body", used / count, "bytes", floor / count, "bare HSET + ZADD",
         at_most=360 if size == 100 else None, raw={"jobs": count, "used_bytes": used},
     )  # fmt: skip
 
 
-def _growth(server: RedisServer, run: Callable[[], object]) -> int:
-    before = server.info("memory")["used_memory"]
+def _with_dictionary(bench: Bench) -> Figure:
+    """The same jobs with bodies as JSON, and with bodies that a dictionary of other ones compresses."""
+    codec = Dictionary(Dictionary.train(_json_of(varied_body(i)) for i in range(-_SAMPLES, 0)))
+    count = bench.jobs(_BODIES[_VARIED_BYTES])
+    jobs = [NewJob(varied_body(i), delay=hours(i)) for i in range(count)]
+    used: list[int] = []
+    for codecs in ([codec], []):
+        with bench.server() as server, Queue(server.url, NAMESPACE, codec=codecs) as queue:
+            queue.enqueue(TOPIC, jobs[0].body, delay="3h")
+            used.append(memory_growth(server, partial(queue.enqueue_many, TOPIC, jobs)))
+    return Figure(
+        "memory", f"per delayed job, {_VARIED_BYTES}-byte body, dictionary", used[0] / count, "bytes", used[1] / count,
+        "as JSON", at_most=330, raw={"jobs": count, "used_bytes": used[0]},
+    )  # fmt: skip
+
+
+def memory_growth(server: RedisServer, run: Callable[[], object]) -> int:
+    before = server.memory_bytes()
     run()
-    used: int = server.info("memory")["used_memory"] - before
-    return used
+    return server.memory_bytes() - before
 
 
-def _of_size(number: int, size: int) -> dict[str, object]:
+def varied_body(number: int) -> dict[str, object]:
+    """An order, 165 bytes long as JSON, with numbers, references and a note that differ from job to job."""
+    rng = random.Random(str(number))  # -1 as a seed would be the same as 1
+    order = {
+        "order_id": 1_000_000_000 + rng.randrange(10**9), "customer": f"cus_{rng.getrandbits(64):016x}",
+        "sku": f"{rng.choice('ABC')}-{rng.randrange(100, 999)}-{rng.choice(('BLUE', 'RED', 'BLACK'))}",
+        "quantity": rng.randint(1, 9), "total": f"{rng.randrange(100, 99_999) / 100:.2f}", "currency": "EUR",
+        "note": rng.choice(("leave it at the door", "ring us twice", "")), "ref": "",
+    }  # fmt: skip
+    missing = _VARIED_BYTES - len(_json_of(order))
+    return order | {"ref": f"{rng.getrandbits(4 * missing):0{missing}x}"}
+
+
+def _json_of(body: object) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def body_of_size(number: int, size: int) -> dict[str, object]:
     """A body that is so many bytes long as JSON."""
     short = {"n": 1_000_000_000 + number, "note": ""}
     return {**short, "note": "x" * (size - len(json.dumps(short, separators=(",", ":"))))}

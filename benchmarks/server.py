@@ -123,6 +123,11 @@ class RedisServer:
         """How many connections wait in a blocking command: idle workers and the mover at work do."""
         return int(self.info("clients")["blocked_clients"])
 
+    def memory_bytes(self) -> int:
+        """Redis's used_memory, without its SLOWLOG, which has some kilobytes of each slow call."""
+        self.client.slowlog_reset()
+        return int(self.info("memory")["used_memory"])
+
     def count(self, key: str, field: str) -> int:
         """One counter of a HASH."""
         return int(self.client.hget(key, field) or 0)

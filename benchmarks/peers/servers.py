@@ -38,7 +38,7 @@ class Redis:
         self.url, self._server = server.url, server
 
     def memory_bytes(self) -> int:
-        return int(self._server.info("memory")["used_memory"])
+        return self._server.memory_bytes()
 
     def commands(self) -> int | None:
         """Commands so far, those that scripts send among them, without the question for them."""

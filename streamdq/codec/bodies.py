@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import BodyDamaged, BodyUnreadable, InvalidInput, MissingExtra
 from ..job.job import ENCODED
+from .dictionary import Dictionary, no_dictionary
 from .encrypt import no_key
 from .envelope import LAYER, TAG, Envelope, Layer, envelope_in, version_in
 from .offload import Offload
@@ -169,6 +170,8 @@ class Bodies:
             return codec
         if layer.name == "encrypt":
             raise no_key(layer.tag)
+        if layer.name == Dictionary.name:
+            raise no_dictionary(layer.tag)
         if layer.name == Offload.name:
             raise BodyUnreadable(_NO_STORAGE)
         if layer.name == TRACE:

@@ -141,11 +141,14 @@ def test_a_workload_that_fails_is_reported_and_the_next_one_runs(bench: Bench, m
 
 @needs_redis
 def test_memory_grows_with_the_jobs(bench: Bench) -> None:
-    figures = memory(bench)
+    *figures, compressed = memory(bench)
     assert [figure.raw["jobs"] for figure in figures] == [500] * 6
     assert all(100 < figure.value - size < 600 for figure, size in zip(figures, _BODIES, strict=True))
     values = [figure.value for figure in figures]
     assert values == sorted(values)
+    assert compressed.raw["jobs"] == 500
+    assert compressed.floor is not None
+    assert compressed.value < compressed.floor - 80
 
 
 @needs_redis

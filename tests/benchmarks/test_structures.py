@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import structures
 from benchmarks.server import RedisServer
-from benchmarks.structures import MOVE, STRUCTURES, Run, Structure, main, new_jobs
+from benchmarks.structures import MOVE, PARTS, STRUCTURES, Run, Structure, main, new_jobs
 from streamdq.embedded.binary import find_server
 from tests.conftest import BINARIES
 
@@ -31,6 +31,7 @@ def test_what_was_put_in_comes_out_in_order(structure: Structure) -> None:
         assert sorted(moved) == sorted(map(str, left))
         assert moved == left or len(places) > 1
         assert server.client.hlen("jobs") == 800
+        assert server.client.hlen("pages") == 0
 
 
 def test_the_table_has_a_line_for_each(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,5 +40,5 @@ def test_the_table_has_a_line_for_each(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr(structures, "_ONES", 2)
     assert main(["--jobs", "12k"]) == 0
     told = capsys.readouterr().out
-    assert all(structure.name in told for structure in STRUCTURES)
+    assert all(structure.name in told for structure in (*STRUCTURES, *PARTS))
     assert "nan" not in told
