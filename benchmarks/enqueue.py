@@ -8,13 +8,16 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 
 import redis
+import redis.asyncio
 
 from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.codec import Dictionary
 
+from . import bare_calls as bare
 from . import timers
 from .figures import Figure
 from .harness import BATCH, NAMESPACE, TOPIC, Bench, body, hours, in_turn, median, new_jobs, spread, timed
@@ -27,29 +30,53 @@ _VARIED_BYTES, _SAMPLES = 165, 2_000
 
 
 def one_by_one(bench: Bench) -> list[Figure]:
-    """Sync enqueue of delayed jobs, beside redis-py calling a script that does nothing."""
+    """Sync enqueue of delayed jobs, beside the same calls without streamdq, and redis-py calling a script that does
+    nothing.
+    """
     count = bench.jobs(1_000, least=50)
-    with bench.server() as server, Queue(server.url, NAMESPACE) as queue, redis.Redis.from_url(server.url) as bare:
-        sha = bare.script_load("return 1")
+    with (
+        bench.server() as server,
+        Queue(server.url, NAMESPACE) as queue,
+        redis.Redis.from_url(server.url) as client,
+        closing(bare.BareSocket(server)) as connection,
+    ):
+        nothing = [(client.script_load("return 1"), 0)] * count
+        bodies = [body(i) for i in range(count)]
 
         def subject() -> float:
-            bodies = [body(i) for i in range(count)]
             return count / timed(lambda: [queue.enqueue(TOPIC, bodies[i], delay=hours(i)) for i in range(count)])
 
-        def floor() -> float:
-            return count / timed(lambda: [bare.evalsha(sha, 0) for _ in range(count)])
+        def same_call() -> float:
+            calls = bare.enqueue_calls(count)
+            return count / timed(lambda: bare.by_redis_py(client, calls))
 
-        rates = _after_warm_up(bench, subject, floor)
-    return [_beside_floor("enqueue", "one by one, sync", "bare EVALSHA", rates, None)]
+        def on_a_socket() -> float:
+            calls = bare.enqueue_calls(count)
+            return count / timed(lambda: connection.evalsha(calls))
+
+        def empty_script() -> float:
+            return count / timed(lambda: bare.by_redis_py(client, nothing))
+
+        rates = _after_warm_up(bench, subject, same_call, on_a_socket, empty_script)
+    enqueued, same, least, empty = rates
+    what = "one by one, sync"
+    return [
+        _figure("enqueue", what, enqueued, same, "redis-py: the same EVALSHA", ratio_at_least=0.85),
+        _figure("enqueue", what, enqueued, empty, "redis-py: a script that does nothing"),
+        _figure("enqueue", "the same EVALSHA on a socket", least, empty, "redis-py: a script that does nothing"),
+    ]
 
 
 def at_once(bench: Bench) -> list[Figure]:
-    """32 tasks that each enqueue one job after the other, beside one task."""
+    """32 tasks that each enqueue one job after the other, beside one task, and as many that make the same calls by
+    redis-py.
+    """
     count = bench.jobs(3_000, least=64)
     with bench.server() as server:
 
         async def rates() -> list[list[float]]:
-            async with AsyncQueue(server.url, NAMESPACE) as queue:
+            client = redis.asyncio.Redis.from_url(server.url)
+            async with AsyncQueue(server.url, NAMESPACE) as queue, client:
 
                 async def enqueue_all(tasks: int) -> float:
                     async def some(first: int) -> None:
@@ -60,17 +87,26 @@ def at_once(bench: Bench) -> list[Figure]:
                     await asyncio.gather(*(some(first) for first in range(tasks)))
                     return count / (time.perf_counter() - began)
 
+                async def same_calls() -> float:
+                    calls = bare.enqueue_calls(count)
+                    began = time.perf_counter()
+                    await bare.by_async_redis_py(client, calls, 32)
+                    return count / (time.perf_counter() - began)
+
                 await enqueue_all(1)
-                measured = [(await enqueue_all(32), await enqueue_all(1)) for _ in range(bench.rounds(_SLICES))]
+                await same_calls()
+                measured = [
+                    (await enqueue_all(32), await enqueue_all(1), await same_calls())
+                    for _ in range(bench.rounds(_SLICES))
+                ]
             return [list(column) for column in zip(*measured, strict=True)]
 
-        together, alone = timers.run(rates())
+        together, alone, same = timers.run(rates())
+    what = "32 tasks at once, async"
     return [
-        Figure(
-            "enqueue", "32 tasks at once, async", median(together), "/s", median(alone), "one task",
-            at_least=20_000, ratio_at_least=3.0, raw={"measured": spread(together), "floor": spread(alone)},
-        )
-    ]  # fmt: skip
+        _figure("enqueue", what, together, alone, "one task", at_least=20_000, ratio_at_least=3.0),
+        _figure("enqueue", what, together, same, "redis-py: the same EVALSHA, 32 tasks", ratio_at_least=1.0),
+    ]
 
 
 def pipelined(bench: Bench) -> list[Figure]:
@@ -142,8 +178,9 @@ def many(bench: Bench) -> list[Figure]:
             rows = [(f"job-{next(made)}", json.dumps(body(i), separators=(",", ":")), hours(i)) for i in range(count)]
             return count / timed(lambda: _pipelined(bare, rows))
 
-        rates = _after_warm_up(bench, subject, floor)
-    return [_beside_floor("enqueue_many", f"batches of {BATCH}", "pipelined HSET + ZADD", rates, 60_000)]
+        measured, least = _after_warm_up(bench, subject, floor)
+    what, floor_is = f"batches of {BATCH}", "pipelined HSET + ZADD"
+    return [_figure("enqueue_many", what, measured, least, floor_is, at_least=60_000, ratio_at_least=0.7)]
 
 
 def _pipelined(bare: redis.Redis, rows: list[tuple[str, str, float]]) -> None:
@@ -155,17 +192,25 @@ def _pipelined(bare: redis.Redis, rows: list[tuple[str, str, float]]) -> None:
         pipe.execute()
 
 
-def _after_warm_up(bench: Bench, subject: Callable[[], float], floor: Callable[[], float]) -> list[list[float]]:
-    subject()
-    floor()
-    return in_turn(bench.rounds(_SLICES), subject, floor)
+def _after_warm_up(bench: Bench, *runs: Callable[[], float]) -> list[list[float]]:
+    for run in runs:
+        run()
+    return in_turn(bench.rounds(_SLICES), *runs)
 
 
-def _beside_floor(workload: str, what: str, floor_is: str, rates: list[list[float]], at_least: float | None) -> Figure:
-    subject, floor = rates
+def _figure(
+    workload: str,
+    what: str,
+    measured: list[float],
+    floor: list[float],
+    floor_is: str,
+    *,
+    at_least: float | None = None,
+    ratio_at_least: float | None = None,
+) -> Figure:
     return Figure(
-        workload, what, median(subject), "/s", median(floor), floor_is,
-        at_least=at_least, ratio_at_least=0.7, raw={"measured": spread(subject), "floor": spread(floor)},
+        workload, what, median(measured), "/s", median(floor), floor_is,
+        at_least=at_least, ratio_at_least=ratio_at_least, raw={"measured": spread(measured), "floor": spread(floor)},
     )  # fmt: skip
 
 

@@ -34,9 +34,9 @@ if not groups then return refused(now, 6) end
 local overtaken = tonumber(topic[3] or 0)
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
-local held, buried = fence(k, group, ARGV[5], 6), 0
+local lost, buried = fence(k, group, ARGV[5], 6), 0
 for i = 6, #ARGV, 6 do
-  if held and not held[i] then
+  if lost and lost[i] then
     reply[#reply + 1] = i / 6
   else
     buried = buried + 1

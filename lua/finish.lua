@@ -34,14 +34,14 @@ k.key_limit = topic[7]
 k.gone = leaving_pool(topic[6], taken, taken_until, now)
 local groups = served(topic[1], group, topic[4], ARGV[4])
 if not groups then return refused(now, 4) end
-local overtaken, prefix = tonumber(topic[3] or 0), field_of(group, '')
+local overtaken = tonumber(topic[3] or 0)
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
-local held = fence(k, group, ARGV[5], 4)
+local lost, all_fields = fence(k, group, ARGV[5], 4)
 local shared, ids, fields, n, done, alone, args = {}, {}, {}, 0, 0, #groups == 1, ARGV
 local others_too, mains, own_entries, placed = {}, {}, {}, {} -- placed: these may have places of their keys
 for i = 6, #ARGV, 4 do
-  if held and not held[i] then
+  if lost and lost[i] then
     reply[#reply + 1] = (i - 2) / 4
   else
     done = done + 1
@@ -49,7 +49,7 @@ for i = 6, #ARGV, 4 do
     if entry ~= '' then own_entries[#own_entries + 1], placed[#placed + 1] = entry, id end
     if alone and main ~= '-' then
       n = n + 1
-      shared[n], ids[n], fields[n] = main, id, prefix .. id
+      shared[n], ids[n], fields[n] = main, id, all_fields[(i - 2) / 4]
     else
       others_too[#others_too + 1], mains[#mains + 1] = id, main
     end

@@ -27,9 +27,9 @@ local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = pr
   waits = waits(topic[2], topic[3])}
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
-local held, released = fence(k, group, ARGV[5], 4), 0
+local lost, released = fence(k, group, ARGV[5], 4), 0
 for i = 6, #ARGV, 4 do
-  if held and not held[i] then
+  if lost and lost[i] then
     reply[#reply + 1] = (i - 2) / 4
   else
     released = released + 1

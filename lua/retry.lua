@@ -42,11 +42,11 @@ local function lets_pass(group, id)
   advance(k, group, lane, now)
 end
 
-local held, earliest, retried, snoozed, put_back = fence(k, group, ARGV[5], 7), nil, 0, 0, 0
+local lost, earliest, retried, snoozed, put_back = fence(k, group, ARGV[5], 7), nil, 0, 0, 0
 -- After the fence, because a Redis at its memory limit refuses a script whose first write adds data.
 local sequence, head = reserve(counts, (#ARGV - 5) / 7), head_ms(bucket)
 for i = 6, #ARGV, 7 do
-  if held and not held[i] then
+  if lost and lost[i] then
     reply[#reply + 1] = (i + 1) / 7
   else
     sequence, retried = sequence + 1, retried + 1

@@ -334,7 +334,7 @@ class TopicSettings(BaseModel):
 
     def named(self, *, by_key: bool) -> str:
         """How jobs are spread, as scripts take it that add jobs. ``by_key``: one is in the shard of its key."""
-        text = self.layout.text
+        text = self.layout.text if self.former else str(self.shards)
         return f"{text}k" if by_key and not self._is_one_shard else text
 
     @property

@@ -15,24 +15,26 @@ local CLAIM = '^r|[^|]*|[^|]*|[^|]*|([^|]*)|[^|]*|([^|]*)|[^|]*|[^|]*|([^|]*)'
 -- a failover, the same entry can be claimed by another one. XACK's reply alone would not tell: if the consumer has read
 -- the entry again, it is pending, and must stay so until it is claimed.
 -- k = {ready=, own=, progress=}
--- returns nil = all of them, otherwise {[index in ARGV] = true}
+-- returns nil = all of them, otherwise {[index in ARGV] = true} of those that it has lost; and the progress field of each
 local function fence(k, group, consumer, width)
   local args, fields, n, prefix = ARGV, {}, 0, field_of(group, '')
   for i = 6, #args, width do
     n = n + 1
     fields[n] = prefix .. args[i + 2]
   end
-  local values, held, seen, shared, own = values_of(k.progress, fields), {}, {}, {}, {}
+  local values, lost, seen, shared, own = values_of(k.progress, fields), nil, {}, {}, {}
   for j = 1, n do
     local i, main, entry, by = 6 + (j - 1) * width, nil, nil, nil
     if values[j] and not seen[fields[j]] then main, entry, by = string.match(values[j], CLAIM) end
     if main == args[i] and entry == args[i + 1] and by == consumer then
-      held[i], seen[fields[j]] = true, true
+      seen[fields[j]] = true
       if entry == '' then shared[#shared + 1] = main else own[#own + 1] = entry end
+    else
+      lost = lost or {}
+      lost[i] = true
     end
   end
   if #shared > 0 then redis.call('XACK', k.ready, group, unpack(shared)) end
   if #own > 0 then redis.call('XACK', k.own, group, unpack(own)) end
-  if #shared + #own == n then return nil end
-  return held
+  return lost, fields
 end

@@ -393,7 +393,7 @@ def encode_body(body: Any, max_bytes: int) -> bytes:
             json.dumps(from_json(encoded), allow_nan=False)
         except (ValueError, RecursionError) as error:
             raise InvalidInput(f"body: can't be written as JSON: {error}") from None
-    if encoded.count(b"[") + encoded.count(b"{") > _SURELY_READABLE_DEPTH or _has_many_digits(encoded):
+    if len(encoded) > _SURELY_READABLE_DEPTH:
         _check_readable(encoded)
     return encoded
 
@@ -406,6 +406,8 @@ def _has_many_digits(encoded: bytes) -> bool:
 
 def _check_readable(encoded: bytes) -> None:
     """Checks that pydantic can read the body: it writes deeper nesting and longer numbers than it reads."""
+    if encoded.count(b"[") + encoded.count(b"{") <= _SURELY_READABLE_DEPTH and not _has_many_digits(encoded):
+        return
     try:
         from_json(encoded)
     except ValueError as error:

@@ -197,6 +197,8 @@ class ThreadBatcher:
         """Carries out the call for this thread and ``others``, which wait."""
         failed = None
         try:
+            if not others:
+                return run(step.operation([step.item]))[0]
             results = run(step.operation([step.item, *[other.step.item for other in others]]))
             for i, other in enumerate(others, 1):
                 other.end(results[i])
@@ -214,7 +216,8 @@ class ThreadBatcher:
         ``others`` that still wait, because the thread that was to carry out their call was interrupted.
         """
         with self._lock:
-            kind.waiting.extendleft([other for other in reversed(others) if other.waits])
+            if others:
+                kind.waiting.extendleft([other for other in reversed(others) if other.waits])
             batch = self._next(kind.waiting, failed) if kind.waiting else []
             if not batch:
                 kind.under_way -= 1

@@ -7,7 +7,9 @@ deadline of its call, on any connection, a sentinel's as well as the node's. Onl
 
 from __future__ import annotations
 
+import math
 import select
+import socket
 import threading
 import time
 from functools import cache
@@ -89,6 +91,58 @@ class _Socket:
         return getattr(self._sock, name)
 
 
+class _PlainSocket(_Socket):
+    """The same without TLS. It never blocks: with a time-out, Python would first wait with another system call until it
+    can write, which it nearly always can.
+    """
+
+    def __init__(self, sock: Any, own_s: float | None) -> None:
+        super().__init__(sock, own_s)
+        sock.setblocking(False)
+
+    def _wait_until(self, look: Any) -> None:
+        left_s = _calling.deadline - time.monotonic()
+        if self._own_s is not None:
+            left_s = min(left_s, self._own_s)
+        if left_s <= 0 or not look.poll(None if left_s == _FOREVER else math.ceil(left_s * 1000)):
+            raise TimeoutError("no time left")
+
+    def recv(self, *args: Any) -> Any:
+        while True:
+            self._wait_until(self._look)
+            try:
+                return self._sock.recv(*args)
+            except BlockingIOError:  # there was nothing after all
+                continue
+
+    def recv_into(self, *args: Any) -> Any:
+        while True:
+            self._wait_until(self._look)
+            try:
+                return self._sock.recv_into(*args)
+            except BlockingIOError:
+                continue
+
+    def sendall(self, data: Any) -> None:
+        if _calling.deadline <= time.monotonic():
+            raise TimeoutError("no time left")
+        sent = self._send(data)
+        if sent == len(data):  # nearly always
+            return
+        left, look = memoryview(data)[sent:], select.poll()
+        look.register(self._sock, select.POLLOUT)
+        while left:
+            self._wait_until(look)
+            left = left[self._send(left) :]
+
+    def _send(self, data: Any) -> int:
+        try:
+            sent: int = self._sock.send(data)
+        except BlockingIOError:
+            return 0
+        return sent
+
+
 class _Timed:
     """A mixin for redis-py's connection classes, which read these properties before they connect."""
 
@@ -112,7 +166,8 @@ class _Timed:
         self._socket_connect_timeout = own_s
 
     def _connect(self) -> Any:
-        return _Socket(super()._connect(), self._socket_timeout)  # type: ignore[misc]
+        sock = super()._connect()  # type: ignore[misc]
+        return (_PlainSocket if type(sock) is socket.socket else _Socket)(sock, self._socket_timeout)
 
 
 @cache

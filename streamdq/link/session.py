@@ -248,7 +248,7 @@ def _carried_out(op: Op[T], result: Any, error: Exception | None) -> Any:
     return op.send(result) if error is None else op.throw(error)
 
 
-def _wait_for(link: Link, step: Pause | Work | Batched | Together) -> Outcome[Any]:
+def _wait_for(link: Link, step: Pause | Work | Together) -> Outcome[Any]:
     """What the step results in, and the error that it raises."""
     if isinstance(step, Together):
         calls = [partial(outcome_of, partial(run, link, op)) for op in step.ops]
@@ -257,24 +257,17 @@ def _wait_for(link: Link, step: Pause | Work | Batched | Together) -> Outcome[An
     if isinstance(step, Pause):
         time.sleep(step.seconds)
         return None, None
-    if isinstance(step, Work):
-        return outcome_of(step.function)
-    return outcome_of(partial(link.batcher.result, step, partial(run, link)))
+    return outcome_of(step.function)
 
 
-async def _await(link: AsyncLink, step: Pause | Work | Batched | Together) -> Outcome[Any]:
+async def _await(link: AsyncLink, step: Pause | Work | Together) -> Outcome[Any]:
     if isinstance(step, Together):
         return await asyncio.gather(*(_outcome(link, op) for op in step.ops)), None
     if isinstance(step, Pause):
         await asyncio.sleep(step.seconds)
         return None, None
-    if isinstance(step, Work):
-        found: tuple[Any, Exception | None] = await link.in_thread(outcome_of, step.function)
-        return found
-    try:
-        return await link.batcher.result(step, partial(arun, link)), None
-    except Exception as error:
-        return None, error
+    found: tuple[Any, Exception | None] = await link.in_thread(outcome_of, step.function)
+    return found
 
 
 def run(link: Link, op: Op[T]) -> T:
@@ -282,18 +275,24 @@ def run(link: Link, op: Op[T]) -> T:
     try:
         step = next(op)
         while True:
-            if not isinstance(step, Request):
-                step = _carried_out(op, *_wait_for(link, step))
-                continue
-            try:
-                replies = link.send(step.commands, step.timeout_s, step.blocking)
-            except LinkError as error:
-                step = op.throw(error)
+            if isinstance(step, Request):
+                try:
+                    replies = link.send(step.commands, step.timeout_s, step.blocking)
+                except LinkError as error:
+                    step = op.throw(error)
+                else:
+                    step = op.send(replies)
+            elif isinstance(step, Batched):
+                try:
+                    result = link.batcher.result(step, partial(run, link))
+                except Exception as error:
+                    step = op.throw(error)
+                else:
+                    step = op.send(result)
             else:
-                step = op.send(replies)
+                step = _carried_out(op, *_wait_for(link, step))
     except StopIteration as stop:
-        result: T = stop.value
-        return result
+        return cast(T, stop.value)
 
 
 async def _outcome(link: AsyncLink, op: Op[T]) -> Outcome[T]:
@@ -314,18 +313,24 @@ async def arun(link: AsyncLink, op: Op[T]) -> T:
     try:
         step = next(op)
         while True:
-            if not isinstance(step, Request):
-                step = _carried_out(op, *(await _await(link, step)))
-                continue
-            try:
-                replies = await _sent(link, step)
-            except LinkError as error:
-                step = op.throw(error)
+            if isinstance(step, Request):
+                try:
+                    replies = await _sent(link, step)
+                except LinkError as error:
+                    step = op.throw(error)
+                else:
+                    step = op.send(replies)
+            elif isinstance(step, Batched):
+                try:
+                    result = await link.batcher.result(step, partial(arun, link))
+                except Exception as error:
+                    step = op.throw(error)
+                else:
+                    step = op.send(result)
             else:
-                step = op.send(replies)
+                step = _carried_out(op, *(await _await(link, step)))
     except StopIteration as stop:
-        result: T = stop.value
-        return result
+        return cast(T, stop.value)
 
 
 async def may_wait(link: AsyncLink, session: Session) -> None:

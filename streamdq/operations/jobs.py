@@ -143,7 +143,8 @@ def enqueue(
         new = yield from _settled(store, topic, new)
     bodies = store.session.bodies
     job = encode(new, bodies.most_bytes, bodies.seal(topic))
-    check_at_most([job], on_conflict)
+    if job.rule:
+        check_at_most([job], on_conflict)
     check_level(durable)
     settings = store.topics.settled(topic)
     if settings is None:
@@ -204,13 +205,37 @@ def put(
     return done
 
 
+def _put_one(store: RedisStore, topic: str, job: Encoded, on_conflict: OnConflict, durable: str | None) -> Op[Put]:
+    """What put does, for one job. Nearly always it is one call of one script, and what else could have to be done takes
+    longer to find out than the call itself.
+    """
+    settings, bodies = store.topics.settled(topic), store.session.bodies
+    plain = job.rule == "" and job.key is None and on_conflict in ("reject", "keep") and bodies.offload is None
+    if settings is None or settings.former or not plain:
+        return (yield from put(store, topic, [job], on_conflict, durable))
+    shard = store.session.keys.shard(topic, shard_of(job.id, settings.shards))
+    spread = settings.named(by_key=False)
+    reply = yield from store.at(durable, settings).enqueue(shard, spread, job[:3], keyed=False)
+    if not reply.current:
+        return (yield from _put(store, topic, [job], on_conflict, durable, again=True))
+    existing = _of_others(reply.taken, [job]) if reply.taken else []
+    recorded.not_put_in(store.session.keys.namespace, topic, len(existing))
+    return Put(reply.now_ms, reply.taken, existing, bodies)
+
+
 def _put(
-    store: RedisStore, topic: str, jobs: Sequence[Encoded], on_conflict: OnConflict, durable: str | None
+    store: RedisStore,
+    topic: str,
+    jobs: Sequence[Encoded],
+    on_conflict: OnConflict,
+    durable: str | None,
+    again: bool = False,
 ) -> Op[Put]:
+    """``again``: they were sent before."""
     settings = store.topics.settled(topic)
     if settings is None:
         settings = yield from store.topics.shared(topic, store.topics.ensure)
-    left, now_ms, again = list(range(len(jobs))), 0, False
+    left, now_ms = list(range(len(jobs))), 0
     taken: dict[int, bytes] = {}
     for _ in range(REPAIRS):
         outdated: list[int] = []
@@ -265,7 +290,10 @@ def _with_others(
     """The step that enqueues the job, together with others of the same shard that come at the same time."""
 
     def together(jobs: Sequence[Encoded]) -> Op[list[Put]]:
-        done = yield from put(store, topic, jobs, on_conflict, durable)
+        if len(jobs) == 1:
+            done = yield from _put_one(store, topic, jobs[0], on_conflict, durable)
+        else:
+            done = yield from put(store, topic, jobs, on_conflict, durable)
         if on_conflict == "keep" and done.existing:
             done = yield from _with_kept(store, topic, store.session.keys.shard(topic, number), jobs, done)
         return [done] if len(jobs) == 1 else [done.of(i) for i in range(len(jobs))]

@@ -51,7 +51,7 @@ class Encoded(NamedTuple):
         when = self.when
         due_ms = now_ms + int(when) if when[0] == "+" else int(when)
         ttr, expire, _nonce, retry, line, body = self.rest.split(b"\n", 5)
-        url, key = url_and_key(line.decode())
+        url, key = url_and_key(line.decode()) if line else (None, None)
         job = Job(
             topic, self.id, body, due_ms, now_ms,
             int(ttr) if ttr else None, retry.decode() if retry else None, url,
@@ -90,8 +90,6 @@ def encode(new: NewJob, max_body_bytes: int, seal: Seal | None = None) -> Encode
         InvalidInput: a field is invalid.
     """
     random = b2a_base64(os.urandom(15), newline=False).translate(_IN_IDS).decode()
-    if random[0] == "-":  # a command line would take such an id for an option
-        random = f"_{random[1:]}"
     plain = body = encode_body(new.body, max_body_bytes)
     if new.id is None:
         id, nonce = random[:14], random[14:18]  # nobody else has this id

@@ -31,6 +31,10 @@ def to_ms(value: Duration, what: str = "delay") -> int:
     Raises:
         InvalidInput: negative, not a number, not understood, or over ten years.
     """
+    if type(value) is float or type(value) is int:  # not True
+        ms = value * 1000
+        if 0 <= ms <= MAX_DELAY_MS:
+            return round(ms)
     if isinstance(value, str) and len(value) > MAX_DURATION_CHARS:  # don't keep such texts in the cache below
         raise InvalidInput(f"{what}: a duration has at most {MAX_DURATION_CHARS} characters, such as '1h30m'")
     try:

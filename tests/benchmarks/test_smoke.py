@@ -1,19 +1,21 @@
 """The benchmarks' own judgement, and small workloads on a real server."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from benchmarks import bare_calls as bare
 from benchmarks.__main__ import WORKLOADS, about, environment, main, report, run
 from benchmarks.calls import longest_ms
 from benchmarks.crash import crash
-from benchmarks.enqueue import _BODIES, memory
+from benchmarks.enqueue import _BODIES, at_once, memory, one_by_one
 from benchmarks.figures import Figure, shown, table
 from benchmarks.find import find
-from benchmarks.harness import Bench, Order, Results, body, in_turn, new_jobs, percentile
+from benchmarks.harness import NAMESPACE, SHARD, TOPIC, Bench, Order, Results, body, in_turn, new_jobs, percentile
 from benchmarks.history import dump, history
 from benchmarks.keys import keys
 from benchmarks.many import many
@@ -21,6 +23,7 @@ from benchmarks.metrics import scrape
 from benchmarks.movers import movers
 from benchmarks.storm import storm
 from benchmarks.timing import topics
+from streamdq import Queue
 from streamdq.embedded.binary import find_server
 from streamdq.store.records import encode
 from tests.conftest import BINARIES
@@ -259,3 +262,29 @@ def test_searches_are_measured_beside_a_worker(bench: Bench) -> None:
     late = [p50, p99]
     assert all(figure.floor is not None for figure in late)
     assert longest.unit == "ms"
+
+
+@needs_redis
+def test_the_calls_beside_enqueue_are_its_own(bench: Bench) -> None:
+    """What they put in is what streamdq puts in; so both cost Redis the same."""
+    with (
+        bench.server() as server,
+        Queue(server.url, NAMESPACE) as queue,
+        closing(bare.BareSocket(server)) as connection,
+    ):
+        queue.enqueue(TOPIC, body(0), delay="1h")
+        calls = bare.enqueue_calls(6)
+        bare.by_redis_py(server.client, calls[:3])
+        connection.evalsha(calls[3:])
+        assert server.count(SHARD.counts, "enqueued") == 7
+        found = [queue.get(TOPIC, call[-3]) for call in calls]
+        assert [job.body for job in found if job] == [body(i) for i in range(6)]
+        with pytest.raises(Exception, match="NOSCRIPT"):
+            connection.evalsha([("0" * 40, 0)])
+
+
+@needs_redis
+def test_enqueue_is_measured_beside_the_same_calls(bench: Bench) -> None:
+    figures = [*one_by_one(bench), *at_once(bench)]
+    assert len({(figure.what, figure.floor_is) for figure in figures}) == 5
+    assert all(figure.value > 0 and figure.floor for figure in figures)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -18,6 +18,7 @@ from streamdq.config import Layout
 from streamdq.errors import JobExists, ServerUnavailable, StreamdqError, TopicNotEmpty
 from streamdq.keys import homes_of, shard_of
 from streamdq.link.command import Command
+from streamdq.link.failures import LinkError
 from streamdq.link.session import run
 from streamdq.mover import settling
 from streamdq.operations import jobs
@@ -326,6 +327,38 @@ def test_a_repeated_call_finds_its_job_though_the_number_changed_meanwhile(space
         run(stale._link, jobs.put(stale._store, "t", given))
         assert space.queue.stats("t").topics["t"].enqueued == 20
         space.queue.delete_topic("t", force=True)
+
+
+def test_so_does_a_single_one_while_another_thread_learns_the_new_number(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in (f"t{n}" for n in range(10)):  # in nearly all, the job would have another home
+        space.queue.configure(topic, shards=1)
+        stale = space.another_queue()
+        stale.enqueue(topic, 0, delay="1h")
+        calls: list[Sequence[Command]] = []
+
+        def send(
+            commands: Sequence[Command],
+            *args: Any,
+            calls: list[Sequence[Command]] = calls,
+            real: Callable[..., list[Any]] = stale._link.send,
+            stale: Queue = stale,
+            topic: str = topic,
+        ) -> list[Any]:
+            calls.append(commands)
+            replies = real(commands, *args)
+            if len(calls) == 1:
+                space.queue.configure(topic, shards=8)
+                raise LinkError(TimeoutError("the reply is lost"), sent=True)
+            if len(calls) == 2:  # it was refused, because it named the former number
+                run(stale._link, stale._store.topics.repair(topic))
+            return replies
+
+        monkeypatch.setattr(stale._link, "send", send)
+        stale.enqueue(topic, 1, delay="1h")
+        assert len(calls) > 2
+        assert space.queue.stats(topic).topics[topic].enqueued == 2
 
 
 # Cut off anywhere, and raced.
