@@ -74,27 +74,31 @@ class Workers:
 
 def workers(store: RedisStore, topics: Mapping[str, TopicSettings]) -> Op[Workers]:
     """All consumers of these topics, which must be known."""
-    places = [
+    places = _places(store, topics)
+    asked = places[:MOST_STREAMS]
+    now_ms = yield from namespace.now_ms(store.session)
+    found: dict[str, Working] = {}
+    busy = []
+    for place, rows in (yield from _consumers(store, asked)):
+        for row in rows:
+            _note(found, place, row, now_ms)
+        if any(row.pending for row in rows):
+            busy.append(place)
+    for name, job in (yield from _running(store, busy[:_MOST_BUSY])):
+        if name in found:
+            found[name].jobs.append(job)
+    yield from _look_at_signs(store, found)
+    return Workers(now_ms, sorted(found.values(), key=lambda one: one.name), len(asked) == len(places))
+
+
+def _places(store: RedisStore, topics: Mapping[str, TopicSettings]) -> list[Place]:
+    return [
         Place(shard, group, stream)
         for name, settings in topics.items()
         for shard in store.topics.shards(name)
         for group in settings.group_names
         for stream in (shard.ready, shard.ready_of(group))
     ]
-    asked = places[:MOST_STREAMS]
-    now_ms = yield from namespace.now_ms(store.session)
-    found: dict[str, Working] = {}
-    looked = yield from _consumers(store, asked)
-    for place, rows in looked:
-        for row in rows:
-            if row.name != _FINDER:
-                _note(found, place, row, now_ms)
-    busy = [place for place, rows in looked if any(row.pending for row in rows)]
-    for name, job in (yield from _running(store, busy[:_MOST_BUSY])):
-        if name in found:
-            found[name].jobs.append(job)
-    yield from _look_at_signs(store, found)
-    return Workers(now_ms, sorted(found.values(), key=lambda one: one.name), len(asked) == len(places))
 
 
 def _look_at_signs(store: RedisStore, found: dict[str, Working]) -> Op[None]:
@@ -107,6 +111,8 @@ def _look_at_signs(store: RedisStore, found: dict[str, Working]) -> Op[None]:
 
 
 def _note(found: dict[str, Working], place: Place, row: reads.GroupConsumer, now_ms: int) -> None:
+    if row.name == _FINDER:
+        return
     one = found.get(row.name)
     if one is None:
         host, pid, since_ms = begun_ms(row.name)
@@ -133,19 +139,22 @@ def _consumers(store: RedisStore, places: Sequence[Place]) -> Op[list[tuple[Plac
 
 def _running(store: RedisStore, places: Sequence[Place]) -> Op[Iterable[tuple[str, Running]]]:
     """The consumer and the job of the first claims in each stream."""
-    pending: list[tuple[Place, reads.PendingEntry]] = []
-    for group in dict.fromkeys(place.group for place in places):
-        own = [place for place in places if place.group == group]
-        rows = yield from reads.pending(store.session, [(place.stream, "-") for place in own], group, _JOBS)
-        pending += [(place, entry) for place, entries in zip(own, rows, strict=True) for entry in entries]
-    entries = yield from reads.entries_at(store.session, [(place.stream, entry.id) for place, entry in pending])
+    pending = yield from _pending(store, places)
+    entries = yield from reads.entries_at(store.session, [(place.stream, id) for place, id in pending])
     there = [(place, member_in(entry.value).id) for (place, _), entry in zip(pending, entries, strict=True) if entry]
     known = yield from reads.progress(store.session, [(place.shard, place.group, id) for place, id in there])
     return [
-        (
-            progress.consumer,
-            Running(place.shard.topic, place.group, id, progress.attempt, progress.started_ms, progress.deadline_ms),
-        )
-        for (place, id), progress in zip(there, known, strict=True)
-        if progress and progress.phase is Phase.RUNNING and not progress.ahead
+        (one.consumer, Running(place.shard.topic, place.group, id, one.attempt, one.started_ms, one.deadline_ms))
+        for (place, id), one in zip(there, known, strict=True)
+        if one and one.phase is Phase.RUNNING and not one.ahead
     ]
+
+
+def _pending(store: RedisStore, places: Sequence[Place]) -> Op[list[tuple[Place, str]]]:
+    """The first pending entries of each stream."""
+    pending = []
+    for group in dict.fromkeys(place.group for place in places):
+        own = [place for place in places if place.group == group]
+        rows = yield from reads.pending(store.session, [(place.stream, "-") for place in own], group, _JOBS)
+        pending += [(place, entry.id) for place, entries in zip(own, rows, strict=True) for entry in entries]
+    return pending

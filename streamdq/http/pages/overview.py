@@ -153,14 +153,7 @@ def glance(store: RedisStore, topics: Sequence[str]) -> Op[list[Glance]]:
     """Each topic's figures and lateness. The topics must be known. Consumers are counted for groups with ready jobs
     alone.
     """
-    found = {
-        name: Glance(
-            name, settings, TopicStats(shards=settings.shards, groups={g: GroupStats() for g in settings.group_names}),
-            late={g: GroupLateness(g) for g in settings.group_names},
-        )
-        for name in topics
-        for settings in [store.topics.settings_of(name)]
-    }  # fmt: skip
+    found = {name: _new(name, store.topics.settings_of(name)) for name in topics}
     shards = _shards(store, topics)
     with_ready: list[tuple[ShardKeys, str]] = []
 
@@ -177,16 +170,27 @@ def glance(store: RedisStore, topics: Sequence[str]) -> Op[list[Glance]]:
         topic = found[shard.topic]
         topic.lost |= {shard}
         topic.stats.unreachable += 1
-    there = [(shard, settings) for shard, settings in shards if shard not in lost]
-    samples = yield from _samples(store, there)
-    for (name, group), late in samples.items():
+    yield from _look_at_history(store, found, [(shard, settings) for shard, settings in shards if shard not in lost])
+    yield from _look_at_ready(store, found, with_ready)
+    return list(found.values())
+
+
+def _new(name: str, settings: TopicSettings) -> Glance:
+    groups = settings.group_names
+    stats = TopicStats(shards=settings.shards, groups={group: GroupStats() for group in groups})
+    return Glance(name, settings, stats, late={group: GroupLateness(group) for group in groups})
+
+
+def _look_at_history(
+    store: RedisStore, found: Mapping[str, Glance], shards: Sequence[tuple[ShardKeys, TopicSettings]]
+) -> Op[None]:
+    """How late the last attempts were, and how many jobs died lately."""
+    for (name, group), late in (yield from _samples(store, shards)).items():
         if group in found[name].late:
             found[name].late[group].recent = lateness_of(late)
-    yield from _look_at_ready(store, found, with_ready)
     died = yield from died_lately(store, {name: one.stats for name, one in found.items()})
     for (name, group), count in died.items():
         found[name].died[group] = count
-    return list(found.values())
 
 
 def _count_consumers(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -14,7 +14,7 @@ from ...job.job import Job, JobState, check_id, check_topic
 from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.conditions import is_condition
-from ...operations.health import in_order, problems_of
+from ...operations.health import Problem, in_order, problems_of
 from ...operations.inspect import job_of, shard_with
 from ...operations.large_bodies import fetched
 from ...operations.waiting_keys import KeyLoad, busiest
@@ -25,8 +25,10 @@ from ...store.redis_store import RedisStore
 from .. import redact
 from ..activity import Activity
 from ..api.route import IdPath, TopicPath, backend_of, who_asks
+from ..auth import Identity
 from ..backend import Backend
 from ..problems import ProblemError
+from ..survey import Surveyed
 from . import charts
 from .job_lists import listed
 from .overview import HORIZONS, Glance, coming_load, consumers, glance, page_of, stands_still, totals
@@ -50,31 +52,48 @@ async def overview(
     backend = backend_of(request)
     store = await backend.store()
     who = who_asks(request)
-    every = await backend.do(store.topics.registry())
-    known = {name: every[name] for name in redact.topics(who, every)}
+    known = _seen(who, await backend.do(store.topics.registry()))
     surveyed = await backend.survey.latest()
     concerns = redact.concerns(who, known, surveyed)
     names, following = page_of(sorted((why, name) for name, why in concerns.items()), known, q, after)
     found = [redact.glance(who, one) for one in await backend.do(glance(store, names))]
-    now_ms = max((one.now_ms for one in found), default=0)
+    now_ms = _now_ms(found)
     coming = await backend.do(coming_load(store, found, _horizon(horizon), now_ms))
     part = len(found) < len(known)
-    everything = who.topics.is_all and who.groups.is_all
-    activity = await _ran(backend, found, past, None if not everything else "", "", who.groups.holds)
+    asked = "" if who.topics.is_all and who.groups.is_all else None
+    activity = await _ran(backend, found, past, asked, "", who.groups.holds)
     whole = redact.stats(who, surveyed.stats) if part and surveyed else totals(one.stats for one in found)
-    shown = set(names)
-    problems = [] if surveyed is None else [one for one in surveyed.problems if one.topic not in shown]
-    fresh = [problem for one in found for problem in problems_of(one.name, one.stats, one.died)]
     return page(
         request, "overview.html", here="topics", topics=found,
-        problems=in_order([*redact.problems(who, problems), *fresh]),
-        totals=whole, chart=charts.coming(coming), activity=activity,
-        ran=activity and charts.ran(activity),
-        late=activity and charts.lateness(activity), past=past, pasts=list(PASTS), coming=coming, now=now_ms,
+        problems=_problems(who, surveyed, found), totals=whole, chart=charts.coming(coming), coming=coming, now=now_ms,
+        **_charts(activity, past),
         horizon=horizon, horizons=list(HORIZONS), q=q, after=after, next=following, known=len(known), part=part,
         age_s=surveyed and surveyed.age_s,
         still=await backend.do(stands_still(store, coming)),
     )  # fmt: skip
+
+
+def _seen(who: Identity, known: Mapping[str, TopicSettings]) -> dict[str, TopicSettings]:
+    """The topics that the token allows."""
+    return {name: known[name] for name in redact.topics(who, known)}
+
+
+def _now_ms(found: Sequence[Glance]) -> int:
+    return max((one.now_ms for one in found), default=0)
+
+
+def _problems(who: Identity, surveyed: Surveyed | None, found: Sequence[Glance]) -> list[Problem]:
+    """Of the topics that are shown as of now, of the others as they were surveyed."""
+    shown = {one.name for one in found}
+    others = [] if surveyed is None else [one for one in surveyed.problems if one.topic not in shown]
+    fresh = [problem for one in found for problem in problems_of(one.name, one.stats, one.died)]
+    return in_order([*redact.problems(who, others), *fresh])
+
+
+def _charts(activity: Activity | None, past: str) -> dict[str, Any]:
+    """What the templates' charts of the past take."""
+    ran, late = (charts.ran(activity), charts.lateness(activity)) if activity else (None, None)
+    return {"activity": activity, "ran": ran, "late": late, "past": past, "pasts": list(PASTS)}
 
 
 def _horizon(name: str) -> str:
@@ -127,9 +146,8 @@ async def topic_page(
     return page(
         request, "topic.html", topic=topic, one=one, problems=in_order(problems_of(topic, one.stats, one.died)),
         settings=settings, group=group, state=state.value, jobs=jobs,
-        cursor=cursor, states=[s.value for s in _STATES], chart=charts.coming(coming), activity=activity,
-        ran=activity and charts.ran(activity),
-        late=activity and charts.lateness(activity), past=past, pasts=list(PASTS), coming=coming, now=one.now_ms,
+        cursor=cursor, states=[s.value for s in _STATES], chart=charts.coming(coming),
+        **_charts(activity, past), coming=coming, now=one.now_ms,
         horizon=horizon, horizons=list(HORIZONS), stats=one.stats.groups[group],
         consumers=await backend.do(consumers(store, one, group)), still=await backend.do(stands_still(store, coming)),
         keys=await backend.do(_keys(store, one, group)), searches=who.groups.is_all,
