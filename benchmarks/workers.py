@@ -61,9 +61,11 @@ class WorkerProcess:
         self._process.stdin.flush()
 
     def stop(self) -> None:
-        """Sends SIGTERM: it drains, writes its log, and ends."""
+        """Sends SIGTERM: it drains, writes its log, and ends. If others were so quick that it had not begun to serve, the
+        signal ends it at once.
+        """
         self._process.terminate()
-        if self._process.wait(_STOP_S) != 0:
+        if self._process.wait(_STOP_S) not in (0, -signal.SIGTERM):
             raise RuntimeError(f"worker process ended with exit code {self._process.returncode}")
 
     def kill(self) -> None:
