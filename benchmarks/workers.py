@@ -61,8 +61,8 @@ class WorkerProcess:
         self._process.stdin.flush()
 
     def stop(self) -> None:
-        """Sends SIGTERM: it drains, writes its log, and ends. If others were so quick that it had not begun to serve, the
-        signal ends it at once.
+        """Sends SIGTERM: it drains, writes its log, and ends. If others were so quick that it had not begun to serve,
+        the signal ends it at once.
         """
         self._process.terminate()
         if self._process.wait(_STOP_S) not in (0, -signal.SIGTERM):
