@@ -409,7 +409,7 @@ class Lease:
                 raise
             self.places.saw(self.places.mine, ())
             left_ms = 0
-        return left_ms / 1000 + _WATCH_MARGIN_S if left_ms > 0 else _ALONE_S
+        return min(left_ms / 1000, self.places.lets_go_in_s) + _WATCH_MARGIN_S if left_ms > 0 else _ALONE_S
 
     async def look(self, told: bool = False) -> int:
         """Looks which places at work are held, and takes the first one if it is free. Returns for how many ms the next

@@ -80,6 +80,11 @@ class Places:
             self.mine, self.held = mine, seen
         self._new = False
 
+    @property
+    def lets_go_in_s(self) -> float:
+        """When to call ``let_go``; infinite if there is nothing to forget."""
+        return float("inf") if self._before is None else max(0.0, self._let_go_at - time.monotonic())
+
     def let_go(self) -> None:
         """Forgets, after a while, what was this process's part before."""
         if time.monotonic() >= self._let_go_at:

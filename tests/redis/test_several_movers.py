@@ -80,6 +80,13 @@ async def test_three_share_the_shards(space: Space, redis_server: Server) -> Non
     space.queue.delete_topic("t", force=True)
 
 
+async def test_with_a_long_lease_a_part_is_given_away_as_soon(space: Space) -> None:
+    space.queue.configure("t", shards=SHARDS, create=True)
+    async with team(space.url, lease_ms=60_000) as movers:
+        a, b, c = [await movers.start(name) for name in ("a", "b", "c")]
+        await eventually(lambda: shared({1: a, 2: b, 3: c}), "each has its part, and no more")
+
+
 @pytest.mark.parametrize("killed", [1, 2, 3])
 async def test_a_killed_movers_part_is_moved_within_a_second(space: Space, killed: int) -> None:
     space.queue.configure("t", shards=SHARDS)
