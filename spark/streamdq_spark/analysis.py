@@ -16,12 +16,14 @@ from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import EVENTS
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import InvalidInput
+from streamdq.schedules.civil import zone
 
 from . import answered, reading
 from .dump_files import BadFile, Dump, open_dump
 from .failures import spark_errors
 from .places import check_reach
 from .questions import QUESTIONS, Context, Question
+from .questions.common import DEFAULT_TZ
 from .questions.punctuality import OBJECTIVE, SLO_MS
 from .tables import of_days, write_table
 from .waiting import Waiting
@@ -38,7 +40,8 @@ class Summary:
     `lost`: events that were gone before they were dumped, and entries that were none. `resets`: how often Redis lost
     a history stream or went back to an earlier state; what went with it nobody knows. `unlisted`: files beside the
     dump's that are no part of it. `quarantined`: bad files, left out. `tables`: rows by name. An attempt is
-    on time that starts within `slo_ms`; `objective`: the share that is to be.
+    on time that starts within `slo_ms`; `objective`: the share that is to be. `tz`: by whose clocks hours are
+    the same hour of a week.
     """
 
     first_day: date
@@ -52,6 +55,7 @@ class Summary:
     tables: dict[str, int] = field(default_factory=dict)
     slo_ms: int = SLO_MS
     objective: float = OBJECTIVE
+    tz: str = DEFAULT_TZ
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"first_day": str(self.first_day), "last_day": str(self.last_day)}
@@ -59,7 +63,9 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A checked dump, the days to analyze, where the tables go, and what counts as on time."""
+    """A checked dump, the days to analyze, where the tables go, what counts as on time, and by whose
+    clocks hours are compared.
+    """
 
     dump: Dump
     first_day: date
@@ -67,6 +73,7 @@ class Plan:
     target: Folder
     slo_ms: int = SLO_MS
     objective: float = OBJECTIVE
+    tz: str = DEFAULT_TZ
 
 
 def plan(
@@ -78,15 +85,17 @@ def plan(
     quarantine: bool = False,
     slo_ms: int = SLO_MS,
     objective: float = OBJECTIVE,
+    tz: str = DEFAULT_TZ,
 ) -> Plan:
     """The plan of an analysis, checked as far as that is possible without Spark.
 
     The days are those from `first_day` to `last_day`, both included; None: as far as the dump goes. `quarantine`: bad
     files are left out and counted. `slo_ms`: an attempt that starts within it is on time; `objective`: the share that
-    is to be, below 1, so that there is a budget.
+    is to be, below 1, so that there is a budget. `tz`: the time zone by whose clocks hours are the same hour of a week.
 
     Raises:
-        InvalidInput: a folder that can't be used or holds tables of another SLO, or no events in these days.
+        InvalidInput: a folder that can't be used or holds tables of another SLO or time zone, no such zone, or no
+            events in these days.
         BadDump: the dump holds a bad file and `quarantine` is off.
     """
     if first_day and last_day and last_day < first_day:
@@ -95,10 +104,11 @@ def plan(
         raise InvalidInput(
             f"an SLO of {slo_ms} ms for {objective:.9g} of the attempts: 1 ms or more, and a share below 1"
         )
+    zone(tz)
     target = _target(input, output)
-    _check_slo(target, slo_ms, objective)
+    _check_same(target, slo_ms, objective, tz)
     dump = open_dump(input, quarantine=quarantine)
-    return Plan(dump, *_days(dump, first_day, last_day), target, slo_ms, objective)
+    return Plan(dump, *_days(dump, first_day, last_day), target, slo_ms, objective, tz)
 
 
 def check_output(plan: Plan) -> None:
@@ -165,10 +175,10 @@ def _analyze(
     covered = dump.between(first, last)
     events = sum(file.rows for file in covered)
     summary = Summary(first, last, events, len(covered), _lost(dump), _resets(dump), dump.unlisted, dump.bad)
-    summary.slo_ms, summary.objective = plan.slo_ms, plan.objective
+    summary.slo_ms, summary.objective, summary.tz = plan.slo_ms, plan.objective, plan.tz
     goes_on = any(file.day > last for file in dump.files)
     with spark_errors("what waits in Redis"):
-        context = Context(first, last, *_waiting(spark, waiting), plan.slo_ms, plan.objective, goes_on)
+        context = Context(first, last, *_waiting(spark, waiting), plan.slo_ms, plan.objective, plan.tz, goes_on)
     known = _answered(plan)
     tells_hours = questions.keys() & answered.NEEDED
     if tells_hours:
@@ -216,17 +226,22 @@ def _target(input: str, output: str) -> Folder:
     return target
 
 
-def _check_slo(target: Folder, slo_ms: int, objective: float) -> None:
+def _check_same(target: Folder, slo_ms: int, objective: float, tz: str) -> None:
     """Days that an earlier run left would be told by another measure than those of this one."""
     try:
         before = json.loads(target.read(SUMMARY) or b"")
         of_before = before.get("slo_ms", SLO_MS), before.get("objective", OBJECTIVE)
+        tz_before = before.get("tz", DEFAULT_TZ)
     except (ValueError, AttributeError):
         return  # no summary, or none that can be read: it is written anew
     if of_before != (slo_ms, objective):
         raise InvalidInput(
             f"the tables in {target.url} have --slo {of_before[0]}ms --objective {of_before[1]:.9g}: use another "
             "folder for another SLO"
+        )
+    if tz_before != tz:
+        raise InvalidInput(
+            f"the tables in {target.url} have --tz {tz_before}: use another folder for another time zone"
         )
 
 

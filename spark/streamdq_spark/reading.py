@@ -57,9 +57,12 @@ def histories(spark: SparkSession, dump: Dump, tables: Folder) -> Iterator[Calla
                 history.keep(history.events)
         if not wanted.answered:
             return history
-        return history.after(hours(spark, tables, wanted.answered), wanted.last_ms)
+        if wanted not in after:
+            after[wanted] = history.after(hours(spark, tables, wanted.answered), wanted.last_ms)
+        return after[wanted]
 
     found: dict[tuple[GoodFile, ...], History] = {}
+    after: dict[Reading, History] = {}
     try:
         yield history_of
     finally:

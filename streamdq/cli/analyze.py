@@ -55,6 +55,9 @@ def analyze(
     only: _Only = None,
     slo: Annotated[str, typer.Option(help="An attempt is on time if it starts this soon after its due time.")] = "1s",
     objective: _Objective = "99%",
+    tz: Annotated[
+        str, typer.Option(help="The time zone by whose clocks hours are compared with those of earlier weeks.")
+    ] = "UTC",
     master: Annotated[str | None, typer.Option(help="Where Spark runs [local[*]].", show_default=False)] = None,
     waiting: Annotated[
         bool, typer.Option("--waiting", help="Include the jobs that wait in Redis now in the forecast.")
@@ -67,7 +70,8 @@ def analyze(
     """Analyse a dump of the history with Spark.
 
     Writes a Parquet table for each question: punctuality, throughput, retries, dead letters, duplicates, advice on TTR
-    and retry schedule, anomalies, the coming load. A repeated run replaces the days it covers. Needs streamdq[spark].
+    and retry schedule, unusual hours, the coming load. A repeated run replaces the days it covers. Needs
+    streamdq[spark].
     """
     try:
         from streamdq_spark import analysis
@@ -78,7 +82,7 @@ def analyze(
     days = _date(first), _date(last)
     questions = analysis.chosen(only or ())
     plan = analysis.plan(
-        input, output, *days, quarantine=quarantine, slo_ms=to_ms(slo, "slo"), objective=_share(objective)
+        input, output, *days, quarantine=quarantine, slo_ms=to_ms(slo, "slo"), objective=_share(objective), tz=tz
     )
     asked = _waiting(context) if waiting else None
     analysis.check_output(plan)

@@ -1,11 +1,16 @@
 """Every answer once more, in plain Python over the same events: no Spark, no pandas, no code of the questions."""
 
 import heapq
+import math
 import statistics
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -322,6 +327,212 @@ def _wilson(done: int, n: int) -> tuple[float, float]:
     return (-b - root) / (2 * a), (-b + root) / (2 * a)
 
 
+class Clock(NamedTuple):
+    """Hours as a zone's clocks show them: in ms, as if they were UTC."""
+
+    tz: str
+
+    def shown(self, hour: int) -> int:
+        at = datetime.fromtimestamp(hour / 1000, ZoneInfo(self.tz))
+        offset = at.utcoffset()
+        assert offset is not None
+        return hour_of(hour + offset // timedelta(milliseconds=1))
+
+
+class Hours:
+    """What each complete hour of a topic was, by measure, found by its number or by what the clocks showed."""
+
+    def __init__(self, log: Log, topic: str, end: int, slo: int, tz: str) -> None:
+        own = [e for e in log if e.topic == topic]
+        self.events = sorted({hour_of(e.finished) for e in own})
+        self.at = list(range(self.events[0] + HOUR, end, HOUR)) if own else []
+        counts: dict[str, Callable[[Happened], bool]] = {
+            "attempts": lambda e: e.event in ENDED,
+            "done": lambda e: e.event == "done",
+            "failed": lambda e: e.event in {"retry", "dead"},
+            "late": lambda e: (lateness(e) or 0) > slo,
+        }
+        self.n = {name: Counter(hour_of(e.finished) for e in own if is_one(e)) for name, is_one in counts.items()}
+        self.clock = {at: Clock(tz).shown(at) for at in self.at}
+        self.shown = by(self.at, lambda at: self.clock[at])
+
+    def between(self, first: int, last: int) -> list[int]:
+        """The hours in which the clocks showed these and what lies between them."""
+        return [at for shown in range(first, last + 1, HOUR) for at in self.shown.get(shown, [])]
+
+    def before(self, at: int) -> int:
+        """The last event's hour before this one."""
+        return self.events[bisect_left(self.events, at) - 1]
+
+    def count(self, name: str, hours: Iterable[int]) -> int:
+        return sum(self.n[name][at] for at in hours)
+
+    @cache  # noqa: B019
+    def earlier(self, at: int) -> list[int]:
+        """The same hour of eight weeks, as far as the topic was there: by what happened in the 57 days before."""
+        begin = at // DAY * DAY - 57 * DAY
+        found = [self.shown.get(self.clock[at] - k * WEEK, [])[:1] for k in range(1, 9)]
+        return [hour for one in found for hour in one if self.before(hour) >= begin]
+
+    @cache  # noqa: B019
+    def part(self, at: int) -> float | None:
+        """Of what is done in a week."""
+        weeks = self.earlier(at)
+        if len(weeks) < 3:
+            return None
+        parts = []
+        for hour in weeks:
+            week = self.between(self.clock[hour], self.clock[hour] + WEEK - HOUR)
+            if len(self.shown[self.clock[hour]]) > 1:  # the hour comes twice; the week begins with this one
+                week = [one for one in week if one >= hour]
+            parts.append(ratio(self.n["done"][hour], self.count("done", week)) or 0.0)
+        inner = sorted(parts)[1:-1]
+        return sum(inner) / len(inner)
+
+    def day(self, at: int) -> list[int]:
+        return self.between(self.clock[at] - DAY, self.clock[at] - HOUR)
+
+    def middle_day(self, of_day: Callable[[int], float | None], at: int) -> float | None:
+        found = []
+        for k in range(7):
+            same = [v for one in self.shown.get(self.clock[at] - k * DAY, []) if (v := of_day(one)) is not None]
+            found += [max(same)] if same else []
+        return statistics.median(found) if found else None
+
+    @cache  # noqa: B019
+    def level(self, at: int) -> float | None:
+        known = [one for one in self.day(at) if self.part(one) is not None]
+        parts = sum(self.part(one) or 0.0 for one in known)
+        return self.count("done", known) / parts if parts else None
+
+    @cache  # noqa: B019
+    def expected(self, at: int) -> float | None:
+        part, level = self.part(at), self.middle_day(self.level, at)
+        return None if part is None or level is None else part * level
+
+    @cache  # noqa: B019
+    def dispersion(self, at: int) -> float | None:
+        told = [(self.n["done"][one], e) for one in self.day(at) if (e := self.expected(one)) is not None]
+        squares = sum(e * e for _, e in told)
+        return (sum((n - e) ** 2 for n, e in told) - sum(e for _, e in told)) / squares if squares else None
+
+    @cache  # noqa: B019
+    def nearest(self, at: int) -> float | None:
+        part, level, expected = self.part(at), self.level(at), self.expected(at)
+        if part is None or level is None or expected is None:
+            return expected
+        return min(expected, part * level, key=lambda e: abs(self.n["done"][at] - e))
+
+    @cache  # noqa: B019
+    def off(self, at: int) -> float | None:
+        """The signed root of twice the log of how much likelier the hour would be if its count were expected."""
+        mean, dispersion = self.nearest(at), self.middle_day(self.dispersion, at)
+        part, level, expected = self.part(at), self.level(at), self.expected(at)
+        if mean is None or dispersion is None or part is None or expected is None:
+            return None
+        n, size = self.n["done"][at], 1 / max(dispersion, 1e-6)
+        if level is not None and min(part * level, expected) <= n <= max(part * level, expected):
+            return 0.0
+        mean = max(mean, 0.01)
+        x = 0.0 if n == 0 else max(n - 0.5, mean) if n > mean else min(n + 0.5, mean)
+        likelier = (x * math.log(x / mean) if x else 0.0) - (x + size) * (
+            math.log1p(x / size) - math.log1p(mean / size)
+        )
+        return math.copysign(math.sqrt(max(0.0, 2 * likelier)), n - mean)
+
+    def done_score(self, at: int) -> float | None:
+        off = self.off(at)
+        if off is None:
+            return None
+        if off < 0 and not self.n["done"][at]:
+            squares = 0.0
+            for one in reversed(self.between(self.clock[at] - DAY + HOUR, self.clock[at])):
+                if one > at:
+                    continue
+                if self.n["done"][one] or (self.off(one) or 0.0) >= 0:
+                    break
+                squares += (self.off(one) or 0.0) ** 2
+            off = -math.sqrt(squares)
+        return off / math.sqrt(1 + 1 / max(1, len(self.earlier(at)) - 2))
+
+    @cache  # noqa: B019
+    def share(self, name: str, at: int) -> float | None:
+        weeks, shown = self.earlier(at), self.clock[at]
+        if len(weeks) < 3:
+            return None
+        halves = [self.between(shown - DAY, shown - DAY // 2 - HOUR), self.between(shown - DAY // 2, shown - HOUR)]
+        shares = [ratio(self.count(name, own), self.count("attempts", own)) or 0.0 for own in (weeks, *halves)]
+        return max(shares[0], min(shares[1:]))
+
+    @cache  # noqa: B019
+    def share_off(self, name: str, at: int) -> float | None:
+        share, n, of = self.share(name, at), self.n[name][at], self.n["attempts"][at]
+        if share is None:
+            return None
+        mean = of * min(max(share, 1e-6), 1 - 1e-6)
+        if n <= mean:
+            return 0.0
+        x = max(n - 0.5, mean)
+        rest = (of - x) * math.log((of - x) / (of - mean)) if of > x else 0.0
+        return math.sqrt(max(0.0, 2 * (x * math.log(x / mean) + rest)))
+
+    def share_score(self, name: str, at: int) -> float | None:
+        def worst(one: int) -> float | None:
+            return max((off for hour in self.day(one) if (off := self.share_off(name, hour)) is not None), default=None)
+
+        off, usual = self.share_off(name, at), self.middle_day(worst, at)
+        return None if off is None else off / max(1.0, (usual or 0.0) / 2.3)
+
+
+def anomalies(log: Log, slo: int = 1000, tz: str = "UTC") -> Table:
+    table: Table = []
+    end = hour_of(max((e.finished for e in log), default=0))
+    for topic in {e.topic for e in log}:
+        hours = Hours(log, topic, end, slo, tz)
+        for at in hours.at:
+            if hours.before(at) < at // DAY * DAY - 57 * DAY:
+                continue
+            attempts, nearest = hours.n["attempts"][at], hours.nearest(at)
+            for measure in ("done", "failed", "late"):
+                n, share = hours.n[measure][at], None if measure == "done" else hours.share(measure, at)
+                score = hours.done_score(at) if measure == "done" else hours.share_score(measure, at)
+                usual = nearest if measure == "done" else None if share is None else share * attempts
+                more = 0.0 if usual is None else n - usual
+                matters = more >= 5 and more >= 0.01 * attempts
+                if measure == "done" and usual is not None:
+                    matters = abs(more) >= 0.1 * usual and (more < 0 or more >= 5)
+                table.append(
+                    {
+                        "topic": topic, "hour": at, "measure": measure, "value": n, "usual": usual,
+                        "attempts": attempts, "weeks": len(hours.earlier(at)),
+                        "score": None if score is None else round(score, 6),
+                        "anomaly": score is not None and abs(score) > 4 and matters,
+                    }
+                )  # fmt: skip
+    return table
+
+
+def incidents(log: Log, slo: int = 1000, tz: str = "UTC") -> Table:
+    table: Table = []
+    odd = [row for row in anomalies(log, slo, tz) if row["anomaly"]]
+    for (topic, measure, _), rows in by(odd, lambda r: (r["topic"], r["measure"], r["score"] > 0)).items():
+        together: list[Table] = []
+        for row in sorted(rows, key=lambda r: r["hour"]):
+            if not together or row["hour"] - together[-1][-1]["hour"] > 2 * HOUR:
+                together.append([])
+            together[-1].append(row)
+        table += [
+            {
+                "topic": topic, "measure": measure, "first_hour": own[0]["hour"], "last_hour": own[-1]["hour"],
+                "hours": len(own), "value": sum(r["value"] for r in own), "usual": sum(r["usual"] for r in own),
+                "size": abs(sum(r["value"] - r["usual"] for r in own)),
+                "score": max((r["score"] for r in own), key=abs),
+            }
+            for own in together
+        ]  # fmt: skip
+    return table
+
+
 def _hourly(log: Log, counts: Callable[[Happened], bool]) -> dict[tuple[str, int], int]:
     """Topic and complete hour → how many."""
     found: dict[tuple[str, int], int] = {}
@@ -335,98 +546,112 @@ def _hourly(log: Log, counts: Callable[[Happened], bool]) -> dict[tuple[str, int
     return found
 
 
-def anomalies(log: Log, slo: int = 1000) -> Table:
-    """Day by day: of each what could be known from the 57 days before it, and from itself."""
-    end = max((e.finished for e in log), default=0) // DAY * DAY
-    first = min((e.finished for e in log), default=0) // DAY * DAY
-    table: Table = []
-    for day in range(first, end + DAY, DAY):
-        table += _unusual([e for e in log if day - 57 * DAY <= e.finished < day + DAY], day, day < end, slo)
-    return table
+class Forecasts:
+    """Of hours that are coming, and of past ones by what was known when their day began."""
+
+    def __init__(self, log: Log, tz: str) -> None:
+        self.last = hour_of(max(e.finished for e in log))
+        self.log = [e for e in log if hour_of(e.finished) >= self.last - 71 * DAY]
+        self.topics = {e.topic for e in self.log}
+        self.past = _hourly(self.log, lambda e: e.event in ENDED)
+        self._clock = Clock(tz)
+
+    @cache  # noqa: B019
+    def level(self, topic: str, end: int) -> int | None:
+        """How much was done in the seven days before `end`, if all of them are known and it was anything."""
+        week = [self.past.get((topic, hour)) for hour in range(end - WEEK, end, HOUR)]
+        known = [n for n in week if n is not None]
+        return sum(known) or None if len(known) == len(week) else None
+
+    def days_ago(self, hour: int) -> int:
+        return max(0, -(-(self.last - hour) // DAY))
+
+    def earlier(self, topic: str, hour: int, weeks: int = 7) -> list[int]:
+        """The known hours of so many weeks before in which the clocks showed the same hour of a week."""
+        shown = self._clock.shown(hour) % WEEK
+        around = [hour - k * WEEK + off for k in range(1, weeks + 1) for off in (-HOUR, 0, HOUR)]
+        return [one for one in around if (topic, one) in self.past and self._clock.shown(one) % WEEK == shown]
+
+    @cache  # noqa: B019
+    def told(self, topic: str, hour: int) -> list[float]:
+        now, as_it_was, adjusted = self.level(topic, self.last - self.days_ago(hour) * DAY), [], []
+        for ago in self.earlier(topic, hour):
+            n = self.past[topic, ago]
+            as_it_was.append(float(n))
+            # Where the hour is further from the last event than a day, its day in an earlier week begins later.
+            then = self.level(topic, self.last - self.days_ago(ago) * DAY)
+            if now and then:
+                adjusted.append(n / then * now)
+        return sorted(adjusted if len(adjusted) >= 2 else as_it_was)
+
+    def expected(self, topic: str, hour: int) -> float | None:
+        values = self.told(topic, hour)
+        return statistics.median(values) if len(values) >= 2 else None
+
+    @cache  # noqa: B019
+    def missed(self, topic: str, days_ago: int) -> list[float]:
+        begin, found = self.last - days_ago * DAY, []
+        for hour in range(begin, begin + DAY, HOUR):
+            usual = self.expected(topic, hour)
+            if (topic, hour) in self.past and usual is not None:
+                found.append((self.past[topic, hour] - usual) / max(usual, 1) ** 0.5)
+        return found
+
+    def band(self, topic: str, hour: int) -> tuple[float | None, float | None]:
+        expected, values, ago = self.expected(topic, hour), self.told(topic, hour), self.days_ago(hour)
+        if expected is None:
+            return None, None
+        missed = [one for day in range(ago + 1, ago + 29) for one in self.missed(topic, day)]
+        if len(missed) < 168:
+            return round(values[0], 6), round(values[-1], 6)
+        spread = max(expected, 1) ** 0.5
+        least, most = (quantile(missed, at) or 0.0 for at in (0.1, 0.9))
+        return round(max(0.0, expected + least * spread), 6), round(expected + most * spread, 6)
 
 
-def _unusual(log: Log, day: int, goes_on: bool, slo: int) -> Table:
-    table = []
-    measures: dict[str, Callable[[Happened], bool]] = {
-        "done": lambda e: e.event == "done",
-        "failed": lambda e: e.event in {"retry", "dead"},
-        "late": lambda e: (lateness(e) or 0) > slo,
-    }
-    # That there are later events makes all hours of the day complete: as if something happened right after it.
-    seen = [*log, log[-1]._replace(topic="", finished=day + DAY)] if goes_on and log else log
-    for measure, counts in measures.items():
-        hourly = _hourly(seen, counts)
-        for (topic, hour), value in hourly.items():
-            if hour < day:
-                continue
-            before = [hourly[topic, h] for k in range(1, 9) if (topic, h := hour - k * WEEK) in hourly]
-            usual = statistics.median(before) if before else None
-            mad = statistics.median(abs(v - usual) for v in before) if usual is not None else None
-            score = None
-            if len(before) >= 3 and usual is not None and mad is not None:
-                score = 0.6745 * (value - usual) / max(mad, 3, 0.05 * usual, 0.6745 * usual**0.5)
+def forecast(
+    log: Log, waiting: dict[tuple[str, int], int] | None = None, start: int | None = None, tz: str = "UTC"
+) -> Table:
+    if not log:
+        return []
+    told = Forecasts(log, tz)
+    start, table = told.last if start is None else start, []
+    for topic in told.topics | {topic for topic, _ in waiting or {}}:
+        for hour in range(start, start + 24 * HOUR, HOUR):
+            expected, (low, high) = told.expected(topic, hour), told.band(topic, hour)
+            waits = None if waiting is None else waiting.get((topic, hour), 0)
             table.append(
                 {
-                    "topic": topic, "hour": hour, "measure": measure, "value": value, "usual": usual, "mad": mad,
-                    "weeks": len(before), "score": score, "anomaly": score is not None and abs(score) > 3.5,
+                    "topic": topic, "hour": hour, "expected": expected, "low": low, "high": high,
+                    "weeks": len(told.told(topic, hour)), "waiting": waits,
+                    "load": max((v for v in (expected, waits) if v is not None), default=None),
                 }
             )  # fmt: skip
     return table
 
 
-def _level(past: dict[tuple[str, int], int], topic: str, end: int) -> int | None:
-    """How much was done in the seven days before `end`, if all of them are known and it was anything."""
-    week = [past.get((topic, hour)) for hour in range(end - WEEK, end, HOUR)]
-    known = [n for n in week if n is not None]
-    return sum(known) or None if len(known) == len(week) else None
-
-
-def _told(past: dict[tuple[str, int], int], topic: str, hour: int, last: int) -> list[float]:
-    """What the same hour of seven earlier weeks makes one expect of this one, by what was known when its day began."""
-    begin = last - -(-(last - hour) // DAY) * DAY if hour < last else last
-    now, as_it_was, adjusted = _level(past, topic, begin), [], []
-    for k in range(1, 8):
-        if (topic, hour - k * WEEK) in past:
-            n = past[topic, hour - k * WEEK]
-            as_it_was.append(float(n))
-            # Where the hour is further from the last event than a day, its day in an earlier week begins later.
-            ago = hour - k * WEEK
-            then = _level(past, topic, last - -(-(last - ago) // DAY) * DAY)
-            if now and then:
-                adjusted.append(n / then * now)
-    return sorted(adjusted if len(adjusted) >= 2 else as_it_was)
-
-
-def forecast(log: Log, waiting: dict[tuple[str, int], int] | None = None, start: int | None = None) -> Table:
+def forecast_accuracy(log: Log, tz: str = "UTC") -> Table:
     if not log:
         return []
-    last = hour_of(max(e.finished for e in log))
-    log = [e for e in log if hour_of(e.finished) >= last - 57 * DAY]
-    past = _hourly(log, lambda e: e.event in ENDED)
-    start, table = last if start is None else start, []
-    for topic in {e.topic for e in log} | {topic for topic, _ in waiting or {}}:
-        missed = []
-        for hour in range(last - 28 * DAY, last, HOUR):
-            values = _told(past, topic, hour, last)
-            if (topic, hour) in past and len(values) >= 2:
-                usual = statistics.median(values)
-                missed.append((past[topic, hour] - usual) / max(usual, 1) ** 0.5)
-        for hour in range(start, start + 24 * HOUR, HOUR):
-            values = _told(past, topic, hour, last)
-            expected = statistics.median(values) if len(values) >= 2 else None
-            low = high = None
-            if expected is not None:
-                low, high = values[0], values[-1]
-                if len(missed) >= 168:
-                    spread = max(expected, 1) ** 0.5
-                    least, most = (quantile(missed, at) or 0.0 for at in (0.1, 0.9))
-                    low, high = max(0.0, expected + least * spread), expected + most * spread
-            waits = None if waiting is None else waiting.get((topic, hour), 0)
+    told, table = Forecasts(log, tz), []
+    for topic in told.topics:
+        rows = []
+        for hour in range(told.last - 14 * DAY, told.last, HOUR):
+            week_before = told.earlier(topic, hour, weeks=1)
+            expected, came = told.expected(topic, hour), told.past.get((topic, hour))
+            if expected is not None and came is not None and week_before:
+                naive = max(told.past[topic, one] for one in week_before)
+                low, high = told.band(topic, hour)
+                assert low is not None
+                assert high is not None
+                rows.append((came, abs(came - expected), abs(came - naive), low <= came <= high))
+        if rows:
+            came = sum(row[0] for row in rows)
             table.append(
                 {
-                    "topic": topic, "hour": hour, "expected": expected, "low": low, "high": high,
-                    "weeks": len(values), "waiting": waits,
-                    "load": max((v for v in (expected, waits) if v is not None), default=None),
+                    "topic": topic, "hours": len(rows), "attempts": came, "error": ratio(sum(r[1] for r in rows), came),
+                    "error_last_week": ratio(sum(r[2] for r in rows), came),
+                    "covered": sum(r[3] for r in rows) / len(rows),
                 }
             )  # fmt: skip
     return table

@@ -17,7 +17,11 @@ def tables_of(log: Sequence[Happened]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _timed(row: dict[str, Any]) -> dict[str, Any]:
-    times = {key: EPOCH + timedelta(milliseconds=row[key]) for key in ("hour", "first", "last") if key in row}
+    times = {
+        key: EPOCH + timedelta(milliseconds=row[key])
+        for key in ("hour", "first", "last", "first_hour", "last_hour")
+        if key in row
+    }
     return row | times
 
 

@@ -26,7 +26,7 @@ WEEKS, EACH = 4, 6
 DAYS = [(START + timedelta(days=n)).date() for n in range(7 * WEEKS)]
 LAST = DAYS[-1]
 HOURLY = {name: QUESTIONS[name] for name in ("punctuality", "throughput")}
-BACK = {name: QUESTIONS[name] for name in ("anomalies", "forecast")}
+BACK = {name: QUESTIONS[name] for name in ("anomalies", "incidents", "forecast", "forecast_accuracy")}
 
 
 def history() -> list[dict[str, object]]:

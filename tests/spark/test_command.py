@@ -90,6 +90,39 @@ def test_anomalies_have_it_too(spark: SparkSession, tmp_path: Path, slo_ms: int,
     assert sum(row["value"] for row in rows if row["measure"] == "late") == late
 
 
+def test_hours_are_compared_by_the_clocks_of_the_zone_that_is_asked_for(
+    command: Command, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Five weeks of a job at nine in Paris and none else, the last of them after clocks were put forward."""
+    first, changed = START + timedelta(weeks=8), START + timedelta(days=83)  # 2026-03-29
+    days = [first + timedelta(days=n) for n in range(35)]
+    write_dump(
+        tmp_path / "dump",
+        [
+            event(100 * n + k, at + timedelta(hours=8 if at < changed else 7, minutes=k))
+            for n, at in enumerate(days)
+            for k in range(30)
+        ]
+        + [event(99_999, days[-1] + timedelta(hours=23))],
+    )
+    job = ["analyze", "--input", tmp_path / "dump", "--only", "forecast", "--only", "anomalies", "--json"]
+    for tz, hour in (("Europe/Paris", 7), ("UTC", 8)):
+        out = tmp_path / tz.replace("/", "-")
+        code, said, _ = command(*job, "--output", out, "--tz", tz)
+        assert (code, json.loads(said)["tz"]) == (0, tz)
+        rows = collected(read_table(spark, open_folder(str(out)), "forecast"))
+        best = max(rows, key=lambda row: row["expected"])
+        assert best["hour"] // 3_600_000 % 24 == hour
+        judged = collected(read_table(spark, open_folder(str(out)), "anomalies"))
+        assert any(row["anomaly"] for row in judged) == (tz == "UTC")
+    code, _, said = command(*job, "--output", tmp_path / "UTC", "--tz", "Europe/Paris")
+    assert code == 2
+    assert "have --tz UTC: use another folder for another time zone" in said
+    code, _, said = command(*job, "--output", tmp_path / "other", "--tz", "Europe/Pariss")
+    assert code == 2
+    assert "did you mean Europe/Paris?" in said
+
+
 def test_a_folder_has_tables_of_one_slo(command: Command, dump: Path, tmp_path: Path) -> None:
     job = ["analyze", "--input", dump, "--output", tmp_path / "out", "--only", "punctuality"]
     assert command(*job, "--objective", "0.999")[0] == 0

@@ -19,7 +19,7 @@ from tests.spark.frames import rows_of
 from tests.spark.logs import random_log
 
 pytestmark = pytest.mark.thorough
-FIRST = START + timedelta(days=60)
+FIRST = START + timedelta(days=80)
 DAYS = [(FIRST + timedelta(days=n)).date() for n in range(3)]
 SILENT = DAYS[1]
 WHOLE = str(DAYS[0]), str(DAYS[-1])
@@ -27,18 +27,20 @@ Rows = list[dict[str, Any]]
 
 
 def history() -> Rows:
-    """Ten weeks. Within the three days that are analyzed: one on which nothing happened, attempts that go on for two
+    """Thirteen weeks. Within the three days that are analyzed: one without events, attempts that go on for two
     days, consumers that do more at once on one day than on another. Before them: topics that begin, or fall silent,
     just within and just before the weeks that are looked back.
     """
     hours = timedelta(hours=1)
     rows = [
         row
-        for e in random_log(seed=11, jobs=700, weeks=10)
-        if (row := as_row(e))["finished"] < START + timedelta(days=70)
+        for e in random_log(seed=11, jobs=900, weeks=13)
+        if (row := as_row(e))["finished"] < START + timedelta(days=90)
     ]
-    rows += [event(n, START + n * 2 * hours, topic="steady") for n in range(70 * 12)]
-    for n, back in enumerate((59, 58, 57.2, 57, 56.9, 56.5, 56, 55.5, 49, 21, 14, 7, 6.9, 0.5)):
+    rows += [event(n, START + n * 2 * hours, topic="steady") for n in range(90 * 12)]
+    for n, back in enumerate(
+        (79, 73, 72.2, 72, 71.9, 71.5, 71, 59, 58, 57.2, 57, 56.9, 56.5, 56, 55.5, 49, 21, 14, 7, 6.9, 0.5)
+    ):
         at = FIRST + timedelta(days=-back)
         rows += [event(10_000 + n, at, topic="rare"), event(20_000 + n, at, topic=f"once, {back} days before")]
     for n, (begin, took) in enumerate(((0, 25), (10, 47), (20, 30), (23, 26), (50, 26), (70, 40))):
@@ -102,7 +104,7 @@ def test_a_day_by_itself_has_the_same_rows(
     assert not shown[DAYS.index(SILENT)]
 
 
-@pytest.mark.parametrize("name", ["changes", "forecast"])
+@pytest.mark.parametrize("name", ["changes", "forecast", "forecast_accuracy"])
 def test_what_looks_back_from_the_end_is_the_same_for_the_last_day(
     name: str, before_and_after: tuple[dict[str, Rows], dict[str, Rows]]
 ) -> None:

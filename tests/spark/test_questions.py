@@ -31,6 +31,12 @@ from tests.spark.plain import DAY, HOUR, Happened, Table
 pytestmark = pytest.mark.thorough  # make test compares them for one real history: test_real_history.py
 Answer = Callable[[History], DataFrame]
 ByHand = Callable[[Sequence[Happened]], Table]
+
+
+def incidents(history: History) -> DataFrame:
+    return anomalies.incidents(anomalies.anomalies(history))
+
+
 ANSWERS: list[tuple[Answer, ByHand]] = [
     (punctuality.punctuality, plain.punctuality),
     (punctuality.punctuality_topics, plain.punctuality_topics),
@@ -42,7 +48,9 @@ ANSWERS: list[tuple[Answer, ByHand]] = [
     (duplicates.duplicates, plain.duplicates),
     (advice.advice, plain.advice),
     (anomalies.anomalies, plain.anomalies),
+    (incidents, plain.incidents),
     (forecast.forecast, plain.forecast),
+    (forecast.forecast_accuracy, plain.forecast_accuracy),
     (changes.changes, plain.changes),
 ]
 

@@ -161,7 +161,7 @@ def test_many_topics_that_were_unusual_are_drawn_as_far_as_there_is_room() -> No
     log += [done(f"t{n:02}", weeks[4] + DAY // 24 + i, id=f"{i}") for n in range(21) for i in range(30)]
     html = report_of(log)
     assert "Unusual hours, by topic and day" in html
-    assert "21 episodes" in html
+    assert "21 incidents" in html
 
 
 @pytest.mark.parametrize(("days", "unit"), [(2, "hour"), (3, "day"), (120, "day"), (121, "week"), (400, "week")])
@@ -205,7 +205,7 @@ def test_what_was_not_worked_out_is_left_out(log: list[Happened]) -> None:
     for name in TABLES:
         page = Page(render({name: every[name]}, about))
         assert len([1 for tag, own in page.tags if own.get("class") == "card"]) == (
-            name not in ("punctuality", "changes")
+            name not in ("punctuality", "incidents", "forecast_accuracy", "changes")
         )
     assert "Jobs done" not in Page(render({}, about)).text
 

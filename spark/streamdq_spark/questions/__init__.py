@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from . import (
     advice,
@@ -28,6 +29,7 @@ from . import (
     throughput,
     workers,
 )
+from .common import DAY_H, DEFAULT_TZ, HOUR_S, day_number
 from .history import History
 from .punctuality import OBJECTIVE, SLO_MS
 
@@ -47,6 +49,7 @@ class Context:
     asked_at: datetime | None = None  # when it was
     slo_ms: int = SLO_MS  # an attempt that starts within it is on time
     objective: float = OBJECTIVE  # the share of attempts that should be on time
+    tz: str = DEFAULT_TZ  # by whose clocks hours are the same hour of a week
     goes_on: bool = False  # whether there are events of later days, so that the last hour is complete
 
 
@@ -77,7 +80,11 @@ def _of_events(answer: Callable[[History], DataFrame], day: str | None = None) -
 
 
 def _forecast(history: History, context: Context) -> DataFrame:
-    return forecast.forecast(history, context.waiting, start=context.asked_at, slo_ms=context.slo_ms)
+    return forecast.forecast(history, context.waiting, start=context.asked_at, slo_ms=context.slo_ms, tz=context.tz)
+
+
+def _forecast_accuracy(history: History, context: Context) -> DataFrame:
+    return forecast.forecast_accuracy(history, start=context.asked_at, slo_ms=context.slo_ms, tz=context.tz)
 
 
 def _punctuality(history: History, context: Context) -> DataFrame:
@@ -90,13 +97,23 @@ def _punctuality_topics(history: History, context: Context) -> DataFrame:
 
 def _anomalies(history: History, context: Context) -> DataFrame:
     until = context.last_day if context.goes_on else None
-    return anomalies.anomalies(history, slo_ms=context.slo_ms, until=until)
+    return anomalies.anomalies(history, slo_ms=context.slo_ms, until=until, tz=context.tz)
+
+
+def _incidents(history: History, context: Context) -> DataFrame:
+    since, until = (
+        day_number(day) * DAY_H * HOUR_S for day in (context.first_day, context.last_day + timedelta(days=1))
+    )
+    of_days = F.unix_seconds("hour").between(since, until - 1)
+    return anomalies.incidents(_anomalies(history, context).where(of_days))
 
 
 def _changes(history: History, context: Context) -> DataFrame:
     return changes.changes(history, slo_ms=context.slo_ms)
 
 
+# The same for all of them, so that they share one history.
+_LOOKBACK = timedelta(days=max(anomalies.LOOKBACK_DAYS, forecast.LOOKBACK_DAYS))
 _ALL = (
     Question("punctuality", _punctuality, "hour"),
     Question("punctuality_topics", _punctuality_topics),
@@ -107,8 +124,10 @@ _ALL = (
     replace(_of_events(workers.workers, "hour"), lookahead=workers.LOOKAHEAD),
     _of_events(duplicates.duplicates),
     _of_events(advice.advice),
-    Question("anomalies", _anomalies, "hour", timedelta(anomalies.lookback_days(anomalies.WEEKS)), by_hour=True),
+    Question("anomalies", _anomalies, "hour", _LOOKBACK, by_hour=True),
+    Question("incidents", _incidents, lookback=_LOOKBACK, by_hour=True),
     Question("changes", _changes, lookback=timedelta(days=2 * changes.DAYS)),
-    Question("forecast", _forecast, lookback=timedelta(forecast.LOOKBACK_DAYS), by_hour=True),
+    Question("forecast", _forecast, lookback=_LOOKBACK, by_hour=True),
+    Question("forecast_accuracy", _forecast_accuracy, lookback=_LOOKBACK, by_hour=True),
 )
 QUESTIONS: dict[str, Question] = {question.name: question for question in _ALL}

@@ -21,6 +21,7 @@ LIFE = ("topic", "id", "created")
 
 HOUR_S = 3600
 DAY_H = 24
+DEFAULT_TZ = "UTC"
 _BUCKETS = 256
 WEEK_H = 7 * DAY_H
 
@@ -146,8 +147,23 @@ def percentile(value: Column, at: float, over: WindowSpec | None = None) -> Colu
 
 def median(values: Column) -> Column:
     """The median of a sorted array that is not empty."""
-    last = F.size(values) - 1
-    return (F.get(values, F.floor(last / 2)) + F.get(values, F.ceil(last / 2))) / 2
+    return quantile(values, 0.5)
+
+
+def quantile(values: Column, at: float) -> Column:
+    """Of a sorted array that is not empty; between two values by linear interpolation."""
+    place = (F.size(values) - 1) * F.lit(at)
+    low, high = (F.get(values, rounded(place).cast("int")) for rounded in (F.floor, F.ceil))
+    return low + (high - low) * (place - F.floor(place))
+
+
+def clock_hour(number: Column, tz: str) -> Column:
+    """The hour that the clocks of the zone show in the hour with this ``hour_number``, counted in the same way; so the
+    same hour of the week has the same remainder all year. Where clocks are set back two hours have the same.
+    """
+    if tz == DEFAULT_TZ:
+        return number
+    return F.floor(F.unix_seconds(F.from_utc_timestamp(hour_start(number), tz)) / HOUR_S)
 
 
 def complete_hours(hours: DataFrame, counters: Sequence[str], end: int) -> DataFrame:

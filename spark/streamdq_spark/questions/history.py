@@ -62,7 +62,7 @@ class History:
         """The same events after others, of which only the `hours` are known. `last_ms`: of all of them."""
         self.counts  # noqa: B018 - which both share
         later = copy(self)
-        later._past, later._last_ms = past, last_ms
+        later._past, later._last_ms, later._tables = past, last_ms, {}
         return later
 
     @property

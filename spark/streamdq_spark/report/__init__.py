@@ -40,6 +40,7 @@ def write_report(tables: Folder, summary: Summary, path: Path) -> None:
         wall_now(),
         slo_ms=summary.slo_ms,
         objective=summary.objective,
+        tz=summary.tz,
         unreadable=len(summary.quarantined),
         lost=summary.lost,
         resets=summary.resets,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from .load import episodes, told
+from .load import ranked, told
 from .parts import TableRow, Tables, total
 from .words import aim, hour, number, percent, span
 
@@ -81,27 +81,23 @@ def worse_and_better(tables: Tables) -> tuple[list[str], list[str], str]:
 
 
 def unusual(tables: Tables) -> list[str]:
-    """The anomalies of the last seven days."""
-    if not tables.get("anomalies"):
+    """The incidents of the last seven days: failures and late starts first, then what was done; the largest first."""
+    if not tables.get("incidents") or not tables.get("anomalies"):
         return []
     end = max(row["hour"] for row in tables["anomalies"])
-    together: dict[tuple[datetime, str], list[list[TableRow]]] = {}
-    for rows in episodes(tables):
-        if (end - rows[-1]["hour"]).days < 7 and not _welcome(rows):
-            together.setdefault((rows[0]["hour"], told(rows)), []).append(rows)
-    ranked = sorted(together.items(), key=lambda item: (item[1][0][0]["measure"] == "done", -item[0][0].timestamp()))
-    return _most([_episode(at, what, found) for (at, what), found in ranked])
+    together: dict[tuple[datetime, str], list[TableRow]] = {}
+    for row in ranked(tables):
+        if (end - row["last_hour"]).days < 7:
+            together.setdefault((row["first_hour"], told(row)), []).append(row)
+    found = sorted(together.items(), key=lambda item: item[1][0]["measure"] == "done")
+    return _most([_incidents(at, what, rows) for (at, what), rows in found])
 
 
-def _episode(at: datetime, what: str, found: list[list[TableRow]]) -> str:
+def _incidents(at: datetime, what: str, found: list[TableRow]) -> str:
     """Topics that became unusual in the same hour and way, in one line."""
-    topics, hours = [str(rows[0]["topic"]) for rows in found], max(map(len, found))
+    topics, hours = [str(row["topic"]) for row in found], max(row["hours"] for row in found)
     where = topics[0] if len(topics) == 1 else f"{len(topics)} topics, {topics[0]} most"
     return f"{what}: {where}, {hour(at)} UTC{f', {hours} hours' if hours > 1 else ''}"
-
-
-def _welcome(rows: list[TableRow]) -> bool:
-    return bool(rows[0]["measure"] != "done" and rows[0]["score"] < 0)
 
 
 def _weight(row: TableRow) -> float:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from itertools import groupby
 
+from ..questions.common import DEFAULT_TZ
 from .charts import Axis, bars, matrix, stacked
-from .parts import Figure, Section, TableRow, Tables, day_of, figure, grid, grouped, has_groups, subject, total
+from .parts import Figure, Grid, Section, TableRow, Tables, day_of, figure, grid, grouped, has_groups, subject, total
 from .svg import Svg
 from .words import day, hour, number, percent, short, size, span
 
@@ -152,74 +152,61 @@ def _use_by_consumer(consumers: Sequence[tuple[str, Sequence[TableRow]]]) -> Fig
 
 
 _WORDS = {
-    ("done", True): "more done than usual",
-    ("done", False): "less done than usual",
+    ("done", True): "more done than expected",
+    ("done", False): "less done than expected",
     ("failed", True): "more failures than usual",
-    ("failed", False): "fewer failures than usual",
     ("late", True): "more late starts than usual",
-    ("late", False): "fewer late starts than usual",
 }
 
 
-def episodes(tables: Tables) -> list[list[TableRow]]:
-    """Consecutive anomalous hours of one topic, measure and direction; the strongest first."""
-    odd = sorted(
-        (row for row in tables["anomalies"] if row["anomaly"]),
-        key=lambda row: (row["topic"], row["measure"], row["score"] > 0, row["hour"]),
-    )
-    found: list[list[TableRow]] = []
-    for _, rows in groupby(odd, key=lambda row: (row["topic"], row["measure"], row["score"] > 0)):
-        last: datetime | None = None
-        for row in rows:
-            if last is None or row["hour"] - last > HOUR:
-                found.append([])
-            found[-1].append(row)
-            last = row["hour"]
-    return sorted(found, key=lambda rows: -sum(abs(row["score"]) for row in rows))
+def ranked(tables: Tables) -> list[TableRow]:
+    """The incidents, the largest first."""
+    return sorted(tables["incidents"], key=lambda row: (-row["size"], str(row["topic"]), row["first_hour"]))
 
 
-def told(rows: Sequence[TableRow]) -> str:
-    """An episode in words."""
-    return _WORDS[rows[0]["measure"], rows[0]["score"] > 0]
+def told(incident: TableRow) -> str:
+    """An incident in words."""
+    return _WORDS[incident["measure"], incident["value"] > incident["usual"]]
 
 
-def anomalies(tables: Tables) -> Section:
+def anomalies(tables: Tables, tz: str = DEFAULT_TZ) -> Section:
     section = Section(
         "anomalies",
         "Which hours were unusual?",
-        "Hours that differ from the same hour of earlier weeks, in jobs done, failures and late starts.",
+        "Hours unlike what the same hours of earlier weeks and the last days made one expect: in jobs done, and in the "
+        "shares of attempts that failed or started late.",
     )
     judged = [row for row in tables["anomalies"] if row["score"] is not None]
     if not judged:
         section.lacking = "This needs three complete weeks before the hour that is judged; the data has fewer."
         return section
-    found = episodes(tables)
-    hours = len({(row["topic"], row["hour"]) for rows in found for row in rows})
-    section.answer = (
-        f"{number(hours)} of {number(len({(row['topic'], row['hour']) for row in judged}))} topic hours, in "
-        f"{number(len(found))} episodes."
-    )
-    if found:
+    found = ranked(tables)
+    hours = len({(row["topic"], row["hour"]) for row in judged if row["anomaly"]})
+    of = len({(row["topic"], row["hour"]) for row in judged})
+    together = f", in {number(len(found))} incident{'' if len(found) == 1 else 's'}" if found else ""
+    section.answer = f"{number(hours)} of {number(of)} topic hours{together}."
+    if hours:
         section.figures = [_calendar(judged)]
     section.grids = [
         grid(
-            ["Topic", "What", "From (UTC)", "Hours", "Seen", "Usual", "Strongest score"],
+            ["Topic", "What", "From (UTC)", "Hours", "Seen", "Expected", "Difference", "Strongest score"],
             [
                 [
-                    rows[0]["topic"], told(rows), hour(rows[0]["hour"]), number(len(rows)),
-                    number(total(rows, "value")), number(sum(row["usual"] for row in rows)),
-                    f"{max((row['score'] for row in rows), key=abs):+.1f}",
+                    str(row["topic"]), told(row), hour(row["first_hour"]), number(row["hours"]), number(row["value"]),
+                    number(round(row["usual"], 1)), number(round(row["size"])), f"{row['score']:+.1f}",
                 ]
-                for rows in found
+                for row in found
             ],
             texts=3,
             most=15,
         )
     ]  # fmt: skip
     section.notes = [
-        "Score: distance from the median in robust standard deviations (MAD); beyond ± 3.5 an hour is unusual.",
-        "A floor keeps a handful of jobs in a quiet hour from counting.",
+        "Score: standard deviations from what was expected; beyond ± 4 it is unusual, if it also is enough to matter.",
+        "Consecutive unusual hours are one incident; the largest difference comes first.",
     ]
+    if tz != DEFAULT_TZ:
+        section.notes.append(f"Hours are compared by the clocks of {tz}.")
     return section
 
 
@@ -252,7 +239,7 @@ HEAT_DAYS = 28
 MOST_DRAWN = 20
 
 
-def forecast(tables: Tables) -> Section:
+def forecast(tables: Tables, tz: str = DEFAULT_TZ) -> Section:
     section = Section(
         "forecast",
         "What is coming?",
@@ -275,13 +262,47 @@ def forecast(tables: Tables) -> Section:
     section.figures = [_expected_by_hour(rows, section.answer, asked)]
     names = ["Topic", "Expected", "Low", "High", "Busiest hour", "Waiting now"]
     section.grids = [grid(names, _by_topic(rows))]
+    accuracy = sorted(tables["forecast_accuracy"], key=lambda row: -row["attempts"])
+    if accuracy:
+        section.answer += f" {_how_good(accuracy)}"
+        section.grids.append(_accuracy(accuracy))
     section.notes = [
         "Expected follows the weeks seen and the level of the last seven days.",
         "Low and high are sums over hours: of each hour, what comes lies between them in 80 % of the cases.",
     ]
+    if accuracy:
+        section.notes.append(
+            "Error: all differences over all that came, of the last 14 days, each forecast from what was known when it "
+            "began; beside that of the simplest forecast, the same hour of the week before."
+        )
+    if tz != DEFAULT_TZ:
+        section.notes.append(f"Hours are compared by the clocks of {tz}.")
     if not asked:
         section.notes.append("Redis was not asked for waiting jobs.")
     return section
+
+
+def _how_good(accuracy: Sequence[TableRow]) -> str:
+    came = total(accuracy, "attempts")
+    wrong = sum((row["error"] or 0.0) * row["attempts"] for row in accuracy)
+    covered = sum(row["covered"] * row["hours"] for row in accuracy) / total(accuracy, "hours")
+    error = f"off by {percent(wrong / came)}" if came else "not needed"
+    return (
+        f"In the last 14 days such forecasts were {error}, and {percent(covered)} of the hours lay within their band."
+    )
+
+
+def _accuracy(accuracy: Sequence[TableRow]) -> Grid:
+    return grid(
+        ["Topic", "Hours tested", "Error", "Error of last week's hour", "Within the band"],
+        [
+            [
+                str(row["topic"]), number(row["hours"]), percent(row["error"]), percent(row["error_last_week"]),
+                percent(row["covered"]),
+            ]
+            for row in accuracy
+        ],
+    )  # fmt: skip
 
 
 def _expected_by_hour(rows: Sequence[TableRow], text: str, asked: bool) -> Figure:

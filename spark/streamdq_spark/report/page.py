@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from ..questions.common import DEFAULT_TZ
 from ..questions.punctuality import OBJECTIVE, SLO_MS
 from .failures import advice, dead_letters, duplicates, retries
 from .headline import tiles, unusual, worse_and_better
@@ -18,7 +19,7 @@ from .words import number
 
 TABLES = (
     "punctuality", "punctuality_topics", "throughput", "retries", "dead_letters", "time_to_finish", "workers",
-    "duplicates", "advice", "anomalies", "forecast", "changes",
+    "duplicates", "advice", "anomalies", "incidents", "forecast", "forecast_accuracy", "changes",
 )  # fmt: skip
 
 
@@ -34,6 +35,7 @@ class About:
     objective: float = OBJECTIVE
     unreadable: int = 0  # files of the dump that were left out
     lost: int = 0  # events that were trimmed before they were dumped, or deleted with their topic
+    tz: str = DEFAULT_TZ  # by whose clocks hours are the same hour of a week
     resets: int = 0  # how often Redis lost a stream of them
 
 
@@ -63,8 +65,8 @@ def _sections(tables: Tables, about: About) -> list[Section]:
     sections: dict[str, Callable[[], Section]] = {
         "punctuality_topics": lambda: punctuality(whole, about.slo_ms, about.objective),
         "throughput": lambda: throughput(whole),
-        "forecast": lambda: forecast(whole),
-        "anomalies": lambda: anomalies(whole),
+        "forecast": lambda: forecast(whole, about.tz),
+        "anomalies": lambda: anomalies(whole, about.tz),
         "retries": lambda: retries(whole),
         "dead_letters": lambda: dead_letters(whole),
         "time_to_finish": lambda: time_to_finish(whole),
