@@ -30,9 +30,7 @@ _Topics = Annotated[
     list[str] | None,
     typer.Option("--topic", help="The topic that --retry, --ttr and --rate are for; may be repeated [all]."),
 ]
-_Was = Annotated[
-    int | None, typer.Option(min=1, help="The handlers at once of each worker as it was [the most that were seen].")
-]
+_Was = Annotated[int | None, typer.Option(min=1, help="The handlers at once of each worker as it was [as seen].")]
 
 
 @app.command(name="what-if")
@@ -64,6 +62,7 @@ def replay_with(
     """
     try:
         from streamdq_spark.days import open_days
+        from streamdq_spark.read_days import events_of
         from streamdq_spark.session import session, settings_for
         from streamdq_spark.whatif import Change, what_if
     except ModuleNotFoundError as error:
@@ -83,12 +82,12 @@ def replay_with(
     started = session(master, settings=settings, memory=memory, verbose=verbose)
     with terminal.progress_bar("starting Spark", shown=not as_json) as bar, started as spark:
         bar.work_on("replaying", 0, 1)
-        with days.read(spark) as events:
+        with events_of(spark, days) as events:
             answer = what_if(spark, events, change, had_concurrency=concurrency_was, seed=seed)
     if as_json:
         terminal.print_json(asdict(answer) | {"good": answer.good})
     else:
-        terminal.console().print(_view(answer, change))
+        terminal.console().print(_view(answer, change, told_concurrency=concurrency_was is not None))
     if not answer.good:
         raise typer.Exit(EXIT_NO)
 
@@ -105,16 +104,17 @@ _COLUMNS = ("attempts", "done", "dead", "late p50", "late p99", "busy h")
 _HOUR_MS = 3_600_000
 _HARDLY = 0.01
 _NAMED = 3
+_HOW_MANY = "how many handlers each worker could run at once: say it with --concurrency-was"
 
 
-def _view(answer: Answer, change: Change) -> RenderableType:
+def _view(answer: Answer, change: Change, *, told_concurrency: bool) -> RenderableType:
     made = terminal.table("topic", "group", "", *_COLUMNS, numbers=_COLUMNS)
     for queue in answer.queues:
         name, group = Text(queue.topic, "bold"), queue.group or ""
         made.add_row(name, group, Text("seen", "dim"), *_cells(queue.seen, None))
         made.add_row("", "", Text("replayed", "dim"), *_cells(queue.replayed, None))
         made.add_row("", "", Text("what if", "cyan"), *_cells(queue.changed, queue.replayed))
-    lines = [*map(_workers, answer.pools), *_notes(answer, change)]
+    lines = [*map(_workers, answer.pools), *_notes(answer, change, told_concurrency)]
     return Group(made, Text(""), *lines, _verdict(answer))
 
 
@@ -144,11 +144,11 @@ def _workers(pool: PoolAnswer) -> Text:
     more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
     before = f"{counted(pool.workers, 'worker')} × {pool.concurrency:,}"
     after = f"{counted(pool.changed_workers, 'worker')} × {pool.changed_concurrency:,}"
-    hours = f"{pool.worker_ms / _HOUR_MS:,.1f} → {pool.changed_worker_ms / _HOUR_MS:,.1f} worker hours"
+    hours = f"{pool.worker_ms / _HOUR_MS:,.2f} → {pool.changed_worker_ms / _HOUR_MS:,.2f} worker hours"
     return Text(f"{', '.join(topics[:_NAMED])}{more}: at most {before} at once → {after}; {hours}")
 
 
-def _notes(answer: Answer, change: Change) -> Iterator[Text]:
+def _notes(answer: Answer, change: Change, told_concurrency: bool) -> Iterator[Text]:
     drawn = sum(queue.drawn for queue in answer.queues)
     unknown = sum(queue.unknown for queue in answer.queues)
     waiting = sum(queue.changed.open for queue in answer.queues)
@@ -163,12 +163,12 @@ def _notes(answer: Answer, change: Change) -> Iterator[Text]:
             f"{counted(waiting, 'job')} of the changed replay {'has' if waiting == 1 else 'have'} not ended by then"
         )
     full = max((queue.full_share or 0.0 for queue in answer.queues), default=0.0)
-    if (change.workers or change.concurrency) and full < _HARDLY:
-        yield Text(
-            "Jobs hardly ever waited for a free worker, so nothing shows how many handlers a worker could run at once: "
-            "say it with --concurrency-was",
-            "yellow",
-        )
+    if told_concurrency or not (change.workers or change.concurrency):
+        return
+    if full < _HARDLY:
+        yield Text(f"Jobs hardly ever waited for a free worker, so nothing shows {_HOW_MANY}", "yellow")
+    elif change.concurrency:
+        yield Text(f"The history tells only roughly {_HOW_MANY}", "yellow")
 
 
 def _verdict(answer: Answer) -> Text:
@@ -176,10 +176,8 @@ def _verdict(answer: Answer) -> Text:
     if not judged:
         return Text("Too few attempts to say whether the replay can be trusted: a queue needs 100", "yellow")
     median, p99 = (max(queue.errors[n] for queue in judged) for n in (0, 1))
-    off = (
-        f"With the settings as they were it is off by at most {median:.1%} of the median lateness, {p99:.1%} of the p99"
-    )
+    off = f"Replayed as it was, the median is off by at most {median:.1%}, the p99 by {p99:.1%}"
     if answer.good:
         return Text(f"{off}: good enough (5 %, 15 %)", "green")
     worst = max(judged, key=lambda queue: max(queue.errors[0] * 3, queue.errors[1]))
-    return Text(f"{off}, most in {worst.topic}: DON'T TRUST IT (5 %, 15 % would be good enough)", "bold red")
+    return Text(f"{off}, most in {worst.topic}: DON'T TRUST IT (good enough: 5 %, 15 %)", "bold red")

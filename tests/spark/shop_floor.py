@@ -33,10 +33,11 @@ class Floor:
     retry: tuple[int, ...] = (500, 2000)
     ttr: int = 10**9
     apart: int = 0  # ms between two jobs of a topic that become ready
+    report: int = 0  # ms from the end of an attempt, when its place is free, until the end is recorded
     only: str = ""  # the topic that retry, ttr and apart are for; the others have those of a plain floor
 
     def of(self, topic: str) -> "Floor":
-        return self if not self.only or topic == self.only else Floor(self.workers, self.each)
+        return self if not self.only or topic == self.only else Floor(self.workers, self.each, report=self.report)
 
 
 @dataclass
@@ -53,7 +54,8 @@ def happened(tasks: list[Task], floor: Floor) -> list[Happened]:
         later[task.due].append(replace(task))
     workers = [_Worker(f"w{n}", floor.each) for n in range(floor.workers)]
     due: deque[Task] = deque()
-    ready: deque[tuple[Task, int]] = deque()
+    topics = sorted({task.topic for task in tasks})
+    ready: dict[str, deque[Task]] = {topic: deque() for topic in topics}
     log: list[Happened] = []
     next_move: dict[str, int] = {}
     now, left = min(later), len(tasks)
@@ -70,9 +72,14 @@ def happened(tasks: list[Task], floor: Floor) -> list[Happened]:
                 due.remove(task)
                 next_move[task.topic] = now + floor.of(task.topic).apart
                 task.moved = now
-                ready.append((task, now))
-        while ready and free_since and max(ready[0][1], free_since[0]) + CLAIM_MS <= now:
-            task, _ = ready.popleft()
+                ready[task.topic].append(task)
+        while free_since and free_since[0] + CLAIM_MS <= now:
+            # Topics take turns: the one that was served last is the last in the list.
+            claimable = [topic for topic in topics if ready[topic] and ready[topic][0].moved + CLAIM_MS <= now]
+            if not claimable:
+                break
+            topics.append(topics.pop(topics.index(claimable[0])))
+            task = ready[claimable[0]].popleft()
             free_since.pop(0)
             _begin(task, max(workers, key=lambda worker: worker.free), now, floor.of(task.topic))
         now += 1
@@ -90,6 +97,7 @@ def _end(
 ) -> int:
     """Writes the row; returns 1 if that was the job's end."""
     step = task.attempt - 1
+    now += floor.report
     cut = task.runs[step] > floor.ttr
     event, reason = "done", None
     if task.attempt <= task.fails or cut:

@@ -23,6 +23,7 @@ from . import (
     finish,
     forecast,
     history,
+    lateness_causes,
     punctuality,
     retries,
     throughput,
@@ -33,7 +34,7 @@ from .punctuality import OBJECTIVE, SLO_MS
 
 __all__ = [
     "QUESTIONS", "Context", "History", "Question", "advice", "anomalies", "changes", "dead_letters", "duplicates",
-    "finish", "forecast", "history", "punctuality", "retries", "throughput", "workers",
+    "finish", "forecast", "history", "lateness_causes", "punctuality", "retries", "throughput", "workers",
 ]  # fmt: skip
 
 
@@ -100,6 +101,7 @@ def _changes(history: History, context: Context) -> DataFrame:
 _ALL = (
     Question("punctuality", _punctuality, "hour"),
     Question("punctuality_topics", _punctuality_topics),
+    _of_events(lateness_causes.lateness_causes, "hour"),
     _of_events(throughput.throughput, "hour"),
     _of_events(retries.retries),
     _of_events(dead_letters.dead_letters),

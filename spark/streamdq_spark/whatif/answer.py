@@ -124,7 +124,8 @@ def what_if(
     of_lives = lives(events).alias("l")
     same = (F.col("l.topic") == F.col("p.topic")) & F.col("l.group").eqNullSafe(F.col("p.group"))
     cases = F.explode(F.array(F.lit(REPLAYED), F.lit(CHANGED))).alias("case")
-    rows = of_lives.join(F.broadcast(by_pool), same).select("l.topic", "l.group", "key", "rows", "pool", cases)
+    joined = of_lives.join(F.broadcast(by_pool), same)
+    rows = joined.select("l.topic", "l.group", "shard", "key", "rows", "pool", cases)
 
     def replayed(keys: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
         pool, case = (key.as_py() for key in keys)

@@ -36,8 +36,8 @@ UNKNOWN = -1
 
 
 def lives(events: DataFrame) -> DataFrame:
-    """One row for each life of a job in a group: topic, group, key (of the life, a hash), rows: what happened to it, in
-    order. Times are in ms; what is not known is -1. What was handed back before it started is left out.
+    """One row for each life of a job in a group: topic, group, shard, key (of the life, a hash), rows: what happened to
+    it, in order. Times are in ms; what is not known is -1. What was handed back before it started is left out.
     """
     never_started = is_event(Event.RELEASED) & F.col("started").isNull()
     row = F.struct(
@@ -53,8 +53,8 @@ def lives(events: DataFrame) -> DataFrame:
     return (
         events.where(~F.coalesce(never_started, F.lit(False)))
         .groupBy(*LIFE, "group")
-        .agg(F.sort_array(F.collect_list(row)).alias("rows"))
-        .select("topic", "group", F.xxhash64(*LIFE, "group").alias("key"), kept.alias("rows"))
+        .agg(F.max("shard").alias("shard"), F.sort_array(F.collect_list(row)).alias("rows"))
+        .select("topic", "group", "shard", F.xxhash64(*LIFE, "group").alias("key"), kept.alias("rows"))
     )
 
 

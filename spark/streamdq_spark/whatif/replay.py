@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,8 @@ class _Pool:
     """
 
     def __init__(self, seen: Seen, waits: Waits, concurrency: int, change: Change, seed: int) -> None:
-        self.seed, self.turn_ms, self.horizon = seed, waits.turn_ms, seen.end
+        self.seed, self.horizon = seed, seen.end
+        self.turn_ms, self.report_ms = max(waits.turn_ms, 0.0), max(-waits.turn_ms, 0.0)
         self.queues = [_Queue(seen, n, name, change) for n, name in enumerate(seen.queues)]
         self.queue: list[int] = seen.queue.tolist()
         self.key: list[int] = seen.key.tolist()
@@ -132,11 +134,16 @@ class _Pool:
         self.row = list(self.at)
         self.drawn = [False] * jobs
         self.due = [0.0] * jobs
+        self.ends = [0.0] * jobs
         self.used = [max(self.step[row], 0) for row in self.at]
         self.tries = [0] * jobs
         self.events: list[tuple[float, int, int, int]] = []
         self.numbered = 0
-        self.waiting: deque[int] = deque()
+        self.lane: list[int] = seen.lane.tolist()
+        self.waiting: list[deque[int]] = [deque() for _ in range(max(self.lane, default=0) + 1)]
+        self.turns: list[tuple[int, int]] = []  # lanes in which jobs wait; next is the one that was served longest ago
+        self.served = [0] * len(self.waiting)
+        self.starts = 0
         self.running = self.slots = 0
         self._place_workers(seen, concurrency, change)
 
@@ -163,7 +170,7 @@ class _Pool:
         while self.events:
             at, what, _, of = heapq.heappop(self.events)
             handle[what](at, of)
-        for job in self.waiting:  # nobody was left to run them
+        for job in chain.from_iterable(self.waiting):  # nobody was left to run them
             self.queues[self.queue[job]].out.open += 1
         return [queue.out for queue in self.queues]
 
@@ -209,7 +216,10 @@ class _Pool:
         elif self.running < self.slots:
             self._start(at, job)
         else:
-            self.waiting.append(job)
+            lane = self.lane[job]
+            if not self.waiting[lane]:
+                heapq.heappush(self.turns, (self.served[lane], lane))
+            self.waiting[lane].append(job)
 
     def _start(self, at: float, job: int) -> None:
         row, queue = self.row[job], self.queues[self.queue[job]]
@@ -221,11 +231,12 @@ class _Pool:
             run_ms = queue.ttr_ms
         queue.out.busy_ms += run_ms
         self.running += 1
-        self._put(at + run_ms, _FREE, job)
+        self._put(at + max(run_ms - self.report_ms, 0), _FREE, job)
+        self.ends[job] = at + run_ms
 
     def _free(self, at: float, job: int) -> None:
         self.running -= 1
-        self._end(at, job)
+        self._end(self.ends[job], job)
         self._fill(at)
 
     def _more(self, at: float, slots: int) -> None:
@@ -233,8 +244,13 @@ class _Pool:
         self._fill(at)
 
     def _fill(self, at: float) -> None:
-        while self.waiting and self.running < self.slots:
-            self._start(at + self.turn_ms, self.waiting.popleft())
+        while self.turns and self.running < self.slots:
+            _, lane = heapq.heappop(self.turns)
+            self._start(at + self.turn_ms, self.waiting[lane].popleft())
+            self.starts += 1
+            self.served[lane] = self.starts
+            if self.waiting[lane]:
+                heapq.heappush(self.turns, (self.starts, lane))
 
     # -- how attempts end
 

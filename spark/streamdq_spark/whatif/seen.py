@@ -24,6 +24,7 @@ STILL_THERE_MS = 300_000
 _IN_A_SLOT = (Kind.DONE, Kind.FAILED, Kind.BURIED, Kind.HANDED_BACK, Kind.SNOOZED)
 _TYPICAL = 99  # of a hundred idle times of a slot between two jobs; the longest are of paused topics and the like
 _NEARLY = 0.95
+_CERTAINLY, _ENOUGH_STARTS = 2, 100
 
 
 class Seen:
@@ -47,6 +48,8 @@ class Seen:
         order = np.lexsort((key, queue, found["finished"][begins]))  # however the rows came, a replay is the same
         at = np.repeat(begins[order], sizes[order]) + _within(sizes[order])
         self.queue, self.key = queue[order], key[order]
+        lanes = np.stack([self.queue, table["shard"].to_numpy()[order]], axis=1)
+        self.lane: Array = np.unique(lanes, axis=0, return_inverse=True)[1].reshape(-1)  # topics take turns, by shard
         self.first = np.concatenate([[0], np.cumsum(sizes[order])]).astype(np.int64)
         self.queue_of_row = np.repeat(self.queue, sizes[order])
         self.kind, self.dead, self.timed_out = (found[name][at] for name in ("kind", "dead", "timed_out"))
@@ -64,9 +67,9 @@ class Seen:
         return int(self.finished.max(initial=0))
 
     @cached_property
-    def concurrency(self) -> int:
-        """The most that any worker ran at once: all of a pool are taken to be alike. If they were never full, it is
-        less than what they could.
+    def at_once(self) -> int:
+        """The most that any worker was seen to run at once. An attempt counts until its end is recorded, which may be
+        after the next one has begun, so it may be more than the worker's concurrency; or less, if it was never full.
         """
         which = np.flatnonzero(self.in_slot)
         moments = np.concatenate([self.started[which], self.started[which] + self.run[which]])
@@ -74,6 +77,32 @@ class Seen:
         consumer = np.concatenate([self.consumer[which], self.consumer[which]])
         order = np.lexsort((change, moments, consumer))  # an end before a start of the same ms
         return int(np.cumsum(change[order]).max(initial=1))
+
+    @cached_property
+    def concurrency(self) -> int:
+        """How many handlers each worker ran at once; all of a pool are taken to be alike. It is the median of what ran
+        while workers were certainly full, as twice as many jobs waited as ever ran. If they never were, it is the most
+        that any ran, which may be less than what it could.
+        """
+        course, full = self.course, self.certainly_full
+        if full is None:
+            return self.at_once
+        each, lasted = course.running[full] / course.workers[full], course.lasted[full]
+        order = np.argsort(each)
+        half = np.searchsorted(np.cumsum(lasted[order]), lasted.sum() / 2)
+        return max(1, round(float(each[order][min(half, len(order) - 1)])))
+
+    @cached_property
+    def certainly_full(self) -> Array | None:
+        """The moments of the course at which workers were certainly full; None if there are too few."""
+        course = self.course
+        full: Array = (course.waiting >= _CERTAINLY * self.at_once * course.workers) & (course.workers > 0)
+        return full if course.starts[full].sum() >= _ENOUGH_STARTS else None
+
+    @cached_property
+    def course(self) -> Course:
+        """How many ran and waited at each time, and how many workers were there."""
+        return _course(self)
 
     @cached_property
     def presence(self) -> tuple[Array, Array]:
@@ -117,9 +146,47 @@ def _first_known(*choices: Array) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
+class Course:
+    """From each of these moments on, for as long as it `lasted`. `starts`: attempts that began at that moment. `which`:
+    the rows that needed a slot; `moved`, `started`: the numbers of the moments at which they got ready and began.
+    """
+
+    running: Array
+    waiting: Array
+    workers: Array
+    lasted: Array
+    starts: Array
+    which: Array
+    moved: Array
+    started: Array
+
+
+def _course(seen: Seen) -> Course:
+    which = np.flatnonzero(seen.in_slot)
+    started, ended = seen.started[which], seen.started[which] + seen.run[which]
+    begins, ends = seen.presence
+    changes = [  # when; how many more run, wait, and are there
+        (np.minimum(seen.moved[which], started), 0, 1, 0), (started, 1, -1, 0), (ended, -1, 0, 0), (begins, 0, 0, 1),
+        (ends[np.isfinite(ends)], 0, 0, -1),
+    ]  # fmt: skip
+    moments, at = np.unique(np.concatenate([change[0] for change in changes]), return_inverse=True)
+    sizes = [len(change[0]) for change in changes]
+    place = np.split(at, np.cumsum(sizes)[:-1])
+
+    def total(column: int) -> Array:
+        by = np.repeat([float(change[column]) for change in changes], sizes)
+        summed: Array = np.cumsum(np.bincount(at, by, len(moments)))
+        return summed
+
+    lasted = np.diff(moments, append=moments[-1:])
+    starts = np.bincount(place[1], minlength=len(moments))
+    return Course(total(1), total(2), total(3), lasted, starts, which, place[0], place[1])
+
+
+@dataclass(frozen=True, slots=True)
 class Waits:
     """`claim_ms`: what of each row's wait was no wait for a slot. `slot_ms`: the rest. `turn_ms`: how long a slot stays
-    empty between two jobs though others wait.
+    empty between two jobs though others wait; below 0: so much before the recorded end of an attempt it is free again.
     """
 
     claim_ms: Array
@@ -128,38 +195,21 @@ class Waits:
 
 
 def _waits(seen: Seen, concurrency: int) -> Waits:
-    which = np.flatnonzero(seen.in_slot)
-    moved = np.minimum(seen.moved[which], seen.started[which])
-    started, ended = seen.started[which], seen.started[which] + seen.run[which]
-    begins, ends = seen.presence
-    changes = [  # when; how many more run, wait, and could run
-        (moved, 0, 1, 0), (started, 1, -1, 0), (ended, -1, 0, 0), (begins, 0, 0, concurrency),
-        (ends[np.isfinite(ends)], 0, 0, -concurrency),
-    ]  # fmt: skip
-    moments, at = np.unique(np.concatenate([change[0] for change in changes]), return_inverse=True)
-    sizes = [len(change[0]) for change in changes]
-
-    def total(column: int) -> Array:
-        by = np.repeat([float(change[column]) for change in changes], sizes)
-        summed: Array = np.cumsum(np.bincount(at, by, len(moments)))
-        return summed
-
-    running, waiting, slots = total(1), total(2), total(3)
-    idle = np.maximum(slots - running, 0)
-    lasted = np.diff(moments, append=moments[-1:])
-    full = (waiting > idle) * lasted
+    course = seen.course
+    slots = course.workers * concurrency
+    full = (course.waiting > np.maximum(slots - course.running, 0)) * course.lasted
     so_far = np.concatenate([[0], np.cumsum(full)])
-    place = np.split(at, np.cumsum(sizes)[:-1])
-    claim = np.where(seen.started == UNKNOWN, 0.0, np.maximum(seen.started - seen.moved, 0))
     slot = np.zeros(len(seen.kind))
-    slot[which] = so_far[place[1]] - so_far[place[0]]
-    claim[which] = np.maximum(started - moved - slot[which], 0)
-    starts = np.bincount(place[1], minlength=len(moments))
-    return Waits(claim, slot, _turn(idle * full, full, starts))
+    slot[course.which] = so_far[course.started] - so_far[course.moved]
+    claim = np.where(seen.started == UNKNOWN, 0.0, np.maximum(seen.started - seen.moved, 0) - slot)
+    certain = full if seen.certainly_full is None else seen.certainly_full * course.lasted
+    return Waits(np.maximum(claim, 0), slot, _turn((slots - course.running) * certain, certain, course.starts))
 
 
 def _turn(idle: Array, full: Array, starts: Array) -> float:
-    """The mean time that slots were idle while more jobs waited than there were idle slots, for each start then."""
+    """The mean time that slots were idle while workers were full, for each start then. As the slots are their number
+    times the time between starts, less how long attempts ran, it is below 0 if more ran than there are slots.
+    """
     begins = np.flatnonzero(starts)
     if not len(begins):
         return 0.0
