@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,14 +15,12 @@ from .. import terminal
 from ..errors import InvalidInput, MissingExtra
 from ..times.durations import to_ms
 from .common import Json, commands, open_queue
+from .spark_options import DAY, Master, Memory, Quarantine, Verbose, date_of
 
 if TYPE_CHECKING:
     from streamdq_spark.waiting import Waiting
 
 app = commands()
-_DAY: dict[str, Any] = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD", "show_default": False}
-
-
 _Report = Annotated[
     Path | None, typer.Option(help="Also write an HTML report.", metavar="FILE", dir_okay=False, show_default=False)
 ]
@@ -32,16 +30,6 @@ _Only = Annotated[
 _Objective = Annotated[
     str, typer.Option(help="The share of attempts that should be on time: 99.9% or 0.999.", metavar="SHARE")
 ]
-_Memory = Annotated[
-    str | None,
-    typer.Option(
-        envvar="STREAMDQ_SPARK_MEMORY",
-        show_envvar=True,
-        show_default=False,
-        metavar="SIZE",
-        help="Java's heap, such as 4g [half of the machine's memory, at most 4g].",
-    ),
-]
 
 
 @app.command()
@@ -49,8 +37,8 @@ def analyze(
     context: typer.Context,
     input: Annotated[str, typer.Option(help="The folder or URL of a dump.", show_default=False)],
     output: Annotated[str, typer.Option(help="The folder or URL for the tables.", show_default=False)],
-    first: Annotated[datetime | None, typer.Option("--from", help="The first UTC day [the dump's].", **_DAY)] = None,
-    last: Annotated[datetime | None, typer.Option("--to", help="The last UTC day [the dump's].", **_DAY)] = None,
+    first: Annotated[datetime | None, typer.Option("--from", help="The first UTC day [the dump's].", **DAY)] = None,
+    last: Annotated[datetime | None, typer.Option("--to", help="The last UTC day [the dump's].", **DAY)] = None,
     report: _Report = None,
     only: _Only = None,
     slo: Annotated[str, typer.Option(help="An attempt is on time if it starts this soon after its due time.")] = "1s",
@@ -58,13 +46,13 @@ def analyze(
     tz: Annotated[
         str, typer.Option(help="The time zone by whose clocks hours are compared with those of earlier weeks.")
     ] = "UTC",
-    master: Annotated[str | None, typer.Option(help="Where Spark runs [local[*]].", show_default=False)] = None,
+    master: Master = None,
     waiting: Annotated[
         bool, typer.Option("--waiting", help="Include the jobs that wait in Redis now in the forecast.")
     ] = False,
-    memory: _Memory = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show Spark's log on stderr.")] = False,
-    quarantine: Annotated[bool, typer.Option("--quarantine", help="Leave bad files out, and report them.")] = False,
+    memory: Memory = None,
+    verbose: Verbose = False,
+    quarantine: Quarantine = False,
     as_json: Json = False,
 ) -> None:
     """Analyse a dump of the history with Spark.
@@ -79,7 +67,7 @@ def analyze(
         from streamdq_spark.session import session, settings_for
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "pyspark", "spark") from error
-    days = _date(first), _date(last)
+    days = date_of(first), date_of(last)
     questions = analysis.chosen(only or ())
     plan = analysis.plan(
         input, output, *days, quarantine=quarantine, slo_ms=to_ms(slo, "slo"), objective=_share(objective), tz=tz
@@ -99,10 +87,6 @@ def analyze(
     if report:
         write_report(plan.target, summary, report)
     _tell(summary.as_json(), output, report, as_json)
-
-
-def _date(day: datetime | None) -> date | None:
-    return day.date() if day else None
 
 
 def _tell(summary: dict[str, Any], output: str, report: Path | None, as_json: bool) -> None:

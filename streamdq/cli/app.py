@@ -38,8 +38,10 @@ from . import jobs as cli_jobs
 from . import metrics as cli_metrics
 from . import outbox as cli_outbox
 from . import schedules as cli_schedules
+from . import sql as cli_sql
 from . import streams
 from . import topics as cli_topics
+from . import what_if as cli_what_if
 from . import work as cli_work
 from .common import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Globals, commands
 from .root import Root
@@ -74,7 +76,7 @@ Exit codes:
 app = commands(help=HELP, cls=Root, add_completion=True)
 _PARTS = (
     cli_jobs, cli_find, cli_schedules, cli_topics, cli_work, cli_callback, cli_http, cli_metrics, cli_history,
-    cli_analyze, cli_archive, cli_bodies, cli_outbox,
+    cli_analyze, cli_what_if, cli_sql, cli_archive, cli_bodies, cli_outbox,
 )  # fmt: skip  # in the order of the help
 for part in _PARTS:
     app.add_typer(part.app)

@@ -5,7 +5,7 @@ import math
 import statistics
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import pairwise
@@ -133,14 +133,39 @@ def throughput(log: Log) -> Table:
 def _waits(log: Log) -> dict[tuple[Any, ...], list[int]]:
     """By topic, group and step: from a failure to the due time of the attempt that followed it."""
     waits = defaultdict(list)
+    for e, wait in _retried(log):
+        waits[e.topic, e.group, e.step].append(wait)
+    return waits
+
+
+def _retried(log: Log) -> Iterator[tuple[Happened, int]]:
+    """Each attempt that followed a failure, and how long it had to wait."""
     for rows in by(log, lambda e: (life(e), e.group)).values():
         trail = [e for e in sorted(rows, key=order) if e.attempt > 1 or e.event == "retry"]
         for before, e in pairwise(trail):
             if e.event not in ENDED or e.due is None or before.event != "retry":
                 continue
             if before.step is not None and before.step + 1 == e.step:
-                waits[e.topic, e.group, e.step].append(e.due - before.finished)
-    return waits
+                yield e, e.due - before.finished
+
+
+def lateness_causes(log: Log) -> Table:
+    sums: dict[Any, Counter[str]] = defaultdict(Counter)
+    for e in log:
+        if (late := lateness(e)) is not None:
+            assert e.due is not None
+            known = max(late, 0)
+            mover = 0 if e.moved is None else min(max(e.moved - e.due, 0), known)
+            sums[e.topic, hour_of(e.finished)].update(attempts=1, late=known, mover=mover)
+    for e, wait in _retried(log):
+        sums[e.topic, hour_of(e.finished)].update(retries=1, retry=max(wait, 0))
+    return [
+        {
+            "topic": topic, "hour": hour, "attempts": n["attempts"], "late_ms": n["late"], "mover_ms": n["mover"],
+            "worker_ms": n["late"] - n["mover"], "retries": n["retries"], "retry_ms": n["retry"],
+        }
+        for (topic, hour), n in sums.items()
+    ]  # fmt: skip
 
 
 def retries(log: Log) -> Table:

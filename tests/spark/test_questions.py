@@ -17,6 +17,7 @@ from streamdq_spark.questions import (
     duplicates,
     finish,
     forecast,
+    lateness_causes,
     punctuality,
     retries,
     throughput,
@@ -40,6 +41,7 @@ def incidents(history: History) -> DataFrame:
 ANSWERS: list[tuple[Answer, ByHand]] = [
     (punctuality.punctuality, plain.punctuality),
     (punctuality.punctuality_topics, plain.punctuality_topics),
+    (lateness_causes.lateness_causes, plain.lateness_causes),
     (throughput.throughput, plain.throughput),
     (retries.retries, plain.retries),
     (dead_letters.dead_letters, plain.dead_letters),

@@ -24,6 +24,7 @@ from . import (
     finish,
     forecast,
     history,
+    lateness_causes,
     punctuality,
     retries,
     throughput,
@@ -35,7 +36,7 @@ from .punctuality import OBJECTIVE, SLO_MS
 
 __all__ = [
     "QUESTIONS", "Context", "History", "Question", "advice", "anomalies", "changes", "dead_letters", "duplicates",
-    "finish", "forecast", "history", "punctuality", "retries", "throughput", "workers",
+    "finish", "forecast", "history", "lateness_causes", "punctuality", "retries", "throughput", "workers",
 ]  # fmt: skip
 
 
@@ -117,6 +118,7 @@ _LOOKBACK = timedelta(days=max(anomalies.LOOKBACK_DAYS, forecast.LOOKBACK_DAYS))
 _ALL = (
     Question("punctuality", _punctuality, "hour"),
     Question("punctuality_topics", _punctuality_topics),
+    _of_events(lateness_causes.lateness_causes, "hour"),
     _of_events(throughput.throughput, "hour"),
     _of_events(retries.retries),
     _of_events(dead_letters.dead_letters),

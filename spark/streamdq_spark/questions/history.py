@@ -79,7 +79,8 @@ class History:
 
     @cached_property
     def counts(self) -> DataFrame:
-        """How often everything that is counted occurs, `n`, in one pass; `bytes`: of the bodies of jobs done.
+        """How often everything that is counted occurs, `n`, in one pass; `bytes`: of the bodies of jobs done;
+        `mover_ms`: how much of the lateness had passed when the jobs were moved.
 
         Three kinds of rows: `moments`, `lateness` and `durations`; what does not belong to a kind is null in it.
         """
@@ -99,6 +100,9 @@ class History:
                 ms_between("started", "finished"),
             ).alias("run_ms"),
             F.when(is_event(Event.DONE), F.col("body_bytes")).alias("bytes"),
+            F.when(
+                late(), F.greatest(F.least(ms_between("due", "moved"), ms_between("due", "started")), F.lit(0))
+            ).alias("mover_ms"),
         )
         # Not by grouping sets: Spark does not find them in its cache where they occur twice in a plan.
         kinds = F.array(
@@ -106,8 +110,10 @@ class History:
             _row("hour", "week", "late_ms"),
             _row("group", "event", "week", "step", "timed_out", "run_ms"),
         )
-        rows = events.select("topic", F.explode(kinds).alias("row"), "bytes").select("topic", "row.*", "bytes")
-        return self.keep(rows.groupBy("topic", *_TYPES).agg(F.count("*").alias("n"), F.sum("bytes").alias("bytes")))
+        sums = ("bytes", "mover_ms")
+        rows = events.select("topic", F.explode(kinds).alias("row"), *sums).select("topic", "row.*", *sums)
+        added = (F.sum(name).alias(name) for name in sums)
+        return self.keep(rows.groupBy("topic", *_TYPES).agg(F.count("*").alias("n"), *added))
 
     @property
     def moments(self) -> DataFrame:
@@ -118,11 +124,11 @@ class History:
 
     @property
     def lateness(self) -> DataFrame:
-        """topic, hour, week, late_ms, n: of the attempts whose lateness is known. `week`: 0 are the seven days that end
-        with the last event, 1 the seven days before, 2 all before.
+        """topic, hour, week, late_ms, n, mover_ms: of the attempts whose lateness is known. `week`: 0 are the seven
+        days that end with the last event, 1 the seven days before, 2 all before.
         """
         known = F.col("hour").isNotNull() & F.col("late_ms").isNotNull()
-        return self.counts.where(known).select("topic", "hour", "week", "late_ms", "n")
+        return self.counts.where(known).select("topic", "hour", "week", "late_ms", "n", "mover_ms")
 
     @property
     def durations(self) -> DataFrame:

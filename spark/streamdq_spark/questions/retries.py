@@ -64,19 +64,29 @@ def _retries(history: History) -> DataFrame:
     )
 
 
-def _waits(history: History) -> DataFrame:
-    """w_topic, w_group, w_step, wait_ms. Most jobs are done at the first attempt and have no waits."""
+def waits(history: History) -> DataFrame:
+    """topic, group, step, finished, wait_ms: of each attempt that followed a failure, how long it had to wait by the
+    schedule. Most jobs are done at the first attempt and have none.
+    """
+    return history.once("retry_waits", lambda: _each_wait(history))
+
+
+def _each_wait(history: History) -> DataFrame:
     tried_again = history.troubled.where(is_event(Event.RETRY) | (F.col("attempt") > 1))
     life = Window.partitionBy(*LIFE, "group").orderBy(entry_order())
-    waits = (
+    return (
         tried_again.withColumn("before", F.lag(F.struct("event", "step", "finished")).over(life))
         .where(is_attempt() & F.col("due").isNotNull())
         .where((F.col("before.event") == Event.RETRY.value) & (F.col("before.step") == F.col("step") - 1))
         .withColumn("failed_at", F.col("before.finished"))
-        .select(*STEP, ms_between("failed_at", "due").alias("wait_ms"), F.lit(1).alias("n"))
+        .select(*STEP, "finished", ms_between("failed_at", "due").alias("wait_ms"))
     )
+
+
+def _waits(history: History) -> DataFrame:
+    """w_topic, w_group, w_step, wait_ms: the median of each step."""
     return (
-        value_counts(waits, STEP, "wait_ms")
+        value_counts(waits(history).withColumn("n", F.lit(1)), STEP, "wait_ms")
         .groupBy(*STEP)
         .agg(percentile(F.col("wait_ms"), 0.5).alias("wait_ms"))
         .select(*(F.col(key).alias(f"w_{key}") for key in STEP), "wait_ms")

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ..questions.common import DEFAULT_TZ
 from ..questions.punctuality import OBJECTIVE, SLO_MS
+from .causes import causes
 from .failures import advice, dead_letters, duplicates, retries
 from .headline import tiles, unusual, worse_and_better
 from .load import anomalies, forecast, throughput, workers
@@ -18,8 +19,8 @@ from .timing import punctuality, time_to_finish
 from .words import number
 
 TABLES = (
-    "punctuality", "punctuality_topics", "throughput", "retries", "dead_letters", "time_to_finish", "workers",
-    "duplicates", "advice", "anomalies", "incidents", "forecast", "forecast_accuracy", "changes",
+    "punctuality", "punctuality_topics", "lateness_causes", "throughput", "retries", "dead_letters", "time_to_finish",
+    "workers", "duplicates", "advice", "anomalies", "incidents", "forecast", "forecast_accuracy", "changes",
 )  # fmt: skip
 
 
@@ -64,6 +65,7 @@ def _sections(tables: Tables, about: About) -> list[Section]:
     whole = {name: tables.get(name, ()) for name in TABLES}
     sections: dict[str, Callable[[], Section]] = {
         "punctuality_topics": lambda: punctuality(whole, about.slo_ms, about.objective),
+        "lateness_causes": lambda: causes(whole),
         "throughput": lambda: throughput(whole),
         "forecast": lambda: forecast(whole, about.tz),
         "anomalies": lambda: anomalies(whole, about.tz),

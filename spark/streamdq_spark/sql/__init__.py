@@ -1,0 +1,62 @@
+"""SQL over a dump and the tables of an analysis: by DuckDB where it is installed, else by Spark.
+
+`duck` and `by_spark` each make the same views, so that a query need not know which of them answers; `examples` are
+queries for a start, written for both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from streamdq.dump.folder import Folder
+
+from ..dump_files import Dump, GoodFile
+
+EVENTS_VIEW = "events"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What can be asked: the view `events` of these files of a dump, and a view of each table below a folder."""
+
+    dump: Dump
+    files: tuple[GoodFile, ...]
+    tables: Folder | None = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def events(self) -> int:
+        return sum(file.rows for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The rows of an answer; `more`: there are others, which were not asked for."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+    more: bool = False
+
+
+def found_in(table: pa.Table, most: int | None) -> Found:
+    """The first rows of an answer. Sums and the like that an engine has as decimals become plain numbers."""
+    columns = [_plain(column) for column in table.columns]
+    rows = list(zip(*columns, strict=True))
+    return Found(table.column_names, rows[:most], more=most is not None and len(rows) > most)
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    values: list[Any] = column.to_pylist()
+    if not pa.types.is_decimal(column.type):
+        return values
+    number = float if column.type.scale else int
+    return [None if value is None else number(value) for value in values]
+
+
+def tables_in(folder: Folder) -> tuple[str, ...]:
+    """The names of the tables below the folder: those of its folders that hold Parquet files."""
+    paths = (path.split("/") for path in folder.files("") if path.endswith(".parquet"))
+    return tuple(sorted({parts[0] for parts in paths if len(parts) > 1 and parts[0].isidentifier()} - {EVENTS_VIEW}))

@@ -1,0 +1,61 @@
+"""SQL by Spark, for what lies on an object store, or is larger than one machine."""
+
+from __future__ import annotations
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamdq.errors import InvalidInput
+
+from ..events import read_files
+from ..failures import spark_errors
+from ..places import check_reach
+from ..questions.common import ms_between
+from ..tables import read_table
+from . import EVENTS_VIEW, Found, Source, found_in
+
+QUOTES = "spark.sql.ansi.doubleQuotedIdentifiers"
+"""As in standard SQL, `"group"` is a column."""
+
+
+def ask(spark: SparkSession, source: Source, query: str, most: int | None = None) -> Found:
+    """The answer, at most so many rows.
+
+    Raises:
+        InvalidInput: Spark can't make sense of the query, or it is none.
+        AnalysisError: Spark can't reach the folders.
+        SparkFailed: Spark failed during the work.
+    """
+    spark.conf.set(QUOTES, "true")
+    with spark_errors(source.dump.folder.url):
+        check_reach(spark, source.dump.folder)
+        _events(spark, source).createOrReplaceTempView(EVENTS_VIEW)
+        for name in source.names:
+            assert source.tables is not None
+            read_table(spark, source.tables, name).createOrReplaceTempView(name)
+        try:
+            answer = spark.sql(query)
+            answer = answer if most is None else answer.limit(most + 1)
+            table = answer.toArrow()
+        except (AnalysisException, ParseException) as error:
+            raise InvalidInput(f"sql: {_told(error)}") from error
+    if not table.column_names:
+        raise InvalidInput("sql: this answers nothing; write a query, such as 'select count(*) from events'")
+    return found_in(table, most)
+
+
+def _events(spark: SparkSession, source: Source) -> DataFrame:
+    return read_files(spark, source.dump, source.files).withColumns(
+        {
+            "late_ms": ms_between("due", "started"),
+            "mover_ms": ms_between("due", "moved"),
+            "run_ms": ms_between("started", "finished"),
+            "hour": F.date_trunc("hour", F.col("finished")),
+        }
+    )
+
+
+def _told(error: AnalysisException | ParseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].split(" SQLSTATE:")[0] if lines else "Spark does not understand it"

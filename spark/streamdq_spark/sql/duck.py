@@ -1,0 +1,63 @@
+"""SQL by DuckDB, which reads the files itself and starts at once."""
+
+from __future__ import annotations
+
+import duckdb
+
+from streamdq.dump.local import LocalFolder
+from streamdq.errors import InvalidInput
+
+from . import EVENTS_VIEW, Found, Source, found_in
+
+_ADDED = {
+    "late_ms": "epoch_ms(started) - epoch_ms(due)",
+    "mover_ms": "epoch_ms(moved) - epoch_ms(due)",
+    "run_ms": "epoch_ms(finished) - epoch_ms(started)",
+    "hour": "date_trunc('hour', finished)",
+}
+
+
+def can_read(source: Source) -> bool:
+    """Whether all of it is on this machine's disks."""
+    return isinstance(source.dump.folder, LocalFolder) and isinstance(source.tables, LocalFolder | None)
+
+
+def ask(source: Source, query: str, most: int | None = None) -> Found:
+    """The answer, at most so many rows.
+
+    Raises:
+        InvalidInput: DuckDB can't make sense of the query, or it is none.
+    """
+    with duckdb.connect() as database:
+        database.execute("SET TimeZone = 'UTC'")
+        for view, select in _views(source).items():
+            database.execute(f'CREATE VIEW "{view}" AS {select}')
+        try:
+            kinds = [statement.type for statement in database.extract_statements(query)]
+            if kinds != [duckdb.StatementType.SELECT]:
+                raise InvalidInput("sql: this answers nothing; write a query, such as 'select count(*) from events'")
+            answer = database.sql(query)
+            table = (answer if most is None else answer.limit(most + 1)).to_arrow_table()
+        except duckdb.Error as error:
+            raise InvalidInput(f"sql: {str(error).strip().splitlines()[0]}") from error
+    return found_in(table, most)
+
+
+def _views(source: Source) -> dict[str, str]:
+    folder = source.dump.folder
+    assert isinstance(folder, LocalFolder)
+    files = ", ".join(_text(str(folder.root / file.path)) for file in source.files)
+    added = ", ".join(f"{what} AS {name}" for name, what in _ADDED.items())
+    views = {EVENTS_VIEW: f"SELECT *, {added} FROM read_parquet([{files}], hive_partitioning = false)"}  # noqa: S608
+    for name in source.names:
+        assert isinstance(source.tables, LocalFolder)
+        own = [source.tables.root / path for path in source.tables.files(name) if path.endswith(".parquet")]
+        listed = ", ".join(_text(str(path)) for path in own)
+        views[name] = f"SELECT * FROM read_parquet([{listed}], hive_partitioning = true, hive_types_autocast = false)"  # noqa: S608
+    return views
+
+
+def _text(value: str) -> str:
+    """As a text of SQL. DuckDB reads names as patterns: what is special in them stands in brackets for itself."""
+    escaped = "".join(f"[{c}]" if c in "*?[" else c for c in value)
+    return "'" + escaped.replace("'", "''") + "'"

@@ -1,0 +1,371 @@
+"""A pool's history once more, event by event, with settings that may be others."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from .lives import Kind, Queue
+from .seen import Array, Seen, Waits
+
+_FREE, _MORE, _DUE, _READY = range(4)
+"""What an event of the simulation is about, in the order of those of one moment."""
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Settings; None: as they were. ``retry_ms``, ``ttr_ms`` and ``rate`` (so many jobs become ready in a second; 0: no
+    limit) are those of ``topics``, or of all topics if there are none. ``workers`` run all the time, each with
+    ``concurrency`` handlers at once.
+    """
+
+    retry_ms: tuple[int, ...] | None = None
+    ttr_ms: int | None = None
+    rate: float | None = None
+    workers: int | None = None
+    concurrency: int | None = None
+    topics: frozenset[str] = frozenset()
+
+    def of(self, topic: str) -> Change:
+        """With what is meant for this topic."""
+        if not self.topics or topic in self.topics:
+            return self
+        return Change(workers=self.workers, concurrency=self.concurrency)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a replay made of a queue. ``late_ms``: of each attempt. ``open``: jobs that have not ended by the end of the
+    history. ``drawn``: attempts that nobody saw, drawn by chance. ``unknown``: attempts that were cut off before and
+    would have had longer; they are taken to be cut off again.
+    """
+
+    late_ms: list[float]
+    attempts: int = 0
+    done: int = 0
+    dead: int = 0
+    expired: int = 0
+    cancelled: int = 0
+    open: int = 0
+    drawn: int = 0
+    unknown: int = 0
+    busy_ms: float = 0.0
+
+
+def replay(seen: Seen, waits: Waits, concurrency: int, change: Change, seed: int) -> list[Outcome]:
+    """The outcome of each of the pool's queues. ``concurrency`` is what it was. The same arguments give the same
+    outcome: chance depends on the seed, the job and the attempt alone, so changes are compared with the same luck.
+    """
+    return _Pool(seen, waits, concurrency, change, seed).run()
+
+
+class _Queue:
+    """A queue's settings in the replay, and what is drawn from."""
+
+    def __init__(self, seen: Seen, number: int, name: Queue, change: Change) -> None:
+        own = change.of(name[0])
+        self.ttr_ms = own.ttr_ms
+        self.changed = own.retry_ms is not None
+        self.apart_ms = 1000 / own.rate if own.rate else 0.0
+        self.limited = own.rate is not None
+        self.next_ms = 0.0
+        here = np.flatnonzero(seen.queue_of_row == number)
+        self.retry_ms = own.retry_ms if own.retry_ms is not None else _schedule(seen, here)
+        drawable = here[np.isin(seen.kind[here], (Kind.DONE, Kind.FAILED, Kind.BURIED)) & seen.known[here]]
+        steps = np.maximum(seen.step[drawable], 0)
+        self.by_step = {int(step): drawable[steps == step].tolist() for step in np.unique(steps)}
+        moved = drawable[seen.moved[drawable] >= seen.due[drawable]]
+        own_delay = seen.moved[moved] - seen.due[moved]
+        self.mover_ms = float(np.percentile(own_delay, 25)) if len(own_delay) else 0.0
+        self.out = Outcome([])
+
+    def like(self, step: int, chance: int) -> int | None:
+        """A row of an attempt at this step, or at the nearest before it; None if nobody saw any."""
+        known = [held for held in self.by_step if held <= step]
+        if not known:
+            return None
+        rows = self.by_step[max(known)]
+        return int(rows[chance % len(rows)])
+
+
+def _schedule(seen: Seen, here: Array) -> tuple[int, ...]:
+    """The retry schedule as it was: the median wait before each step, as far as jobs were retried."""
+    follows = here[np.isin(here + 1, here)]
+    follows = follows[~np.isin(follows + 1, seen.first)]  # of the same life
+    follows = follows[(seen.kind[follows] == Kind.FAILED) & (seen.step[follows + 1] == seen.step[follows] + 1)]
+    steps, waits = seen.step[follows + 1], seen.due[follows + 1] - seen.finished[follows]
+    found: list[int] = []
+    for step in range(1, int(steps.max(initial=0)) + 1):
+        of_step = waits[steps == step]
+        found.append(int(np.median(of_step)) if len(of_step) else found[-1] if found else 0)
+    return tuple(found)
+
+
+class _Pool:
+    """The simulation. Of each job: `at`, the row of its present or last attempt that was seen; `row`, the row that says
+    how the attempt goes, which is another one if it was drawn; `due`; `used`, steps of the schedule.
+    """
+
+    def __init__(self, seen: Seen, waits: Waits, concurrency: int, change: Change, seed: int) -> None:
+        self.seed, self.horizon = seed, seen.end
+        self.turn_ms, self.report_ms = max(waits.turn_ms, 0.0), max(-waits.turn_ms, 0.0)
+        self.queues = [_Queue(seen, n, name, change) for n, name in enumerate(seen.queues)]
+        self.queue: list[int] = seen.queue.tolist()
+        self.key: list[int] = seen.key.tolist()
+        self.first: list[int] = seen.first.tolist()
+        self.kind: list[int] = seen.kind.tolist()
+        self.dead: list[bool] = seen.dead.tolist()
+        self.step: list[int] = seen.step.tolist()
+        self.due_seen: list[int] = seen.due.tolist()
+        self.moved: list[int] = seen.moved.tolist()
+        self.finished: list[int] = seen.finished.tolist()
+        self.run_ms: list[int] = seen.run.tolist()
+        self.known: list[bool] = (seen.known & seen.is_attempt).tolist()
+        self.claim_ms: list[float] = waits.claim_ms.tolist()
+        self.cut_off: list[bool] = seen.cut_off.tolist()
+        jobs = len(self.queue)
+        self.at = self.first[:-1]
+        self.row = list(self.at)
+        self.drawn = [False] * jobs
+        self.due = [0.0] * jobs
+        self.ends = [0.0] * jobs
+        self.used = [max(self.step[row], 0) for row in self.at]
+        self.tries = [0] * jobs
+        self.events: list[tuple[float, int, int, int]] = []
+        self.numbered = 0
+        self.lane: list[int] = seen.lane.tolist()
+        self.waiting: list[deque[int]] = [deque() for _ in range(max(self.lane, default=0) + 1)]
+        self.turns: list[tuple[int, int]] = []  # lanes in which jobs wait; next is the one that was served longest ago
+        self.served = [0] * len(self.waiting)
+        self.starts = 0
+        self.running = self.slots = 0
+        self._place_workers(seen, concurrency, change)
+
+    def _place_workers(self, seen: Seen, concurrency: int, change: Change) -> None:
+        each = change.concurrency or concurrency
+        if change.workers is not None:
+            self.slots = change.workers * each
+            return
+        begins, ends = seen.presence
+        for moments, more in ((begins, each), (ends, -each)):
+            for moment in moments[np.isfinite(moments)].tolist():
+                self._put(moment, _MORE, more)
+
+    def _put(self, at: float, what: int, of: int) -> None:
+        self.numbered += 1
+        heapq.heappush(self.events, (at, what, self.numbered, of))
+
+    # -- the loop
+
+    def run(self) -> list[Outcome]:
+        for job in range(len(self.queue)):
+            self._arrive(job)
+        handle: tuple[Any, ...] = (self._free, self._more, self._move, self._ready)
+        while self.events:
+            at, what, _, of = heapq.heappop(self.events)
+            handle[what](at, of)
+        for job in chain.from_iterable(self.waiting):  # nobody was left to run them
+            self.queues[self.queue[job]].out.open += 1
+        return [queue.out for queue in self.queues]
+
+    def _arrive(self, job: int) -> None:
+        row = self.at[job]
+        kind = self.kind[row]
+        if kind == Kind.CANCELLED:
+            self.queues[self.queue[job]].out.cancelled += 1
+        elif kind == Kind.KICKED:
+            self._kick(job, row, 0.0)
+        else:
+            self._follow(job, row, float(self.due_seen[row]))
+
+    def _follow(self, job: int, row: int, due: float, *, drawn: bool = False) -> None:
+        """The job's next attempt goes like this row, its own unless it is drawn, and is due then."""
+        self.row[job], self.due[job], self.drawn[job] = row, due, drawn
+        if not drawn:
+            self.at[job] = row
+        queue = self.queues[self.queue[job]]
+        if due > self.horizon:
+            queue.out.open += 1
+        elif queue.limited:
+            self._put(due + queue.mover_ms, _DUE, job)
+        else:
+            mover_ms = max(self.moved[row] - self.due_seen[row], 0)
+            self._put(due + mover_ms + self.claim_ms[row], _READY, job)
+
+    def _move(self, at: float, job: int) -> None:
+        """A job of a queue with a rate is due."""
+        queue = self.queues[self.queue[job]]
+        moved = max(at, queue.next_ms)
+        queue.next_ms = moved + queue.apart_ms
+        self._put(moved + self.claim_ms[self.row[job]], _READY, job)
+
+    def _ready(self, at: float, job: int) -> None:
+        row = self.row[job]
+        kind = self.kind[row]
+        out = self.queues[self.queue[job]].out
+        if kind == Kind.EXPIRED:
+            out.expired += 1
+        elif kind == Kind.LOST or kind == Kind.CRASHED:
+            self._without_slot(at, job, row)
+        elif self.running < self.slots:
+            self._start(at, job)
+        else:
+            lane = self.lane[job]
+            if not self.waiting[lane]:
+                heapq.heappush(self.turns, (self.served[lane], lane))
+            self.waiting[lane].append(job)
+
+    def _start(self, at: float, job: int) -> None:
+        row, queue = self.row[job], self.queues[self.queue[job]]
+        run_ms = self.run_ms[row]
+        if self.known[row]:
+            queue.out.late_ms.append(at - self.due[job])
+        if queue.ttr_ms is not None and (run_ms > queue.ttr_ms or self.cut_off[row]):
+            queue.out.unknown += run_ms < queue.ttr_ms
+            run_ms = queue.ttr_ms
+        queue.out.busy_ms += run_ms
+        self.running += 1
+        self._put(at + max(run_ms - self.report_ms, 0), _FREE, job)
+        self.ends[job] = at + run_ms
+
+    def _free(self, at: float, job: int) -> None:
+        self.running -= 1
+        self._end(self.ends[job], job)
+        self._fill(at)
+
+    def _more(self, at: float, slots: int) -> None:
+        self.slots += slots
+        self._fill(at)
+
+    def _fill(self, at: float) -> None:
+        while self.turns and self.running < self.slots:
+            _, lane = heapq.heappop(self.turns)
+            self._start(at + self.turn_ms, self.waiting[lane].popleft())
+            self.starts += 1
+            self.served[lane] = self.starts
+            if self.waiting[lane]:
+                heapq.heappush(self.turns, (self.starts, lane))
+
+    # -- how attempts end
+
+    def _end(self, at: float, job: int) -> None:
+        row, queue = self.row[job], self.queues[self.queue[job]]
+        kind, out = self.kind[row], queue.out
+        if kind == Kind.HANDED_BACK or kind == Kind.SNOOZED:
+            self._again(at, job, keeps_due=kind == Kind.HANDED_BACK)
+            return
+        out.attempts += 1
+        too_long = queue.ttr_ms is not None and self.run_ms[row] > queue.ttr_ms
+        if kind == Kind.FAILED or (too_long and kind == Kind.DONE):
+            self._failed(at, job, too_long)
+        elif kind == Kind.DONE:
+            out.done += 1
+        else:
+            self._die(at, job)
+
+    def _without_slot(self, at: float, job: int, row: int) -> None:
+        """Its worker is lost, and the slot with it."""
+        if self.kind[row] == Kind.LOST:
+            self._again(at + self.run_ms[row], job, keeps_due=True)
+            return
+        out = self.queues[self.queue[job]].out
+        out.attempts += 1
+        if self.known[row]:
+            out.late_ms.append(at - self.due[job])
+        self._die(at + self.run_ms[row], job)
+
+    def _again(self, at: float, job: int, *, keeps_due: bool) -> None:
+        """An attempt that does not count; the next one goes as it was seen."""
+        before, row = self.at[job], self.at[job] + 1
+        if row >= self.first[job + 1] or self.kind[row] == Kind.CANCELLED:
+            self._left(job, row)
+        elif keeps_due and self.due_seen[row] < self.finished[before]:
+            moved = at + max(self.moved[row] - self.finished[before], 0)
+            late = self.due_seen[row] - self.due_seen[before]
+            self.at[job] = self.row[job] = row
+            self.drawn[job] = False
+            self.due[job] += late
+            self._put(moved + self.claim_ms[row], _READY, job)
+        else:
+            self._follow(job, row, at + self.due_seen[row] - self.finished[before])
+
+    def _left(self, job: int, row: int) -> None:
+        """There is nothing more to see of the job, or its cancel."""
+        out = self.queues[self.queue[job]].out
+        if row < self.first[job + 1]:
+            out.cancelled += 1
+        else:
+            out.open += 1
+
+    def _failed(self, at: float, job: int, too_long: bool) -> None:
+        queue, before, row = self.queues[self.queue[job]], self.at[job], self.at[job] + 1
+        seen_so = not self.drawn[job] and not too_long
+        more = row < self.first[job + 1]
+        own_delay = seen_so and more and not self.dead[before] and self.step[row] == self.step[before]
+        if seen_so and (own_delay or not queue.changed):
+            if self.dead[before]:
+                self._die(at, job)
+            elif not more or self.kind[row] == Kind.CANCELLED:
+                self._left(job, row)
+            else:
+                self.used[job] = max(self.step[row], 0)
+                self._follow(job, row, at + self.due_seen[row] - self.finished[before])
+        elif self.used[job] < len(queue.retry_ms):
+            cut = too_long and self.kind[self.row[job]] == Kind.DONE
+            self._next_step(at + queue.retry_ms[self.used[job]], job, self.step[self.row[job]] if cut else None)
+        else:
+            self._die(at, job)
+
+    def _next_step(self, due: float, job: int, like: int | None) -> None:
+        """Another attempt, by the schedule: as it was seen if it was, else drawn from those of its step. ``like``: from
+        those of this step, as it is no failure that it follows.
+        """
+        self.used[job] += 1
+        queue, row = self.queues[self.queue[job]], self.at[job] + 1
+        kind = self.kind[row] if row < self.first[job + 1] else None
+        if due > self.horizon:
+            queue.out.open += 1
+        elif kind == Kind.CANCELLED and due >= self.finished[row]:
+            queue.out.cancelled += 1
+        elif kind is not None and kind != Kind.KICKED and kind != Kind.CANCELLED:
+            self._follow(job, row, due)
+        else:
+            self._draw(due, job, self.used[job] if like is None else max(like, 0))
+
+    def _draw(self, due: float, job: int, step: int) -> None:
+        queue = self.queues[self.queue[job]]
+        self.tries[job] += 1
+        row = queue.like(step, _chance(self.seed, self.key[job], self.tries[job]))
+        if row is None:
+            queue.out.open += 1
+            return
+        queue.out.drawn += 1
+        self._follow(job, row, due, drawn=True)
+
+    def _die(self, at: float, job: int) -> None:
+        self.queues[self.queue[job]].out.dead += 1
+        for row in range(self.at[job] + 1, self.first[job + 1]):
+            if self.kind[row] == Kind.KICKED:
+                self._kick(job, row, at)
+                return
+
+    def _kick(self, job: int, row: int, died: float) -> None:
+        """A dead job was sent back, if it was dead by then; what follows goes as it was seen."""
+        if self.finished[row] < died or row + 1 >= self.first[job + 1] or self.kind[row + 1] == Kind.CANCELLED:
+            return
+        self.used[job] = max(self.step[row + 1], 0)
+        self._follow(job, row + 1, float(self.due_seen[row + 1]))
+
+
+def _chance(seed: int, key: int, number: int) -> int:
+    """A number by chance, always the same for these three (splitmix64)."""
+    mixed = (seed * 0x9E3779B97F4A7C15 + key + number * 0xD1B54A32D192ED03) & _MASK
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+    return mixed ^ (mixed >> 31)

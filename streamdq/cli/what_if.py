@@ -1,0 +1,183 @@
+"""The command what-if."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from .. import terminal
+from ..errors import InvalidInput, MissingExtra
+from ..job.retry import RetrySchedule
+from ..terminal import counted
+from ..times.durations import show_ms, to_ms
+from .common import EXIT_NO, Json, commands
+from .spark_options import DAY, Master, Memory, Quarantine, Verbose, date_of
+
+if TYPE_CHECKING:
+    from streamdq_spark.whatif import Answer, Change
+    from streamdq_spark.whatif.answer import Figures, PoolAnswer
+
+app = commands()
+
+_Retry = Annotated[str | None, typer.Option(help="Another retry schedule, such as '15s 3m 1h', or none.")]
+_Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="The topic that --retry, --ttr and --rate are for; may be repeated [all]."),
+]
+_Was = Annotated[int | None, typer.Option(min=1, help="The handlers at once of each worker as it was [as seen].")]
+
+
+@app.command(name="what-if")
+def replay_with(
+    dump: Annotated[str, typer.Argument(help="The folder or URL of a dump.", show_default=False)],
+    retry: _Retry = None,
+    ttr: Annotated[str | None, typer.Option(help="Another TTR, such as 20s.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0, help="So many jobs of a topic become ready in a second; 0: no limit.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="So many worker processes, all the time.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="So many handlers at once in each worker.")] = None,
+    topics: _Topics = None,
+    concurrency_was: _Was = None,
+    first: Annotated[datetime | None, typer.Option("--from", help="The first UTC day [the dump's].", **DAY)] = None,
+    last: Annotated[datetime | None, typer.Option("--to", help="The last UTC day [the dump's].", **DAY)] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Attempts that nobody saw are drawn by this chance.")] = 1,
+    master: Master = None,
+    memory: Memory = None,
+    verbose: Verbose = False,
+    quarantine: Quarantine = False,
+    as_json: Json = False,
+) -> None:
+    """Replay the history with other settings: what would they have changed?
+
+    Shows attempts, dead letters, lateness and worker hours as they were seen, as a replay with the same settings has
+    them, and with the changed ones. Exit code 1 if the replay is too far from what was seen to be believed. Needs
+    streamdq[spark].
+    """
+    try:
+        from streamdq_spark.days import open_days
+        from streamdq_spark.read_days import events_of
+        from streamdq_spark.session import session, settings_for
+        from streamdq_spark.whatif import Change, what_if
+    except ModuleNotFoundError as error:
+        raise MissingExtra(error.name or "pyspark", "spark") from error
+    change = Change(
+        None if retry is None else RetrySchedule.of(retry).steps_ms,
+        None if ttr is None else _above_zero(to_ms(ttr, "ttr")),
+        rate,
+        workers,
+        concurrency,
+        frozenset(topics or ()),
+    )
+    if change == Change(topics=change.topics):
+        raise InvalidInput("nothing would be other: pass --retry, --ttr, --rate, --workers or --concurrency")
+    days = open_days(dump, date_of(first), date_of(last), quarantine=quarantine)
+    settings = settings_for(days.events) if master is None else {}
+    started = session(master, settings=settings, memory=memory, verbose=verbose)
+    with terminal.progress_bar("starting Spark", shown=not as_json) as bar, started as spark:
+        bar.work_on("replaying", 0, 1)
+        with events_of(spark, days) as events:
+            answer = what_if(spark, events, change, had_concurrency=concurrency_was, seed=seed)
+    if as_json:
+        terminal.print_json(asdict(answer) | {"good": answer.good})
+    else:
+        terminal.console().print(_view(answer, change, told_concurrency=concurrency_was is not None))
+    if not answer.good:
+        raise typer.Exit(EXIT_NO)
+
+
+def _above_zero(ms: int) -> int:
+    if ms < 1:
+        raise InvalidInput("ttr: must be at least 1 ms")
+    return ms
+
+
+# -- for people
+
+_COLUMNS = ("attempts", "done", "dead", "late p50", "late p99", "busy h")
+_HOUR_MS = 3_600_000
+_HARDLY = 0.01
+_NAMED = 3
+_HOW_MANY = "how many handlers each worker could run at once: say it with --concurrency-was"
+
+
+def _view(answer: Answer, change: Change, *, told_concurrency: bool) -> RenderableType:
+    made = terminal.table("topic", "group", "", *_COLUMNS, numbers=_COLUMNS)
+    for queue in answer.queues:
+        name, group = Text(queue.topic, "bold"), queue.group or ""
+        made.add_row(name, group, Text("seen", "dim"), *_cells(queue.seen, None))
+        made.add_row("", "", Text("replayed", "dim"), *_cells(queue.replayed, None))
+        made.add_row("", "", Text("what if", "cyan"), *_cells(queue.changed, queue.replayed))
+    lines = [*map(_workers, answer.pools), *_notes(answer, change, told_concurrency)]
+    return Group(made, Text(""), *lines, _verdict(answer))
+
+
+def _cells(own: Figures, before: Figures | None) -> Iterator[Text]:
+    """``before``: what is worse than there is red, what is better green."""
+    shown = (
+        f"{own.attempts:,}", f"{own.done:,}", f"{own.dead:,}", _ms(own.p50_ms), _ms(own.p99_ms),
+        f"{own.busy_ms / _HOUR_MS:,.2f}",
+    )  # fmt: skip
+    worse = (0, -1, 1, 1, 1, 0)  # 0: neither more nor less is better
+    for text, sign, now, then in zip(shown, worse, _values(own), _values(before or own), strict=True):
+        differs = sign * (now - then) if abs(now - then) > abs(then) * 0.01 else 0
+        yield Text(text, "red" if differs > 0 else "green" if differs < 0 else "")
+
+
+def _values(figures: Figures) -> tuple[float, ...]:
+    late = figures.p50_ms or 0.0, figures.p99_ms or 0.0
+    return figures.attempts, figures.done, figures.dead, *late, figures.busy_ms
+
+
+def _ms(value: float | None) -> str:
+    return "–" if value is None else show_ms(value)
+
+
+def _workers(pool: PoolAnswer) -> Text:
+    topics = list(dict.fromkeys(queue.topic for queue in pool.queues))
+    more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
+    before = f"{counted(pool.workers, 'worker')} × {pool.concurrency:,}"
+    after = f"{counted(pool.changed_workers, 'worker')} × {pool.changed_concurrency:,}"
+    hours = f"{pool.worker_ms / _HOUR_MS:,.2f} → {pool.changed_worker_ms / _HOUR_MS:,.2f} worker hours"
+    return Text(f"{', '.join(topics[:_NAMED])}{more}: at most {before} at once → {after}; {hours}")
+
+
+def _notes(answer: Answer, change: Change, told_concurrency: bool) -> Iterator[Text]:
+    drawn = sum(queue.drawn for queue in answer.queues)
+    unknown = sum(queue.unknown for queue in answer.queues)
+    waiting = sum(queue.changed.open for queue in answer.queues)
+    if drawn:
+        yield Text(f"{counted(drawn, 'attempt')} that nobody saw: drawn by the measured chance of their step")
+    if unknown:
+        yield Text(
+            f"{counted(unknown, 'attempt')} cut off at the TTR before: taken to be cut off at the new one as well"
+        )
+    if waiting:
+        yield Text(
+            f"{counted(waiting, 'job')} of the changed replay {'has' if waiting == 1 else 'have'} not ended by then"
+        )
+    full = max((queue.full_share or 0.0 for queue in answer.queues), default=0.0)
+    if told_concurrency or not (change.workers or change.concurrency):
+        return
+    if full < _HARDLY:
+        yield Text(f"Jobs hardly ever waited for a free worker, so nothing shows {_HOW_MANY}", "yellow")
+    elif change.concurrency:
+        yield Text(f"The history tells only roughly {_HOW_MANY}", "yellow")
+
+
+def _verdict(answer: Answer) -> Text:
+    judged = [queue for queue in answer.queues if queue.judged]
+    if not judged:
+        return Text("Too few attempts to say whether the replay can be trusted: a queue needs 100", "yellow")
+    median, p99 = (max(queue.errors[n] for queue in judged) for n in (0, 1))
+    off = f"Replayed as it was, the median is off by at most {median:.1%}, the p99 by {p99:.1%}"
+    if answer.good:
+        return Text(f"{off}: good enough (5 %, 15 %)", "green")
+    worst = max(judged, key=lambda queue: max(queue.errors[0] * 3, queue.errors[1]))
+    return Text(f"{off}, most in {worst.topic}: DON'T TRUST IT (good enough: 5 %, 15 %)", "bold red")

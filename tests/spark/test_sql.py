@@ -1,0 +1,207 @@
+"""`streamdq sql`: DuckDB and Spark give the same answers, and those of plain Python."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from streamdq.cli import app as cli
+from streamdq.dump.open_folder import open_folder
+from streamdq_spark.days import open_days
+from streamdq_spark.sql import Found, Source, by_spark, duck, tables_in
+from streamdq_spark.sql.examples import EXAMPLES
+from tests.extras import run_without
+from tests.spark import plain
+from tests.spark.dumps import as_row, write_dump
+from tests.spark.frames import _equal
+from tests.spark.logs import MONDAY, done, random_log
+from tests.spark.plain import Happened
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def log() -> list[Happened]:
+    own = done("t", MONDAY + 1234, id="order-42", started=MONDAY)
+    new = done("t", MONDAY + 9 * plain.DAY, event="retry", error="NewError")
+    return [*random_log(seed=5, jobs=900, weeks=1), own, new]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, log: list[Happened]) -> Path:
+    """A dump, and a table of an analysis; their names are such as patterns have."""
+    folder = tmp_path_factory.mktemp("sql") / "it's [a] d*mp?"
+    rows = [row for row in map(as_row, log) if row["created"] and row["group"]]
+    write_dump(folder / "dump", rows, hours_each=24)
+    for day, burn in (("2026-01-05", 2.5), ("2026-01-06", 0.5)):
+        part = folder / "tables" / "punctuality" / f"dt={day}" / "part.parquet"
+        part.parent.mkdir(parents=True)
+        hour = datetime.fromisoformat(day).replace(tzinfo=UTC)
+        row = {"topic": "orders", "hour": hour, "attempts": 3, "p50_ms": 1.0, "p99_ms": 2.0, "share_within_slo": 0.5,
+               "budget_burn": burn}  # fmt: skip
+        pq.write_table(pa.Table.from_pylist([row]), part)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def source(folder: Path) -> Source:
+    days = open_days(str(folder / "dump"), None, None)
+    tables = open_folder(str(folder / "tables"))
+    return Source(days.dump, days.files, tables, tables_in(tables))
+
+
+def sorted_rows(found: Found) -> list[tuple[Any, ...]]:
+    return sorted(found.rows, key=lambda row: repr([value for value in row if not isinstance(value, float)]))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_both_answer_an_example_alike(spark: SparkSession, source: Source, name: str) -> None:
+    by_duckdb, of_spark = duck.ask(source, EXAMPLES[name].query), by_spark.ask(spark, source, EXAMPLES[name].query)
+    assert by_duckdb.rows
+    assert by_duckdb.columns == of_spark.columns
+    for mine, other in zip(by_duckdb.rows, of_spark.rows, strict=True):
+        numbers = [[float(v) if isinstance(v, int | float) else v for v in row] for row in (mine, other)]
+        assert _equal(*numbers), (mine, other)
+
+
+def test_they_are_what_plain_python_counts(source: Source, log: list[Happened]) -> None:
+    kept = [e for e in log if e.created and e.group]
+    found = duck.ask(source, EXAMPLES["topics"].query)
+    assert Counter({row[:3]: row[3] for row in found.rows}) == Counter((e.topic, e.group, e.event) for e in kept)
+    late: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for e in kept:
+        if (wait := plain.lateness(e)) is not None:
+            late[e.topic, e.finished // plain.HOUR % 24].append(wait)
+    rows = {row[:2]: row[2:] for row in duck.ask(source, EXAMPLES["lateness"].query).rows}
+    assert rows.keys() == late.keys()
+    for key, waits in late.items():
+        wanted = [len(waits), plain.quantile(waits, 0.5), plain.quantile(waits, 0.99)]
+        assert _equal(list(rows[key]), wanted)
+    (life,) = duck.ask(source, EXAMPLES["one-job"].query).rows
+    assert life[0] == datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=MONDAY + 1234)
+    assert life[8] == 1234
+
+
+def test_an_error_is_new_that_nobody_saw_a_week_before(source: Source) -> None:
+    (row,) = duck.ask(source, EXAMPLES["new-errors"].query).rows
+    assert row[:2] == ("t", "NewError")
+
+
+def test_sums_are_plain_numbers(source: Source, log: list[Happened]) -> None:
+    rows = duck.ask(source, EXAMPLES["cost"].query).rows
+    octets = {row[0]: row[4] for row in rows}
+    assert all(type(value) is int for value in octets.values())
+    kept = [e for e in log if e.created and e.group and e.event in plain.ENDED]
+    for topic, own in plain.by(kept, lambda e: e.topic).items():
+        assert octets[topic] == sum(e.body_bytes for e in own)
+    ((half,),) = duck.ask(source, "select 0.5").rows
+    assert type(half) is float
+
+
+def test_a_table_has_its_days(spark: SparkSession, source: Source) -> None:
+    query = "select dt, budget_burn from punctuality order by dt"
+    wanted = [("2026-01-05", 2.5), ("2026-01-06", 0.5)]
+    assert duck.ask(source, query).rows == by_spark.ask(spark, source, query).rows == wanted
+
+
+def test_only_the_requested_days_are_read(folder: Path, log: list[Happened]) -> None:
+    day = datetime(2026, 1, 7, tzinfo=UTC).date()
+    days = open_days(str(folder / "dump"), day, day)
+    ((count,),) = duck.ask(Source(days.dump, days.files), "select count(*) from events").rows
+    begin = MONDAY + 2 * plain.DAY
+    assert count == sum(begin <= e.finished < begin + plain.DAY for e in log if e.created and e.group)
+
+
+def test_columns_of_one_name_keep_their_values(source: Source) -> None:
+    found = duck.ask(source, "select count(*), count(*) + 1 from events")
+    ((one, two),) = found.rows
+    assert two == one + 1
+
+
+# -- the command
+
+
+@pytest.fixture
+def command(spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setattr("streamdq_spark.session.session", lambda _master, **_: nullcontext(spark))
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        code = cli.run([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+def test_the_command_answers(command: Command, folder: Path, engine: str) -> None:
+    dump, how = folder / "dump", ["--engine", engine]
+    code, said, _ = command("sql", dump, "select id, run_ms from events where id = 'order-42'", *how)
+    assert code == 0
+    assert said.splitlines()[2].split() == ["order-42", "1,234"]
+    assert said.splitlines()[-1] == "1 row"
+    code, said, _ = command("sql", dump, "select id, finished from events where id = 'order-42'", "--json", *how)
+    assert json.loads(said) == [{"id": "order-42", "finished": "2026-01-05 00:00:01.234000+00:00"}]
+    code, said, _ = command("sql", dump, "select id from events order by id", *how)
+    assert "the first 100: --json has all" in said
+    code, said, _ = command("sql", dump, "select * from events where id = 'order-42'", *how)
+    assert "body_bytes" in said
+    code, said, _ = command("sql", dump, "--tables", folder / "tables", "--example", "worst-hours", *how)
+    assert (code, said.splitlines()[-1]) == (0, "1 row")
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+@pytest.mark.parametrize("query", ["selec", "select nothing from events", "select * from nowhere"])
+def test_a_query_that_is_none_is_told_in_one_line(command: Command, folder: Path, engine: str, query: str) -> None:
+    code, out, err = command("sql", folder / "dump", query, "--engine", engine)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "streamdq: sql: " in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "either a query or --example"),
+        (["select 1", "--example", "topics"], "either a query or --example"),
+        (["--example", "nope"], "no example 'nope'; there are topics"),
+        (["select 1", "--from", "2030-01-01"], "no events on the requested days"),
+        (["create view x as select 1", "--engine", "duckdb"], "this answers nothing"),
+        (["create temporary view x as select 1", "--engine", "spark"], "this answers nothing"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(command: Command, folder: Path, words: list[str], message: str) -> None:
+    code, out, err = command("sql", folder / "dump", *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    code, _, err = command("sql", folder / "dump", "select 1", "--tables", folder / "dump" / "events" / "none")
+    assert code == 2
+    assert "there are no tables" in err
+
+
+def test_examples_are_shown(command: Command) -> None:
+    code, said, _ = command("sql", "--examples")
+    assert code == 0
+    for name, example in EXAMPLES.items():
+        assert name in said
+        assert example.query in said
+    assert json.loads(command("sql", "--examples", "--json")[1]).keys() == EXAMPLES.keys()
+
+
+def test_duckdb_needs_no_spark(folder: Path) -> None:
+    assert run_without("pyspark", "sql", str(folder / "dump"), "select count(*) from events") == (0, "")
+    code, err = run_without("pyspark", "sql", str(folder / "dump"), "select 1", "--engine", "spark")
+    assert code == 2
+    assert "pip install 'streamdq[spark]'" in err
+
+
+def test_duckdb_that_is_asked_for_and_missing_is_told(folder: Path) -> None:
+    code, err = run_without("duckdb", "sql", str(folder / "dump"), "select 1", "--engine", "duckdb")
+    assert code == 2
+    assert "pip install 'streamdq[sql]'" in err

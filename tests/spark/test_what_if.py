@@ -1,0 +1,263 @@
+"""`streamdq what-if`: what it predicts for other settings is what really happens with them, by workers and jobs that
+are followed millisecond by millisecond (`shop_floor`).
+"""
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streamdq.cli import app as cli
+from streamdq_spark.whatif import Answer, Change, QueueAnswer, what_if
+from streamdq_spark.whatif.answer import Figures
+from streamdq_spark.whatif.lives import pool_numbers
+from tests.spark import plain
+from tests.spark.dumps import as_row, write_dump
+from tests.spark.frames import frame
+from tests.spark.logs import MONDAY, done, random_log
+from tests.spark.plain import Happened
+from tests.spark.shop_floor import Floor, Task, happened, tasks
+
+JOBS = tasks(1, 3000, over_ms=45_000)
+ONE = frozenset(["mails"])
+
+
+@pytest.fixture(scope="module")
+def log() -> list[Happened]:
+    return happened(JOBS, Floor())
+
+
+def asked(spark: SparkSession, log: list[Happened], change: Change, *, had: int | None = None, seed: int = 1) -> Answer:
+    return what_if(spark, frame(spark, log), change, had_concurrency=had, seed=seed)
+
+
+def of(answer: Answer, topic: str) -> QueueAnswer:
+    (found,) = (queue for queue in answer.queues if queue.topic == topic)
+    return found
+
+
+def seen_in(log: list[Happened], topic: str) -> tuple[int, int, int, float | None, float | None]:
+    here = [e for e in log if e.topic == topic and e.event in plain.ENDED]
+    late = [e.started - e.due for e in here if e.started is not None and e.due is not None]
+    done, dead = (sum(e.event == event for e in here) for event in ("done", "dead"))
+    return len(here), done, dead, plain.quantile(late, 0.5), plain.quantile(late, 0.99)
+
+
+def figures(own: Figures) -> tuple[int, int, int, float | None, float | None]:
+    return own.attempts, own.done, own.dead, own.p50_ms, own.p99_ms
+
+
+def assert_close(own: Figures, wanted: tuple[int, int, int, float | None, float | None]) -> None:
+    for told, came, share in ((own.p50_ms, wanted[3], 0.05), (own.p99_ms, wanted[4], 0.15)):
+        assert told is not None
+        assert came is not None
+        assert abs(told - came) <= 1 + share * came
+
+
+@pytest.mark.parametrize(
+    ("change", "floor"),
+    [
+        (Change(workers=4), Floor(workers=4)),
+        (Change(workers=1, concurrency=9), Floor(workers=1, each=9)),
+        (Change(concurrency=5), Floor(each=5)),
+        (Change(retry_ms=(100,)), Floor(retry=(100,))),
+        (Change(retry_ms=(), workers=3), Floor(retry=(), workers=3)),
+        (Change(rate=1000 / 25, topics=ONE, workers=3), Floor(apart=25, only="mails", workers=3)),
+    ],
+    ids=str,
+)
+def test_what_it_predicts_is_what_happens(
+    spark: SparkSession, log: list[Happened], change: Change, floor: Floor
+) -> None:
+    answer = asked(spark, log, change)
+    truth = happened(JOBS, floor)
+    assert answer.good
+    for topic in ("orders", "mails"):
+        queue = of(answer, topic)
+        assert figures(queue.seen) == pytest.approx(seen_in(log, topic))
+        assert_close(queue.replayed, seen_in(log, topic))
+        assert_close(queue.changed, seen_in(truth, topic))
+        # Jobs that are due after the history's end are not followed.
+        attempts, done, dead, *_ = seen_in(truth, topic)
+        assert queue.changed.attempts + queue.changed.open >= attempts >= queue.changed.attempts
+        if not queue.changed.open:
+            assert figures(queue.changed)[:3] == (attempts, done, dead)
+        assert queue.drawn == 0
+    changed = sum(queue.changed.busy_ms for queue in answer.queues)
+    wanted = sum(e.finished - (e.started or 0) for e in truth)
+    assert changed == wanted or any(queue.changed.open for queue in answer.queues)
+
+
+@pytest.mark.parametrize("change", [Change(concurrency=5), Change(retry_ms=(100,))], ids=str)
+def test_ends_that_are_recorded_late_keep_no_place(spark: SparkSession, change: Change) -> None:
+    """By the history more attempts run at once than there are places, so how many there are has to be told."""
+    log = happened(JOBS, Floor(report=20))
+    answer = asked(spark, log, change, had=3)
+    (pool,) = answer.pools
+    assert answer.good
+    assert max(row["most_at_once"] for row in plain.workers(log)) > 3
+    assert pool.turn_ms < 0
+    retry = Floor().retry if change.retry_ms is None else change.retry_ms
+    truth = happened(JOBS, Floor(2, change.concurrency or 3, retry, report=20))
+    for queue in answer.queues:
+        assert_close(queue.changed, seen_in(truth, queue.topic))
+
+
+def test_steps_that_nobody_saw_are_drawn_by_the_chance_of_the_last_one(spark: SparkSession) -> None:
+    """Two in five attempts fail, whatever their number; so with two steps more, about .16 as many are given up."""
+    jobs = tasks(5, 3000, over_ms=300_000, fails=0.4)
+    log = happened(jobs, Floor(workers=9, retry=(50, 50)))
+    longer = Change(retry_ms=(50, 50, 70, 90))
+    first, again, other = (asked(spark, log, longer, seed=seed) for seed in (1, 1, 2))
+    truth = happened(jobs, Floor(workers=9, retry=(50, 50, 70, 90)))
+    assert first == again != other
+    for answer in (first, other):
+        queues = list(answer.queues)
+        drawn, dead = sum(queue.drawn for queue in queues), sum(queue.changed.dead for queue in queues)
+        buried = sum(e.reason == "buried" for e in log)
+        exhausted = sum(e.reason == "exhausted" for e in log)
+        assert exhausted < drawn < 2 * exhausted
+        assert 0.08 < (dead - buried) / exhausted < 0.26
+        really = sum(e.event == "dead" for e in truth)
+        assert dead == pytest.approx(really, rel=0.25)
+
+
+def test_a_shorter_ttr_cuts_attempts_off_and_a_longer_one_cant_know(spark: SparkSession) -> None:
+    jobs = [Task("t", f"j{n}", MONDAY + 100 * n, [20 + n % 100] * 9, 0) for n in range(1000)]
+    log = happened(jobs, Floor(workers=4, ttr=90, retry=(30,)))
+    cut = sum(e.error == "TimeoutError" for e in log)
+    assert cut == 2 * sum(e.event == "dead" for e in log) == 2 * 290
+    shorter = of(asked(spark, log, Change(ttr_ms=60, retry_ms=())), "t")
+    assert (shorter.changed.dead, shorter.changed.done, shorter.unknown) == (590, 410, 0)
+    assert shorter.changed.busy_ms == sum(min(task.runs[0], 60) for task in jobs)
+    longer = of(asked(spark, log, Change(ttr_ms=100)), "t")
+    assert (longer.unknown, longer.changed.dead) == (cut, 290)
+    assert longer.changed.busy_ms == longer.seen.busy_ms + 10 * cut
+
+
+def test_a_replay_that_is_off_says_so(spark: SparkSession, log: list[Happened]) -> None:
+    """With more handlers than there were jobs would have been on time; so what it says of other changes is worth
+    nothing.
+    """
+    wrong = asked(spark, log, Change(retry_ms=(100,)), had=9)
+    assert not wrong.good
+    assert max(error for queue in wrong.queues for error in queue.errors) > 0.5
+    assert asked(spark, log, Change(retry_ms=(100,)), had=3).good
+
+
+def test_too_few_attempts_are_not_judged(spark: SparkSession) -> None:
+    answer = asked(spark, [done("t", MONDAY + n, id=str(n)) for n in range(99)], Change(workers=1))
+    (queue,) = answer.queues
+    assert not queue.judged
+    assert answer.good
+
+
+def until_done(log: list[Happened]) -> list[Happened]:
+    """Without what this log has after a job was done, which never happens."""
+    kept = []
+    for rows in plain.by(log, lambda e: (plain.life(e), e.group)).values():
+        rows.sort(key=plain.order)
+        ends = next((n for n, e in enumerate(rows) if e.event == "done"), len(rows))
+        kept += rows[: ends + 1]
+    return kept
+
+
+def test_all_kinds_of_rows_are_replayed(spark: SparkSession) -> None:
+    """Hand-backs, take-overs, snoozes, cancels, expiries, kicks, unknown times."""
+    log = until_done(random_log(seed=3, jobs=600))
+    at = max(e.finished for e in log)
+    life = [
+        done("kicked", at - 5000, id="k", event="dead", error="E", reason="exhausted"),
+        done("kicked", at - 3000, id="k", event="kicked", started=None, consumer=None, due=at - 3000),
+        done("kicked", at - 2000, id="k", due=at - 3000, attempt=2),
+    ]
+    log += [e._replace(created=at - 9000, moved=e.due) for e in life]
+    answer = asked(spark, log, Change(workers=50, concurrency=50))
+    for queue in answer.queues:
+        here = [e for e in log if (e.topic, e.group) == (queue.topic, queue.group)]
+        for own in (queue.seen, queue.replayed, queue.changed):
+            for name, events in (("attempts", plain.ENDED), ("done", {"done"}), ("dead", {"dead"}),
+                                 ("expired", {"expired"}), ("cancelled", {"cancelled"})):  # fmt: skip
+                assert getattr(own, name) == sum(e.event in events for e in here)
+        assert queue.errors[0] <= 0.05
+    kicked = of(answer, "kicked")
+    assert (kicked.replayed.dead, kicked.replayed.done, kicked.replayed.attempts) == (1, 1, 2)
+    assert kicked.replayed.p99_ms == kicked.seen.p99_ms
+    cured = of(asked(spark, log, Change(retry_ms=(1, 1, 1), topics=frozenset(["kicked"]))), "kicked")
+    assert cured.seen.dead == 1
+    assert cured.drawn > 0  # it was not dead when it was kicked, so that did nothing
+
+
+def test_queues_that_share_a_worker_are_one_pool() -> None:
+    worked = [("a", "g", "w1"), ("b", "g", "w1"), ("c", "g", "w2"), ("d", None, "w3"), ("b", "g", "w4"),
+              ("e", "g", "w4"), ("f", "g", "w5"), ("c", "g", "w5")]  # fmt: skip
+    numbers = pool_numbers(worked)
+    together = [{topic for (topic, _), own in numbers.items() if own == pool} for pool in set(numbers.values())]
+    assert sorted(map(sorted, together)) == [["a", "b", "e"], ["c", "f"], ["d"]]
+    assert pool_numbers(reversed(worked)) == numbers
+
+
+# -- the command
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setattr("streamdq_spark.session.session", lambda _master, **_: nullcontext(spark))
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        code = cli.run([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory, log: list[Happened]) -> Path:
+    folder = tmp_path_factory.mktemp("what-if") / "dump"
+    write_dump(folder, map(as_row, log))
+    return folder
+
+
+def test_the_command_shows_all_three(command: Command, dump: Path, log: list[Happened]) -> None:
+    code, said, _ = command("what-if", dump, "--workers", "4", "--retry", "100ms", "--topic", "mails")
+    assert code == 0
+    assert [said.count(word) for word in ("seen ", "replayed ", "what if ")] == [2, 2, 2]
+    assert "at most 2 workers × 3 at once → 4 workers × 3" in said
+    assert "good enough (5 %, 15 %)" in said
+    code, said, _ = command("what-if", dump, "--workers", "4", "--json")
+    told = json.loads(said)
+    assert (code, told["good"]) == (0, True)
+    (pool,) = told["pools"]
+    for queue in pool["queues"]:
+        assert list(queue["seen"].values())[:3] == list(seen_in(log, queue["topic"])[:3])
+        assert queue["changed"]["p99_ms"] < queue["replayed"]["p99_ms"]
+
+
+def test_the_command_warns_of_a_bad_replay(command: Command, dump: Path) -> None:
+    code, said, _ = command("what-if", dump, "--workers", "4", "--concurrency-was", "9")
+    assert code == 1
+    assert "DON'T TRUST IT" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "nothing would be other"),
+        (["--topic", "mails"], "nothing would be other"),
+        (["--retry", "soon"], "can't read 'soon'"),
+        (["--ttr", "0"], "at least 1 ms"),
+        (["--workers", "0"], "--workers"),
+        (["--rate", "-1"], "--rate"),
+        (["--workers", "1", "--from", "2030-01-01"], "no events on the requested days"),
+        (["--workers", "1", "--topic", "mial"], "no topic 'mial' in these days; there are mails, orders"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(command: Command, dump: Path, words: list[str], message: str) -> None:
+    code, out, err = command("what-if", dump, *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
