@@ -196,6 +196,7 @@ def _main(url: str, role: str, log: str, *options: str) -> None:
         "callback": lambda: _callback(url),
         **dict.fromkeys(("receive", "silent", "post"), lambda: _http(url, role, Path(log), *options)),
     }
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # before the worker listens, it has nothing to drain
     print("ready", flush=True)
     sys.stdin.readline()
     if role in others:
