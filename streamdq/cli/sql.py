@@ -18,7 +18,10 @@ from .common import Json, commands
 from .spark_options import DAY, Master, Memory, Quarantine, Verbose, date_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from streamdq_spark.sql import Found, Source
+    from streamdq_spark.sql.examples import Example
 
 app = commands()
 MOST_SHOWN, MOST_COLUMNS = 100, 12
@@ -62,11 +65,9 @@ def ask(
     if examples:
         _show({name: (held.what, held.query) for name, held in EXAMPLES.items()}, as_json)
         return
-    if example is not None and example not in EXAMPLES:
-        raise InvalidInput(f"no example {example!r}; there are {', '.join(EXAMPLES)}")
     if dump is None or (query is None) == (example is None):
         raise InvalidInput("sql needs a dump, and either a query or --example NAME; --examples shows them")
-    asked = EXAMPLES[example].query if example is not None else query or ""
+    asked = query or _query_of(example, EXAMPLES)
     source = _source(dump, tables, date_of(first), date_of(last), quarantine)
     most = None if as_json else MOST_SHOWN
     if _by_duckdb(engine, source):
@@ -76,6 +77,12 @@ def ask(
     else:
         found = _by_spark(source, asked, most, {"master": master, "memory": memory, "verbose": verbose})
     _tell(found, as_json)
+
+
+def _query_of(example: str | None, examples: Mapping[str, Example]) -> str:
+    if example is None or example not in examples:
+        raise InvalidInput(f"no example {example!r}; there are {', '.join(examples)}")
+    return examples[example].query
 
 
 def _source(dump: str, tables: str | None, first: Any, last: Any, quarantine: bool) -> Source:

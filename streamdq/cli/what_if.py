@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -149,9 +150,8 @@ def _workers(pool: PoolAnswer) -> Text:
 
 
 def _notes(answer: Answer, change: Change, told_concurrency: bool) -> Iterator[Text]:
-    drawn = sum(queue.drawn for queue in answer.queues)
-    unknown = sum(queue.unknown for queue in answer.queues)
-    waiting = sum(queue.changed.open for queue in answer.queues)
+    counts = map(attrgetter, ("drawn", "unknown", "changed.open"))
+    drawn, unknown, waiting = (sum(map(count, answer.queues)) for count in counts)
     if drawn:
         yield Text(f"{counted(drawn, 'attempt')} that nobody saw: drawn by the measured chance of their step")
     if unknown:
@@ -162,9 +162,12 @@ def _notes(answer: Answer, change: Change, told_concurrency: bool) -> Iterator[T
         yield Text(
             f"{counted(waiting, 'job')} of the changed replay {'has' if waiting == 1 else 'have'} not ended by then"
         )
+    if not told_concurrency and (change.workers or change.concurrency):
+        yield from _of_concurrency(answer, change)
+
+
+def _of_concurrency(answer: Answer, change: Change) -> Iterator[Text]:
     full = max((queue.full_share or 0.0 for queue in answer.queues), default=0.0)
-    if told_concurrency or not (change.workers or change.concurrency):
-        return
     if full < _HARDLY:
         yield Text(f"Jobs hardly ever waited for a free worker, so nothing shows {_HOW_MANY}", "yellow")
     elif change.concurrency:

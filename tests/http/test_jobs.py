@@ -175,7 +175,8 @@ async def test_a_head_is_a_get_without_its_body(api: Api) -> None:
     for path in (api.job("t", "a"), "/v1/topics", "/health/alive", "/topics/t", "/static/app.css", "/openapi.json"):
         got, head = await api.client.get(path), await api.client.head(path)
         assert (head.status_code, head.content) == (200, b""), path
-        assert head.headers["content-length"] == str(len(got.content))
+        again = await api.client.get(path)  # a page tells times: how long something waits, in more digits by now
+        assert head.headers["content-length"] in {str(len(got.content)), str(len(again.content))}
         assert head.headers["content-type"] == got.headers["content-type"]
     wrong = await api.client.head("/v1/topics/t/take")
     assert (wrong.status_code, wrong.headers["allow"], wrong.content) == (405, "POST", b"")

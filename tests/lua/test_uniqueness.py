@@ -197,7 +197,8 @@ class Tried:
     def that_job(self) -> None:
         assert self.job is not None
         assert self.record_before is not None
-        assert (self.job.body, self.job.due_ms) == ("old", record_in(self.record_before).due_ms)
+        due_ms = record_in(self.record_before).due_ms if self.before is None else self.before.due_ms
+        assert (self.job.body, self.job.due_ms) == ("old", due_ms)
         assert self.nothing_changed()
 
     def postponed(self) -> None:

@@ -178,6 +178,7 @@ async def test_a_topic_that_is_served_is_not_deleted(space: Space, seen: Seen) -
     worker = space.worker("audit")
     worker.handler("t")(recorder(seen))
     async with space.serving(worker):
+        await eventually(lambda: space.stats("t", "audit").consumers, "its consumer is there")
         with pytest.raises(TopicServed, match=r"consumers in group audit, which would make it again.*--force"):
             space.queue.delete_topic("t")
         assert list(space.queue.stats().topics) == ["t"]

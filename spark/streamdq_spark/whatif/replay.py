@@ -305,22 +305,28 @@ class _Pool:
 
     def _failed(self, at: float, job: int, too_long: bool) -> None:
         queue, before, row = self.queues[self.queue[job]], self.at[job], self.at[job] + 1
-        seen_so = not self.drawn[job] and not too_long
         more = row < self.first[job + 1]
-        own_delay = seen_so and more and not self.dead[before] and self.step[row] == self.step[before]
-        if seen_so and (own_delay or not queue.changed):
-            if self.dead[before]:
-                self._die(at, job)
-            elif not more or self.kind[row] == Kind.CANCELLED:
-                self._left(job, row)
-            else:
-                self.used[job] = max(self.step[row], 0)
-                self._follow(job, row, at + self.due_seen[row] - self.finished[before])
+        if not self.drawn[job] and not too_long and (not queue.changed or self._told_its_delay(before, row, more)):
+            self._goes_on_as_seen(at, job, more)
         elif self.used[job] < len(queue.retry_ms):
             cut = too_long and self.kind[self.row[job]] == Kind.DONE
             self._next_step(at + queue.retry_ms[self.used[job]], job, self.step[self.row[job]] if cut else None)
         else:
             self._die(at, job)
+
+    def _told_its_delay(self, before: int, row: int, more: bool) -> bool:
+        """Whether the handler gave the delay, and no step of the schedule was used up."""
+        return more and not self.dead[before] and self.step[row] == self.step[before]
+
+    def _goes_on_as_seen(self, at: float, job: int, more: bool) -> None:
+        before, row = self.at[job], self.at[job] + 1
+        if self.dead[before]:
+            self._die(at, job)
+        elif not more or self.kind[row] == Kind.CANCELLED:
+            self._left(job, row)
+        else:
+            self.used[job] = max(self.step[row], 0)
+            self._follow(job, row, at + self.due_seen[row] - self.finished[before])
 
     def _next_step(self, due: float, job: int, like: int | None) -> None:
         """Another attempt, by the schedule: as it was seen if it was, else drawn from those of its step. ``like``: from
