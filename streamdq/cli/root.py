@@ -13,11 +13,11 @@ from typer.core import TyperGroup
 
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Jobs": ("enqueue", "get", "cancel", "reschedule", "jobs", "find", "dead", "schedule"),
-    "Topics": ("stats", "upcoming", "keys", "pause", "resume", "configure", "topic"),
-    "Workers": ("worker", "rehearse", "callback"),
+    "Topics": ("stats", "upcoming", "scale", "keys", "pause", "resume", "configure", "topic"),
+    "Workers": ("worker", "mover", "rehearse", "callback"),
     "Servers": ("serve", "token", "secret", "exporter"),
     "Checks": ("audit", "doctor", "bench", "demo"),
-    "History": ("history", "dump", "compact", "forget-dump", "analyze", "simulate-history"),
+    "History": ("history", "dump", "compact", "forget-dump", "analyze", "what-if", "sql", "simulate-history"),
     "Storage": ("outbox", "archive", "bodies"),
 }
 """Each command is in one of them."""
