@@ -532,7 +532,7 @@ def settings_view(topic: str, settings: TopicSettings) -> RenderableType:
         "ttr": show_ms(settings.ttr_ms),
         "retry": str(RetrySchedule.of(settings.retry)),
         "max_deliveries": str(settings.max_deliveries),
-        "rate": "no limit" if settings.rate is None else f"{settings.rate:g} jobs/s",
+        "rate": "no limit" if settings.rate is None else f"{settings.rate:,.12g} jobs/s",
         "durable": settings.durable or "default",
         "key_concurrency": str(settings.key_concurrency or "no limit"),
         "key_order": settings.key_order or "none",
