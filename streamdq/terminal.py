@@ -299,17 +299,18 @@ def upcoming_view(totals: Mapping[str, int]) -> RenderableType:
 
 
 def scale_view(found: Scale) -> RenderableType:
-    made = table("", "", numbers=("",))
-    took = f"{show_ms(round(found.attempt_ms))} ({found.attempts} measured)" if found.attempts else "as given"
+    made = Table.grid(padding=(0, 2))
+    whence = f"{found.attempts:,} measured" if found.attempts else "as given"
+    took = f"{show_ms(round(found.attempt_ms))} ({whence})"
     for name, value in (
         ("replicas now", f"{found.replicas_now:,}"),
         (f"replicas within {show_ms(found.within_ms)}", f"{found.replicas_ahead:,}"),
         ("ready", f"{found.ready:,}"),
         ("running", f"{found.running:,}"),
         (f"due within {show_ms(found.within_ms)}", f"{found.due:,}"),
-        ("an attempt takes", took if found.attempt_ms else "not known: nothing was measured"),
+        ("an attempt takes", took if found.attempts or found.attempt_ms else "not known: nothing was measured"),
     ):
-        made.add_row(name, value)
+        made.add_row(Text(name, "dim"), Text(value))
     return made
 
 
@@ -529,9 +530,9 @@ def settings_view(topic: str, settings: TopicSettings) -> RenderableType:
         "topic": topic,
         "shards": _shards_line(settings),
         "ttr": show_ms(settings.ttr_ms),
-        "retry": settings.retry,
+        "retry": str(RetrySchedule.of(settings.retry)),
         "max_deliveries": str(settings.max_deliveries),
-        "rate": "no limit" if settings.rate is None else f"{settings.rate:g} jobs/s",
+        "rate": "no limit" if settings.rate is None else f"{settings.rate:,.12g} jobs/s",
         "durable": settings.durable or "default",
         "key_concurrency": str(settings.key_concurrency or "no limit"),
         "key_order": settings.key_order or "none",

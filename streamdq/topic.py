@@ -25,7 +25,7 @@ B = TypeVar("B")
 
 
 class JobOptions(TypedDict, total=False):
-    """What ``enqueue`` of a Topic takes beside the body: what that of a Queue does."""
+    """The options of ``Topic.enqueue``: those of ``Queue.enqueue``, without ``version``, which the topic has."""
 
     delay: Duration | None
     at: Moment | str | None
@@ -49,10 +49,10 @@ class JobOptions(TypedDict, total=False):
 class Topic(Generic[B]):
     """A topic with the type of its bodies: ``orders = Topic("order.close", CloseOrder, ttr="30s")``. Both sides use it,
     ``orders.enqueue(queue, CloseOrder(...))`` and ``@worker.handler(orders)``, and mypy and pyright report a body that
-    is of another type. At runtime it is that of the name alone: the worker checks bodies as ever.
+    is of another type. In Redis it is the topic of that name, and workers check bodies as they do for any topic.
 
-    ``ttr``, ``retry``: of the groups whose workers have it as a handler's topic; ``configure`` makes them the topic's.
-    ``version``: of the body's shape, for ``enqueue`` and for handlers (``Worker.upcast``); None: unsaid.
+    ``ttr``, ``retry``: a worker with a handler for it sets them for its group; ``configure`` sets them for the topic.
+    ``version``: of the body's shape, for ``enqueue`` and for handlers (``Worker.upcast``); None: not stated.
 
     Raises:
         InvalidInput: an argument is invalid.

@@ -24,7 +24,7 @@ from .common import Json, Topic, answer, commands, open_queue
 _LEAST_AGE_MS = 3_600_000
 
 app = commands()
-BODIES = commands(help="Keys for encrypted bodies, dictionaries, and the files of large ones.")
+BODIES = commands(help="Encryption keys, dictionaries, and files of bodies.")
 app.add_typer(BODIES, name="bodies")
 
 

@@ -17,7 +17,7 @@ from .common import Json, OptionalTopic, Topic, WithId, answer, commands, open_q
 from .input import parse_json, parse_moment
 
 app = commands()
-SCHEDULE = commands(help="List, add and change schedules, which enqueue jobs at certain times.")
+SCHEDULE = commands(help="List, add and change schedules of recurring jobs.")
 app.add_typer(SCHEDULE, name="schedule")
 
 ScheduleId = Annotated[str, typer.Argument(help="The schedule's id", show_default=False)]

@@ -53,10 +53,11 @@ def ask(
     quarantine: Quarantine = False,
     as_json: Json = False,
 ) -> None:
-    """Ask a dump of the history, and the tables of an analysis, in SQL.
+    """Ask a dump of the history in SQL.
 
     The view events has the columns of the history, and late_ms, mover_ms, run_ms and hour; with --tables, each table
-    is a view. DuckDB answers in seconds where it is installed (streamdq[sql]) and the folders are local; else Spark.
+    of an analysis is a view. DuckDB answers in seconds where it is installed (streamdq[sql]) and the folders are local;
+    else Spark.
     """
     try:
         from streamdq_spark.sql.examples import EXAMPLES

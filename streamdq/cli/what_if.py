@@ -55,11 +55,11 @@ def replay_with(
     quarantine: Quarantine = False,
     as_json: Json = False,
 ) -> None:
-    """Replay the history with other settings: what would they have changed?
+    """Replay the history with other settings.
 
-    Shows attempts, dead letters, lateness and worker hours as they were seen, as a replay with the same settings has
-    them, and with the changed ones. Exit code 1 if the replay is too far from what was seen to be believed. Needs
-    streamdq[spark].
+    What would they have changed? Shows attempts, dead letters, lateness and worker hours as they were seen, as a replay
+    with the same settings has them, and with the changed ones. Exit code 1 if the replay is too far from what was seen
+    to be believed. Needs streamdq[spark].
     """
     try:
         from streamdq_spark.days import open_days

@@ -21,6 +21,7 @@ from ..errors import InvalidInput, StreamdqError
 from ..exporter.exporter import served
 from ..link.session import check_namespace
 from ..mover.mover import MoverThread
+from ..process.logs import log
 from ..queue import Queue, carry_out, store_of
 from ..times.clock import RedisClock
 from ..worker.handlers import Handler
@@ -158,10 +159,10 @@ def mover(
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
 ) -> None:
-    """Run a mover alone, for a deployment whose workers may all be gone.
+    """Run a mover alone, without a worker.
 
-    Every worker has one. Where an autoscaler takes the last worker away, this one keeps due jobs moving, schedules
-    going, and the figures true. Runs until SIGTERM or Ctrl-C. Exit code 3: the data has a newer format.
+    Every worker has a mover. Where an autoscaler may take the last worker away, this one keeps due jobs moving,
+    schedules going, and the figures true. Runs until SIGTERM or Ctrl-C. Exit code 3: the data has a newer format.
     """
     begin_logs(log_level)
     stop = Stop()
@@ -170,10 +171,12 @@ def mover(
     namespace = check_namespace(context.obj.namespace or settings.namespace)
     with served(metrics_host, metrics_port) if metrics_port is not None else contextlib.nullcontext():
         thread = MoverThread(context.obj.url, namespace, settings, RedisClock())
+        log.info("mover started", namespace=namespace)
         while not stop.is_set() and not thread.has_ended:
             stop.wait(_LOOK_S)
         failed = thread.has_ended
         thread.stop()
+        log.info("mover stopped", namespace=namespace)
     if failed:
         raise typer.Exit(EXIT_UNAVAILABLE)
 

@@ -328,7 +328,9 @@ def _shown(value: object) -> str:
 
 
 def check_topic(topic: str) -> str:
-    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or len(topic.encode()) > MAX_ID_BYTES:
+    if not isinstance(topic, str):
+        raise InvalidInput(f"topic: {_shown(topic)} is not text: pass a name; that of a Topic is its .name")
+    if not _TOPIC.fullmatch(topic) or len(topic.encode()) > MAX_ID_BYTES:
         raise InvalidInput(
             f"topic: {_shown(topic)} is not a valid name; use 1 to {MAX_ID_BYTES} bytes without spaces, "
             "control characters or braces, and not . or .."

@@ -51,7 +51,7 @@ def doctor(store: RedisStore) -> Op[list[Finding]]:
     findings += [_clock(skew_s), _movers(figures, movers), *_unserved(figures)]
     audited = yield from audit(store)
     if audited.balanced:
-        findings.append(Finding("ok", f"counters balance, no orphans, {audited.left:,} live jobs"))
+        findings.append(Finding("ok", f"counters balance, no orphans; live jobs: {audited.left:,}"))
     else:
         findings.append(
             Finding("problem", f"counters don't balance, {len(audited.orphans):,} orphans", "run `streamdq audit`")

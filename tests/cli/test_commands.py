@@ -198,6 +198,8 @@ def test_scale_tells_how_many_replicas(run: Run, queue: Queue) -> None:
     shown = run("scale", "t").out
     assert "replicas within 10m" in shown
     assert "not known" in shown
+    assert shown.startswith("replicas now"), "it has no row of headings, which would be empty"
+    assert "1m (as given)" in run("scale", "t", "--attempt", "1m").out
 
 
 def bury(queue: Queue, id: str) -> None:
@@ -263,6 +265,7 @@ def test_configure_changes_what_is_given_and_shows_all(run: Run) -> None:
     settings = result.json
     assert (settings["ttr_ms"], settings["max_deliveries"], settings["rate"]) == (9000, 3, 50)
     assert settings["retry"] == "1000ms 2000ms"
+    assert "1000ms" not in run("configure", "t").out, "people see it as it was given: 1s 2s"
     assert set(settings["groups"]) == {"default", "audit"}
     assert "50 jobs/s" in run("configure", "t").out
 
@@ -484,6 +487,7 @@ def test_every_command_is_in_one_section_of_the_help(capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out
     assert all(f"\n{section}:\n" in shown for section in SECTIONS)
     assert "--install-completion" in shown
+    assert not [line for line in shown.splitlines() if line.endswith("...") and "COMMAND" not in line], "cut off"
 
 
 def test_help_has_colors_on_a_terminal_alone(

@@ -391,6 +391,7 @@ def test_a_mover_alone_makes_due_jobs_ready(start: Start, server: Server, queue:
     mover.send_signal(signal.SIGTERM)
     _, said = mover.communicate(timeout=30)
     assert mover.returncode == 0, said
+    assert said.index("mover started") < said.index("mover stopped"), "its log says that it is there"
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])

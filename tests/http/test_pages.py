@@ -167,6 +167,12 @@ async def test_jobs_by_state_a_page_at_a_time(site: Api, queue: Queue, shards: i
     assert sorted(await walk(site, "/topics/t?state=ready")) == sorted([*left, taken[0]])
 
 
+@pytest.mark.parametrize(("rate", "shown"), [(50, "at most 50 jobs/s"), (0.5, "at most 0.5 jobs/s")])
+async def test_a_topic_s_rate_is_a_number_as_people_write_it(site: Api, queue: Queue, rate: float, shown: str) -> None:
+    queue.configure("t", rate=rate, create=True)
+    assert shown in await see(site, "/topics/t")
+
+
 async def test_jobs_that_were_snoozed_are_listed_in_every_state(site: Api, queue: Queue) -> None:
     queue.enqueue("t", 1, id="j")
     snoozed = queue.take("t", timeout=5)

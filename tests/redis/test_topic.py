@@ -42,6 +42,11 @@ async def test_both_sides_use_it(space: Space, seen: Seen) -> None:
     assert (group.ttr_ms, group.retry) == (30_000, "15000ms 180000ms")
 
 
+def test_a_queue_that_gets_it_as_a_name_says_where_the_name_is(space: Space) -> None:
+    with pytest.raises(InvalidInput, match=r"Topic\('order.close', CloseOrder\) is not text.*\.name"):
+        space.queue.enqueue(orders, CloseOrder(order_id=1))  # type: ignore[arg-type]
+
+
 async def test_a_handler_without_a_type_gets_the_topic_s(space: Space, seen: Seen) -> None:
     worker = space.worker()
 

@@ -185,6 +185,14 @@ def test_bad_input_is_told_in_one_line(command: Command, folder: Path, words: li
     assert "there are no tables" in err
 
 
+def test_a_slip_in_a_name_is_answered_with_the_names_that_there_are(command: Command, folder: Path) -> None:
+    code, out, err = command("sql", folder / "dump", "select topc from events", "--engine", "duckdb")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert 'column "topc" not found' in err
+    assert '"topic"' in err
+    assert "select topc" not in err
+
+
 def test_examples_are_shown(command: Command) -> None:
     code, said, _ = command("sql", "--examples")
     assert code == 0

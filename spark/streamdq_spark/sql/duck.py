@@ -39,8 +39,13 @@ def ask(source: Source, query: str, most: int | None = None) -> Found:
             answer = database.sql(query)
             table = (answer if most is None else answer.limit(most + 1)).to_arrow_table()
         except duckdb.Error as error:
-            raise InvalidInput(f"sql: {str(error).strip().splitlines()[0]}") from error
+            raise InvalidInput(f"sql: {_said(error)}") from error
     return found_in(table, most)
+
+
+def _said(error: Exception) -> str:
+    """What is wrong, and the names that were perhaps meant; without the query, which DuckDB repeats."""
+    return " ".join(str(error).partition("\nLINE ")[0].split())
 
 
 def _views(source: Source) -> dict[str, str]:
