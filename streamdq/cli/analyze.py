@@ -48,7 +48,11 @@ def analyze(
     ] = "UTC",
     master: Master = None,
     waiting: Annotated[
-        bool, typer.Option("--waiting", help="Include the jobs that wait in Redis now in the forecast.")
+        bool,
+        typer.Option(
+            "--waiting",
+            help="Ask Redis for the jobs that wait, for the forecast, and for today's settings, for the report.",
+        ),
     ] = False,
     memory: Memory = None,
     verbose: Verbose = False,
@@ -85,7 +89,7 @@ def analyze(
             progress=bar.work_on,
         )
     if report:
-        write_report(plan.target, summary, report)
+        write_report(plan.target, summary, report, settings=asked.settings if asked else None)
     _tell(summary.as_json(), output, report, as_json)
 
 

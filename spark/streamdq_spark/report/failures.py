@@ -9,6 +9,7 @@ from streamdq.job.retry import RetrySchedule
 from .charts import Axis, bars, matrix
 from .parts import Figure, Section, TableRow, Tables, figure, grid, grouped, has_groups, subject, total
 from .svg import Svg
+from .todo import Settings, advised
 from .words import hour, number, percent, span
 
 MOST_NAMES = 20
@@ -39,18 +40,19 @@ def retries(tables: Tables) -> Section:
     section.answer = (
         f"{percent(1 - total(first, 'done') / max(1, total(first, 'attempts')))} of first attempts failed; retries "
         f"then finished {number(total(again, 'done'))} jobs with {number(total(again, 'attempts'))} attempts."
-        f"{_worst_step(again)}"
+        f"{_worst_step(again, tables['advice'])}"
     )
     groups = has_groups(rows)
     section.figures = [_funnel(again, groups)]
     section.grids = [
         grid(
-            ["Topic", "Step", "Wait", "Attempts", "Done", "Failed", "Success", "Of all done", "Done so far"],
+            ["Topic", "Step", "Wait", "Attempts", "Done", "Failed", "Success", "Of all done", "Done so far", "Advice"],
             [
                 [
                     subject(row, groups), number(row["step"]), _wait(row["wait_ms"]) if row["step"] else "–",
                     number(row["attempts"]), number(row["done"]), number(row["failed"]), percent(row["success_rate"]),
                     percent(row["share_of_done"]), percent(row["done_so_far"]),
+                    _ADVICE[_of_step(row, tables["advice"])],
                 ]
                 for row in rows
             ],
@@ -61,14 +63,34 @@ def retries(tables: Tables) -> Section:
     return section
 
 
-def _worst_step(again: Sequence[TableRow]) -> str:
-    """The step that was tried most and never helped, in words; "" if each step helped at least once."""
+_ADVICE = {"": "–", "keep": "keep", "drop": "drop", "too few": "too few to say"}
+_WHY = {
+    "": ".",
+    "keep": "; it stays, as too few of them were seen, or a later step helps.",
+    "drop": "; the advice is to drop it.",
+    "too few": "; these are too few to advise dropping it.",
+}
+
+
+def _of_step(row: TableRow, advice: Sequence[TableRow]) -> str:
+    """What the advice says about this step; "" for first attempts, and where there is none."""
+    own = [one for one in advice if (one["topic"], one["group"]) == (row["topic"], row["group"])]
+    if not own or not row["step"] or own[0]["keep_steps"] is None:
+        return ""
+    if row["step"] > own[0]["keep_steps"]:
+        return "drop"
+    is_last = row["step"] == len(own[0]["waits_ms"])
+    return "too few" if is_last and own[0]["retry_verdict"] == "too few" else "keep"
+
+
+def _worst_step(again: Sequence[TableRow], advice: Sequence[TableRow]) -> str:
+    """The step that was tried most and never helped, in words, and what is advised; "" if each helped at least once."""
     useless = [row for row in again if row["done"] == 0]
     if not useless:
         return ""
     worst = max(useless, key=lambda row: (row["attempts"], row["wait_ms"] or 0))
     step, tries = _wait(worst["wait_ms"]), number(worst["attempts"])
-    return f" The {step} step of {worst['topic']} never helped, in {tries} attempts."
+    return f" The {step} step of {worst['topic']} never helped, in {tries} attempts{_WHY[_of_step(worst, advice)]}"
 
 
 def _whole_percent(value: float) -> str:
@@ -196,7 +218,7 @@ _RETRY = {
 }
 
 
-def advice(tables: Tables) -> Section:
+def advice(tables: Tables, settings: Settings | None) -> Section:
     section = Section(
         "advice",
         "What should be set instead?",
@@ -215,6 +237,14 @@ def advice(tables: Tables) -> Section:
     groups = has_groups(rows)
     section.grids = [
         grid(
+            ["Topic", "Setting", "Command", "Today", "Proposed"],
+            [
+                [one.topic, one.setting, one.command or "–", one.today, one.proposed]
+                for one in advised(tables, settings)
+            ],
+            texts=3,
+        ),
+        grid(
             [
                 "Topic", "Retry steps worth keeping", "Verdict", "TTR", "Runs: p99.9", "Longest", "Done", "Cut off",
                 "Retries seen",
@@ -227,7 +257,7 @@ def advice(tables: Tables) -> Section:
                 for row in rows
             ],
             texts=3,
-        )
+        ),
     ]  # fmt: skip
     section.notes = [
         "TTR: twice the 99.9th percentile of successful runs, rounded up; from 1,000 of them on.",
