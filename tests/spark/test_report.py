@@ -257,6 +257,20 @@ def test_an_axis_has_few_round_ticks_up_to_the_top(top: float) -> None:
     assert f"{marks[1]:e}"[0] in "125"
 
 
+def test_dead_letters_that_were_sent_back_are_not_told_as_left() -> None:
+    def buried(id: str, *events: str) -> list[Happened]:
+        rest = {"id": id, "created": AT, "error": "E", "reason": "exhausted"}
+        return [done("t", AT + 1000 + n, event=event, **rest) for n, event in enumerate(events)]
+
+    log = buried("a", "dead") + buried("b", "dead", "kicked", "done") + buried("c", "dead", "kicked", "dead")
+    text = Page(report_of(log)).text
+    assert "2 jobs. The largest cause, 100 % of them: t, retry steps used up (E). 4 were given up, and 2" in text
+    assert "given up, less 2 sent back" in text
+    text = Page(report_of(buried("b", "dead", "kicked"))).text
+    assert "Nothing is left: 1 given up, and all sent back." in text
+    assert "less 1 sent back" in text
+
+
 # -- do this first
 
 

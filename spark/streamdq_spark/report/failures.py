@@ -122,33 +122,52 @@ def dead_letters(tables: Tables) -> Section:
     section = Section(
         "dead", "Why were jobs given up?", "Dead letters by reason and error, so that the cause can be fixed."
     )
-    rows = sorted(tables["dead_letters"], key=lambda row: -row["dead"])
+    rows = sorted(tables["dead_letters"], key=lambda row: (-left(row), -row["dead"]))
     if not rows:
         section.lacking = "None: no job was given up in this period."
         return section
-    causes = [(key, total(own, "dead")) for key, own in grouped(rows, "topic", "reason", "error").items()]
-    causes.sort(key=lambda cause: -cause[1])
-    section.answer = _largest_cause(*causes[0], total(rows, "dead"))
-    shown = [(f"{t} · {e or r}", float(n), number(n)) for (t, r, e), n in causes[:10]]
-    title = "Dead letters by topic and error"
-    text = "; ".join(f"{label}: {value}" for label, _, value in shown)
-    axis = Axis("jobs given up")
-    section.figures = [figure(title, lambda width: bars(width, title, text, axis, shown))]
+    given_up, kicked = total(rows, "dead"), total(rows, "kicked")
+    sent_back = f" {number(given_up)} were given up, and {number(kicked)} of these sent back." if kicked else ""
+    causes = [(key, sum(map(left, own))) for key, own in grouped(rows, "topic", "reason", "error").items()]
+    causes = sorted((cause for cause in causes if cause[1]), key=lambda cause: -cause[1])
+    if causes:
+        section.answer = _largest_cause(*causes[0], given_up - kicked) + sent_back
+        section.figures = [_causes(causes)]
+    else:
+        section.answer = f"Nothing is left: {number(given_up)} given up, and all sent back."
     groups = has_groups(tables["throughput"])
     section.grids = [
         grid(
-            ["Topic", "Reason", "Error", "The last one", "Dead", "Share", "Last (UTC)"],
+            ["Topic", "Reason", "Error", "The last one", "Given up", "Sent back", "Left", "Share", "Last (UTC)"],
             [
                 [
                     subject(row, groups), _REASONS.get(row["reason"], row["reason"] or "–"), row["error"] or "–",
-                    row["last_id"], number(row["dead"]), percent(row["share"]), hour(row["last"]),
+                    row["last_id"], number(row["dead"]), number(row["kicked"]), number(left(row)),
+                    percent(row["share"]), hour(row["last"]),
                 ]
                 for row in rows
             ],
             texts=4,
         )
     ]  # fmt: skip
+    section.notes = [
+        "Left: not sent back since. Letters that were purged are among them, as the history does not tell of that.",
+        "Share: of all that were given up.",
+    ]
     return section
+
+
+def left(row: TableRow) -> int:
+    """How many of these letters were not sent back."""
+    return int(row["dead"] - row["kicked"])
+
+
+def _causes(causes: Sequence[tuple[tuple[str, str, str], int]]) -> Figure:
+    shown = [(f"{t} · {e or r}", float(n), number(n)) for (t, r, e), n in causes[:10]]
+    title = "Dead letters by topic and error"
+    text = "; ".join(f"{label}: {value}" for label, _, value in shown)
+    axis = Axis("jobs given up and not sent back")
+    return figure(title, lambda width: bars(width, title, text, axis, shown))
 
 
 def _largest_cause(cause: tuple[str, str, str], jobs: int, dead: int) -> str:
