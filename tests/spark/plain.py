@@ -317,7 +317,7 @@ def advice(log: Log, min_done: int = 1000) -> Table:
         cut = sum(e.event == "reclaimed" for e in rows)
         cut += sum(p999 is not None and (d := duration(e)) is not None and d >= p999 for e in late)
         few = len(took) < min_done
-        ttr = None if few or p999 is None else _rounded(2 * p999)
+        ttr = None if few or p999 is None else _rounded(p999 + max(p999, 10_000))
         table.append(
             {
                 "topic": topic, "group": group, "done": len(took), "p50_ms": quantile(took, 0.5),

@@ -279,7 +279,7 @@ def advice(tables: Tables, settings: Settings | None) -> Section:
         ),
     ]  # fmt: skip
     section.notes = [
-        "TTR: twice the 99.9th percentile of successful runs, rounded up; from 1,000 of them on.",
+        "TTR: twice the 99.9th percentile of successful runs, and at least 10 s more than it; from 1,000 of them on.",
         "Retries: steps at the end can go if it is 95 % certain that fewer than 1 in 100 of their attempts succeed.",
     ]
     return section
