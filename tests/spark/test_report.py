@@ -20,7 +20,7 @@ from streamdq_spark.report.svg import ticks
 from streamdq_spark.report.todo import advised
 from streamdq_spark.report.words import number, percent, short, size, span
 from tests.spark.logs import corners, done, random_log
-from tests.spark.plain import DAY, WEEK, Happened
+from tests.spark.plain import DAY, HOUR, WEEK, Happened
 from tests.spark.reports import HOSTILE, hostile, report_of, tables_of
 
 AT = 1_770_000_000_000
@@ -269,6 +269,21 @@ def test_dead_letters_that_were_sent_back_are_not_told_as_left() -> None:
     text = Page(report_of(buried("b", "dead", "kicked"))).text
     assert "Nothing is left: 1 given up, and all sent back." in text
     assert "less 1 sent back" in text
+
+
+def test_a_heat_map_is_deepest_where_the_objective_is_missed() -> None:
+    log = [done("t", AT + hour * HOUR, id=f"{hour}", due=AT + hour * HOUR - 50 - late)
+           for hour, late in enumerate((0, 500, 1000, 90_000))]  # fmt: skip
+    html = report_of(log)
+    depth = {
+        shown: float(opacity)
+        for opacity, shown in re.findall(r'class="cool" fill-opacity="([\d.]+)"><title>[^<]*: ([^<:]+)</title>', html)
+    }
+    assert depth == {"0 ms": 0.06, "500 ms": 0.53, "1 s": 1, "1 min 30 s": 1}
+    assert "0 to 1 s and more" in html
+    assert "0 to 1 % and more" in Page(html).text.replace("1.0 %", "1 %"), "of the attempts, by the objective"
+    assert "0 to 2 min" in report_of(log, slo_ms=120_000)
+    assert "0 to 2 min and more" not in report_of(log, slo_ms=120_000)
 
 
 # -- do this first

@@ -190,12 +190,11 @@ class _Shades:
     kind: str
     show: Callable[[float], str]
     most: float
-    log: bool
+    more: bool  # whether there are values above it
 
     def of(self, value: float) -> float:
         part = max(0.0, value)  # after a clock was set back, lateness may be negative
-        depth = min(1.0, math.log1p(part) / math.log1p(self.most) if self.log else part / self.most)
-        return round(0.06 + 0.94 * depth, 2)
+        return round(0.06 + 0.94 * min(1.0, part / self.most), 2)
 
 
 def matrix(
@@ -211,16 +210,16 @@ def matrix(
     written: bool = False,
     top: float | None = None,
     across: str = "",
-    log: bool = False,
 ) -> Svg:
-    """Coloured cells, deeper for more; None is no data. `written`: with the values in them, where there is room.
-    `log`: for values of several orders of magnitude.
+    """Coloured cells, deeper for more, up to `top`, or else to the most; None is no data. `written`: with the values in
+    them, where there is room.
     """
     above = written and width < NARROW_BELOW
     left = 0.0 if above else min(text_width(rows) + 8, width * 0.3)
     places = _Cells(left, (width - left) / max(1, len(columns)), 24 if written else 15, above)
     drawing = Svg(width, 40 + places.step * len(rows) + 26, title, text)
-    shades = _Shades(kind, show, top or _most_in(cells), log)
+    most = top or _most_in(cells)
+    shades = _Shades(kind, show, most, _most_in(cells) > most)
     drawing.label(left + (width - left) / 2, 10, across, "axis", "middle")
     every = max(1, math.ceil((text_width(columns) + 6) / places.width))
     for j in range(0, len(columns), every):
@@ -261,7 +260,7 @@ def _draw_cell(
 def _key(drawing: Svg, x: float, y: float, shades: _Shades, gaps: bool) -> None:
     for n in range(5):
         drawing.rect(x + n * 16, y, 15, 10, shades.kind, fill_opacity=0.06 + 0.235 * n)
-    words = f"0 to {shades.show(shades.most)}{', log scale' if shades.log else ''}"
+    words = f"0 to {shades.show(shades.most)}{' and more' if shades.more else ''}"
     drawing.label(x + 88, y + 9, words, "tick")
     if gaps:
         after = x + 88 + text_width([words]) + 16
