@@ -229,6 +229,25 @@ def test_a_redis_that_is_away_is_told_before_anything_is_done(
     assert not (tmp_path / "out").exists()
 
 
+# -- the operations page
+
+
+@pytest.mark.parametrize(
+    ("page", "problem"),
+    [
+        (["--page", "https://ops.example"], "pass --report FILE"),
+        (["--page", "javascript:x", "--report", "r"], "not a URL"),
+    ],
+)
+def test_a_page_without_use_is_refused(
+    command: Command, dump: Path, tmp_path: Path, page: list[str], problem: str
+) -> None:
+    code, _, err = command("analyze", "--input", dump, "--output", tmp_path / "out", *page)
+    assert code == 2
+    assert problem in err
+    assert not (tmp_path / "out").exists()
+
+
 # -- what is not in the numbers
 
 

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -149,7 +150,7 @@ def test_what_came_first_is_told_by_the_entries_and_not_by_the_clock(spark: Spar
 
 def test_letters_that_were_sent_back_are_counted_for_their_own_group_and_life(spark: SparkSession) -> None:
     """Buried at the first attempt, so that no other event of the job tells of trouble; the next may come later."""
-    at, rest = MONDAY + HOUR, {"error": "E", "reason": "exhausted"}
+    at, rest = MONDAY + HOUR, dict[str, Any](error="E", reason="exhausted")
     log = [
         done("t", at + n, id=id, group=group, created=created, event=event, **(rest if event == "dead" else {}))
         for n, (id, group, created, event) in enumerate(

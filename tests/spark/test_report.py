@@ -259,7 +259,7 @@ def test_an_axis_has_few_round_ticks_up_to_the_top(top: float) -> None:
 
 def test_dead_letters_that_were_sent_back_are_not_told_as_left() -> None:
     def buried(id: str, *events: str) -> list[Happened]:
-        rest = {"id": id, "created": AT, "error": "E", "reason": "exhausted"}
+        rest: dict[str, Any] = {"id": id, "created": AT, "error": "E", "reason": "exhausted"}
         return [done("t", AT + 1000 + n, event=event, **rest) for n, event in enumerate(events)]
 
     log = buried("a", "dead") + buried("b", "dead", "kicked", "done") + buried("c", "dead", "kicked", "dead")
@@ -284,6 +284,16 @@ def test_a_heat_map_is_deepest_where_the_objective_is_missed() -> None:
     assert "0 to 1 % and more" in Page(html).text.replace("1.0 %", "1 %"), "of the attempts, by the objective"
     assert "0 to 2 min" in report_of(log, slo_ms=120_000)
     assert "0 to 2 min and more" not in report_of(log, slo_ms=120_000)
+
+
+def test_ids_lead_to_the_operations_page_if_there_is_one() -> None:
+    rest: dict[str, Any] = {"id": "a/b é", "event": "dead", "error": "E", "reason": "exhausted"}
+    log = [done("t#1", AT, **rest), done("t#1", AT + 1, **rest | {"event": "reclaimed"})]
+    found = [
+        own for _, own in Page(report_of(log, page="https://ops.example/q/")).tags if own.get("rel") == "noreferrer"
+    ]
+    assert [own["href"] for own in found] == ["https://ops.example/q/topics/t%231/jobs/a%2Fb%20%C3%A9"] * 2
+    assert "https://" not in report_of(log)
 
 
 # -- do this first

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from streamdq.job.retry import RetrySchedule
 
 from .charts import Axis, bars, matrix
-from .parts import Figure, Section, TableRow, Tables, figure, grid, grouped, has_groups, subject, total
+from .parts import Figure, Section, TableRow, Tables, figure, grid, grouped, has_groups, job_cell, subject, total
 from .svg import Svg
 from .todo import Settings, advised
 from .words import hour, number, percent, span
@@ -118,7 +118,7 @@ def _funnel(again: Sequence[TableRow], groups: bool) -> Figure:
     return figure(title, draw)
 
 
-def dead_letters(tables: Tables) -> Section:
+def dead_letters(tables: Tables, page: str) -> Section:
     section = Section(
         "dead", "Why were jobs given up?", "Dead letters by reason and error, so that the cause can be fixed."
     )
@@ -142,8 +142,8 @@ def dead_letters(tables: Tables) -> Section:
             [
                 [
                     subject(row, groups), _REASONS.get(row["reason"], row["reason"] or "–"), row["error"] or "–",
-                    row["last_id"], number(row["dead"]), number(row["kicked"]), number(left(row)),
-                    percent(row["share"]), hour(row["last"]),
+                    job_cell(row["topic"], row["last_id"], page), number(row["dead"]), number(row["kicked"]),
+                    number(left(row)), percent(row["share"]), hour(row["last"]),
                 ]
                 for row in rows
             ],
@@ -176,7 +176,7 @@ def _largest_cause(cause: tuple[str, str, str], jobs: int, dead: int) -> str:
     return f"{number(dead)} jobs. The largest cause, {percent(jobs / dead)} of them: {topic}, {why}."
 
 
-def duplicates(tables: Tables) -> Section:
+def duplicates(tables: Tables, page: str) -> Section:
     section = Section(
         "duplicates",
         "Was work lost or done twice?",
@@ -206,13 +206,16 @@ def duplicates(tables: Tables) -> Section:
         section.figures = [figure(title, lambda width: bars(width, title, text, axis, shown))]
     section.grids = [
         grid(
-            ["Topic", "Jobs", "Attempts", "Done twice", "Taken over", "Of jobs", "Handed back", "Most of one job"],
+            [
+                "Topic", "Jobs", "Attempts", "Done twice", "Taken over", "Of jobs", "Handed back", "Most of one job",
+                "That job",
+            ],
             [
                 [
                     subject(row, groups), number(row["jobs"]), number(row["attempts"]), number(row["done_again"]),
                     number(row["reclaimed"]), number(row["jobs_reclaimed"]), number(row["released"]),
-                    f"{number(row['most_reclaimed'])}"
-                    + (f" ({row['most_reclaimed_id']})" if row["most_reclaimed_id"] else ""),
+                    number(row["most_reclaimed"]),
+                    job_cell(row["topic"], row["most_reclaimed_id"], page) if row["most_reclaimed_id"] else "–",
                 ]
                 for row in rows
             ],

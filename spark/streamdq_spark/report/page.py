@@ -40,6 +40,7 @@ class About:
     lost: int = 0  # events that were trimmed before they were dumped, or deleted with their topic
     tz: str = DEFAULT_TZ  # by whose clocks hours are the same hour of a week
     resets: int = 0  # how often Redis lost a stream of them
+    page: str = ""  # the URL of the operations page, to which ids lead
     settings: Settings | None = None  # of the topics today, if Redis was asked
 
 
@@ -77,9 +78,9 @@ def _sections(tables: Tables, about: About) -> list[Section]:
         "anomalies": lambda: anomalies(whole, about.tz),
         "advice": lambda: advice(whole, about.settings),
         "retries": lambda: retries(whole),
-        "dead_letters": lambda: dead_letters(whole),
+        "dead_letters": lambda: dead_letters(whole, about.page),
         "time_to_finish": lambda: time_to_finish(whole),
         "workers": lambda: workers(whole),
-        "duplicates": lambda: duplicates(whole),
+        "duplicates": lambda: duplicates(whole, about.page),
     }
     return [make() for name, make in sections.items() if name in tables]
