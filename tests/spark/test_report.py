@@ -328,7 +328,7 @@ def test_a_schedule_that_is_too_long_is_told_with_what_it_cost() -> None:
     assert (one.today, one.proposed) == ("15s 3m 6h (as seen)", "15s")
     assert one.command == "streamdq configure t --retry 15s"
     assert one.effect == (
-        "It would have saved 2,400 attempts, and given up the 2 of them that succeeded. "
+        "2,400 attempts would have been saved; 2 of them succeeded, and these jobs would have been given up. "
         "Jobs that fail for good are given up 6 h 3 min sooner."
     )
     assert one.note == ""
@@ -356,7 +356,7 @@ def test_no_retry_at_all_and_a_wait_that_nobody_saw() -> None:
     assert none.command == "streamdq configure t --retry none"
     seen = steps((None, 900, 500), (None, 400, 100), (60_000.0, 1300, 0))
     (unseen,) = advised({"advice": [advice_row(**SHORTEN | {"waits_ms": [None, 60_000.0]})], "retries": seen}, None)
-    assert (unseen.proposed, unseen.command) == ("the first 1 of its steps", "")
+    assert (unseen.proposed, unseen.command) == ("its first step", "")
 
 
 def test_a_topic_s_setting_suits_all_its_groups() -> None:
@@ -377,7 +377,7 @@ def test_a_ttr_is_told_with_what_took_longer() -> None:
     assert (one.today, one.proposed) == ("1 min", "10 s")
     assert one.command == "streamdq configure t --ttr 10s"
     assert one.effect == (
-        "None of 4,000 successful attempts took as long; the longest took 4 s. "
+        "None of 4,000 successful attempts took longer; the longest took 4 s. "
         "A handler that hangs is ended after 10 s, not 1 min."
     )
     assert advised(ok, {"t": TopicSettings(ttr_ms=10_000)}) == []

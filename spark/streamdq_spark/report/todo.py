@@ -71,7 +71,7 @@ def _retry(topic: str, rows: list[TableRow], steps: list[TableRow], today: Topic
         topic,
         "Retry schedule",
         _schedule(now) + ("" if today else " (as seen)"),
-        _schedule(new) if complete else f"the first {keep} of its steps",
+        _schedule(new) if complete else f"its first {'step' if keep == 1 else f'{keep} steps'}",
         _retry_effect(dropped, ending),
         _configure(topic, "--retry", _schedule(new)) if complete else "",
         _of_handlers(own),
@@ -103,10 +103,10 @@ def _retry_effect(dropped: Sequence[TableRow], ending_ms: Sequence[int | None]) 
     said = []
     if dropped:
         tries, done = total(dropped, "attempts"), total(dropped, "done")
-        lost = f"the {number(done)} of them that succeeded" if done else "none of them succeeded"
-        said.append(
-            f"It would have saved {number(tries)} attempts" + (f", and given up {lost}." if done else f"; {lost}.")
+        lost = (
+            f"{number(done)} of them succeeded, and these jobs would have been given up" if done else "none succeeded"
         )
+        said.append(f"{number(tries)} attempts would have been saved; {lost}.")
     waits = [ms for ms in ending_ms if ms is not None]
     if waits:
         said.append(f"Jobs that fail for good are given up {span(sum(waits))} sooner.")
@@ -145,7 +145,7 @@ def _ttr_effect(rows: Sequence[TableRow], now: int | None, new: int, *, cut_off:
         several = "" if len(rows) == 1 else " in its worst group"
         said = f"{number(cut)} attempts ({share}{several}) were cut off or taken over; with more time they may be done."
     elif longest <= new:
-        said = f"None of {number(done)} successful attempts took as long; the longest took {span(longest)}."
+        said = f"None of {number(done)} successful attempts took longer; the longest took {span(longest)}."
     else:
         over = sum(ceil((row["done"] - 1) * _OVER_P999) for row in rows)
         said = f"At most {number(over)} of {number(done)} successful attempts took longer, up to {span(longest)}."
