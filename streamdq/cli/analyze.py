@@ -24,6 +24,10 @@ app = commands()
 _Report = Annotated[
     Path | None, typer.Option(help="Also write an HTML report.", metavar="FILE", dir_okay=False, show_default=False)
 ]
+_Page = Annotated[
+    str | None,
+    typer.Option(help="The operations page, to which the report's job ids lead.", metavar="URL", show_default=False),
+]
 _Only = Annotated[
     list[str] | None, typer.Option(help="Only this table; may be repeated.", metavar="TABLE", show_default=False)
 ]
@@ -40,6 +44,7 @@ def analyze(
     first: Annotated[datetime | None, typer.Option("--from", help="The first UTC day [the dump's].", **DAY)] = None,
     last: Annotated[datetime | None, typer.Option("--to", help="The last UTC day [the dump's].", **DAY)] = None,
     report: _Report = None,
+    page: _Page = None,
     only: _Only = None,
     slo: Annotated[str, typer.Option(help="An attempt is on time if it starts this soon after its due time.")] = "1s",
     objective: _Objective = "99%",
@@ -48,7 +53,11 @@ def analyze(
     ] = "UTC",
     master: Master = None,
     waiting: Annotated[
-        bool, typer.Option("--waiting", help="Include the jobs that wait in Redis now in the forecast.")
+        bool,
+        typer.Option(
+            "--waiting",
+            help="Ask Redis for the jobs that wait, for the forecast, and for today's settings, for the report.",
+        ),
     ] = False,
     memory: Memory = None,
     verbose: Verbose = False,
@@ -69,6 +78,7 @@ def analyze(
         raise MissingExtra(error.name or "pyspark", "spark") from error
     days = date_of(first), date_of(last)
     questions = analysis.chosen(only or ())
+    _check_page(page, report)
     plan = analysis.plan(
         input, output, *days, quarantine=quarantine, slo_ms=to_ms(slo, "slo"), objective=_share(objective), tz=tz
     )
@@ -85,7 +95,7 @@ def analyze(
             progress=bar.work_on,
         )
     if report:
-        write_report(plan.target, summary, report)
+        write_report(plan.target, summary, report, settings=asked.settings if asked else None, page=page or "")
     _tell(summary.as_json(), output, report, as_json)
 
 
@@ -96,6 +106,15 @@ def _tell(summary: dict[str, Any], output: str, report: Path | None, as_json: bo
     terminal.console().print(_view(summary, output))
     if report:
         terminal.console().print(Text(f"report: {report.absolute().as_uri()}"), soft_wrap=True)
+
+
+def _check_page(page: str | None, report: Path | None) -> None:
+    if page is None:
+        return
+    if report is None:
+        raise InvalidInput("--page is for the report: pass --report FILE as well")
+    if not page.startswith(("http://", "https://")):
+        raise InvalidInput(f"page: {page!r} is not a URL; write https://… as in the browser")
 
 
 def _share(text: str) -> float:

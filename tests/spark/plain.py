@@ -190,13 +190,19 @@ def retries(log: Log) -> Table:
 
 def dead_letters(log: Log) -> Table:
     table, dead = [], [e for e in log if e.event == "dead"]
+    sent_back = set()
+    for own in by((e for e in log if e.event in {"dead", "kicked"}), lambda e: (life(e), e.group)).values():
+        trail = sorted(own, key=order)
+        sent_back |= {(*life(a), a.entry) for a, b in pairwise(trail) if (a.event, b.event) == ("dead", "kicked")}
     totals = Counter((e.topic, e.group) for e in dead)
     for (topic, group, reason, error), rows in by(dead, lambda e: (e.topic, e.group, e.reason, e.error)).items():
         last = max(rows, key=lambda e: (order(e), e.id))
+        kicked = sum((*life(e), e.entry) in sent_back for e in rows)
         table.append(
             {
                 "topic": topic, "group": group, "reason": reason, "error": error, "dead": len(rows),
-                "share": len(rows) / totals[topic, group], "most_attempts": max(e.attempt for e in rows),
+                "kicked": kicked, "share": len(rows) / totals[topic, group],
+                "most_attempts": max(e.attempt for e in rows),
                 "first": min(e.finished for e in rows), "last": max(e.finished for e in rows), "last_id": last.id,
             }
         )  # fmt: skip
@@ -311,7 +317,7 @@ def advice(log: Log, min_done: int = 1000) -> Table:
         cut = sum(e.event == "reclaimed" for e in rows)
         cut += sum(p999 is not None and (d := duration(e)) is not None and d >= p999 for e in late)
         few = len(took) < min_done
-        ttr = None if few or p999 is None else _rounded(2 * p999)
+        ttr = None if few or p999 is None else _rounded(p999 + max(p999, 10_000))
         table.append(
             {
                 "topic": topic, "group": group, "done": len(took), "p50_ms": quantile(took, 0.5),

@@ -17,10 +17,12 @@ from dashboards import slo as alerts
 from streamdq import Queue
 from streamdq.cli import analyze as cli_analyze
 from streamdq.cli import app as cli
+from streamdq.config import TopicSettings
 from streamdq.dump.manifest import StreamMark
 from streamdq.dump.open_folder import open_folder
 from streamdq_spark.analysis import analyze, chosen, plan
 from streamdq_spark.questions.punctuality import OBJECTIVE, SLO_MS
+from streamdq_spark.report import write_report
 from streamdq_spark.tables import read_table
 from tests.servers import Server
 from tests.spark.dumps import START, days_of, event, write_dump, write_manifest
@@ -169,13 +171,26 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_forecast_is_joined_with_what_waits_in_redis(
-    command: Command, spark: SparkSession, newest: Server, weeks: Path, tmp_path: Path
+    command: Command,
+    spark: SparkSession,
+    newest: Server,
+    weeks: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    settings: dict[str, TopicSettings] = {}
+
+    def write(*arguments: Any, **more: Any) -> None:
+        settings.update(more["settings"])
+        write_report(*arguments, **more)
+
+    monkeypatch.setattr("streamdq_spark.report.write_report", write)
     with Queue(newest.url) as queue:
         for n in range(7):
             queue.enqueue("order.close", n, delay="90m")
         queue.enqueue("new.topic", 1, delay="1s")
         queue.enqueue("new.topic", 1, delay="30d")  # beyond the forecast
+        queue.configure("order.close", ttr="77s")
     job = ["analyze", "--input", weeks, "--output", tmp_path / "out", "--only", "forecast"]
     report = tmp_path / "report.html"
     code, said, _ = command("--url", newest.url, *job, "--waiting", "--report", report)
@@ -189,6 +204,7 @@ def test_the_forecast_is_joined_with_what_waits_in_redis(
     page = report.read_text()
     assert "waiting in Redis now" in page
     assert "was not asked" not in page
+    assert settings["order.close"].ttr_ms == 77_000, "for the advice"
 
 
 def test_without_asking_the_report_says_so(command: Command, spark: SparkSession, weeks: Path, tmp_path: Path) -> None:
@@ -210,6 +226,25 @@ def test_a_redis_that_is_away_is_told_before_anything_is_done(
     job = ["analyze", "--input", weeks, "--output", tmp_path / "out", "--waiting"]
     code, out, err = command("--url", "redis://127.0.0.1:1", *job)
     assert (code, out, err.count("\n")) == (3, "", 1)
+    assert not (tmp_path / "out").exists()
+
+
+# -- the operations page
+
+
+@pytest.mark.parametrize(
+    ("page", "problem"),
+    [
+        (["--page", "https://ops.example"], "pass --report FILE"),
+        (["--page", "javascript:x", "--report", "r"], "not a URL"),
+    ],
+)
+def test_a_page_without_use_is_refused(
+    command: Command, dump: Path, tmp_path: Path, page: list[str], problem: str
+) -> None:
+    code, _, err = command("analyze", "--input", dump, "--output", tmp_path / "out", *page)
+    assert code == 2
+    assert problem in err
     assert not (tmp_path / "out").exists()
 
 

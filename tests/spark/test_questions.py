@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -145,6 +146,25 @@ def test_what_came_first_is_told_by_the_entries_and_not_by_the_clock(spark: Spar
     history = history_of(spark, log)
     for answer, by_hand in ANSWERS:
         assert_same(collected(answer(history)), by_hand(log))
+
+
+def test_letters_that_were_sent_back_are_counted_for_their_own_group_and_life(spark: SparkSession) -> None:
+    """Buried at the first attempt, so that no other event of the job tells of trouble; the next may come later."""
+    at, rest = MONDAY + HOUR, dict[str, Any](error="E", reason="exhausted")
+    log = [
+        done("t", at + n, id=id, group=group, created=created, event=event, **(rest if event == "dead" else {}))
+        for n, (id, group, created, event) in enumerate(
+            [
+                ("a", "one", MONDAY, "dead"), ("a", "two", MONDAY, "dead"), ("a", "one", MONDAY, "kicked"),
+                ("a", "one", MONDAY, "done"), ("b", "one", MONDAY, "dead"), ("b", "one", MONDAY + 1, "kicked"),
+                ("c", "one", MONDAY, "kicked"), ("c", "one", MONDAY, "dead"),
+                ("d", "one", MONDAY, "dead"), ("d", "one", MONDAY, "kicked"), ("d", "one", MONDAY, "dead"),
+            ]
+        )
+    ]  # fmt: skip
+    found = collected(dead_letters.dead_letters(history_of(spark, log)))
+    assert {row["group"]: (row["dead"], row["kicked"]) for row in found} == {"one": (5, 2), "two": (1, 0)}
+    assert_same(found, plain.dead_letters(log))
 
 
 @pytest.mark.parametrize("spread", [1, 40, 10**10])

@@ -1,22 +1,26 @@
 """The report: one file that needs no other, says what it can't know, and shows names as they are."""
 
 import re
+import shlex
 from datetime import UTC, date, datetime
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streamdq.config import GroupSettings, TopicSettings
 from streamdq.dump.local import LocalFolder
 from streamdq_spark.analysis import Summary
 from streamdq_spark.report import TABLES, About, load_tables, render, write_report
 from streamdq_spark.report.charts import log_marks
 from streamdq_spark.report.svg import ticks
+from streamdq_spark.report.todo import advised
 from streamdq_spark.report.words import number, percent, short, size, span
 from tests.spark.logs import corners, done, random_log
-from tests.spark.plain import DAY, WEEK, Happened
+from tests.spark.plain import DAY, HOUR, WEEK, Happened
 from tests.spark.reports import HOSTILE, hostile, report_of, tables_of
 
 AT = 1_770_000_000_000
@@ -251,3 +255,179 @@ def test_an_axis_has_few_round_ticks_up_to_the_top(top: float) -> None:
     assert top <= marks[-1] <= top * 2
     assert 2 <= len(marks) <= 7
     assert f"{marks[1]:e}"[0] in "125"
+
+
+def test_dead_letters_that_were_sent_back_are_not_told_as_left() -> None:
+    def buried(id: str, *events: str) -> list[Happened]:
+        rest: dict[str, Any] = {"id": id, "created": AT, "error": "E", "reason": "exhausted"}
+        return [done("t", AT + 1000 + n, event=event, **rest) for n, event in enumerate(events)]
+
+    log = buried("a", "dead") + buried("b", "dead", "kicked", "done") + buried("c", "dead", "kicked", "dead")
+    text = Page(report_of(log)).text
+    assert "2 jobs. The largest cause, 100 % of them: t, retry steps used up (E). 4 were given up, and 2" in text
+    assert "given up, less 2 sent back" in text
+    text = Page(report_of(buried("b", "dead", "kicked"))).text
+    assert "Nothing is left: 1 given up, and all sent back." in text
+    assert "less 1 sent back" in text
+
+
+def test_a_heat_map_is_deepest_where_the_objective_is_missed() -> None:
+    log = [done("t", AT + hour * HOUR, id=f"{hour}", due=AT + hour * HOUR - 50 - late)
+           for hour, late in enumerate((0, 500, 1000, 90_000))]  # fmt: skip
+    html = report_of(log)
+    depth = {
+        shown: float(opacity)
+        for opacity, shown in re.findall(r'class="cool" fill-opacity="([\d.]+)"><title>[^<]*: ([^<:]+)</title>', html)
+    }
+    assert depth == {"0 ms": 0.06, "500 ms": 0.53, "1 s": 1, "1 min 30 s": 1}
+    assert "0 to 1 s and more" in html
+    assert "0 to 1 % and more" in Page(html).text.replace("1.0 %", "1 %"), "of the attempts, by the objective"
+    assert "0 to 2 min" in report_of(log, slo_ms=120_000)
+    assert "0 to 2 min and more" not in report_of(log, slo_ms=120_000)
+
+
+def test_ids_lead_to_the_operations_page_if_there_is_one() -> None:
+    rest: dict[str, Any] = {"id": "a/b é", "event": "dead", "error": "E", "reason": "exhausted"}
+    log = [done("t#1", AT, **rest), done("t#1", AT + 1, **rest | {"event": "reclaimed"})]
+    found = [
+        own for _, own in Page(report_of(log, page="https://ops.example/q/")).tags if own.get("rel") == "noreferrer"
+    ]
+    assert [own["href"] for own in found] == ["https://ops.example/q/topics/t%231/jobs/a%2Fb%20%C3%A9"] * 2
+    assert "https://" not in report_of(log)
+
+
+# -- do this first
+
+
+def advice_row(**more: Any) -> dict[str, Any]:
+    """Of the topic t: nothing to do."""
+    return {
+        "topic": "t", "group": "default", "done": 4000, "p50_ms": 10.0, "p99_ms": 20.0, "p999_ms": 900.0,
+        "max_ms": 4000, "cut_off": 0, "share_cut_off": 0.0, "ttr_ms": None, "ttr_verdict": "too few",
+        "waits_ms": None, "keep_steps": None, "retried": 0, "retry_verdict": "no retries",
+    } | more  # fmt: skip
+
+
+SHORTEN = {"waits_ms": [15_001.0, 179_999.5, 21_600_000.0], "keep_steps": 1, "retry_verdict": "shorten"}
+
+
+def steps(*of_step: tuple[float | None, int, int], group: str = "default") -> list[dict[str, Any]]:
+    """Wait, attempts and done of each step from 0 on."""
+    return [
+        {"topic": "t", "group": group, "step": step, "wait_ms": wait, "attempts": tries, "done": done}
+        for step, (wait, tries, done) in enumerate(of_step)
+    ]
+
+
+def test_a_schedule_that_is_too_long_is_told_with_what_it_cost() -> None:
+    tables = {
+        "advice": [advice_row(**SHORTEN)],
+        "retries": steps((None, 900, 500), (15_001.0, 400, 100), (179_999.5, 1300, 2), (21_600_000.0, 1100, 0)),
+    }
+    (one,) = advised(tables, None)
+    assert (one.today, one.proposed) == ("15s 3m 6h (as seen)", "15s")
+    assert one.command == "streamdq configure t --retry 15s"
+    assert one.effect == (
+        "2,400 attempts would have been saved; 2 of them succeeded, and these jobs would have been given up. "
+        "Jobs that fail for good are given up 6 h 3 min sooner."
+    )
+    assert one.note == ""
+
+
+def test_what_redis_has_is_today_s_value() -> None:
+    tables = {"advice": [advice_row(**SHORTEN)]}
+    (one,) = advised(tables, {"t": TopicSettings(retry="20s 4m 6h 1d")})
+    assert (one.today, one.proposed) == ("20s 4m 6h 1d", "20s")
+    assert one.command == "streamdq configure t --retry 20s"
+    assert advised(tables, {"t": TopicSettings(retry="20s")}) == [], "it is set already"
+
+
+def test_a_handler_s_own_setting_is_pointed_out() -> None:
+    own = TopicSettings(
+        retry="none", groups={"default": GroupSettings(retry="1s 2s"), "other": GroupSettings(ttr_ms=1)}
+    )
+    (one,) = advised({"advice": [advice_row(**SHORTEN)]}, {"t": own})
+    assert (one.today, one.proposed) == ("1s 2s", "1s")
+    assert one.note.startswith("Group default has its own")
+
+
+def test_no_retry_at_all_and_a_wait_that_nobody_saw() -> None:
+    (none,) = advised({"advice": [advice_row(**SHORTEN | {"keep_steps": 0})]}, None)
+    assert none.command == "streamdq configure t --retry none"
+    seen = steps((None, 900, 500), (None, 400, 100), (60_000.0, 1300, 0))
+    (unseen,) = advised({"advice": [advice_row(**SHORTEN | {"waits_ms": [None, 60_000.0]})], "retries": seen}, None)
+    assert (unseen.proposed, unseen.command) == ("its first step", "")
+
+
+def test_a_topic_s_setting_suits_all_its_groups() -> None:
+    more = advice_row(group="audit", **SHORTEN | {"waits_ms": [15_000.0] * 4, "keep_steps": 2})
+    (one,) = advised({"advice": [advice_row(**SHORTEN), more]}, None)
+    assert one.proposed == "15s 15s"
+    helps = more | {"retry_verdict": "ok"}
+    assert advised({"advice": [advice_row(**SHORTEN), helps]}, None) == []
+    times = [advice_row(ttr_ms=10_000, ttr_verdict="ok"), advice_row(group="audit", ttr_ms=20_000, ttr_verdict="ok")]
+    today = {"t": TopicSettings()}
+    assert [one.proposed for one in advised({"advice": times}, today)] == ["20 s"]
+    assert advised({"advice": [times[0], advice_row(group="audit")]}, today) == [], "too little is known of one"
+
+
+def test_a_ttr_is_told_with_what_took_longer() -> None:
+    ok = {"advice": [advice_row(ttr_ms=10_000, ttr_verdict="ok")]}
+    (one,) = advised(ok, {"t": TopicSettings(ttr_ms=60_000)})
+    assert (one.today, one.proposed) == ("1 min", "10 s")
+    assert one.command == "streamdq configure t --ttr 10s"
+    assert one.effect == (
+        "None of 4,000 successful attempts took longer; the longest took 4 s. "
+        "A handler that hangs is ended after 10 s, not 1 min."
+    )
+    assert advised(ok, {"t": TopicSettings(ttr_ms=10_000)}) == []
+    assert advised(ok, None) == [], "there is nothing to compare it with"
+    (long,) = advised({"advice": [advice_row(ttr_ms=2000, ttr_verdict="ok")]}, {"t": TopicSettings(ttr_ms=1000)})
+    assert long.effect == "At most 4 of 4,000 successful attempts took longer, up to 4 s."
+
+
+def test_a_lower_bound_never_makes_a_ttr_shorter() -> None:
+    cut = {"advice": [advice_row(ttr_ms=10_000, ttr_verdict="cut off", cut_off=80, share_cut_off=0.02)]}
+    assert advised(cut, {"t": TopicSettings(ttr_ms=60_000)}) == []
+    (one,) = advised(cut, {"t": TopicSettings(ttr_ms=5000)})
+    assert (one.today, one.proposed) == ("5 s", "at least 10 s")
+    assert one.command == "streamdq configure t --ttr 10s"
+    assert one.effect.startswith("80 attempts (2.0 %) were cut off or taken over")
+    (unknown,) = advised(cut, None)
+    assert (unknown.today, unknown.command) == ("not known", ""), "it may be longer"
+
+
+def test_what_was_cut_off_comes_first_then_retries_then_the_rest() -> None:
+    rows = [
+        advice_row(topic="slow", ttr_ms=10_000, ttr_verdict="ok"),
+        advice_row(topic="vain", **SHORTEN),
+        advice_row(topic="cut", ttr_ms=10_000, ttr_verdict="cut off", cut_off=80, share_cut_off=0.02),
+    ]
+    today = {name: TopicSettings(ttr_ms=5000) for name in ("slow", "vain", "cut")}
+    assert [one.topic for one in advised({"advice": rows}, today)] == ["cut", "vain", "slow"]
+
+
+@pytest.mark.parametrize(
+    ("topic", "command"),
+    [
+        ("it's;rm", ["streamdq", "configure", "it's;rm", "--retry", "15s"]),
+        ("-x", ["streamdq", "configure", "--retry", "15s", "--", "-x"]),
+    ],
+)
+def test_a_command_is_safe_to_paste(topic: str, command: list[str]) -> None:
+    (one,) = advised({"advice": [advice_row(topic=topic, **SHORTEN)]}, None)
+    assert shlex.split(one.command) == command
+
+
+def test_it_stands_before_everything_else(html: str) -> None:
+    text = Page(html).text
+    assert text.index("Do this") < text.index("Jobs done")
+    assert "streamdq configure hopeless --retry 15s" in text
+    assert "Redis was not asked for the settings of today" in text
+    assert "Nothing: no setting needs a change" in Page(report_of([done("t", AT)])).text
+
+
+def test_a_retry_step_is_shown_with_what_is_advised(html: str) -> None:
+    assert "The 6h step of hopeless never helped, in 550 attempts; the advice is to drop it." in Page(html).text
+    few = [e for e in corners() if e.topic == "few"]
+    assert "in 15 attempts; these are too few to advise dropping it." in Page(report_of(few)).text

@@ -66,6 +66,20 @@ def test_it_shows_everything_within_the_window(opened: tuple[Page, list[str]]) -
     )
     assert min(sizes) >= 9.5, "labels that can be read"
     assert contrast(page) >= 4.5
+    assert page.evaluate(CUT_OFF) == [], "labels within their chart, and texts within the window"
+
+
+CUT_OFF = """() => {
+    const within = (one, all) => one.left >= all.left - 1 && one.right <= all.right + 1
+        && one.top >= all.top - 1 && one.bottom <= all.bottom + 1
+    const box = element => element.getBoundingClientRect()
+    const labels = [...document.querySelectorAll('svg text')].filter(text => text.checkVisibility())
+        .filter(text => !within(box(text), box(text.ownerSVGElement)))
+    const others = [...document.querySelectorAll('body *')]
+        .filter(one => one.checkVisibility() && !one.closest('svg, .scroll'))
+        .filter(one => box(one).right > innerWidth + 1 || (one.clientWidth && one.scrollWidth > one.clientWidth + 1))
+    return [...labels, ...others].map(one => one.textContent.trim().slice(0, 60))
+}"""
 
 
 def contrast(page: Page) -> float:

@@ -14,6 +14,10 @@ from .retries import retries
 MIN_DONE = 1000
 """With fewer, a 99.9th percentile is hardly more than the maximum."""
 HEADROOM = 2.0
+MARGIN_MS = 10_000
+"""What may come on top whatever the handler does: a pause of the machine or of Python, a failover of Redis. A shorter
+TTR would gain little: the jobs of a worker that is gone are taken over sooner anyway.
+"""
 MIN_SUCCESS = 0.01
 Z95 = 1.96
 MAX_CUT_OFF = 0.001
@@ -25,22 +29,28 @@ NICE_MS = tuple(
 
 
 def advice(
-    history: History, *, min_done: int = MIN_DONE, headroom: float = HEADROOM, min_success: float = MIN_SUCCESS
+    history: History,
+    *,
+    min_done: int = MIN_DONE,
+    headroom: float = HEADROOM,
+    margin_ms: int = MARGIN_MS,
+    min_success: float = MIN_SUCCESS,
 ) -> DataFrame:
     """By topic and group.
 
-    ``ttr_ms``: the 99.9th percentile of how long attempts took that were done, times ``headroom``, rounded up to a
-    round figure (Amazon Builders' Library, Timeouts, retries and backoff with jitter: choose the share of false
-    timeouts that you accept, then that percentile, and pad it). ``ttr_verdict``: ``ok``; ``too few`` (fewer than
-    ``min_done``); ``cut off``: more than 0.1 % of the attempts were taken over, or ended with a ``TimeoutError`` no
-    sooner than that percentile; so the longest were not observed, and the figure is a lower bound.
+    ``ttr_ms``: the 99.9th percentile of how long attempts took that were done, times ``headroom``, but at least
+    ``margin_ms`` more than that percentile, rounded up to a round figure (Amazon Builders' Library, Timeouts, retries
+    and backoff with jitter: choose the share of false timeouts that you accept, then that percentile, and pad it).
+    ``ttr_verdict``: ``ok``; ``too few`` (fewer than ``min_done``); ``cut off``: more than 0.1 % of the attempts were
+    taken over, or ended with a ``TimeoutError`` no sooner than that percentile; so the longest were not observed, and
+    the figure is a lower bound.
 
     ``waits_ms``: the waits of the schedule's steps as observed; ``keep_steps``: how many of them to keep. The steps at
     the end go of which it is 95 % sure (upper bound of Wilson's score interval, 1927) that fewer than ``min_success``
     of their attempts succeed: for none of n that needs n ≥ 381. ``retry_verdict``: ``ok``; ``shorten``; ``too few``: of
     no step beyond the kept ones enough was seen to say; ``no retries``.
     """
-    ttr, schedule = _ttr(history, min_done, headroom).alias("t"), _schedule(history, min_success).alias("r")
+    ttr, schedule = _ttr(history, min_done, headroom, margin_ms).alias("t"), _schedule(history, min_success).alias("r")
     same = [F.col(f"t.{key}").eqNullSafe(F.col(f"r.{key}")) for key in ("topic", "group")]
     return ttr.join(schedule, same, "left").select(
         "t.topic",
@@ -61,7 +71,7 @@ def advice(
     )
 
 
-def _ttr(history: History, min_done: int, headroom: float) -> DataFrame:
+def _ttr(history: History, min_done: int, headroom: float, margin_ms: int) -> DataFrame:
     timed = history.durations.select(
         "topic",
         "group",
@@ -93,9 +103,8 @@ def _ttr(history: History, min_done: int, headroom: float) -> DataFrame:
     )
     few = F.col("done") < min_done
     verdict = F.when(few, "too few").when(F.col("share_cut_off") > MAX_CUT_OFF, "cut off").otherwise("ok")
-    return counted.withColumn("ttr_ms", F.when(~few, _round_up(F.col("p999_ms") * headroom))).withColumn(
-        "ttr_verdict", verdict
-    )
+    padded = F.greatest(F.col("p999_ms") * headroom, F.col("p999_ms") + margin_ms)
+    return counted.withColumn("ttr_ms", F.when(~few, _round_up(padded))).withColumn("ttr_verdict", verdict)
 
 
 def _round_up(ms: Column) -> Column:

@@ -190,9 +190,11 @@ class History:
 
     @cached_property
     def troubled(self) -> DataFrame:
-        """The events of jobs that did not end at their first attempt, as far as they tell of retries and of burials."""
+        """The events of jobs that did not end at their first attempt, as far as they tell of retries, of burials and of
+        what was sent back.
+        """
         needed = ("entry", "event", "group", "attempt", "step", "due", "finished", "error", "reason")
-        not_first = is_event(Event.RETRY, Event.DEAD) | (F.col("attempt") > 1)
+        not_first = is_event(Event.RETRY, Event.DEAD, Event.KICKED) | (F.col("attempt") > 1)
         return self.keep(self.events.where(not_first).select(*LIFE, *needed))
 
     @cached_property

@@ -14,6 +14,7 @@ from streamdq.times.clock import wall_now
 
 from .data import load_tables
 from .page import TABLES, About, render
+from .todo import Settings
 
 if TYPE_CHECKING:
     from ..analysis import Summary
@@ -21,9 +22,12 @@ if TYPE_CHECKING:
 __all__ = ["TABLES", "About", "load_tables", "render", "write_report"]
 
 
-def write_report(tables: Folder, summary: Summary, path: Path) -> None:
+def write_report(
+    tables: Folder, summary: Summary, path: Path, *, settings: Settings | None = None, page: str = ""
+) -> None:
     """The report of what the analysis covered: its tables. Those that an earlier one left beside them may be of other
-    days and another dump.
+    days and another dump. `settings`: those of the topics today, if Redis was asked. `page`: the URL of
+    the operations page, to which the ids of jobs lead.
 
     What a crash leaves: the file as it was.
 
@@ -44,5 +48,7 @@ def write_report(tables: Folder, summary: Summary, path: Path) -> None:
         unreadable=len(summary.quarantined),
         lost=summary.lost,
         resets=summary.resets,
+        settings=settings,
+        page=page,
     )
     LocalFolder(path.parent).write(path.name, render(rows, about).encode())

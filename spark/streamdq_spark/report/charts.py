@@ -12,6 +12,8 @@ from .words import short, span
 FORMS = 8  # series colours in the style; all further series share the last
 ROW = 26
 NARROW_BELOW = 500
+KEY_LINE = 18
+NO_DATA = "no data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +192,11 @@ class _Shades:
     kind: str
     show: Callable[[float], str]
     most: float
-    log: bool
+    more: bool  # whether there are values above it
 
     def of(self, value: float) -> float:
         part = max(0.0, value)  # after a clock was set back, lateness may be negative
-        depth = min(1.0, math.log1p(part) / math.log1p(self.most) if self.log else part / self.most)
-        return round(0.06 + 0.94 * depth, 2)
+        return round(0.06 + 0.94 * min(1.0, part / self.most), 2)
 
 
 def matrix(
@@ -211,17 +212,18 @@ def matrix(
     written: bool = False,
     top: float | None = None,
     across: str = "",
-    log: bool = False,
 ) -> Svg:
-    """Coloured cells, deeper for more; None is no data. `written`: with the values in them, where there is room.
-    `log`: for values of several orders of magnitude.
+    """Coloured cells, deeper for more, up to `top`, or else to the most; None is no data. `written`: with the values in
+    them, where there is room.
     """
     above = written and width < NARROW_BELOW
     left = 0.0 if above else min(text_width(rows) + 8, width * 0.3)
     places = _Cells(left, (width - left) / max(1, len(columns)), 24 if written else 15, above)
-    drawing = Svg(width, 40 + places.step * len(rows) + 26, title, text)
-    shades = _Shades(kind, show, top or _most_in(cells), log)
-    drawing.label(left + (width - left) / 2, 10, across, "axis", "middle")
+    most = top or _most_in(cells)
+    shades = _Shades(kind, show, most, _most_in(cells) > most)
+    key = _Key(left, 40 + places.step * len(rows) + 8, shades, any(None in row for row in cells))
+    drawing = Svg(width, key.y + 18 + (KEY_LINE if key.breaks(width) else 0), title, text)
+    drawing.label(left + (width - left) / 2, 12, across, "axis", "middle")
     every = max(1, math.ceil((text_width(columns) + 6) / places.width))
     for j in range(0, len(columns), every):
         drawing.label(places.x(j + 0.5), 28, columns[j], "tick", "middle")
@@ -229,7 +231,7 @@ def matrix(
         _draw_row_name(drawing, places, i, name, "name" if written else "tick")
         for j, value in enumerate(cells[i]):
             _draw_cell(drawing, places, (i, j), f"{name}, {columns[j]}", value, shades, written=written)
-    _key(drawing, left, 40 + places.step * len(rows) + 8, shades, any(None in row for row in cells))
+    key.draw(drawing)
     return drawing
 
 
@@ -258,15 +260,36 @@ def _draw_cell(
         drawing.label(x + width / 2, y + height / 2 + 4, shown, "over" if shade > 0.5 else "in", "middle")
 
 
-def _key(drawing: Svg, x: float, y: float, shades: _Shades, gaps: bool) -> None:
-    for n in range(5):
-        drawing.rect(x + n * 16, y, 15, 10, shades.kind, fill_opacity=0.06 + 0.235 * n)
-    words = f"0 to {shades.show(shades.most)}{', log scale' if shades.log else ''}"
-    drawing.label(x + 88, y + 9, words, "tick")
-    if gaps:
-        after = x + 88 + text_width([words]) + 16
-        drawing.rect(after, y, 15, 10, "none")
-        drawing.label(after + 20, y + 9, "no data", "tick")
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What the shades mean, from `x` on; `gaps`: and what cells without data look like, on a line of its own where the
+    first is too long.
+    """
+
+    x: float
+    y: float
+    shades: _Shades
+    gaps: bool
+
+    @property
+    def words(self) -> str:
+        return f"0 to {self.shades.show(self.shades.most)}{' and more' if self.shades.more else ''}"
+
+    @property
+    def end(self) -> float:
+        return self.x + 88 + text_width([self.words]) + 16
+
+    def breaks(self, width: float) -> bool:
+        return self.gaps and self.end + 20 + text_width([NO_DATA]) > width
+
+    def draw(self, drawing: Svg) -> None:
+        for n in range(5):
+            drawing.rect(self.x + n * 16, self.y, 15, 10, self.shades.kind, fill_opacity=0.06 + 0.235 * n)
+        drawing.label(self.x + 88, self.y + 9, self.words, "tick")
+        if self.gaps:
+            x, y = (self.x, self.y + KEY_LINE) if self.breaks(drawing.width) else (self.end, self.y)
+            drawing.rect(x, y, 15, 10, "none")
+            drawing.label(x + 20, y + 9, NO_DATA, "tick")
 
 
 def ranges(width: int, title: str, text: str, axis: str, rows: Sequence[tuple[str, float, float, float]]) -> Svg:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from streamdq.job.retry import RetrySchedule
 
 from .charts import Axis, bars, matrix
-from .parts import Figure, Section, TableRow, Tables, figure, grid, grouped, has_groups, subject, total
+from .parts import Figure, Section, TableRow, Tables, figure, grid, grouped, has_groups, job_cell, subject, total
 from .svg import Svg
+from .todo import Settings, advised
 from .words import hour, number, percent, span
 
 MOST_NAMES = 20
@@ -39,18 +40,19 @@ def retries(tables: Tables) -> Section:
     section.answer = (
         f"{percent(1 - total(first, 'done') / max(1, total(first, 'attempts')))} of first attempts failed; retries "
         f"then finished {number(total(again, 'done'))} jobs with {number(total(again, 'attempts'))} attempts."
-        f"{_worst_step(again)}"
+        f"{_worst_step(again, tables['advice'])}"
     )
     groups = has_groups(rows)
     section.figures = [_funnel(again, groups)]
     section.grids = [
         grid(
-            ["Topic", "Step", "Wait", "Attempts", "Done", "Failed", "Success", "Of all done", "Done so far"],
+            ["Topic", "Step", "Wait", "Attempts", "Done", "Failed", "Success", "Of all done", "Done so far", "Advice"],
             [
                 [
                     subject(row, groups), number(row["step"]), _wait(row["wait_ms"]) if row["step"] else "–",
                     number(row["attempts"]), number(row["done"]), number(row["failed"]), percent(row["success_rate"]),
                     percent(row["share_of_done"]), percent(row["done_so_far"]),
+                    _ADVICE[_of_step(row, tables["advice"])],
                 ]
                 for row in rows
             ],
@@ -61,14 +63,34 @@ def retries(tables: Tables) -> Section:
     return section
 
 
-def _worst_step(again: Sequence[TableRow]) -> str:
-    """The step that was tried most and never helped, in words; "" if each step helped at least once."""
+_ADVICE = {"": "–", "keep": "keep", "drop": "drop", "too few": "too few to say"}
+_WHY = {
+    "": ".",
+    "keep": "; it stays, as too few of them were seen, or a later step helps.",
+    "drop": "; the advice is to drop it.",
+    "too few": "; these are too few to advise dropping it.",
+}
+
+
+def _of_step(row: TableRow, advice: Sequence[TableRow]) -> str:
+    """What the advice says about this step; "" for first attempts, and where there is none."""
+    own = [one for one in advice if (one["topic"], one["group"]) == (row["topic"], row["group"])]
+    if not own or not row["step"] or own[0]["keep_steps"] is None:
+        return ""
+    if row["step"] > own[0]["keep_steps"]:
+        return "drop"
+    is_last = row["step"] == len(own[0]["waits_ms"])
+    return "too few" if is_last and own[0]["retry_verdict"] == "too few" else "keep"
+
+
+def _worst_step(again: Sequence[TableRow], advice: Sequence[TableRow]) -> str:
+    """The step that was tried most and never helped, in words, and what is advised; "" if each helped at least once."""
     useless = [row for row in again if row["done"] == 0]
     if not useless:
         return ""
     worst = max(useless, key=lambda row: (row["attempts"], row["wait_ms"] or 0))
     step, tries = _wait(worst["wait_ms"]), number(worst["attempts"])
-    return f" The {step} step of {worst['topic']} never helped, in {tries} attempts."
+    return f" The {step} step of {worst['topic']} never helped, in {tries} attempts{_WHY[_of_step(worst, advice)]}"
 
 
 def _whole_percent(value: float) -> str:
@@ -96,37 +118,56 @@ def _funnel(again: Sequence[TableRow], groups: bool) -> Figure:
     return figure(title, draw)
 
 
-def dead_letters(tables: Tables) -> Section:
+def dead_letters(tables: Tables, page: str) -> Section:
     section = Section(
         "dead", "Why were jobs given up?", "Dead letters by reason and error, so that the cause can be fixed."
     )
-    rows = sorted(tables["dead_letters"], key=lambda row: -row["dead"])
+    rows = sorted(tables["dead_letters"], key=lambda row: (-left(row), -row["dead"]))
     if not rows:
         section.lacking = "None: no job was given up in this period."
         return section
-    causes = [(key, total(own, "dead")) for key, own in grouped(rows, "topic", "reason", "error").items()]
-    causes.sort(key=lambda cause: -cause[1])
-    section.answer = _largest_cause(*causes[0], total(rows, "dead"))
-    shown = [(f"{t} · {e or r}", float(n), number(n)) for (t, r, e), n in causes[:10]]
-    title = "Dead letters by topic and error"
-    text = "; ".join(f"{label}: {value}" for label, _, value in shown)
-    axis = Axis("jobs given up")
-    section.figures = [figure(title, lambda width: bars(width, title, text, axis, shown))]
+    given_up, kicked = total(rows, "dead"), total(rows, "kicked")
+    sent_back = f" {number(given_up)} were given up, and {number(kicked)} of these sent back." if kicked else ""
+    causes = [(key, sum(map(left, own))) for key, own in grouped(rows, "topic", "reason", "error").items()]
+    causes = sorted((cause for cause in causes if cause[1]), key=lambda cause: -cause[1])
+    if causes:
+        section.answer = _largest_cause(*causes[0], given_up - kicked) + sent_back
+        section.figures = [_causes(causes)]
+    else:
+        section.answer = f"Nothing is left: {number(given_up)} given up, and all sent back."
     groups = has_groups(tables["throughput"])
     section.grids = [
         grid(
-            ["Topic", "Reason", "Error", "The last one", "Dead", "Share", "Last (UTC)"],
+            ["Topic", "Reason", "Error", "The last one", "Given up", "Sent back", "Left", "Share", "Last (UTC)"],
             [
                 [
                     subject(row, groups), _REASONS.get(row["reason"], row["reason"] or "–"), row["error"] or "–",
-                    row["last_id"], number(row["dead"]), percent(row["share"]), hour(row["last"]),
+                    job_cell(row["topic"], row["last_id"], page), number(row["dead"]), number(row["kicked"]),
+                    number(left(row)), percent(row["share"]), hour(row["last"]),
                 ]
                 for row in rows
             ],
             texts=4,
         )
     ]  # fmt: skip
+    section.notes = [
+        "Left: not sent back since. Letters that were purged are among them, as the history does not tell of that.",
+        "Share: of all that were given up.",
+    ]
     return section
+
+
+def left(row: TableRow) -> int:
+    """How many of these letters were not sent back."""
+    return int(row["dead"] - row["kicked"])
+
+
+def _causes(causes: Sequence[tuple[tuple[str, str, str], int]]) -> Figure:
+    shown = [(f"{t} · {e or r}", float(n), number(n)) for (t, r, e), n in causes[:10]]
+    title = "Dead letters by topic and error"
+    text = "; ".join(f"{label}: {value}" for label, _, value in shown)
+    axis = Axis("jobs given up and not sent back")
+    return figure(title, lambda width: bars(width, title, text, axis, shown))
 
 
 def _largest_cause(cause: tuple[str, str, str], jobs: int, dead: int) -> str:
@@ -135,7 +176,7 @@ def _largest_cause(cause: tuple[str, str, str], jobs: int, dead: int) -> str:
     return f"{number(dead)} jobs. The largest cause, {percent(jobs / dead)} of them: {topic}, {why}."
 
 
-def duplicates(tables: Tables) -> Section:
+def duplicates(tables: Tables, page: str) -> Section:
     section = Section(
         "duplicates",
         "Was work lost or done twice?",
@@ -165,13 +206,16 @@ def duplicates(tables: Tables) -> Section:
         section.figures = [figure(title, lambda width: bars(width, title, text, axis, shown))]
     section.grids = [
         grid(
-            ["Topic", "Jobs", "Attempts", "Done twice", "Taken over", "Of jobs", "Handed back", "Most of one job"],
+            [
+                "Topic", "Jobs", "Attempts", "Done twice", "Taken over", "Of jobs", "Handed back", "Most of one job",
+                "That job",
+            ],
             [
                 [
                     subject(row, groups), number(row["jobs"]), number(row["attempts"]), number(row["done_again"]),
                     number(row["reclaimed"]), number(row["jobs_reclaimed"]), number(row["released"]),
-                    f"{number(row['most_reclaimed'])}"
-                    + (f" ({row['most_reclaimed_id']})" if row["most_reclaimed_id"] else ""),
+                    number(row["most_reclaimed"]),
+                    job_cell(row["topic"], row["most_reclaimed_id"], page) if row["most_reclaimed_id"] else "–",
                 ]
                 for row in rows
             ],
@@ -196,7 +240,7 @@ _RETRY = {
 }
 
 
-def advice(tables: Tables) -> Section:
+def advice(tables: Tables, settings: Settings | None) -> Section:
     section = Section(
         "advice",
         "What should be set instead?",
@@ -215,6 +259,14 @@ def advice(tables: Tables) -> Section:
     groups = has_groups(rows)
     section.grids = [
         grid(
+            ["Topic", "Setting", "Command", "Today", "Proposed"],
+            [
+                [one.topic, one.setting, one.command or "–", one.today, one.proposed]
+                for one in advised(tables, settings)
+            ],
+            texts=3,
+        ),
+        grid(
             [
                 "Topic", "Retry steps worth keeping", "Verdict", "TTR", "Runs: p99.9", "Longest", "Done", "Cut off",
                 "Retries seen",
@@ -227,10 +279,10 @@ def advice(tables: Tables) -> Section:
                 for row in rows
             ],
             texts=3,
-        )
+        ),
     ]  # fmt: skip
     section.notes = [
-        "TTR: twice the 99.9th percentile of successful runs, rounded up; from 1,000 of them on.",
+        "TTR: twice the 99.9th percentile of successful runs, and at least 10 s more than it; from 1,000 of them on.",
         "Retries: steps at the end can go if it is 95 % certain that fewer than 1 in 100 of their attempts succeed.",
     ]
     return section

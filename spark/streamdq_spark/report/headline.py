@@ -41,7 +41,7 @@ def tiles(tables: Tables, slo_ms: int, objective: float) -> list[Tile]:
     if "punctuality_topics" in tables:
         made.append(_on_time(tables["punctuality_topics"], slo_ms, objective))
     if "throughput" in tables:
-        made += _failures(tables["throughput"])
+        made += _failures(tables["throughput"], tables.get("dead_letters"))
     if "duplicates" in tables:
         again = total(tables["duplicates"], "done_again")
         note = "jobs that ended as done more than once"
@@ -57,13 +57,16 @@ def _on_time(topics: Sequence[TableRow], slo_ms: int, objective: float) -> Tile:
     return Tile("On time", percent(on_time), f"within {span(slo_ms)}; {wanted}", state)
 
 
-def _failures(rows: Sequence[TableRow]) -> list[Tile]:
+def _failures(rows: Sequence[TableRow], letters: Sequence[TableRow] | None) -> list[Tile]:
+    """`letters`: the table of dead letters, which tells which were sent back; None: it was not made."""
     dead, failed = total(rows, "dead"), total(rows, "retry") + total(rows, "dead")
     ended = total(rows, "done") + failed
     share = percent(failed / ended if ended else None)
+    kicked = total(letters or (), "kicked")
+    note = f"given up, less {number(kicked)} sent back" if kicked else "given up" if dead else "none given up"
     return [
         Tile("Failed attempts", share, f"{number(failed)} of {number(ended)}"),
-        Tile("Dead letters", number(dead), "given up for good" if dead else "none given up", "bad" if dead else "good"),
+        Tile("Dead letters", number(dead - kicked), note, "bad" if dead > kicked else "good"),
     ]
 
 

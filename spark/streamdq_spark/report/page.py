@@ -16,12 +16,14 @@ from .headline import tiles, unusual, worse_and_better
 from .load import anomalies, forecast, throughput, workers
 from .parts import Section, Tables
 from .timing import punctuality, time_to_finish
+from .todo import Settings, advised
 from .words import number
 
 TABLES = (
     "punctuality", "punctuality_topics", "lateness_causes", "throughput", "retries", "dead_letters", "time_to_finish",
     "workers", "duplicates", "advice", "anomalies", "incidents", "forecast", "forecast_accuracy", "changes",
 )  # fmt: skip
+MOST_TO_DO = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class About:
     lost: int = 0  # events that were trimmed before they were dumped, or deleted with their topic
     tz: str = DEFAULT_TZ  # by whose clocks hours are the same hour of a week
     resets: int = 0  # how often Redis lost a stream of them
+    page: str = ""  # the URL of the operations page, to which ids lead
+    settings: Settings | None = None  # of the topics today, if Redis was asked
 
 
 def render(tables: Tables, about: About) -> str:
@@ -51,6 +55,9 @@ def render(tables: Tables, about: About) -> str:
         about=about,
         events=number(about.events),
         made_at=f"{about.made_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
+        todo=advised(tables, about.settings) if "advice" in tables else None,
+        most_to_do=MOST_TO_DO,
+        asked=about.settings is not None,
         tiles=tiles(tables, about.slo_ms, about.objective),
         worse=worse,
         better=better,
@@ -69,11 +76,11 @@ def _sections(tables: Tables, about: About) -> list[Section]:
         "throughput": lambda: throughput(whole),
         "forecast": lambda: forecast(whole, about.tz),
         "anomalies": lambda: anomalies(whole, about.tz),
+        "advice": lambda: advice(whole, about.settings),
         "retries": lambda: retries(whole),
-        "dead_letters": lambda: dead_letters(whole),
+        "dead_letters": lambda: dead_letters(whole, about.page),
         "time_to_finish": lambda: time_to_finish(whole),
         "workers": lambda: workers(whole),
-        "duplicates": lambda: duplicates(whole),
-        "advice": lambda: advice(whole),
+        "duplicates": lambda: duplicates(whole, about.page),
     }
     return [make() for name, make in sections.items() if name in tables]

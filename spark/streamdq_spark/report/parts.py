@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 from .svg import Svg
 
@@ -30,17 +31,33 @@ def figure(title: str, draw: Callable[[int], Svg]) -> Figure:
     return Figure(title, draw(WIDE), draw(NARROW))
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A cell's text that leads somewhere."""
+
+    text: str
+    href: str
+
+
+Cell = str | Link
+
+
+def job_cell(topic: str, id: str, page: str) -> Cell:
+    """A job's id, which leads to the job on the operations page at this URL. "": no page, no link."""
+    return Link(id, f"{page.rstrip('/')}/topics/{quote(topic, safe='')}/jobs/{quote(id, safe='')}") if page else id
+
+
 @dataclass(slots=True)
 class Grid:
     """A table of texts; columns named in `texts` are aligned as text, all others as figures."""
 
     columns: list[str]
-    rows: list[list[str]]
+    rows: list[list[Cell]]
     texts: int = 1
     left_out: int = 0
 
 
-def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1, most: int = MOST_ROWS) -> Grid:
+def grid(columns: Sequence[str], rows: Sequence[Sequence[Cell]], texts: int = 1, most: int = MOST_ROWS) -> Grid:
     """`texts`: how many columns at the left hold text."""
     return Grid(list(columns), [list(row) for row in rows[:most]], texts, max(0, len(rows) - most))
 

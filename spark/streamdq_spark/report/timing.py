@@ -31,7 +31,7 @@ def punctuality(tables: Tables, slo_ms: int, objective: float) -> Section:
         f"the objective is {aim(objective)}."
     )
     ranked = sorted(topics, key=lambda row: -row["budget_burn"])
-    section.figures = [_spread(topics), *_burn(ranked), *_heat(hours, slo_ms)]
+    section.figures = [_spread(topics), *_burn(ranked), *_heat(hours, slo_ms, objective)]
     section.grids = [
         grid(
             ["Topic", "Attempts", "Median", "p95", "p99", "Latest", "On time", "Late", "Budget used"],
@@ -72,8 +72,10 @@ def _burn(topics: Sequence[TableRow]) -> list[Figure]:
     return [figure(title, lambda width: bars(width, title, text, axis, rows, mark=1.0))]
 
 
-def _heat(hours: Sequence[TableRow], slo_ms: int) -> list[Figure]:
-    """By day and hour: the 99th percentile of the topic where it was highest; and the late ones, if there were any."""
+def _heat(hours: Sequence[TableRow], slo_ms: int, objective: float) -> list[Figure]:
+    """By day and hour: the 99th percentile of the topic where it was highest; and the late ones, if there were any. The
+    deepest colour begins where the objective is missed, so that a period in which all was well is pale.
+    """
     if not hours:
         return []
     first, last = (day_of(edge(row["hour"] for row in hours)) for edge in (min, max))
@@ -81,14 +83,20 @@ def _heat(hours: Sequence[TableRow], slo_ms: int) -> list[Figure]:
     by_hour = grouped((row for row in hours if row["hour"] >= days[-1]), "hour")
     late = {at: 1 - total(rows, "within_slo") / total(rows, "attempts") for at, rows in by_hour.items()}
     slowest = {at: float(max(row["p99_ms"] for row in rows)) for at, rows in by_hour.items()}
-    figures = [_calendar("p99 lateness of the least punctual topic", days, slowest, span, "cool")]
+    figures = [_calendar("p99 lateness of the least punctual topic", days, slowest, span, "cool", slo_ms)]
     if any(late.values()):
-        figures.append(_calendar(f"Share of attempts later than {span(slo_ms)}", days, late, percent, "hot"))
+        what = f"Share of attempts later than {span(slo_ms)}"
+        figures.append(_calendar(what, days, late, percent, "hot", round(1 - objective, 9)))
     return figures
 
 
 def _calendar(
-    what: str, days: Sequence[datetime], values: Mapping[datetime, float], show: Callable[[float], str], kind: str
+    what: str,
+    days: Sequence[datetime],
+    values: Mapping[datetime, float],
+    show: Callable[[float], str],
+    kind: str,
+    allowed: float,
 ) -> Figure:
     cells = [[values.get(date + timedelta(hours=h)) for h in range(24)] for date in days]
     at = max(values, key=values.__getitem__)
@@ -98,9 +106,7 @@ def _calendar(
     across = "hour of the day, UTC"
 
     def draw(width: int) -> Svg:
-        return matrix(
-            width, title, text, names, columns, cells, show=show, kind=kind, across=across, log=kind == "cool"
-        )
+        return matrix(width, title, text, names, columns, cells, show=show, kind=kind, across=across, top=allowed)
 
     return figure(title, draw)
 
