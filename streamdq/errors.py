@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 FORMAT = 2
 """The newest format of stored data that this version knows, as in lua/lib/stored_format.lua."""
 
 
-class StreamdqError(Exception):
+class Portable(Exception):
+    """An exception that can be pickled and copied, whatever its ``__init__`` takes. Both would call that with the
+    message, and an exception that can't be unpickled breaks the pool of processes in which it was raised.
+    """
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(kind: type[Portable], args: tuple[Any, ...], attributes: dict[str, Any]) -> Portable:
+    error = kind.__new__(kind, *args)
+    vars(error).update(attributes)
+    return error
+
+
+class StreamdqError(Portable):
     """The base class of all errors of streamdq."""
 
 

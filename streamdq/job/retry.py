@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, Portable
 from ..times.durations import Duration, show_ms, to_ms
 
 MAX_STEPS = 100
@@ -59,7 +59,7 @@ class RetrySchedule:
 RetryInput = RetrySchedule | str | Iterable[Duration]
 
 
-class Retry(Exception):
+class Retry(Portable):
     """Raised by a handler: try again after ``delay``, without using up a step; but the attempt with the number
     ``max_attempts``, 100 unless given, is the last: then the job is a dead letter. Without ``delay``, take the next
     step, and wait for ``at_least`` if the step is shorter.
@@ -85,7 +85,7 @@ class Retry(Exception):
         self.max_attempts = max_attempts
 
 
-class Snooze(Exception):
+class Snooze(Portable):
     """Raised by a handler that can't do its job now: run it again after ``delay``. It uses up neither an attempt nor a
     step. ``job.snoozed`` is how often that happened; the handler should limit it.
     """
@@ -97,7 +97,7 @@ class Snooze(Exception):
         self.delay_ms = to_ms(delay)
 
 
-class Bury(Exception):
+class Bury(Portable):
     """Raised by a handler: give the job up at once. It becomes a dead letter with this reason."""
 
     reason = ""

@@ -21,7 +21,7 @@ from itertools import count
 from typing import Any
 
 from ..config import MAX_MOVERS, Settings
-from ..errors import NewerFormat, ServerUnavailable
+from ..errors import NewerFormat, ServerUnavailable, StreamdqError
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun, may_wait, open_session
@@ -344,15 +344,22 @@ class Mover:
 
 
 class MoverThread:
-    """A mover for a process without a worker, in a thread with its own loop and connections."""
+    """A mover for a process without a worker, in a thread with its own loop and connections.
+
+    Raises:
+        StreamdqError: the URL or the settings are invalid, or the embedded server did not start.
+    """
 
     def __init__(self, url: str | None, namespace: str, settings: Settings, clock: RedisClock) -> None:
         self._arguments = (url, namespace, settings, clock)
+        self._refused: StreamdqError | None = None
         self._pid = os.getpid()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._main, name="streamdq-mover", daemon=True)
         self._thread.start()
         self._started.wait()
+        if self._refused is not None:
+            raise self._refused
 
     def _main(self) -> None:
         asyncio.run(self._serve())
@@ -361,6 +368,9 @@ class MoverThread:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         try:
             link, session = open_session(*self._arguments, AsyncLink)
+        except StreamdqError as error:
+            self._refused = error
+            return
         finally:
             self._started.set()
         scripts = Scripts(session)

@@ -130,7 +130,8 @@ class NodeMover:
         with Alarm() as alarm:
             while True:
                 for shard in self._timers.take_due():
-                    await self._try(shard)
+                    if shard in self._timers:  # otherwise it was dropped while those before it were moved
+                        await self._try(shard)
                 await self._timers.wait(alarm)
 
     async def _try(self, shard: ShardKeys) -> None:

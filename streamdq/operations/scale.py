@@ -15,7 +15,7 @@ from statistics import fmean
 from ..config import DEFAULT_GROUP
 from ..errors import InvalidInput
 from ..keys import ShardKeys
-from ..link.session import Op
+from ..link.session import Op, Work
 from ..store import history_reads, namespace, reads
 from ..store.history import known_row_in
 from ..store.redis_store import RedisStore
@@ -82,7 +82,8 @@ def scale(
         loads = _let_through(loads, settings.rate, within_ms / steps)
     ready = 0 if settings.paused else figures.ready
     load = _Load(loads, within_ms / steps, ready, figures.running, slo_ms, attempt_ms)
-    now, ahead = load.replicas(concurrency, ahead=False), load.replicas(concurrency, ahead=True)
+    # It may take half a second, in which an event loop must not stand still.
+    now, ahead = yield Work(lambda: [load.replicas(concurrency, ahead=ahead) for ahead in (False, True)])
     return Scale(
         topic, group, max(now, ahead), now, ahead, slo_ms, within_ms, concurrency, figures.ready, figures.running,
         sum(loads), attempt_ms, len(took),

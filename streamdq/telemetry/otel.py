@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
+from types import TracebackType
 from typing import Any
 
 try:
     from opentelemetry.context import Context
     from opentelemetry.trace import (
+        INVALID_SPAN,
         Link,
         Span,
         SpanContext,
@@ -35,6 +37,7 @@ from ..job.job import Job
 from ..job.retry import Retry, Snooze
 from ..operations.attempts import text_of
 from ..operations.jobs import EnqueueResult
+from ..process.logs import log, what
 from ..queue import AsyncQueue, Queue, store_of
 from ..version import __version__
 from ..worker.ends_logged import may_be_shown
@@ -57,17 +60,72 @@ def instrument(target: Queue | AsyncQueue | Worker, tracer_provider: TracerProvi
     """
     tracer = get_tracer("streamdq", __version__, tracer_provider, _SCHEMA)
     if isinstance(target, Worker):
-        target.middleware(_Attempts(tracer.start_as_current_span, show_errors=target.show_errors))
+        target.middleware(_Attempts(_Tracing(tracer.start_as_current_span), show_errors=target.show_errors))
     elif isinstance(target, Queue | AsyncQueue):
         store_of(target).session.bodies.carry_traces()
-        wrap = _awaited if isinstance(target, AsyncQueue) else _blocking
+        wrap, tracing = (
+            _awaited if isinstance(target, AsyncQueue) else _blocking,
+            _Tracing(tracer.start_as_current_span),
+        )
         for name in ("enqueue", "enqueue_many"):  # on the object itself: a queue without spans pays nothing for them
-            vars(target)[name] = wrap(getattr(target, name), tracer.start_as_current_span)
+            vars(target)[name] = wrap(getattr(target, name), tracing)
     else:
         raise InvalidInput(f"instrument: pass a Queue, an AsyncQueue or a Worker, not {type(target).__name__}")
 
 
-_Start = Callable[..., AbstractContextManager[Span]]
+class _Tracing:
+    """A tracer whose faults are logged, the first of each kind, and not passed on: the call of a job that was enqueued
+    must not seem to have failed, nor an attempt whose handler has done its work.
+    """
+
+    def __init__(self, start: Callable[..., AbstractContextManager[Span]]) -> None:
+        self.start = start
+        self._told: set[str] = set()
+
+    def span(self, name: str, **options: Any) -> _Around:
+        return _Around(self, name, options)
+
+    def failed(self, error: Exception) -> None:
+        kind = type(error).__qualname__
+        if kind not in self._told:
+            self._told.add(kind)
+            log.warning("tracing failed", error=what(error))
+
+    def tell(self, function: Callable[..., None], *args: Any, **options: Any) -> None:
+        """Calls what adds something to a span."""
+        try:
+            function(*args, **options)
+        except Exception as error:
+            self.failed(error)
+
+
+class _Around:
+    """A span around a block; an empty one if the tracer makes none."""
+
+    def __init__(self, tracing: _Tracing, name: str, options: dict[str, Any]) -> None:
+        self._tracing, self._name, self._options = tracing, name, options
+        self._made: AbstractContextManager[Span] | None = None
+
+    def __enter__(self) -> Span:
+        try:
+            made = self._tracing.start(self._name, **self._options)
+            span = made.__enter__()
+        except Exception as error:
+            self._tracing.failed(error)
+            return INVALID_SPAN
+        self._made = made
+        return span
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._made is None:
+            return
+        try:
+            self._made.__exit__(kind, error, trace)
+        except Exception as raised:
+            if raised is not error:
+                self._tracing.failed(raised)
 
 
 def _of_topic(topic: object, operation: str, kind: str) -> dict[str, Any]:
@@ -80,9 +138,9 @@ def _of_topic(topic: object, operation: str, kind: str) -> dict[str, Any]:
 # -- producers
 
 
-def _sending(start: _Start, args: Sequence[Any], kwargs: dict[str, Any]) -> AbstractContextManager[Span]:
+def _sending(tracing: _Tracing, args: Sequence[Any], kwargs: dict[str, Any]) -> _Around:
     topic = args[0] if args else kwargs.get("topic")
-    return start(f"send {topic}", kind=SpanKind.PRODUCER, attributes=_of_topic(topic, "send", "send"))
+    return tracing.span(f"send {topic}", kind=SpanKind.PRODUCER, attributes=_of_topic(topic, "send", "send"))
 
 
 def _sent(span: Span, result: Job | EnqueueResult) -> None:
@@ -92,23 +150,23 @@ def _sent(span: Span, result: Job | EnqueueResult) -> None:
         span.set_attribute("messaging.batch.message_count", result.created + len(result.existing))
 
 
-def _blocking(method: Callable[..., Any], start: _Start) -> Callable[..., Any]:
+def _blocking(method: Callable[..., Any], tracing: _Tracing) -> Callable[..., Any]:
     @wraps(method)
     def traced(*args: Any, **kwargs: Any) -> Any:
-        with _sending(start, args, kwargs) as span:
+        with _sending(tracing, args, kwargs) as span:
             result = method(*args, **kwargs)
-            _sent(span, result)
+            tracing.tell(_sent, span, result)
             return result
 
     return traced
 
 
-def _awaited(method: Callable[..., Any], start: _Start) -> Callable[..., Any]:
+def _awaited(method: Callable[..., Any], tracing: _Tracing) -> Callable[..., Any]:
     @wraps(method)
     async def traced(*args: Any, **kwargs: Any) -> Any:
-        with _sending(start, args, kwargs) as span:
+        with _sending(tracing, args, kwargs) as span:
             result = await method(*args, **kwargs)
-            _sent(span, result)
+            tracing.tell(_sent, span, result)
             return result
 
     return traced
@@ -120,12 +178,12 @@ def _awaited(method: Callable[..., Any], start: _Start) -> Callable[..., Any]:
 class _Attempts:
     """Middleware: a span around each attempt."""
 
-    def __init__(self, start: _Start, *, show_errors: bool) -> None:
-        self._start = start
+    def __init__(self, tracing: _Tracing, *, show_errors: bool) -> None:
+        self._tracing = tracing
         self._show_errors = show_errors
 
     async def __call__(self, attempt: Attempt, call_next: CallNext) -> None:
-        with self._start(
+        with self._tracing.span(
             f"process {attempt.topic}",
             context=Context(),  # a trace of its own
             kind=SpanKind.CONSUMER,
@@ -138,7 +196,7 @@ class _Attempts:
                 await call_next()
             except BaseException as error:
                 shown = self._show_errors and not any(job.is_hidden for job in attempt.jobs) and may_be_shown(error)
-                _tell(span, error, shown=shown)
+                self._tracing.tell(_tell, span, error, shown=shown)
                 raise
 
 

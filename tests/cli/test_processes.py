@@ -394,6 +394,16 @@ def test_a_mover_alone_makes_due_jobs_ready(start: Start, server: Server, queue:
     assert said.index("mover started") < said.index("mover stopped"), "its log says that it is there"
 
 
+@pytest.mark.parametrize(
+    ("url", "codec", "says"), [("http://x", "", "does not begin with"), ("memory://", "nonsense", "STREAMDQ_CODEC")]
+)
+def test_a_mover_that_cant_begin_says_why_in_a_line(start: Start, url: str, codec: str, says: str) -> None:
+    mover = start("--url", url, "mover", env={**os.environ, "STREAMDQ_CODEC": codec})
+    _, said = mover.communicate(timeout=30)
+    assert (mover.returncode, said.count("\n")) == (2, 1), said
+    assert says in said
+
+
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_burst_of_what_is_due_ends_though_a_job_waits(
     start: Start, server: Server, queue: Queue, tmp_path: Path, processes: str

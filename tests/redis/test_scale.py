@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from streamdq import InvalidInput, NewJob, UnknownGroup, UnknownTopic
+from streamdq import AsyncQueue, InvalidInput, NewJob, UnknownGroup, UnknownTopic
+from streamdq.operations.scale import _Load
 from streamdq.times.clock import ManualClock
-from tests.redis.harness import Space
+from tests.redis.harness import NAMESPACE, Space
 
 
 async def test_measured_durations_and_due_times(stepped: Space, clock: ManualClock) -> None:
@@ -50,6 +53,21 @@ def test_what_runs(space: Space) -> None:
         assert claim is not None
         found = space.queue.scale("t", attempt="1h", concurrency=1)
         assert (found.running, found.replicas) == (1, 1)
+
+
+async def test_no_event_loop_waits_for_the_calculation(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, replicas = list[int](), _Load.replicas
+
+    def noting(load: _Load, concurrency: int, *, ahead: bool) -> int:
+        threads.append(threading.get_ident())
+        return replicas(load, concurrency, ahead=ahead)
+
+    monkeypatch.setattr(_Load, "replicas", noting)
+    space.queue.enqueue("t", 1)
+    async with AsyncQueue(space.url, NAMESPACE, settings=space.settings) as queue:
+        assert (await queue.scale("t")).replicas == 1
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads
 
 
 def test_what_it_refuses(space: Space) -> None:

@@ -6,8 +6,9 @@ import re
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Sampler
 from opentelemetry.trace import SpanKind, StatusCode
 
 from streamdq import AsyncQueue, InvalidInput, Job, JobExists, NewJob, Queue, Retry, Snooze, Worker
@@ -240,3 +241,85 @@ def _header(receiver: Receiver) -> str:
 def test_only_queues_and_workers_can_be_instrumented() -> None:
     with pytest.raises(InvalidInput, match="not str"):
         instrument("queue")  # type: ignore[arg-type]
+
+
+# -- tracers with faults
+
+
+class Faulty(SpanProcessor):
+    """Raises when a span starts, is told something, or ends."""
+
+    def __init__(self, fails: str) -> None:
+        self._fails = fails
+
+    def fail(self, *_: Any) -> None:
+        raise RuntimeError(f"the {self._fails} failed")
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:  # noqa: ARG002
+        if self._fails == "start":
+            self.fail()
+        if self._fails == "attributes":
+            span.set_attribute = self.fail
+
+    def on_end(self, span: Any) -> None:  # noqa: ARG002
+        if self._fails == "end":
+            self.fail()
+
+
+class FaultySampler(Sampler):
+    def should_sample(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("the sampler failed")
+
+    def get_description(self) -> str:
+        return "faulty"
+
+
+def faulty(fails: str) -> TracerProvider:
+    if fails == "sampler":
+        return TracerProvider(shutdown_on_exit=False, sampler=FaultySampler())
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(Faulty(fails))
+    return provider
+
+
+@pytest.mark.parametrize("fails", ["sampler", "start", "attributes", "end"])
+async def test_a_tracer_that_fails_fails_no_job(
+    space: Space, clock: ManualClock, caplog: pytest.LogCaptureFixture, fails: str
+) -> None:
+    worker, attempts = at_work(space, faulty(fails)), list[tuple[int, int]]()
+
+    @worker.handler("t", retry="1m")
+    async def handler(body: int, job: Job) -> None:
+        attempts.append((body, job.attempt))
+        if body == 2 and job.attempt == 1:
+            raise OSError("not yet")
+
+    with traced(space, faulty(fails)) as queue:
+        for body in (1, 2):
+            assert queue.enqueue("t", body, id=f"j{body}", delay="1h").id == f"j{body}"
+        with pytest.raises(JobExists):
+            queue.enqueue("t", 1, id="j1")
+        assert queue.enqueue_many("t", [NewJob(3, delay="1h")]).created == 1
+    async with AsyncQueue(space.url, NAMESPACE, settings=space.settings, clock=clock) as queue_too:
+        instrument(queue_too, faulty(fails))
+        await queue_too.enqueue("t", 4, delay="1h")
+    await drain(worker, clock, "2h")
+
+    assert sorted(attempts) == [(1, 1), (2, 1), (2, 2), (3, 1), (4, 1)]
+    told = [record.getMessage() for record in caplog.records if "tracing failed" in record.getMessage()]
+    assert len(told) == 3, "the first of each queue, and of the worker"
+    assert all("RuntimeError at" in line for line in told)
+
+
+async def test_spans_that_are_not_sampled_are_carried_all_the_same(space: Space, clock: ManualClock) -> None:
+    provider = TracerProvider(shutdown_on_exit=False, sampler=ALWAYS_OFF)
+    worker, carried = at_work(space, provider), list[str | None]()
+
+    @worker.handler("t")
+    async def handler(_: Any, job: Job) -> None:
+        carried.append(job.trace)
+
+    with traced(space, provider) as queue:
+        queue.enqueue("t", 1)
+    await drain(worker, clock, "1m")
+    assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-0[02]", carried[0] or "")

@@ -239,6 +239,22 @@ async def test_a_deleted_topic_is_not_looked_at_any_more() -> None:
     assert len(rig.looks) == 1
 
 
+@in_virtual_time
+async def test_a_shard_that_is_dropped_while_another_is_moved_is_not_looked_at() -> None:
+    rig = Moving(t=TOPIC, other=TOPIC)
+
+    def dropping(call: Call) -> Any:
+        rig.mover.keep({rig.shard()})
+        return rig.move(call)
+
+    async with rig.running():
+        rig.looks.clear()
+        rig.link.answers["move"] = dropping
+        rig.mover.look_everywhere()
+        await asyncio.sleep(1)
+    assert [topic for topic, _ in rig.looks] == ["t"]
+
+
 @pytest.mark.parametrize(
     ("disturb", "within_s"),
     [
