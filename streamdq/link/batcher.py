@@ -163,6 +163,10 @@ class ThreadBatcher:
 
     def result(self, step: Batched, run: Callable[[Generator[Any, Any, Sequence[Any]]], Sequence[Any]]) -> Any:
         """Like Batcher.result, with a ``run`` that blocks."""
+        # A signal's handler may raise anywhere in the main thread, between any two steps of keeping count too. So it
+        # takes no part: others would wait for ever for a call that has ended.
+        if threading.current_thread() is threading.main_thread():
+            return run(step.operation([step.item]))[0]
         turn = None
         with self._lock:
             kind = self._kinds.get(step.kind)

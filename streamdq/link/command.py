@@ -7,6 +7,8 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
+from hiredis import pack_command
+
 
 class Command(NamedTuple):
     """One Redis command, and a key that tells which Cluster node it goes to."""
@@ -34,3 +36,15 @@ class Waiting(Behind):
     def args(self) -> tuple[Any, ...]:
         *words, until = self[1]
         return (*words, max(1, int((until - time.monotonic()) * 1000)))  # 0 would mean: for ever
+
+
+_NUMBERS = frozenset({int, float})
+
+
+def packed(command: Command) -> bytes:
+    """The command as it is sent. Numbers are written here: hiredis calls repr for them, which lets signals' handlers
+    run, and the process crashes if one raises, such as a KeyboardInterrupt.
+    """
+    words: Any = tuple([str(arg) if arg.__class__ in _NUMBERS else arg for arg in command.args])
+    whole: bytes = pack_command(words)
+    return whole

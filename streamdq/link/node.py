@@ -17,10 +17,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from hiredis import pack_command
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
-from .command import Command
+from .command import Command, packed
 from .deadline import set_deadline
 from .error_replies import Meaning, meaning_of
 from .failures import Crowded, count_reply, translate
@@ -201,10 +200,10 @@ class Connections:
                 replies.append(_read(connection))
             return replies
         if len(commands) == 1:
-            connection.send_packed_command([pack_command(commands[0].args)], check_health=False)
+            connection.send_packed_command([packed(commands[0])], check_health=False)
             return [_read(connection)]
-        packed = b"".join([pack_command(command.args) for command in commands])  # one system call
-        connection.send_packed_command([packed], check_health=False)
+        together = b"".join([packed(command) for command in commands])  # one system call
+        connection.send_packed_command([together], check_health=False)
         return [_read(connection) for _ in commands]
 
     def _put(self, connection: Any, replies: Sequence[Any]) -> None:
@@ -319,7 +318,7 @@ class AsyncConnections:
                 await connection.send_command(*command.args)
                 replies.append(await _aread(connection))
             return replies
-        await connection.send_packed_command([pack_command(command.args) for command in commands], check_health=False)
+        await connection.send_packed_command([packed(command) for command in commands], check_health=False)
         return [await _aread(connection) for _ in commands]
 
     def _put(self, connection: Any, replies: Sequence[Any]) -> None:

@@ -19,7 +19,7 @@ import hiredis
 from redis.exceptions import InvalidResponse, ResponseError
 
 from ..errors import AuthenticationFailed, StreamdqError
-from .command import Command
+from .command import Command, packed
 from .error_replies import Meaning, as_streamdq, meaning_of
 from .failures import count_reply, translate
 from .node import FAILURES
@@ -106,7 +106,7 @@ class Tracking:
             raise ConnectionError("the connection was closed")
         call = _Call(commands, changed)
         self._calls.append(call)
-        self._connection._writer.writelines([hiredis.pack_command(command.args) for command in commands])
+        self._connection._writer.writelines([packed(command) for command in commands])
         return await asyncio.shield(call.done)
 
     async def _read(self, connection: Any, parser: Any) -> None:

@@ -365,6 +365,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_is_left_out(
             raise Interrupted
 
     with monkeypatch.context() as patched:
+        patched.setattr("streamdq.link.batcher.threading.main_thread", lambda: None)
         patched.setattr("streamdq.link.batcher.threading.Lock", Lock)
         with pytest.raises(Interrupted):
             served.batcher.result(Batched(("a",), "given up", lambda items: iter(items)), served.run)  # type: ignore[arg-type, return-value]
@@ -377,11 +378,25 @@ def test_a_thread_that_is_interrupted_while_it_waits_is_left_out(
     assert other.result(60) == "other done"
 
 
-def test_a_forked_child_waits_for_nobody(served: ThreadServer) -> None:
+def test_a_forked_child_waits_for_nobody(served: ThreadServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdq.link.batcher.threading.main_thread", lambda: None)
     served.busy()
     in_child = copy(served.batcher)
     in_child.after_fork()
     assert in_child.result(Batched(("a",), 1, lambda items: iter(items)), lambda _: ["done"]) == "done"  # type: ignore[arg-type, return-value]
+
+
+def test_the_main_thread_neither_waits_nor_is_counted(served: ThreadServer) -> None:
+    """A signal's handler may raise in it at any step, and whoever counts on it would wait for ever."""
+    served.busy()
+    counted: list[int] = []
+
+    def run(_: Calls) -> list[str]:
+        counted.append(sum(kind.under_way for kind in served.batcher._kinds.values()))
+        return ["done"]
+
+    assert served.batcher.result(Batched(("a",), 1, lambda items: iter(items)), run) == "done"  # type: ignore[arg-type, return-value]
+    assert counted == [AT_ONCE]
 
 
 def test_a_thread_that_was_interrupted_is_given_no_call_to_carry_out() -> None:
