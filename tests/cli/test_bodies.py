@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.cli.conftest import Run, Start
 from tests.servers import Server
 
 SECRET = "4111-1111-1111-1111"
+DOOR = "leave it at the door, ring the bell twice, and take a photograph if nobody opens"
 WORKER = """
 from streamdq import Worker
 worker = Worker()
@@ -124,7 +126,7 @@ def test_a_dictionary_is_made_of_a_topic_s_bodies(
     file, hidden = tmp_path / "orders.dict", {"card": SECRET}
     assert run("bodies", "dictionary", "t", str(file)).code == 2, "too few bodies"
     assert not file.exists()
-    queue.enqueue_many("t", [NewJob({"order_id": 10**9 + i, "note": "leave it at the door"}) for i in range(300)])
+    queue.enqueue_many("t", [NewJob({"order_id": 10**9 + i, "note": DOOR}) for i in range(300)])
     with Queue(redis_server.url, codec=[Encrypt(new_key("k"))]) as other:
         other.enqueue_many("t", [NewJob(hidden)] * 300)
     made = run("bodies", "dictionary", "t", str(file), "--size", "1024", "--json").json
@@ -137,9 +139,8 @@ def test_a_dictionary_is_made_of_a_topic_s_bodies(
 
     monkeypatch.setenv("STREAMDQ_CODEC", "dict")
     monkeypatch.setenv("STREAMDQ_BODY_DICTIONARIES", str(file))
-    body = '{"order_id":1,"note":"leave it at the door"}'
-    run("enqueue", "t", body, "--id", "j")
-    assert run("get", "t", "j", "--json").json["body"] == {"order_id": 1, "note": "leave it at the door"}
+    run("enqueue", "t", json.dumps({"order_id": 1, "note": DOOR}), "--id", "j")
+    assert run("get", "t", "j", "--json").json["body"] == {"order_id": 1, "note": DOOR}
     monkeypatch.delenv("STREAMDQ_CODEC")
     monkeypatch.delenv("STREAMDQ_BODY_DICTIONARIES")
     assert "is not configured here" in run("get", "t", "j", "--json").json["body_unreadable"]

@@ -464,6 +464,8 @@ class Hours:
         n, size = self.n["done"][at], 1 / max(dispersion, 1e-6)
         if level is not None and min(part * level, expected) <= n <= max(part * level, expected):
             return 0.0
+        if n == 0 and mean <= 0.01:
+            return 0.0
         mean = max(mean, 0.01)
         x = 0.0 if n == 0 else max(n - 0.5, mean) if n > mean else min(n + 0.5, mean)
         likelier = (x * math.log(x / mean) if x else 0.0) - (x + size) * (

@@ -48,6 +48,8 @@ def history() -> Rows:
     for day, at_once in enumerate((2, 0, 5)):
         at = FIRST + timedelta(days=day, hours=5)
         rows += [event(40_000 + 10 * day + n, at + hours, started=at, consumer="w1") for n in range(at_once)]
+        rows += [event(50_000 + n, at, event="dead", topic="steady", reason="exhausted") for n in (day, day + 10)]
+        rows += [event(60_000 + 1000 * day + n, at + 3 * hours, topic="steady") for n in range(300)]  # an incident
     return [row for row in rows if row["finished"].date() != SILENT]
 
 

@@ -187,6 +187,8 @@ def _done_judged(hours: DataFrame) -> DataFrame:
         f" / nullif(sum(expected * expected) {_LAST_DAY}, 0D)"
     )
     between = "done between least(expected, expected_today) and greatest(expected, expected_today)"
+    # Where nothing is expected, it may be 0 or what is left of a difference.
+    as_expected = f"({between}) or (done = 0 and done_usual <= {LEAST_EXPECTED}D)"
     this_day = _over(1 - DAY_H, 0)
     outage = _sum("transform(filter(empty, hour -> hour.at > coalesce(busy, 0)), hour -> pow(hour.off, 2))", "0D")
     return (
@@ -197,7 +199,7 @@ def _done_judged(hours: DataFrame) -> DataFrame:
             f"greatest({_median('dispersions')}, {LEAST_DISPERSION}D) as dispersion",
             "if(abs(done - expected_today) < abs(done - expected), expected_today, expected) as done_usual",
         )
-        .selectExpr("*", f"if(size(dispersions) = 0, null, if({between}, 0D, {_off('done', 'done_usual')})) as off")
+        .selectExpr("*", f"if(size(dispersions) = 0, null, if({as_expected}, 0D, {_off('done', 'done_usual')})) as off")
         .selectExpr(
             "*",
             # Of the last 24 hours, those in which nothing was done, though something was expected, since something was.

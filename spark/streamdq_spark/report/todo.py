@@ -55,10 +55,9 @@ def advised(tables: Tables, settings: Settings | None) -> list[Advised]:
 
 
 def _retry(topic: str, rows: list[TableRow], steps: list[TableRow], today: TopicSettings | None) -> Advised | None:
-    retried = [row for row in rows if row["retry_verdict"] != "no retries"]
-    if not retried or any(row["retry_verdict"] != "shorten" for row in retried):
+    needs_most = _needs_most(rows)
+    if needs_most is None:
         return None
-    needs_most = max(retried, key=lambda row: row["keep_steps"])
     keep = needs_most["keep_steps"]
     now = _seen(needs_most, steps) if today is None else today.retry_of(needs_most["group"] or "").steps_ms
     if len(now) <= keep:
@@ -77,6 +76,14 @@ def _retry(topic: str, rows: list[TableRow], steps: list[TableRow], today: Topic
         _of_handlers(own),
         (1, -total(dropped, "attempts")),
     )
+
+
+def _needs_most(rows: list[TableRow]) -> TableRow | None:
+    """Of groups that could all do with fewer steps, the one that needs the most of them."""
+    retried = [row for row in rows if row["retry_verdict"] != "no retries"]
+    if not retried or any(row["retry_verdict"] != "shorten" for row in retried):
+        return None
+    return max(retried, key=lambda row: row["keep_steps"])
 
 
 def _seen(advice: TableRow, steps: Sequence[TableRow]) -> tuple[int | None, ...]:
@@ -120,21 +127,21 @@ def _ttr(topic: str, rows: list[TableRow], today: TopicSettings | None) -> Advis
     new = longest["ttr_ms"]
     now = None if today is None else today.ttr_of(longest["group"] or "")
     cut_off = any(row["ttr_verdict"] == "cut off" for row in rows)
-    if (now is None and not cut_off) or now == new:
+    if not _is_advice(now, new, cut_off=cut_off):
         return None
-    if now is not None and cut_off and new < now:  # a lower bound is no reason for less
-        return None
-    own = _with_their_own(rows, today, "ttr_ms")
-    return Advised(
-        topic,
-        "TTR",
-        UNKNOWN if now is None else span(now),
-        f"{'at least ' if cut_off else ''}{span(new)}",
-        _ttr_effect(rows, now, new, cut_off=cut_off),
-        "" if now is None else _configure(topic, "--ttr", show_ms(new)),
-        _RAISE if now is None else _of_handlers(own),
-        (0 if cut_off else 2, -total(rows, "cut_off" if cut_off else "done")),
-    )
+    shown, command, note = UNKNOWN, "", _RAISE
+    if now is not None:
+        shown, command = span(now), _configure(topic, "--ttr", show_ms(new))
+        note = _of_handlers(_with_their_own(rows, today, "ttr_ms"))
+    at_least, order, urgent = ("at least ", 0, "cut_off") if cut_off else ("", 2, "done")
+    effect = _ttr_effect(rows, now, new, cut_off=cut_off)
+    return Advised(topic, "TTR", shown, f"{at_least}{span(new)}", effect, command, note, (order, -total(rows, urgent)))
+
+
+def _is_advice(now: int | None, new: int, *, cut_off: bool) -> bool:
+    if now is None:
+        return cut_off
+    return now != new and not (cut_off and new < now)  # a lower bound is no reason for less
 
 
 def _ttr_effect(rows: Sequence[TableRow], now: int | None, new: int, *, cut_off: bool) -> str:
