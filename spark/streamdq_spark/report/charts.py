@@ -199,7 +199,7 @@ class _Shades:
         return round(0.06 + 0.94 * min(1.0, part / self.most), 2)
 
 
-def _draw_column_names(drawing: Svg, places: _Cells, columns: Sequence[str]) -> None:
+def _draw_heads(drawing: Svg, places: _Cells, columns: Sequence[str]) -> None:
     """As many of them as there is room for."""
     every = max(1, math.ceil((text_width(columns) + 6) / places.width))
     for j in range(0, len(columns), every):
@@ -231,7 +231,7 @@ def matrix(
     key = _Key(left, 40 + places.step * len(rows) + 8, shades, any(None in row for row in cells))
     drawing = Svg(width, key.y + 18 + (KEY_LINE if key.breaks(width) else 0), title, text)
     drawing.label(left + (width - left) / 2, 12, across, "axis", "middle")
-    _draw_column_names(drawing, places, columns)
+    _draw_heads(drawing, places, columns)
     for i, name in enumerate(rows):
         _draw_row_name(drawing, places, i, name, "name" if written else "tick")
         for j, value in enumerate(cells[i]):
