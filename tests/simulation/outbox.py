@@ -90,6 +90,8 @@ class Outbox:
                 model.broken(f"job {serial} never reached Redis, though its transaction was committed")
             elif state == "refused" and "id taken" not in answers:
                 model.broken(f"the row of job {serial} was refused, though nobody had its id")
+            elif state is None and _had_ended(model.jobs.get(serial)):
+                continue  # the receipt that told so was in a shard that the topic has had, and that was deleted since
             elif self.keeps and not answers & {"id taken", "ended"} and not self._is_kept(model, serial, row):
                 model.broken(f"job {serial}, whose row was to be kept, is lost: {model.jobs.get(serial)}")
 
@@ -99,6 +101,13 @@ class Outbox:
         if job is not None and job.gone not in ("lost", "deleted"):
             return True
         return any(later[:3] == row[:3] and later.made_s >= row.made_s for n, later in self.rows.items() if n != serial)
+
+
+def _had_ended(job: Tracked | None) -> bool:
+    """Whether the job had ended in all of its groups before its shard was deleted. A dead letter has not."""
+    if job is None or job.gone != "deleted" or not job.deliveries:
+        return False
+    return all(delivery.ended not in ("", "dead") for delivery in job.deliveries.values())
 
 
 def _is_open(model: Model, job: Tracked | None) -> bool:

@@ -92,6 +92,14 @@ def lost_when_a_later_row_had_its_id(shop: Shop) -> None:
     shop.settled(n2="kept")
 
 
+def done_in_a_shard_that_was_deleted_since(shop: Shop) -> None:
+    shop.commit()
+    shop.relay()
+    shop.done()
+    shop.call("drop_shard", 1, b"2", b"0")
+    shop.settled()
+
+
 def relayed_late(shop: Shop) -> None:
     shop.commit(delay_s=30.0)
     shop.passed_s = 20.0
@@ -105,7 +113,7 @@ def relayed_late(shop: Shop) -> None:
     "history",
     [
         put_back, refused, asked_again, done_and_lost_before_anybody_looked, lost_when_a_later_row_had_its_id,
-        relayed_late,
+        done_in_a_shard_that_was_deleted_since, relayed_late,
     ],
 )  # fmt: skip
 def test_what_is_promised_is_no_fault(history: Callable[[Shop], None]) -> None:
@@ -179,11 +187,28 @@ def not_put_back(shop: Shop) -> None:
     shop.settled(n1="kept")
 
 
+def open_in_a_shard_that_was_deleted(shop: Shop) -> None:
+    shop.commit()
+    shop.relay()
+    shop.call("drop_shard", 1, b"2", b"1")
+    shop.settled()
+
+
+def done_and_deleted_and_not_put_back(shop: Shop) -> None:
+    """Nobody can know any more that it was done."""
+    shop.commit()
+    shop.relay()
+    shop.done()
+    shop.call("drop_shard", 1, b"2", b"1")
+    shop.settled(n1="kept")
+
+
 @pytest.mark.parametrize(
     "fault",
     [
         not_committed, relayed_twice, relayed_twice_since_it_was_cancelled, never_relayed, still_waiting,
         taken_for_relayed, due_early, due_late, gone_while_open, refused_though_nobody_had_its_id, not_put_back,
+        open_in_a_shard_that_was_deleted, done_and_deleted_and_not_put_back,
     ],
 )  # fmt: skip
 def test_a_broken_promise_of_the_outbox_is_noticed(fault: Callable[[Shop], None]) -> None:
