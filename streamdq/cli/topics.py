@@ -104,7 +104,7 @@ def scale(
     context: typer.Context,
     topic: Topic,
     group: GroupOption = DEFAULT_GROUP,
-    within: Annotated[str, typer.Option(help="How far to look ahead, at most a day.")] = "10m",
+    within: Annotated[str, typer.Option(help="How far to look ahead, at most an hour.")] = "10m",
     slo: Annotated[str, typer.Option(help="How late an attempt may start.")] = "5s",
     concurrency: Annotated[int, typer.Option(help="How many jobs a replica runs at once.")] = 100,
     attempt: Annotated[

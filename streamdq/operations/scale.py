@@ -6,9 +6,9 @@ how many slots are needed, so that each attempt starts within the objective.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from math import ceil
 from statistics import fmean
 
@@ -23,11 +23,11 @@ from ..times.durations import Duration, to_ms
 from .inspect import known_group, stats
 
 MOST_REPLICAS = 10_000
-_MOST_WITHIN_MS = 24 * 3_600_000
-_MOST_STEPS = 240  # each is a ZCOUNT for each shard
+_MOST_WITHIN_MS = 3_600_000
+_MOST_STEPS = 720  # each is a ZCOUNT for each shard
 _ROWS, _FEWEST_ROWS = 1000, 50  # of the newest history: of the topic, and of each of its shards
 _BUSY = 0.8  # the share of the slots that is planned: durations vary
-_MOST_ROUNDS, _PARTS, _NONE = 2000, 10, 1e-9
+_PARTS, _MOST_PARTS, _NONE = 10, 100, 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def scale(
     attempt: Duration | None = None,
 ) -> Op[Scale]:
     """How many replicas the group needs so that each attempt starts at most ``slo`` after it is due, from now until
-    ``within`` (at most a day) from now. ``concurrency``: of one replica. ``attempt``: how long one takes; None: as in
+    ``within`` (at most an hour) from now. ``concurrency``: of one replica. ``attempt``: how long one takes; None: as in
     the newest history. If neither is known, one replica is enough for any work, and none for no work.
 
     Docs: docs/kubernetes.md has the formula.
@@ -93,7 +93,7 @@ def scale(
 def _checked(within: Duration, slo: Duration, concurrency: int) -> tuple[int, int]:
     within_ms, slo_ms = to_ms(within, "within"), to_ms(slo, "slo")
     if not 1 <= within_ms <= _MOST_WITHIN_MS:
-        raise InvalidInput("within: must be between 1 ms and 1 day")
+        raise InvalidInput("within: must be between 1 ms and 1 hour")
     if slo_ms < 1:
         raise InvalidInput("slo: must be at least 1 ms; it is how late an attempt may start")
     if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= MOST_REPLICAS:
@@ -162,36 +162,43 @@ class _Load:
         return least
 
     def _is_met(self, slots: float, loads: Sequence[int]) -> bool:
-        """Whether each attempt starts in time with so many slots, first come, first served. What is due in a step is
-        taken to be due at its start, all at once.
+        """Whether each attempt starts in time with so many slots, first come, first served.
 
-        Slots that get free at the same moment are one entry of a heap; short attempts are taken together, so that the
-        entries stay few.
+        Slots that get free at the same moment are one entry of a heap; attempts that are short beside the objective are
+        taken together, so that the entries stay few.
         """
-        quantum_ms = max(self.attempt_ms, self.slo_ms / 10, self.step_ms * len(self.loads) / _MOST_ROUNDS)
+        quantum_ms = max(self.attempt_ms, self.slo_ms / 10)
         together = quantum_ms / self.attempt_ms
-        free = self._slots_at_first(slots, quantum_ms)
-        for due_ms, count in ((0.0, self.ready), *((i * self.step_ms, load) for i, load in enumerate(loads))):
-            left = count / together
+        idle, busy = self._slots_at_first(slots, quantum_ms)
+        for due_ms, count in self._arrivals(loads):
+            while busy and busy[0][0] <= due_ms:
+                idle += heappop(busy)[1]
+            left, start_ms = count / together, due_ms
             while left > _NONE:
-                if not free:
-                    return False
-                free_ms, some = heappop(free)
-                start_ms = max(due_ms, free_ms)
-                if start_ms - due_ms > self.slo_ms:
-                    return False
-                taken = min(some, left)
-                left -= taken
-                heappush(free, (start_ms + quantum_ms, taken))
-                if some > taken:
-                    heappush(free, (free_ms, some - taken))
+                if idle <= _NONE:
+                    if not busy or busy[0][0] - due_ms > self.slo_ms:
+                        return False
+                    start_ms, idle = heappop(busy)
+                taken = min(idle, left)
+                left, idle = left - taken, idle - taken
+                heappush(busy, (start_ms + quantum_ms, taken))
+            if start_ms > due_ms and idle > _NONE:  # for the next ones they are not idle yet
+                heappush(busy, (start_ms, idle))
+                idle = 0.0
         return True
 
-    def _slots_at_first(self, slots: float, quantum_ms: float) -> list[tuple[float, float]]:
-        """When which slots get free: what runs ends bit by bit within the time that an attempt takes."""
+    def _arrivals(self, loads: Sequence[int]) -> Iterator[tuple[float, float]]:
+        """When how many are due. What is due in a step counts as due at its start, all at once; if the step is longer
+        than the objective, in equal parts that are not.
+        """
+        yield 0.0, self.ready
+        parts = min(_MOST_PARTS, ceil(self.step_ms / self.slo_ms))
+        for i, load in enumerate(loads):
+            for part in range(parts if load else 0):
+                yield (i + part / parts) * self.step_ms, load / parts
+
+    def _slots_at_first(self, slots: float, quantum_ms: float) -> tuple[float, list[tuple[float, float]]]:
+        """How many are idle, and when which others get free: what runs ends bit by bit within an attempt's time."""
         busy = min(slots, float(self.running))
         free = [(quantum_ms * (i + 0.5) / _PARTS, busy / _PARTS) for i in range(_PARTS)] if busy else []
-        if slots > busy:
-            free.append((0.0, slots - busy))
-        heapify(free)
-        return free
+        return slots - busy, free

@@ -6259,7 +6259,7 @@ export interface operations {
             query?: {
                 /** @description The consumer group. */
                 group?: string;
-                /** @description How far ahead to look, at most 1d. */
+                /** @description How far ahead to look, at most 1h. */
                 within?: string;
                 /** @description How late an attempt may start. */
                 slo?: string;

@@ -157,7 +157,7 @@ async def get_scale(
     request: Request,
     topic: TopicPath,
     group: GroupQuery = "default",
-    within: Annotated[str, Query(description="How far ahead to look, at most 1d.", max_length=_WINDOW_CHARS)] = "10m",
+    within: Annotated[str, Query(description="How far ahead to look, at most 1h.", max_length=_WINDOW_CHARS)] = "10m",
     slo: Annotated[str, Query(description="How late an attempt may start.", max_length=_WINDOW_CHARS)] = "5s",
     concurrency: Annotated[int, Query(description="How many jobs a replica runs at once.", ge=1, le=10_000)] = 100,
     attempt: Annotated[

@@ -63,6 +63,18 @@ def test_what_is_ready_counts_now_and_what_is_due_ahead() -> None:
     assert (load.replicas(10, ahead=False), load.replicas(10, ahead=True)) == (7, 63)
 
 
+def test_short_attempts_taken_together_are_not_late_behind_each_other() -> None:
+    """However long the time is that is looked at."""
+    steady = [4 * 900] * 240  # four minutes of work every fifteen seconds
+    assert _Load(steady, 15_000, 0, 0, 1000, 1000).replicas(1, ahead=True) == pytest.approx(300, rel=0.1)
+
+
+def test_steps_longer_than_the_objective_are_no_bursts() -> None:
+    day = _Load([150] * 240, 15_000, 0, 0, 1000, 1000)  # ten a second
+    second = _Load([10] * 240, 1000, 0, 0, 1000, 1000)
+    assert day.replicas(1, ahead=True) == second.replicas(1, ahead=True)
+
+
 def test_what_runs_keeps_its_slots() -> None:
     assert _Load([0], 1000, 0, 95, 1000, 60_000).replicas(10, ahead=True) == 10
     assert _Load([0], 1000, 10, 80, 100, 60_000).replicas(10, ahead=False) == 12, "and what is ready gets others"
