@@ -36,6 +36,7 @@ _FEW, _AT_ONCE_FEW = 50, 100  # the same for what is new, which mostly is little
 _ROWS_A_LOOK = 20_000
 _WAIT_S = 0.1
 _SHARDS = 1_000  # that are remembered
+_MINUTES = 100_000  # of all of them together: some 100 MB
 _PER_E = 20  # steps of lateness in a factor of e: each is 5 % wide
 _SEPARATOR = SEPARATOR.encode()
 _EVENT, _GROUP, _DUE, _STARTED, _FINISHED = map(FIELDS.index, ("event", "group", "due_ms", "started_ms", "finished_ms"))
@@ -146,6 +147,11 @@ class _Tape:
         for minute in [minute for minute in self.slots if minute < ms // MINUTE_MS]:
             del self.slots[minute]
 
+    def know_nothing_before(self, ms: int) -> None:
+        """For good: nothing older is read again."""
+        self.forget_before(ms)
+        self.ended, self.reached_ms = True, max(self.reached_ms, ms)
+
 
 class Recent:
     """The recent activity of the shards that somebody looks at."""
@@ -197,6 +203,15 @@ class Recent:
             tape.forget_before(since_ms - DAY_MS)
         yield from self._forwards(store, tapes)
         yield from self._backwards(store, tapes, since_ms)
+        self._forget_the_oldest()
+
+    def _forget_the_oldest(self) -> None:
+        """If many shards have had something in many minutes: then less is known of the past."""
+        if sum(len(tape.slots) for tape in self._tapes.values()) <= _MINUTES:
+            return
+        minutes = sorted(minute for tape in self._tapes.values() for minute in tape.slots)
+        for tape in self._tapes.values():
+            tape.know_nothing_before((minutes[len(minutes) // 2] + 1) * MINUTE_MS)
 
     def _forwards(self, store: RedisStore, tapes: dict[ShardKeys, _Tape]) -> Op[None]:
         """Reads what is new in shards that were read before. What is too much is begun anew."""

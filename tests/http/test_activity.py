@@ -94,6 +94,23 @@ async def test_it_goes_back_a_number_of_rows_and_says_from_when_on_it_knows(
     assert (await recent(site, now_ms=base + 3_000_000)).done == 3000
 
 
+async def test_so_many_minutes_are_remembered(
+    site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamdq.http.activity._MINUTES", 20)
+    queue.configure("t", create=True)
+    base = 1_900_000_020_000  # a full minute
+    with redis_server.client() as client:
+        for n in range(30):
+            at = base + n * 60_000
+            row = ("done", f"j{n}", "default", 1, 0, "c", at, at, at, at, "", "", 1, at)
+            client.xadd(SHARD.history, {"e": "\x1f".join(map(str, row))}, id=f"{at}-0")
+    found = await recent(site, now_ms=base + 30 * 60_000)
+    assert (found.done, found.since_ms) == (14, base + 16 * 60_000), "of 30 minutes, the older half went"
+    again = await recent(site, now_ms=base + 30 * 60_000)
+    assert (again.done, again.since_ms) == (14, base + 16 * 60_000), "and is not read again"
+
+
 async def test_rows_that_were_trimmed_are_not_taken_for_none(site: Api, queue: Queue, redis_server: Server) -> None:
     queue.enqueue_many("t", [NewJob(n) for n in range(3)])
     await work(redis_server)
