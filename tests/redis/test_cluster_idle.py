@@ -146,6 +146,25 @@ async def test_a_heartbeat_goes_to_one_shard_of_each_node(many: Space, nodes: Cl
         assert len({consumer._link.node_of(shard.ready) for shard in some}) == len(some) == len(nodes.nodes)
 
 
+async def test_while_a_node_is_lost_the_others_shards_get_heartbeats_as_well(
+    many: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the consumer would count as gone from them after a while."""
+    monkeypatch.setattr("streamdq.worker.consumer._HEARTBEAT_S", 0.01)
+    given: set[ShardKeys] = set()
+
+    async def send(_: Consumer, shards: list[ShardKeys]) -> None:
+        given.update(shards)
+        raise ServerUnavailable("one of the nodes does not answer")
+
+    monkeypatch.setattr(Consumer, "_send_heartbeat", send)
+    monkeypatch.setattr("streamdq.worker.consumer._EVERYWHERE", 3)
+    worker = many.worker()
+    worker.handler("t")(lambda _: None)
+    async with many.serving(worker):
+        await eventually(lambda: len(given) == SHARDS, "each shard has got one")
+
+
 async def test_a_shard_that_nobody_tells_of_is_found(many: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamdq.worker.consumer._HEARTBEAT_S", 0.3)
     monkeypatch.setattr("streamdq.worker.quiet_shards._TURN_MS", 200)
