@@ -251,6 +251,7 @@ class AsyncLink(_Routes):
         self._learning = asyncio.Lock()
         self._tracking: dict[str, Tracking] = {}  # by the name of the Cluster's node
         self._tracked = 0  # Slots.changes by then
+        self._learned_at = float("-inf")  # when a Cluster's nodes last told who serves which slot
         self._threads = HandlerThreads(_WORK_THREADS)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -336,7 +337,9 @@ class AsyncLink(_Routes):
         try:
             async with asyncio.timeout(step.timeout_s), self._learning:
                 if self._slots.version == step.version:
+                    began = time.monotonic()
                     await self._carry_out(learning(self._slots, step.timeout_s))
+                    self._learned_at = began
                     for node in self._gone():
                         await node.close()
         except TimeoutError as error:
@@ -359,13 +362,15 @@ class AsyncLink(_Routes):
             with contextlib.suppress(LinkError):
                 await self._tracking_at(name).check(self._timeout_s)
 
-    async def learn_slots(self) -> None:
-        """Asks a Cluster which node has which slot. Whoever waits for a change of a key that has moved is told.
+    async def learn_slots(self, unless_within_s: float = 0.0) -> None:
+        """Asks a Cluster which node has which slot, unless it has told so lately. Whoever waits for a change of a key
+        that has moved is told.
 
         Raises:
             LinkError: no node has ever told.
         """
-        await self._learn(Learn(self._slots.version, self._timeout_s))
+        if time.monotonic() - self._learned_at >= unless_within_s:
+            await self._learn(Learn(self._slots.version, self._timeout_s))
         self._track_anew()
 
     async def close(self) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 from ..config import MAX_MOVERS, Settings
 from ..errors import NewerFormat, ServerUnavailable, StreamdqError
 from ..keys import ShardKeys
-from ..link.connection import AsyncLink
+from ..link.connection import AsyncLink, LinkError
 from ..link.session import Session, arun, may_wait, open_session
 from ..process.logs import log
 from ..process.loop import Failures, cancel_and_wait, supervise
@@ -42,6 +42,7 @@ from .silent import Holders, SilentWorkers
 _TIDY_S = 60.0
 _SHARDS_S = 10.0
 _REFRESH_EVERY = 3
+_SLOTS_S = 60.0
 _SHARDS_EACH = 64  # for so many, one more mover may be at work by default: it sends six commands a second at rest
 
 
@@ -88,6 +89,10 @@ class Mover:
         """Waits until the lease is free, then works until the lease is lost or the process stops."""
         loop = asyncio.get_running_loop()
         forget = self._session.clock.on_change(partial(loop.call_soon_threadsafe, self._look_everywhere))
+        following: list[asyncio.Task[None]] = []
+        if self._link.is_cluster:
+            slots = supervise("slots", self._follow_slots, self._stopping, self._session.keys.namespace)
+            following.append(asyncio.create_task(slots))
         try:
             while not self._stopping.is_set():
                 await self._check()
@@ -99,6 +104,16 @@ class Mover:
                         raise
         finally:
             forget()
+            await cancel_and_wait(following)
+
+    async def _follow_slots(self) -> None:
+        """On Cluster, learns once a minute which node has which slot: where a shard that never rang has moved, nobody
+        tells of its first ring. In line as well, as the deputy hears rings. The process's worker may have asked.
+        """
+        while True:
+            await asyncio.sleep(_SLOTS_S)
+            with contextlib.suppress(LinkError):  # the table that it has may still be correct
+                await self._link.learn_slots(unless_within_s=_SLOTS_S / 2)
 
     async def _check(self) -> None:
         """Whoever may hear no rings must not have the lease."""

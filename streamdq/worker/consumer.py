@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from itertools import count
 from typing import Any, TypeVar
 
 from ..config import MAX_CLAIM
@@ -88,6 +87,7 @@ class Consumer:
         self._watched = QuietShards(link, session, group, self._activate)  # on Cluster only
         self._waiting = False  # on Cluster, for one of these
         self._has_room = False
+        self._beats = 0  # heartbeats, also those of which one failed
 
     def now_ms(self) -> int:
         """Redis's time, or the injected one."""
@@ -438,14 +438,15 @@ class Consumer:
 
         On Cluster it learns at the same time which node has which slot: that of a shard at rest may have moved.
         """
-        for beat in count(1):
+        while True:
             await asyncio.sleep(_HEARTBEAT_S)
+            self._beats += 1
             if self._link.is_cluster:
                 with contextlib.suppress(LinkError):  # the table that it has may still be correct
                     await self._link.learn_slots()
                 if self._has_room:
                     await self._watched.look_for_all(self.name)
-            await self._everywhere(self._send_heartbeat, self._heartbeats(everywhere=beat % _EVERYWHERE == 0))
+            await self._everywhere(self._send_heartbeat, self._heartbeats(everywhere=self._beats % _EVERYWHERE == 0))
 
     def _heartbeats(self, *, everywhere: bool) -> list[list[ShardKeys]]:
         """The shards in which to give one, by node."""

@@ -20,11 +20,13 @@ from streamdq.errors import ServerUnavailable
 from streamdq.http.pages.overview import glance
 from streamdq.keys import ShardKeys, shard_of
 from streamdq.link.session import run
+from streamdq.mover.node_mover import NodeMover
 from streamdq.store.reads import consumers
 from streamdq.worker.consumer import Consumer
 from tests.conftest import EACH_BINARY
 from tests.migration import Migration
 from tests.redis.harness import NAMESPACE, Seen, Space, eventually, opened, recorder
+from tests.redis.movers import mover_at
 from tests.servers import Binary, Cluster, Server, until
 
 SHARDS = 64
@@ -144,6 +146,25 @@ async def test_a_heartbeat_goes_to_one_shard_of_each_node(many: Space, nodes: Cl
         assert len({consumer._link.node_of(shard.ready) for shard in some}) == len(some) == len(nodes.nodes)
 
 
+async def test_while_a_node_is_lost_the_others_shards_get_heartbeats_as_well(
+    many: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the consumer would count as gone from them after a while."""
+    monkeypatch.setattr("streamdq.worker.consumer._HEARTBEAT_S", 0.01)
+    given: set[ShardKeys] = set()
+
+    async def send(_: Consumer, shards: list[ShardKeys]) -> None:
+        given.update(shards)
+        raise ServerUnavailable("one of the nodes does not answer")
+
+    monkeypatch.setattr(Consumer, "_send_heartbeat", send)
+    monkeypatch.setattr("streamdq.worker.consumer._EVERYWHERE", 3)
+    worker = many.worker()
+    worker.handler("t")(lambda _: None)
+    async with many.serving(worker):
+        await eventually(lambda: len(given) == SHARDS, "each shard has got one")
+
+
 async def test_a_shard_that_nobody_tells_of_is_found(many: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamdq.worker.consumer._HEARTBEAT_S", 0.3)
     monkeypatch.setattr("streamdq.worker.quiet_shards._TURN_MS", 200)
@@ -229,6 +250,28 @@ async def test_a_slot_that_moved_while_all_were_idle(nodes: Cluster, seen: Seen)
                 await asyncio.to_thread(space.queue.enqueue, "t", n, delay="10ms" if n % 2 else 0)
             await seen.count(20)
             await eventually(lambda: space.audit().left == 0, "all done")
+
+
+async def test_a_mover_alone_hears_a_ring_in_a_slot_that_moved_without_one(
+    nodes: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No worker is there to learn of it, and it may be long until it comes to that bucket's head."""
+    monkeypatch.setattr("streamdq.mover.mover._SLOTS_S", 0.2)
+    monkeypatch.setattr(NodeMover, "_walk", lambda _: asyncio.Event().wait())
+    with opened(nodes.url) as space:
+        space.queue.configure("t", shards=2)
+        async with mover_at(nodes.url, "m") as mover:
+            stream = mover._session.keys.shard("t", 0).wake
+            with nodes.client() as client:
+                client.delete(stream)
+            await eventually(lambda: mover._idle_s() > 10 and stream in mover._listener._watch._until, "it waits")
+            move = Migration(nodes, "t:0")
+            await asyncio.to_thread(move.begin)
+            await asyncio.to_thread(move.move_all)
+            await asyncio.to_thread(move.end)
+            id = next(str(n) for n in range(100) if shard_of(str(n), 2) == 0)
+            await asyncio.to_thread(space.queue.enqueue, "t", "x", id=id, delay="10ms")
+            await space.becomes(id, "ready")
 
 
 async def test_two_workers_share_what_comes(many: Space, nodes: Cluster, seen: Seen) -> None:
