@@ -223,15 +223,17 @@ class Link(_Routes):
     def _learn(self, step: Learn) -> list[Any]:
         """Many threads may need the slots at once; only one asks."""
         began = time.monotonic()
-        if not self._learning.enter(step.timeout_s):
-            raise LinkError(TimeoutError("the Cluster's nodes don't answer who serves which slot"), sent=False)
+        place = self._learning.enter(step.timeout_s)
         try:
+            if place is None:
+                raise LinkError(TimeoutError("the Cluster's nodes don't answer who serves which slot"), sent=False)
             if self._slots.version == step.version:
                 self._carry_out(learning(self._slots, step.timeout_s - (time.monotonic() - began)))
                 for node in self._gone():
                     node.close()
         finally:
-            self._learning.leave()
+            place = None
+            self._learning.wake()
         return []
 
     def close(self) -> None:

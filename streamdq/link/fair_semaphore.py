@@ -1,47 +1,100 @@
-"""A semaphore for threads: first come, first served."""
+"""A semaphore for threads: first come, first served.
+
+In the main thread, a signal's handler may raise between any two steps, those of ``finally`` included. So who has a
+place, or waits for one, is not a count that code has to keep right: it is an object, and that ends when nobody holds it
+any more. Connections are shared, and a place that was lost would be missing for the process's whole life.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any
+
+_LOOK_S = 0.25  # who waits looks so often, in case whoever should have told it was interrupted
+
+
+class Place:
+    """Drop it to leave: ``place = None`` frees it at once, and nothing can come between."""
+
+    __slots__ = ("__weakref__", "bell")
+
+    def __init__(self) -> None:
+        self.bell: SimpleQueue[None] | None = None  # of who waits; None: waits no more
 
 
 class FairSemaphore:
     """Admits a limited number of threads at once; the others wait in turn. asyncio.Semaphore does this for tasks."""
 
     def __init__(self, places: int) -> None:
-        self._free = places
-        self._waiting: deque[threading.Lock] = deque()
-        self._lock = threading.Lock()
+        self._places = places
+        self._taken: dict[weakref.ref[Place], None] = {}
+        self._waiting: dict[weakref.ref[Place], None] = {}  # first come first
+        self._lock = threading.RLock()  # a signal's handler may use a queue, too
 
-    def enter(self, timeout_s: float) -> bool:
-        """Returns False if no place became free within ``timeout_s``; otherwise call ``leave`` later."""
+    @property
+    def free(self) -> int:
+        """How many places nobody has."""
+        return self._places - len(self._taken)
+
+    @property
+    def waiting(self) -> int:
+        """How many threads wait."""
+        return len(self._waiting)
+
+    def enter(self, timeout_s: float) -> Place | None:
+        """Returns None if no place became free within ``timeout_s``. Otherwise drop the place later, and then call
+        ``wake``.
+        """
+        place = Place()
         with self._lock:
-            if self._free:
-                self._free -= 1
-                return True
-            turn = threading.Lock()
-            turn.acquire()
-            self._waiting.append(turn)
-        mine = False
+            if not self._waiting and self._take(place):
+                return place
+        waits = Place()
         try:
-            mine = turn.acquire(timeout=max(0.0, timeout_s))
+            return place if self._wait(waits, place, timeout_s) else None
         finally:
-            if not mine:
-                self._give_up(turn)
-        return mine
+            waits.bell = None  # even if a traceback holds it
+            self.wake()  # the next in line: there may be a place for it, too
 
-    def leave(self) -> None:
-        """Passes the place on to whoever has waited longest."""
-        with self._lock:
-            if self._waiting:
-                self._waiting.popleft().release()
-            else:
-                self._free += 1
+    def wake(self) -> None:
+        """Tells whoever has waited longest that a place is free."""
+        if self._waiting and (first := self._first()) is not None and (bell := first.bell) is not None:
+            bell.put(None)
 
-    def _give_up(self, turn: threading.Lock) -> None:
+    def _wait(self, waits: Place, place: Place, timeout_s: float) -> bool:
+        until = time.monotonic() + timeout_s
+        bell = waits.bell = SimpleQueue()
         with self._lock:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
-                return
-        self.leave()  # the place was given to us at the last moment
+            _note(self._waiting, waits)
+        while True:
+            with self._lock:
+                if self._first() is waits and self._take(place):
+                    return True
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return False
+            with suppress(Empty):
+                bell.get(timeout=min(left_s, _LOOK_S))
+
+    def _take(self, place: Place) -> bool:
+        if len(self._taken) >= self._places:
+            return False
+        _note(self._taken, place)
+        return True
+
+    def _first(self) -> Place | None:
+        for reference in list(self._waiting):  # a copy: others may go meanwhile
+            if (one := reference()) is not None and one.bell is not None:
+                return one
+        return None
+
+
+def _note(places: dict[weakref.ref[Place], None], place: Place) -> None:
+    """Until nobody holds the place any more: a function of C then removes it, which no signal's handler interrupts."""
+    forget: Callable[[Any], None] = places.pop
+    places[weakref.ref(place, forget)] = None

@@ -159,13 +159,15 @@ class Connections:
         """
         deadline = time.monotonic() + timeout_s
         line = self._blocked if blocking else self._line
-        if not line.enter(timeout_s):
-            raise Crowded(self._limits[blocking], blocking)
+        place = line.enter(timeout_s)
         try:
+            if place is None:
+                raise Crowded(self._limits[blocking], blocking)
             set_deadline(time.monotonic() + timeout_s if blocking else deadline)
             return self._call(commands)
         finally:
-            line.leave()
+            place = None
+            line.wake()
 
     def _call(self, commands: Sequence[Command]) -> list[Any]:
         connection, sent = self._take(), False

@@ -9,13 +9,13 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
 from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
-from ..errors import IdTaken, InvalidInput, JobExists, NotDurable
+from ..errors import IdTaken, InvalidInput, JobExists, NotDurable, StreamdqError
 from ..job.durability import check_level
 from ..job.job import Decoder, Job, JobState, NewJob, check_topic
 from ..job.retry import RetryInput
 from ..job.uniqueness import NO_RULE, DerivedId, UniqueAfter
 from ..keys import ShardKeys, shard_of
-from ..link.batcher import Batched
+from ..link.batcher import Batched, twin
 from ..link.session import Op
 from ..metrics import recorded
 from ..store import reads
@@ -54,12 +54,13 @@ class Put(NamedTuple):
     existing: list[int]  # those of them that were not enqueued, as another job has their id
     decoder: Decoder | None = None
     kept: Mapping[int, Job] = {}  # those of ``existing`` that were looked up, as they are now
+    unseen: Exception | None = None  # why those of ``existing`` could not be looked up
 
     def of(self, index: int) -> Put:
         """What became of one of them."""
         taken = {0: self.taken[index]} if index in self.taken else {}
         kept = {0: self.kept[index]} if index in self.kept else {}
-        return Put(self.now_ms, taken, [0] if index in self.existing else [], self.decoder, kept)
+        return Put(self.now_ms, taken, [0] if index in self.existing else [], self.decoder, kept, self.unseen)
 
     def job(self, topic: str, given: Encoded, index: int = 0) -> Job:
         """The job that has the id now, or had it last: that one's body is None, its state ``ended``."""
@@ -155,6 +156,8 @@ def enqueue(
         raise NotDurable(error.level, error.why, job.id) from None
     if reply.existing and on_conflict != "keep":
         raise refusal(topic, job, reply.taken[0], on_conflict)
+    if reply.existing and reply.unseen is not None:
+        raise twin(reply.unseen)
     return reply.job(topic, job)
 
 
@@ -295,7 +298,10 @@ def _with_others(
         else:
             done = yield from put(store, topic, jobs, on_conflict, durable)
         if on_conflict == "keep" and done.existing:
-            done = yield from _with_kept(store, topic, store.session.keys.shard(topic, number), jobs, done)
+            try:
+                done = yield from _with_kept(store, topic, store.session.keys.shard(topic, number), jobs, done)
+            except StreamdqError as error:  # of no concern to those that have been enqueued
+                done = done._replace(unseen=error)
         return [done] if len(jobs) == 1 else [done.of(i) for i in range(len(jobs))]
 
     number = shard_of(job.id, shards, job.key)

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from functools import wraps
 from types import TracebackType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 try:
     from opentelemetry.context import Context
@@ -47,30 +48,33 @@ from ..worker.worker import Worker
 
 _SCHEMA = "https://opentelemetry.io/schemas/1.27.0"
 _propagator = TraceContextTextMapPropagator()
+_instrumented: WeakKeyDictionary[Queue | AsyncQueue | Worker, _Tracing] = WeakKeyDictionary()
 
 
 def instrument(target: Queue | AsyncQueue | Worker, tracer_provider: TracerProvider | None = None) -> None:
     """Makes spans for what a queue enqueues by ``enqueue`` and ``enqueue_many``, or for the attempts of a worker, and
     has the jobs of a queue carry the trace. ``tracer_provider`` None: the global one. Of a worker, call it before other
-    middleware is registered, so that the span is around that as well.
+    middleware is registered, so that the span is around that as well. Of what is instrumented already, even by
+    ``opentelemetry-instrument``, it only changes the provider: there is one span for each call or attempt.
 
     Raises:
         InvalidInput: it is no queue and no worker.
         MissingExtra: ``streamdq[otel]`` is not installed.
     """
-    tracer = get_tracer("streamdq", __version__, tracer_provider, _SCHEMA)
-    if isinstance(target, Worker):
-        target.middleware(_Attempts(_Tracing(tracer.start_as_current_span), show_errors=target.show_errors))
-    elif isinstance(target, Queue | AsyncQueue):
-        store_of(target).session.bodies.carry_traces()
-        wrap, tracing = (
-            _awaited if isinstance(target, AsyncQueue) else _blocking,
-            _Tracing(tracer.start_as_current_span),
-        )
-        for name in ("enqueue", "enqueue_many"):  # on the object itself: a queue without spans pays nothing for them
-            vars(target)[name] = wrap(getattr(target, name), tracing)
-    else:
+    start = get_tracer("streamdq", __version__, tracer_provider, _SCHEMA).start_as_current_span
+    if not isinstance(target, Queue | AsyncQueue | Worker):
         raise InvalidInput(f"instrument: pass a Queue, an AsyncQueue or a Worker, not {type(target).__name__}")
+    if (known := _instrumented.get(target)) is not None:
+        known.start = start
+        return
+    tracing = _instrumented[target] = _Tracing(start)
+    if isinstance(target, Worker):
+        target.middleware(_Attempts(tracing, show_errors=target.show_errors))
+        return
+    store_of(target).session.bodies.carry_traces()
+    wrap = _awaited if isinstance(target, AsyncQueue) else _blocking
+    for name in ("enqueue", "enqueue_many"):  # on the object itself: a queue without spans pays nothing for them
+        vars(target)[name] = wrap(getattr(target, name), tracing)
 
 
 class _Tracing:

@@ -73,6 +73,9 @@ class Consumer:
         self._topics = topics
         self._served: set[str] = set()
         self._shards: list[ShardKeys] = []
+        self._seen: list[ShardKeys] = []  # where Redis may know this consumer: also shards that it serves no more
+        self._telling: set[asyncio.Task[None]] = set()  # calls under way that make it known, or say that it is alive
+        self._has_left = False
         self._active: list[ShardKeys] = []  # probably have ready jobs; claimed from in turn
         self._resting: dict[ShardKeys, float] = {}  # paused, or failed: until when
         self._readers: dict[asyncio.Task[dict[ShardKeys, Entries]], tuple[ShardKeys, ...]] = {}
@@ -117,6 +120,7 @@ class Consumer:
         steps = {name: len(settings_of(name).retry_of(self.group).steps_ms) for name in sorted(topics)}
         measured.expect(self._session.keys.namespace, steps, self.group)
         self._served, self._shards, self._active = set(topics), shards, list(shards)
+        self._seen = [shard for shard in dict.fromkeys((*self._seen, *shards)) if shard.topic in self._topics.known]
         self._crowded.clear()
         for shard in self._found.keys() - set(shards):
             del self._found[shard]
@@ -127,7 +131,7 @@ class Consumer:
 
     async def join(self) -> None:
         """Makes this consumer known to its groups: before Redis 7.2 a blocked read does not do that."""
-        await arun(self._link, blocking.join(self._session, self.group, self.name, self._shards))
+        await self._tell(arun(self._link, blocking.join(self._session, self.group, self.name, self._shards)))
 
     async def next(self, room: Callable[[], Limits], wait_s: float = BLOCK_S) -> list[Held]:
         """Waits for ready jobs and claims them: jobs of one shard, at most its topic's limit. Returns none after about
@@ -458,15 +462,32 @@ class Consumer:
         return [list({shard.topic: shard for shard in reversed(shards)}.values()) for shards in nodes.values()]
 
     async def _send_heartbeat(self, shards: list[ShardKeys]) -> None:
-        await arun(self._link, blocking.heartbeat(self._session, self.group, self.name, shards))
+        await self._tell(arun(self._link, blocking.heartbeat(self._session, self.group, self.name, shards)))
+
+    async def _tell(self, call: Coroutine[Any, Any, None]) -> None:
+        """Makes a call that would make this consumer known again after it has left: then it does not make it."""
+        if self._has_left:
+            call.close()
+            return
+        task = asyncio.create_task(call)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+        await task
 
     async def leave(self) -> None:
-        """Hands back entries that were read but not claimed, and removes this consumer from the group."""
+        """Hands back entries that were read but not claimed, and removes this consumer from the group, in each shard
+        that it has served. Nothing makes it known there again: a call under way that may do so is waited for.
+        """
+        self._has_left = True
         under_way: list[asyncio.Task[Any]] = [*self._readers, *self._late]
         self._readers.clear()
         self._late.clear()
         await cancel_and_wait(under_way)
-        await self._everywhere(self._left, self._shards)
+        telling = list(self._telling)
+        await self._everywhere(self._left, self._seen)
+        if telling:  # the jobs are back by now, however long these take
+            await asyncio.wait(telling)
+            await self._everywhere(self._left, self._seen)
 
     async def _left(self, shard: ShardKeys) -> None:
         while not await arun(self._link, self._scripts.remove_consumer(shard, self.group, self.name, _LEAVE_LIMIT)):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from streamdq import AsyncQueue, Job
 from streamdq.config import Settings
 from tests.http.conftest import Open
 from tests.http.harness import JSON, Api, kind
@@ -89,6 +90,19 @@ async def test_on_conflict(api: Api) -> None:
     assert (await api.take()).status_code == 200
     assert kind(await api.put("b", 2, on_conflict="replace")) == "job-exists"
     assert kind(await api.put("b", 2, on_conflict="sometimes")) == "invalid-input"
+
+
+async def test_a_kept_job_that_ends_meanwhile_has_ended(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    await api.put("a", 1, delay="1h")
+    get = AsyncQueue.get
+
+    async def cancelled_before(queue: AsyncQueue, topic: str, id: str, **options: Any) -> Job | None:
+        assert await queue.cancel(topic, id)
+        return await get(queue, topic, id, **options)
+
+    monkeypatch.setattr(AsyncQueue, "get", cancelled_before)
+    kept = await api.put("a", 2, delay="1h", on_conflict="keep")
+    assert (kept.status_code, kept.json()["state"], kept.json()["body"]) == (200, "ended", 1)
 
 
 async def test_an_id_that_stays_taken(api: Api) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from streamdq import Bury, Job, JobExists, JobState, NewJob
-from streamdq.errors import InvalidInput
+from streamdq.errors import InvalidInput, ServerUnavailable
 from streamdq.keys import ShardKeys
+from streamdq.link.session import Op, Pause
+from streamdq.operations.pipeline import Pipelined
 from streamdq.store.scripts import Scripts
 from tests.redis.harness import Seen, Space, eventually, recorder
 
@@ -83,6 +85,31 @@ def test_a_kept_job_that_ends_meanwhile_has_ended(space: Space, monkeypatch: pyt
     found = space.queue.enqueue("t", "second", id="a", on_conflict="keep")
 
     assert (found.body, found.state) == ("first", JobState.ENDED)
+
+
+def test_a_kept_job_that_cannot_be_looked_up_fails_no_other(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their jobs are there: whoever repeated such a call would enqueue another one."""
+    space.queue.enqueue("t", "first", id="a", delay="1h")
+
+    def fails(*_: Any) -> Op[Any]:
+        yield Pause(0)
+        raise ServerUnavailable("no reply")
+
+    def both() -> None:
+        with space.queue.pipeline() as pipe:
+            calls.append(pipe.enqueue("t", "new", delay="1h", on_conflict="keep"))
+            calls.append(pipe.enqueue("t", "second", id="a", on_conflict="keep"))
+
+    calls: list[Pipelined] = []
+    with monkeypatch.context() as broken:
+        broken.setattr(Scripts, "get_each", fails)
+        with pytest.raises(ExceptionGroup):
+            both()
+    new, kept = calls
+    assert isinstance(kept.error, ServerUnavailable)
+    assert new.error is None
+    assert space.job(new.job.id).body == "new"
+    assert space.queue.enqueue("t", "second", id="a", on_conflict="keep").body == "first"
 
 
 def test_large_kept_jobs_are_read_a_few_at_a_time(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:

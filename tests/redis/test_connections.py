@@ -172,10 +172,11 @@ def test_who_waits_too_long_in_line_has_sent_nothing(space: Space) -> None:
     queue = space.another_queue(max_connections=1, call_timeout_s=1.0)
     queue.enqueue("t", 0, id="j", delay="1h")
     line = queue._link._nodes[""]._line
-    assert line.enter(1)  # as a call that does not end
+    place = line.enter(1)  # as a call that does not end
+    assert place
     with pytest.raises(TooManyCalls, match=r"nothing was sent.*all 1 connections.*STREAMDQ_MAX_CONNECTIONS"):
         queue.cancel("t", "j")
-    line.leave()
+    place = None
     assert queue.cancel("t", "j") is True
 
 
@@ -220,7 +221,7 @@ def test_connections_of_a_burst_are_closed_while_nothing_is_called(redis_server:
         queue.configure("t", create=True)
         with stopped(redis_server), ThreadPoolExecutor(30) as pool:
             calls = [pool.submit(queue.get, "t", f"j{n}") for n in range(30)]  # those of enqueue would go together
-            until(lambda: queue._link._nodes[""]._line._free == 20, "thirty at once")
+            until(lambda: queue._link._nodes[""]._line.free == 20, "thirty at once")
             os.kill(redis_server.pid, signal.SIGCONT)
             for call in calls:
                 call.result()
@@ -335,7 +336,8 @@ def test_a_forked_child_has_connections_of_its_own(redis_server: Server) -> None
     """Forked while a thread of the parent holds the only place in line."""
     with Queue(redis_server.url, NAMESPACE, settings=SETTINGS.model_copy(update={"max_connections": 1})) as queue:
         queue.enqueue("t", 1, id="parent", delay="1h")
-        assert queue._link._nodes[""]._line.enter(1)
+        place = queue._link._nodes[""]._line.enter(1)
+        assert place
         child = os.fork()
         if child == 0:
             code = 1
@@ -345,7 +347,7 @@ def test_a_forked_child_has_connections_of_its_own(redis_server: Server) -> None
             finally:
                 os._exit(code)
         assert os.waitpid(child, 0)[1] == 0
-        queue._link._nodes[""]._line.leave()
+        place = None
         assert {queue.get("t", id) is not None for id in ("parent", "child")} == {True}
 
 

@@ -13,11 +13,13 @@ import pytest
 from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.errors import StaleClaim, TopicNotEmpty, TopicServed, UnknownTopic
 from streamdq.http.pages.overview import glance
-from streamdq.link.session import Op, run
+from streamdq.link.session import Op, Pause, run
 from streamdq.mover.node_mover import NodeMover
 from streamdq.operations import topics
 from streamdq.operations.audit import audit
 from streamdq.operations.inspect import stats, upcoming
+from streamdq.store import blocking, reads
+from streamdq.store.scripts import Scripts
 from tests.redis.harness import Seen, Space, eventually, recorder
 from tests.redis.movers import mover_at
 from tests.redis.topology import all_run, each_cut, steps
@@ -243,3 +245,59 @@ async def test_one_who_was_stopped_while_changing_does_not_bring_a_deleted_topic
     stale.enqueue_many("t", [NewJob(id, id=id) for id in ids])
     space.another_queue().enqueue("t", "more", id="more")
     await all_run(space, {*ids, "more"})
+
+
+async def test_a_worker_leaves_also_shards_that_it_serves_no_more(space: Space, seen: Seen) -> None:
+    space.queue.configure("t", shards=4)
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    async with space.serving(worker):
+        await eventually(lambda: all(_consumers(space, shard) for shard in range(4)), "it is there")
+        space.queue.configure("t", shards=1)
+        await eventually(lambda: len(worker._serving.consumer._shards) == 1, "it serves one shard")  # type: ignore[union-attr]
+    space.queue.configure("t", shards=4)
+    assert [_consumers(space, shard) for shard in range(4)] == [[]] * 4
+    space.queue.delete_topic("t")
+
+
+async def test_a_worker_that_has_left_is_not_made_known_again(
+    space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stops as it makes itself known in new shards, and that call comes after the one that removes it."""
+    real_join, real_remove = blocking.join, Scripts.remove_consumer
+    joins, removed, joined = list[int](), asyncio.Event(), asyncio.Event()
+
+    def late_join(*args: Any) -> Op[None]:
+        joins.append(1)
+        while len(joins) > 1 and not removed.is_set():
+            yield Pause(0.001)
+        yield from real_join(*args)
+        if len(joins) > 1:
+            joined.set()
+
+    def remove(*args: Any) -> Op[bool]:
+        gone = yield from real_remove(*args)
+        removed.set()
+        while not joined.is_set():
+            yield Pause(0.001)
+        return gone
+
+    monkeypatch.setattr(blocking, "join", late_join)
+    monkeypatch.setattr(Scripts, "remove_consumer", remove)
+    space.queue.configure("t", shards=1)
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    async with space.serving(worker):
+        await eventually(lambda: len(joins) == 1, "it serves")
+        space.queue.configure("t", shards=2)
+        await eventually(lambda: len(joins) == 2, "it serves both")
+    assert [_consumers(space, shard) for shard in range(2)] == [[], []]
+    space.queue.delete_topic("t")
+
+
+def _consumers(space: Space, shard: int) -> list[str]:
+    """Those that are known in a shard, in either stream."""
+    keys = space.queue._store.session.keys.shard("t", shard)
+    places = [(keys.ready, "default"), (keys.ready_of("default"), "default")]
+    found = run(space.queue._link, reads.consumers(space.queue._store.session, places))
+    return sorted({one.name for some in found for one in some})

@@ -14,6 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from streamdq import AsyncQueue, InvalidInput, Job, JobExists, NewJob, Queue, Retry, Snooze, Worker
 from streamdq.codec import Encrypt, Zstd
 from streamdq.codec.encrypt import new_key
+from streamdq.telemetry.instrumentor import StreamdqInstrumentor
 from streamdq.telemetry.otel import instrument
 from streamdq.testing import drain
 from streamdq.times.clock import ManualClock
@@ -323,3 +324,35 @@ async def test_spans_that_are_not_sampled_are_carried_all_the_same(space: Space,
         queue.enqueue("t", 1)
     await drain(worker, clock, "1m")
     assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-0[02]", carried[0] or "")
+
+
+async def test_what_is_instrumented_twice_makes_one_span(
+    space: Space, clock: ManualClock, spans: InMemorySpanExporter, provider: TracerProvider
+) -> None:
+    """As by opentelemetry-instrument and by the program itself; the later provider counts."""
+    StreamdqInstrumentor().instrument()
+    try:
+        worker = at_work(space, provider)
+        queue = traced(space, provider)
+        awaited = AsyncQueue(space.url, NAMESPACE, settings=space.settings, clock=space.clock)
+    finally:
+        StreamdqInstrumentor().uninstrument()
+    instrument(awaited, provider)
+    worker.handler("t")(_nothing)
+    async with awaited:
+        await awaited.enqueue("t", 1)
+        await awaited.enqueue_many("t", [NewJob(1), NewJob(2)])
+    with queue:
+        queue.enqueue("t", 1)
+        queue.enqueue_many("t", [NewJob(1), NewJob(2)])
+    await drain(worker, clock, "1s")
+    assert [len(of_kind(spans, kind)) for kind in (SEND, PROCESS)] == [4, 6]
+    instrument(worker, TracerProvider())  # nobody looks at that one
+    with queue:
+        queue.enqueue("t", 1)
+    await drain(worker, clock, "1s")
+    assert [len(of_kind(spans, kind)) for kind in (SEND, PROCESS)] == [5, 6]
+
+
+async def _nothing(_: Any) -> None:
+    pass

@@ -128,6 +128,8 @@ async def put_job(
     if on_conflict != "keep" and not _is_same(found, new, store.session.bodies.most_bytes):
         raise JobExists(topic, id, ", with other content")
     known = await (await backend.queue()).get(topic, id, key=new.key)
+    if known is None:  # it has ended since
+        found.state = JobState.ENDED
     return job_response(redact.job(who_asks(request), known or found))
 
 
