@@ -113,28 +113,29 @@ _CODES = _codes(
 
 
 def _interrupted_at(step: int, call: Callable[[], Any]) -> bool:
-    """Calls it; raises at this line, entry or return of the functions of a line. Returns whether it came so far."""
+    """Calls it; raises at this entry or return of the functions of a line, or of what they call in C.
+    Python has a signal's handler run at such a point; an entry to ``with`` and the way out of it are none. Returns
+    whether it came so far.
+    """
     seen = 0
 
-    def trace(frame: FrameType, event: str, _: object) -> Any:
+    def profile(frame: FrameType, event: str, _: object) -> None:
         nonlocal seen
-        if frame.f_code not in _CODES:
-            return None
-        seen += event != "exception"
+        if frame.f_code not in _CODES or event not in ("call", "return", "c_return"):
+            return
+        seen += 1
         if seen == step:
-            sys.settrace(None)
-            seen += 1
+            sys.setprofile(None)
             raise _Interrupted
-        return trace
 
-    before = sys.gettrace()
-    sys.settrace(trace)
+    before = sys.getprofile()
+    sys.setprofile(profile)
     try:
         call()
     except _Interrupted:
         return True
     finally:
-        sys.settrace(before)
+        sys.setprofile(before)
     return False
 
 
