@@ -248,8 +248,9 @@ def topic_names(store: RedisStore, topic: str | None) -> Op[list[str]]:
 
 
 def stats(store: RedisStore, topic: str | None = None) -> Op[Stats]:
-    """Figures of one topic, or of all. If a Cluster has lost a node, they cover only the shards that can be reached;
-    ``unreachable`` counts the others.
+    """Figures of one topic, or of all. Those of a shard are of one moment. Shards are read one after another, but no
+    job ever goes to another shard: so none is missed or counted twice. If a Cluster has lost a node, the figures cover
+    only the shards that can be reached; ``unreachable`` counts the others.
     """
     stats = Stats()
     shards = []
