@@ -3,6 +3,9 @@
 redis-py's time-outs apply to each connect, read and write: a server that answers byte by byte, or a handshake with four
 replies, takes a multiple of them. Here everything that a thread connects, reads and writes counts against the one
 deadline of its call, on any connection, a sentinel's as well as the node's. Only a host name's lookup is not bounded.
+
+Calls also read their replies here: the way through redis-py's layers takes several times as long as the parsing does.
+redis-py reads those of the handshake.
 """
 
 from __future__ import annotations
@@ -12,11 +15,17 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import hiredis
+from redis.exceptions import InvalidResponse
+
 _SHORTEST_S = 0.001  # 0 would mean: don't wait at all
 _FOREVER = float("inf")
+_READ_BYTES = 65_536
+_NOTHING = object()
 
 
 class _Calling(threading.local):
@@ -47,6 +56,30 @@ class _Socket:
         self._timeout_s = -1.0  # the socket's; not known yet
         self._look = select.poll()  # select() can't handle descriptors from 1024 on
         self._look.register(sock, select.POLLIN)
+        self._reader: Any = None
+
+    def read_replies(self, error_of: Callable[[str], Exception]) -> None:
+        """From now on, ``reply`` reads all that comes. ``error_of`` makes the exception of an error reply."""
+        self._reader = hiredis.Reader(
+            protocolError=InvalidResponse, replyError=error_of, errors="strict", notEnoughData=_NOTHING
+        )
+
+    def reply(self) -> Any:
+        """The next reply; an error reply is returned as an exception.
+
+        Raises:
+            OSError: it did not come by the deadline, or the connection is closed.
+            InvalidResponse: this is not Redis's protocol.
+        """
+        reader = self._reader
+        reply = reader.gets()
+        while reply is _NOTHING:
+            data = self.recv(_READ_BYTES)
+            if not data:
+                raise ConnectionError("the server closed the connection")
+            reader.feed(data)
+            reply = reader.gets()
+        return reply
 
     def has_something(self) -> bool:
         """Whether there is something to read, or the server has closed the connection, or this side has."""

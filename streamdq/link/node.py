@@ -1,8 +1,9 @@
 """Connections to one node: up to a limit, each used by one call at a time.
 
-redis-py only opens and authenticates connections, and parses replies. Its retries repeat calls that must not run twice,
-its time-outs add up (measured: 595 s at ``socket_timeout=1``), and its pools keep counting a connection that was never
-given back. Here a call is a single attempt; ``session.py`` decides which calls are repeated, and until when.
+redis-py only opens and authenticates connections, and reads the replies of asynchronous calls. Its retries repeat calls
+that must not run twice, its time-outs add up (measured: 595 s at ``socket_timeout=1``), and its pools keep counting a
+connection that was never given back. Here a call is a single attempt; ``session.py`` decides which calls are repeated,
+and until when.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from redis.exceptions import AuthenticationError, RedisError, ResponseError
+import redis
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+from redis.sentinel import SentinelManagedConnection
 
 from .command import Command, packed
 from .deadline import set_deadline
@@ -175,6 +178,8 @@ class Connections:
             if connection is None:
                 connection = self._make()
                 connection.connect()
+                if self._packed:
+                    connection._sock.read_replies(connection._parser.parse_error)
             sent = True
             replies = self._exchange(connection, commands)
         except BaseException as error:
@@ -201,12 +206,12 @@ class Connections:
                 connection.send_command(*command.args)
                 replies.append(_read(connection))
             return replies
+        sock = connection._sock
         if len(commands) == 1:
-            connection.send_packed_command([packed(commands[0])], check_health=False)
-            return [_read(connection)]
-        together = b"".join([packed(command) for command in commands])  # one system call
-        connection.send_packed_command([together], check_health=False)
-        return [_read(connection) for _ in commands]
+            sock.sendall(packed(commands[0]))
+            return [_reply(connection)]
+        sock.sendall(b"".join([packed(command) for command in commands]))  # one system call
+        return [_reply(connection) for _ in commands]
 
     def _put(self, connection: Any, replies: Sequence[Any]) -> None:
         self._idle.put(connection)
@@ -248,16 +253,35 @@ def _sweep(reference: weakref.ref[Connections], closed: threading.Event) -> None
         del connections
 
 
+def _reply(connection: Any) -> Any:
+    """The next reply; that of redis-py, but that it returns error replies."""
+    reply = connection._sock.reply()
+    if not isinstance(reply, RedisError):
+        return reply
+    if isinstance(reply, ReadOnlyError) and isinstance(connection, SentinelManagedConnection):
+        raise redis.ConnectionError("this was the primary, and is a replica now")  # a sentinel names the new one
+    return _checked(reply)
+
+
+def _checked(error: RedisError) -> RedisError:
+    """The error reply, if it answers the command.
+
+    Raises:
+        RedisError: this, if it is about the connection, or the server.
+    """
+    # FULL: no reply to this command, and the connection is closed
+    if not isinstance(error, ResponseError) or meaning_of(error) is Meaning.FULL:
+        raise error
+    count_reply(error)
+    return error
+
+
 def _read(connection: Any) -> Any:
+    """The same from redis-py, which raises every error reply."""
     try:
         return connection.read_response()
-    except AuthenticationError:
-        raise
     except ResponseError as error:
-        if meaning_of(error) is Meaning.FULL:  # no reply to this command, and the connection is closed
-            raise
-        count_reply(error)
-        return error
+        return _checked(error)
 
 
 # -- asynchronous
@@ -361,10 +385,5 @@ def _has_ended(connection: Any) -> bool:
 async def _aread(connection: Any) -> Any:
     try:
         return await connection.read_response()
-    except AuthenticationError:
-        raise
     except ResponseError as error:
-        if meaning_of(error) is Meaning.FULL:  # no reply to this command, and the connection is closed
-            raise
-        count_reply(error)
-        return error
+        return _checked(error)
