@@ -60,7 +60,7 @@ FOLLOWED = {
     "migrating/celery": ["1 1"],
     "migrating/rq": ["\n1\n"],
     "migrating/arq": ["corner 1"],
-    "migrating/bullmq": [],
+    "migrating/bullmq": ["\n1 1\n"],
     "migrating/dramatiq": ["\n1\n"],
 }
 """Pages whose files are written and whose commands are typed, and what can be seen then."""
