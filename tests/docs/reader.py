@@ -31,6 +31,9 @@ NOT_RUN = {
     "make demo": "tests/cli/test_demo.py",
     "make docs": "tests/docs/test_site.py",
     "make test": "these are the tests",
+    "make dashboards": "writes into the checkout; tests/dashboards/test_monitoring.py",
+    "cp dashboards": "copies what make dashboards has written; tests/dashboards/test_monitoring.py",
+    "promtool": "is not on every machine; tests/dashboards/test_monitoring.py",
     "make faults": "takes many minutes; tests/crash/test_faults.py",
     "make chaos": "takes many minutes",
     "make simulate": "takes many minutes; tests/simulation/test_simulation.py",
@@ -49,7 +52,7 @@ NOT_RUN = {
 """Commands of pages that no reader here types, by how they begin, and why."""
 
 _BLOCK = re.compile(r"^( *)```(\w*)([^\n]*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
-_FILE = re.compile(r"# ([\w./-]+\.(?:py|toml|conf|service))\n")
+_FILE = re.compile(r"# ([\w./-]+\.(?:py|toml|conf|service|yml))\n")
 _SHELL = re.compile(r"[|<>`()*]|\$[\w({]")
 _GOES_ON = re.compile(
     r"streamdq (?:serve|callback|exporter|worker|outbox relay)\b(?!.*--burst)|streamdq .*--(?:follow|watch)\b"
@@ -167,7 +170,7 @@ class Reader:
     def write(self, block: Block) -> None:
         target = self.folder / block.file
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(self._here(block.text))
+        target.write_text(self.here(block.text))
 
     def enter(self, block: Block) -> None:
         """Types what a block shows, and compares. A command that goes on ends with its block, unless it has an &."""
@@ -188,7 +191,7 @@ class Reader:
         """What it printed."""
         if why_not_run(line):
             return ""
-        exit_code, line = _of(self.exits, line, 0), self._here(line)
+        exit_code, line = _of(self.exits, line, 0), self.here(line)
         if line.startswith("export "):
             name, _, value = line.removeprefix("export ").partition("=")
             self._env[name] = value.strip("'\"").replace("$PWD", str(self.folder))
@@ -204,7 +207,7 @@ class Reader:
         self.said += out.decode()
         return str(out.decode())
 
-    def _here(self, text: str) -> str:
+    def here(self, text: str) -> str:
         """A page's line as it is typed here: with ports that are free, and what was printed in place of …"""
         for theirs, ours in self.instead.items():
             text = text.replace(theirs, ours)

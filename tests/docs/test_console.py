@@ -189,6 +189,7 @@ SHOWN = {
     "http": Shown(),
     "kubernetes": Shown(shop),
     "metrics": Shown(shop),
+    "monitoring": Shown(shop),
     "operations": Shown(shop),
     "outbox": Shown(an_outbox, instead={f"{url}/shop": f"{ours}/shop.db" for url, ours in POSTGRES.items()}),
     "redis": Shown(),
