@@ -24,7 +24,7 @@ import typer
 import yaml
 
 from streamdq.cli.app import app
-from tests.docs.reader import ROOT, Block, Reader, blocks, lines, pages
+from tests.docs.reader import ROOT, Block, Reader, blocks, commands, pages
 from tests.servers import Server, until
 
 DOCS = ROOT / "docs"
@@ -60,7 +60,7 @@ FOLLOWED = {
     "migrating/celery": ["1 1"],
     "migrating/rq": ["\n1\n"],
     "migrating/arq": ["corner 1"],
-    "migrating/bullmq": [],
+    "migrating/bullmq": ["\n1 1\n"],
     "migrating/dramatiq": ["\n1\n"],
 }
 """Pages whose files are written and whose commands are typed, and what can be seen then."""
@@ -235,12 +235,11 @@ def check_command(words: list[str]) -> None:
 def typed() -> list[Any]:
     """Every command of streamdq in a block."""
     return [
-        pytest.param(part.strip(), id=f"{name}-{part.strip()[9:40]}")
+        pytest.param(command.line, id=f"{name}-{command.line[9:40]}")
         for name, block in all_blocks()
-        if block.language in ("console", "sh", "")
-        for line in lines(block)
-        for part in line.split("; ")
-        if part.strip().startswith("streamdq ")
+        if block.language == "console"
+        for command in commands(block)
+        if command.line.startswith("streamdq ")
     ]
 
 
