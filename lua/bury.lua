@@ -12,16 +12,19 @@
 -- KEYS[11] fronts  ZSET
 -- KEYS[12] keyed  HASH
 -- KEYS[13] crowds  ZSET
--- KEYS[14] receipts    ZSET    only given if the caller may lose the reply and ask again
+-- KEYS[14] failures    STREAM
+-- KEYS[15] receipts    ZSET    only given if the caller may lose the reply and ask again
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
 -- ARGV[4] generation of the group, as claim returned it
 -- ARGV[5] consumer that claimed them
--- ARGV[6..] per claim: main, entry (as claimed), id, history row, reason, error
+-- ARGV[6] how many failures are kept, 0 = none
+-- ARGV[7] for how long, in ms; 0 = no limit
+-- ARGV[8..] per claim: main, entry (as claimed), id, history row, reason, error, failure ('' = none to keep)
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
--- include: clock, progress, ring, settle, fence, lanes, bury_job, trim_ready, history, receipt, stored_format
-local ready, own, dead, progress, counts, settings, history, wake, bucket, lanes, fronts, keyed, crowds, receipts = unpack(KEYS)
+-- include: clock, progress, ring, settle, fence, lanes, bury_job, trim_ready, history, failures, receipt, stored_format
+local ready, own, dead, progress, counts, settings, history, wake, bucket, lanes, fronts, keyed, crowds, failures, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, dead = dead, progress = progress, counts = counts, wake = wake, bucket = bucket,
   lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
@@ -30,14 +33,14 @@ local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'ge
 check_format(topic[5])
 k.key_limit = topic[6]
 local groups = served(topic[1], group, topic[4], ARGV[4])
-if not groups then return refused(now, 6) end
+if not groups then return refused(now, 7, 8) end
 local overtaken = tonumber(topic[3] or 0)
-local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
+local now_text, reply, rows, told = '\31' .. string.format('%.0f', now), {now}, {}, {}
 
-local lost, buried = fence(k, group, ARGV[5], 6), 0
-for i = 6, #ARGV, 6 do
+local lost, buried = fence(k, group, ARGV[5], 7, 8), 0
+for i = 8, #ARGV, 7 do
   if lost and lost[i] then
-    reply[#reply + 1] = i / 6
+    reply[#reply + 1] = (i - 1) / 7
   else
     buried = buried + 1
     local main, entry, id = ARGV[i], ARGV[i + 1], ARGV[i + 2]
@@ -46,10 +49,13 @@ for i = 6, #ARGV, 6 do
     bury_job(k, group, id, p, now, ARGV[i + 4], ARGV[i + 5])
     free_place(k, group, id, now)
     rows[#rows + 1] = ARGV[i + 3] .. now_text
+    told[#rows] = ARGV[i + 6]
     if receipts then receipt(receipts, group, main, entry, 'dead', now) end
   end
 end
 if not topic[2] and overtaken > 0 then trim_ready(k, settings, group, {}, overtaken) end
 if buried > 0 then redis.call('HINCRBY', counts, 'running:' .. group, -buried) end
-remember(history, counts, settings, cap, rows)
+local entries = {}
+remember(history, counts, settings, cap, rows, nil, entries)
+keep_failures(failures, ARGV[6], ARGV[7], entries, told)
 return reply

@@ -11,17 +11,20 @@
 -- KEYS[10] fronts  ZSET
 -- KEYS[11] keyed  HASH
 -- KEYS[12] crowds  ZSET
--- KEYS[13] receipts    ZSET    only given if the caller may lose the reply and ask again
+-- KEYS[13] failures    STREAM
+-- KEYS[14] receipts    ZSET    only given if the caller may lose the reply and ask again
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
 -- ARGV[4] generation of the group, as claim returned it
 -- ARGV[5] consumer that claimed them
--- ARGV[6..] per claim: main, entry (as claimed), id, history row, delay_ms, steps to advance (-1: snoozed, so the
--- attempt does not count), error
+-- ARGV[6] how many failures are kept, 0 = none
+-- ARGV[7] for how long, in ms; 0 = no limit
+-- ARGV[8..] per claim: main, entry (as claimed), id, history row, delay_ms, steps to advance (-1: snoozed, so the
+-- attempt does not count), error, failure ('' = none to keep)
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
--- include: clock, sequence, progress, ring, settle, fence, lanes, history, receipt, stored_format
-local ready, own, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, receipts = unpack(KEYS)
+-- include: clock, sequence, progress, ring, settle, fence, lanes, history, failures, receipt, stored_format
+local ready, own, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, failures, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, progress = progress, counts = counts, wake = wake, bucket = bucket,
   lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
@@ -29,8 +32,8 @@ local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group, 'f
 check_format(topic[3])
 k.key_limit = topic[4]
 local groups = served(topic[1], group, topic[2], ARGV[4])
-if not groups then return refused(now, 7) end
-local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
+if not groups then return refused(now, 8, 8) end
+local now_text, reply, rows, told = '\31' .. string.format('%.0f', now), {now}, {}, {}
 
 -- Its key's place becomes free, unless retries hold their keys or the topic has no limit any more.
 -- Returns the job's key; nil = it keeps its place, or never had one.
@@ -42,12 +45,12 @@ local function lets_pass(group, id)
   advance(k, group, lane, now)
 end
 
-local lost, earliest, retried, snoozed, put_back = fence(k, group, ARGV[5], 7), nil, 0, 0, 0
+local lost, earliest, retried, snoozed, put_back = fence(k, group, ARGV[5], 8, 8), nil, 0, 0, 0
 -- After the fence, because a Redis at its memory limit refuses a script whose first write adds data.
-local sequence, head = reserve(counts, (#ARGV - 5) / 7), head_ms(bucket)
-for i = 6, #ARGV, 7 do
+local sequence, head = reserve(counts, (#ARGV - 7) / 8), head_ms(bucket)
+for i = 8, #ARGV, 8 do
   if lost and lost[i] then
-    reply[#reply + 1] = (i + 1) / 7
+    reply[#reply + 1] = i / 8
   else
     sequence, retried = sequence + 1, retried + 1
     local main, entry, id, due = ARGV[i], ARGV[i + 1], ARGV[i + 2], now + tonumber(ARGV[i + 4])
@@ -70,6 +73,7 @@ for i = 6, #ARGV, 7 do
     end
     if not earliest or due < earliest then earliest = due end
     rows[#rows + 1] = ARGV[i + 3] .. now_text
+    told[#rows] = ARGV[i + 7]
     if receipts then receipt(receipts, group, main, entry, ARGV[i + 5] == '-1' and 'snoozed' or 'retry', now) end
   end
 end
@@ -80,5 +84,7 @@ if retried > 0 then
   if snoozed > 0 then redis.call('HINCRBY', counts, 'snoozed:' .. group, snoozed) end
   if not head or earliest < head then ring(wake, earliest) end
 end
-remember(history, counts, settings, cap, rows)
+local entries = {}
+remember(history, counts, settings, cap, rows, nil, entries)
+keep_failures(failures, ARGV[6], ARGV[7], entries, told)
 return reply

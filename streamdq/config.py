@@ -127,6 +127,13 @@ class Settings(FromEnvironment):
         le=10**10,
         description="About how many seconds history rows are kept; 0 sets no limit.",
     )
+    failures_length: int = Field(
+        default=5_000,
+        ge=0,
+        le=10**15,
+        description="Of about how many failed attempts each shard keeps the message and traceback, for as long as "
+        "history rows; 0 keeps none.",
+    )
     lease_ms: int = Field(
         default=950,
         ge=500,

@@ -101,6 +101,7 @@ class ShardKeys:
         "bucket",
         "counts",
         "crowds",
+        "failures",
         "fronts",
         "history",
         "jobs",
@@ -134,6 +135,7 @@ class ShardKeys:
         self.counts = f"{self.prefix}:counts"  # HASH the conservation counters
         self.settings = f"{self.prefix}:settings"  # HASH the topic's settings that the scripts need
         self.history = f"{self.prefix}:history"  # STREAM ended attempts and rare events, capped
+        self.failures = f"{self.prefix}:failures"  # STREAM what failed, under the row's id; capped, expires
         self.archive = f"{self.prefix}:archive"  # HASH receipts of jobs that an archive has just taken or put back
         self.outbox = f"{self.prefix}:outbox"  # HASH receipts of jobs from a database's outbox
         self.receipts = f"{self.prefix}:receipts"  # ZSET claims recently ended over HTTP, and how -> when

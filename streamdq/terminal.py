@@ -25,13 +25,13 @@ from .operations.act import Acted
 from .operations.audit import Audit, Balance
 from .operations.doctor import Finding
 from .operations.inspect import Concern, Stats, TopicStats, by_concern
+from .operations.job_history import JobEvent
 from .operations.scale import Scale
 from .operations.schedules import PutSchedule, Schedule
 from .operations.waiting_keys import KeyLoad
 from .process.logs import hide_credentials, visible, visible_json
 from .schedules.civil import zone
 from .schedules.definition import Definition
-from .store.history import HistoryRow
 from .times.durations import show_ms
 
 if TYPE_CHECKING:
@@ -349,17 +349,27 @@ def jobs_view(jobs: Sequence[Job], what: str) -> RenderableType:
     return made
 
 
-def history_view(rows: Sequence[HistoryRow]) -> RenderableType:
-    """What became of a job, in its order."""
-    local = ["local"] if rows and local_text(rows[0].finished_ms) else []
+def history_view(events: Sequence[JobEvent], *, tracebacks: bool = False) -> RenderableType:
+    """What became of a job, in its order. ``tracebacks``: below, those of the attempts that failed."""
+    local = ["local"] if events and local_text(events[0].row.finished_ms) else []
     made = table("when", *local, "event", "group", "attempt", "due", "took", "why", numbers=("attempt", "took"))
-    for row in rows:
-        took = "" if row.started_ms is None else show_ms(max(0, row.finished_ms - row.started_ms))
-        why = ": ".join(part for part in (row.reason, row.error) if part)
-        attempt = str(row.attempt) if row.group and row.attempt else ""
-        when = [utc_text(row.finished_ms), *[local_text(row.finished_ms) for _ in local]]
-        made.add_row(*when, row.event.value, row.group, attempt, utc_text(row.due_ms), took, Text(why))
-    return made
+    for event in events:
+        ms = event.row.finished_ms
+        made.add_row(utc_text(ms), *[local_text(ms) for _ in local], *_event_cells(event))
+    traced = [event for event in events if event.traceback] if tracebacks else []
+    return Group(made, *(part for event in traced for part in _traceback_parts(event)))
+
+
+def _event_cells(event: JobEvent) -> Iterator[str | Text]:
+    row = event.row
+    yield from (row.event.value, row.group, str(row.attempt) if row.group and row.attempt else "", utc_text(row.due_ms))
+    yield "" if row.started_ms is None else show_ms(max(0, row.finished_ms - row.started_ms))
+    yield Text(": ".join(part for part in (row.reason, event.message or row.error) if part))
+
+
+def _traceback_parts(event: JobEvent) -> Iterator[RenderableType]:
+    yield Text(f"\nattempt {event.row.attempt} of {event.row.group}", "bold")
+    yield Text(visible(event.traceback))
 
 
 def found_view(jobs: Sequence[Job], count: int, unreadable: int) -> RenderableType:

@@ -1,30 +1,32 @@
--- refused(now, width): refuses all claims in ARGV[6..], `width` values each, as their group is gone.
+-- refused(now, width, first): refuses all claims in ARGV[first..], `width` values each, as their group is gone. first: 6
+-- if it is nil.
 -- returns the script's reply: {now, 1, 2, ...}
-local function refused(now, width)
+local function refused(now, width, first)
   local reply = {now}
-  for i = 1, (#ARGV - 5) / width do reply[i + 1] = i end
+  for i = 1, (#ARGV - (first or 6) + 1) / width do reply[i + 1] = i end
   return reply
 end
 
 -- main, entry and consumer of a running attempt
 local CLAIM = '^r|[^|]*|[^|]*|[^|]*|([^|]*)|[^|]*|([^|]*)|[^|]*|[^|]*|([^|]*)'
 
--- fence(k, group, consumer, width): finds out which of the claims in ARGV[6..] (main, entry, id, ... `width` values
--- each) the consumer still holds, and acknowledges their entries. A take-over adds a new entry and notes it in the
+-- fence(k, group, consumer, width, first): finds out which of the claims in ARGV[first..] (main, entry, id, ... `width`
+-- values each; first: 6 if it is nil) the consumer still holds, and acknowledges their entries. A take-over adds a new entry and notes it in the
 -- progress, so a claim holds exactly as long as the progress names its entry and its consumer: if Redis lost the claim in
 -- a failover, the same entry can be claimed by another one. XACK's reply alone would not tell: if the consumer has read
 -- the entry again, it is pending, and must stay so until it is claimed.
 -- k = {ready=, own=, progress=}
 -- returns nil = all of them, otherwise {[index in ARGV] = true} of those that it has lost; and the progress field of each
-local function fence(k, group, consumer, width)
+local function fence(k, group, consumer, width, first)
   local args, fields, n, prefix = ARGV, {}, 0, field_of(group, '')
-  for i = 6, #args, width do
+  first = first or 6
+  for i = first, #args, width do
     n = n + 1
     fields[n] = prefix .. args[i + 2]
   end
   local values, lost, seen, shared, own = values_of(k.progress, fields), nil, {}, {}, {}
   for j = 1, n do
-    local i, main, entry, by = 6 + (j - 1) * width, nil, nil, nil
+    local i, main, entry, by = first + (j - 1) * width, nil, nil, nil
     if values[j] and not seen[fields[j]] then main, entry, by = string.match(values[j], CLAIM) end
     if main == args[i] and entry == args[i + 1] and by == consumer then
       seen[fields[j]] = true

@@ -1,13 +1,15 @@
--- remember(history, counts, settings, cap, rows, dumps): adds `rows` (streamdq/store/history.py) to the history and counts
+-- remember(history, counts, settings, cap, rows, dumps, entries): adds `rows` (streamdq/store/history.py) to the history and counts
 -- them; cap '0' keeps none. The cap is approximate: Redis drops whole nodes, which costs next to nothing. While a dump
 -- is registered, nothing is dropped here, as only trim_history knows what the dump has. dumps: settings field, false = there
--- is none; nil = not read yet. The first entry ever identifies the stream: settings field `history_since`.
-local function remember(history, counts, settings, cap, rows, dumps)
+-- is none; nil = not read yet. The first entry ever identifies the stream: settings field `history_since`. entries: a table
+-- that gets the rows' ids, or nil.
+local function remember(history, counts, settings, cap, rows, dumps, entries)
   if cap == '0' or #rows == 0 then return end
   local first
   for i = 1, #rows - 1 do
     local entry = redis.call('XADD', history, '*', 'e', rows[i])
     first = first or entry
+    if entries then entries[i] = entry end
   end
   local last
   if dumps == nil then dumps = redis.call('HEXISTS', settings, 'dumps') == 1 end
@@ -16,6 +18,7 @@ local function remember(history, counts, settings, cap, rows, dumps)
   else
     last = redis.call('XADD', history, 'MAXLEN', '~', cap, '*', 'e', rows[#rows])
   end
+  if entries then entries[#rows] = last end
   if redis.call('HINCRBY', counts, 'history', #rows) == #rows then
     redis.call('HSET', settings, 'history_since', first or last)
   end

@@ -16,7 +16,6 @@ from ..dump.compaction import compact
 from ..dump.dumper import Dumped, Dumper
 from ..dump.open_folder import open_folder
 from ..errors import FolderBusy, FolderError, InvalidInput, ServerError
-from ..store.history import HistoryRow
 from ..terminal import counted
 from ..times.durations import to_ms
 from .common import EXIT_NO, Id, Json, Topic, WithId, answer, commands, open_queue, run_until_signal
@@ -58,26 +57,30 @@ def simulate_history(
 
 
 @app.command(cls=WithId)
-def history(context: typer.Context, topic: Topic, id: Id, as_json: Json = False) -> None:
+def history(
+    context: typer.Context,
+    topic: Topic,
+    id: Id,
+    tracebacks: Annotated[
+        bool, typer.Option("--tracebacks", help="Also show the traceback of each failed attempt.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Show what became of a job.
 
     Each attempt and change that is in the topic's history, in its order: Redis keeps the last 100,000 rows of each
-    shard, for a week (STREAMDQ_HISTORY_LENGTH, STREAMDQ_HISTORY_AGE_S). Exit code 1: there is nothing of this job.
+    shard, for a week (STREAMDQ_HISTORY_LENGTH, STREAMDQ_HISTORY_AGE_S), with message and traceback of the last 5,000
+    attempts that failed (STREAMDQ_FAILURES_LENGTH). Exit code 1: there is nothing of this job.
     """
-    rows: list[HistoryRow] = []
     with open_queue(context) as queue:
-        page = queue.history(topic)
-        while page.rows:
-            rows += [row for row in page.rows if row.id == id]
-            page = queue.history(topic, page.after)
-    rows.sort(key=lambda row: (row.finished_ms, row.shard, row.place))
+        events = queue.job_history(topic, id)
     if as_json:
-        terminal.print_json([asdict(row) for row in rows])
-    elif rows:
-        terminal.console().print(terminal.history_view(rows))
+        terminal.print_json([{**asdict(one.row), "message": one.message, "traceback": one.traceback} for one in events])
+    elif events:
+        terminal.console().print(terminal.history_view(events, tracebacks=tracebacks))
     else:
         terminal.say(f"no history of {id!r} in {topic!r}: nothing has become of it yet, or it was too long ago")
-    if not rows:
+    if not events:
         raise typer.Exit(EXIT_NO)
 
 

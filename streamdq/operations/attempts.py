@@ -8,23 +8,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any, TypeGuard, TypeVar
+from typing import Any
 
 from ..config import MAX_CLAIM, START_WITHIN_S
-from ..errors import BodyDamaged, BodyUnreadable, StreamdqError
+from ..errors import BodyDamaged, BodyUnreadable
 from ..job.job import Decoder, Job, JobState
 from ..job.retry import Bury, Retry, RetrySchedule, Snooze
 from ..keys import ShardKeys
 from ..link.session import Op
+from ..process.logs import hide_credentials
 from ..store.batches import FREED_BYTES, MAX_BYTES, most_jobs, parts
+from ..store.failures import Failure, failure_text
 from ..store.history import SEPARATOR, Event, moved_ms
 from ..store.records import job_in
 from ..store.replies import Claimed, Refused
 from ..store.scripts import Scripts
 from . import measured
+from .failures import MAX_ERROR_CHARS, is_a, is_told, text_of, told_of, traceback_of
 
-T = TypeVar("T")
-MAX_ERROR_CHARS = 1000
 _NO_ATTEMPT = -1  # sent instead of the number of used steps: the attempt does not count
 _LONGEST_UNREADABLE_MS = 60_000  # so it runs soon after a key was added
 _STALLED_S = 0.25  # if a claim took longer, the process or the network had stalled
@@ -47,6 +48,7 @@ class Outcome(StrEnum):
 _body_of = attrgetter("held.job.raw_body")
 # Jobs per call, by how much work each outcome costs: no call takes more than a few milliseconds.
 _MOST = {Outcome.DONE: MAX_CLAIM, Outcome.RETRY: 200, Outcome.SNOOZED: 200, Outcome.DEAD: 200, Outcome.RELEASED: 200}
+_FAILED = frozenset({Outcome.RETRY, Outcome.DEAD})
 _MOST_OF_KEYS = 100  # each also gives the place of its key to another job
 
 
@@ -91,7 +93,8 @@ class Held:
 @dataclass(slots=True)
 class End:
     """How one attempt ends. ``delay_ms``: for a retry or a snooze; ``steps``: for a retry; ``reason``: for a burial;
-    ``at``: where the code failed, and ``cause``: the exception, for the log.
+    ``at``: where the code failed, and ``cause``: the exception, for the log. ``traceback``: what is kept beside
+    the error. ``hidden``: nothing is kept but the error, which then has no message.
     """
 
     held: Held
@@ -102,6 +105,8 @@ class End:
     reason: str = ""
     at: str = ""
     cause: BaseException | None = None
+    traceback: str = ""
+    hidden: bool = False
 
     def __post_init__(self) -> None:
         """Makes the error printable: it may contain anything, even lone surrogates, which can't be sent."""
@@ -130,33 +135,6 @@ def held_in(shard: ShardKeys, group: str, claimed: Claimed, asked: float, decode
                 held.due_ms = due_ms
         all_held.append(held)
     return all_held
-
-
-def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
-    """Like isinstance, but never runs the value's own code: isinstance may ask the value for its class."""
-    return issubclass(type(value), kind)
-
-
-def text_of(error: object) -> str:
-    """An exception's class and message. Reading them runs the user's code, which may itself raise anything."""
-    try:
-        name = str(type(error).__name__)
-    except BaseException:
-        return "Exception: neither its class nor its message can be read"
-    try:
-        return f"{name}: {error}"
-    except BaseException:
-        return f"{name}: its message can't be read"
-
-
-def told_of(job: Job, error: object) -> str:
-    """What is kept of an exception. If the body is encrypted, not the message of an exception that came from anywhere:
-    it may quote the body.
-    """
-    text = text_of(error)
-    if not job.is_hidden or is_a(error, StreamdqError) or is_a(error, Retry) or is_a(error, Snooze):
-        return text
-    return f"{text.partition(':')[0]}: its message is not kept, as the body is encrypted"
 
 
 def unreadable(held: Held, error: BodyUnreadable) -> End:
@@ -189,6 +167,21 @@ def failed(held: Held, error: BaseException | str, schedule: RetrySchedule) -> E
     if is_a(error, Retry):
         delay_ms = max(delay_ms, error.at_least_ms)
     return End(held, Outcome.RETRY, text, delay_ms, steps=1)
+
+
+def tell_calls(end: End, error: BaseException) -> None:
+    """Keeps the calls that led to the exception with the end of the attempt, unless the handler raised it to say what
+    should follow.
+    """
+    if end.outcome in _FAILED and not is_told(error):
+        end.traceback = traceback_of(error, hidden=end.held.job.is_hidden)
+
+
+def hide(end: End, *, own: bool) -> None:
+    """Only the class of the exception that ended the attempt is kept. ``own``: unless the text is streamdq's own."""
+    end.hidden = True
+    if not own:
+        end.error = f"{class_of(end) or 'Exception'}: its message is not kept"
 
 
 def too_late(held: Held, schedule: RetrySchedule, now_ms: int) -> End:
@@ -244,6 +237,7 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
     outcome = ends[0].outcome
     event = (Event.RELEASED if outcome is Outcome.SNOOZED else Event(outcome)).value
     keeps_history = scripts.keeps_history
+    failure_of = _failure_of if scripts.keeps_failures and outcome in _FAILED else _no_failure
     args: list[Any] = []
     for end in ends:
         held = end.held
@@ -251,15 +245,26 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
         row = row_of(event, held, consumer, error, end.reason) if keeps_history else ""
         args += [held.main, held.entry, held.job.id, row]
         if outcome in (Outcome.RETRY, Outcome.SNOOZED):
-            args += [end.delay_ms, _NO_ATTEMPT if outcome is Outcome.SNOOZED else end.steps, end.error]
+            args += [end.delay_ms, _NO_ATTEMPT if outcome is Outcome.SNOOZED else end.steps, end.error, failure_of(end)]
         elif outcome is Outcome.DEAD:
-            args += [end.reason, end.error]
+            args += [end.reason, end.error, failure_of(end)]
     first = ends[0].held
     refused: Refused = yield from _SCRIPTS[outcome](
         scripts, shard, group, first.generation, consumer, args, first.receipt
     )
     measured.attempts_ended(ends, refused.stale, refused.now_ms)
     return set(refused.stale)
+
+
+def _failure_of(end: End) -> str:
+    """What is kept of the failure; '' for nothing."""
+    if end.hidden or not (end.error or end.traceback):
+        return ""
+    return failure_text(Failure(hide_credentials(end.error), end.traceback))
+
+
+def _no_failure(_end: End) -> str:
+    return ""
 
 
 _SCRIPTS = {

@@ -9,6 +9,7 @@ from ..config import TopicSettings
 from ..job.job import GroupProgress, Job
 from .audit import Audit
 from .inspect import GroupStats, Stats, TopicStats
+from .job_history import JobEvent
 from .schedules import Schedule
 
 
@@ -44,6 +45,25 @@ def progress_json(progress: GroupProgress) -> dict[str, Any]:
     fields = dataclasses.asdict(progress)
     del fields["group"], fields["own"]
     return {**fields, "state": progress.state.value}
+
+
+def event_json(event: JobEvent) -> dict[str, Any]:
+    """An event of a job's history, without the job's own fields."""
+    row = event.row
+    return {
+        "event": row.event.value,
+        "group": row.group,
+        "attempt": row.attempt,
+        "step": row.step,
+        "consumer": row.consumer or None,
+        "due_ms": row.due_ms,
+        "started_ms": row.started_ms,
+        "finished_ms": row.finished_ms,
+        "reason": row.reason or None,
+        "error": row.error or None,
+        "message": event.message or None,
+        "traceback": event.traceback or None,
+    }
 
 
 def schedule_json(schedule: Schedule) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from ..job.job import JobState, check_group, check_topic, check_ttr
 from ..job.retry import Bury
 from ..keys import ShardKeys
 from ..link.session import Op, Pause
+from ..process.logs import hide_credentials
 from ..store.blocking import Entries, read_streams
 from ..store.redis_store import RedisStore
 from ..times.durations import Duration, to_ms
-from .attempts import DeadReason, End, Held, Outcome, failed, held_in, settle, too_late, unreadable
+from .attempts import DeadReason, End, Held, Outcome, failed, held_in, settle, tell_calls, too_late, unreadable
 from .inspect import known_group
 from .large_bodies import EndedJob, drop_ended, fetched
 
@@ -140,11 +141,18 @@ def finish(store: RedisStore, held: Held) -> Op[None]:
     yield from _end(store, End(held, Outcome.DONE))
 
 
-def fail(store: RedisStore, held: Held, error: BaseException | str, delay: Duration | None) -> Op[None]:
+def fail(
+    store: RedisStore, held: Held, error: BaseException | str, delay: Duration | None, traceback: str = ""
+) -> Op[None]:
+    """``traceback``: of an error that is text."""
     settings = yield from store.topics.get(held.job.topic)
     end = failed(held, error, settings.retry_of(held.group))
     if delay is not None:
         end = End(held, Outcome.RETRY, end.error, to_ms(delay))
+    if isinstance(error, str):
+        end.traceback = hide_credentials(traceback)
+    else:
+        tell_calls(end, error)
     yield from _end(store, end)
 
 

@@ -55,6 +55,13 @@ def rows_until(session: Session, places: Sequence[tuple[ShardKeys, str]], count:
     return [_entries(reply) for reply in (yield from in_steps(session, commands))]
 
 
+def failures_at(session: Session, places: Sequence[tuple[ShardKeys, str]]) -> Op[list[bytes | None]]:
+    """For each (shard, row): what is kept of the failure; None for nothing."""
+    commands = [Command(k.failures, ("XRANGE", k.failures, row, row)) for k, row in places]
+    replies = yield from in_steps(session, commands)
+    return [found[0].value if (found := _entries(reply)) else None for reply in replies]
+
+
 def first_rows(session: Session, shards: Sequence[ShardKeys]) -> Op[list[str]]:
     """The first row that each shard ever had; "" if there was none yet."""
     replies = yield from in_steps(session, [Command(k.settings, ("HGET", k.settings, "history_since")) for k in shards])

@@ -121,6 +121,9 @@ class Scripts:
         self._cover = ("cover",) if durably else ()
         self._history = session.settings.history_length
         self.keeps_history = self._history > 0
+        failures = session.settings.failures_length if self.keeps_history else 0
+        self.keeps_failures = failures > 0
+        self._failures = (failures, session.settings.history_age_s * 1000)
 
     def _run(
         self,
@@ -264,10 +267,12 @@ class Scripts:
         consumer: str,
         claims: Iterable[Any],
         receipts: bool,
+        limits: Sequence[Any] = (),
     ) -> Op[Refused]:
-        """``consumer``: who claimed them. ``receipts``: each claim leaves a receipt."""
+        """``consumer``: who claimed them. ``receipts``: each claim leaves a receipt. ``limits``: more arguments."""
         all_keys = (*keys, k.receipts) if receipts else keys
-        reply = yield from self._run(name, all_keys, (self._now(), group, self._history, generation, consumer, *claims))
+        args = (self._now(), group, self._history, generation, consumer, *limits, *claims)
+        reply = yield from self._run(name, all_keys, args)
         return refused_in(reply)
 
     def finish(
@@ -292,7 +297,9 @@ class Scripts:
     def retry(
         self, k: ShardKeys, group: str, generation: str, consumer: str, claims: list[Any], receipts: bool = False
     ) -> Op[Refused]:
-        """``claims``: main, entry, id, history row, delay_ms, steps to advance (-1: snoozed), error, for each."""
+        """``claims``: main, entry, id, history row, delay_ms, steps to advance (-1: snoozed), error, failure, for
+        each.
+        """
         keys = (
             k.ready,
             k.ready_of(group),
@@ -303,13 +310,14 @@ class Scripts:
             k.history,
             k.wake,
             *k.of_keys,
+            k.failures,
         )
-        return self._outcome("retry", keys, k, group, generation, consumer, claims, receipts)
+        return self._outcome("retry", keys, k, group, generation, consumer, claims, receipts, self._failures)
 
     def bury(
         self, k: ShardKeys, group: str, generation: str, consumer: str, claims: list[Any], receipts: bool = False
     ) -> Op[Refused]:
-        """``claims``: main, entry, id, history row, reason, error, for each."""
+        """``claims``: main, entry, id, history row, reason, error, failure, for each."""
         keys = (
             k.ready,
             k.ready_of(group),
@@ -321,8 +329,9 @@ class Scripts:
             k.wake,
             k.bucket,
             *k.of_keys,
+            k.failures,
         )
-        return self._outcome("bury", keys, k, group, generation, consumer, claims, receipts)
+        return self._outcome("bury", keys, k, group, generation, consumer, claims, receipts, self._failures)
 
     def release(
         self, k: ShardKeys, group: str, generation: str, consumer: str, claims: list[Any], receipts: bool = False
@@ -732,7 +741,8 @@ class Scripts:
     def drop_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[bool]:
         """Returns False if the shard holds jobs, schedules or receipts and ``settings.deleting`` does not force it."""
         keys = [k.settings, k.jobs, k.counts, k.archive, k.outbox, k.schedules]
-        keys += [k.bucket, k.ready, k.progress, k.history, k.wake, k.ticks, k.taken, k.taken_until, *k.of_keys]
+        keys += [k.bucket, k.ready, k.progress, k.history, k.failures, k.wake, k.ticks, k.taken, k.taken_until]
+        keys += k.of_keys
         for group in (*settings.groups, *settings.leaving):
             keys += [k.ready_of(group), k.dead_of(group)]
         force = int(settings.deleting == "force")

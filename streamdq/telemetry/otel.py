@@ -36,7 +36,7 @@ except ImportError:
 from ..errors import InvalidInput
 from ..job.job import Job
 from ..job.retry import Retry, Snooze
-from ..operations.attempts import text_of
+from ..operations.failures import text_of
 from ..operations.jobs import EnqueueResult
 from ..process.logs import log, what
 from ..queue import AsyncQueue, Queue, store_of

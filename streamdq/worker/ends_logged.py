@@ -8,11 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..job.retry import Bury, Retry, Snooze
-from ..operations.attempts import MAX_ERROR_CHARS, End, Held, Outcome, class_of, is_a, text_of
+from ..operations.attempts import End, Held, Outcome, class_of
+from ..operations.failures import is_a, is_told, text_of, why_invalid
 from ..process.logs import as_exc_info, cause_of, log, parts_of, way
 from ..times.durations import show_ms
-from .user_functions import called
 
 _PASSED = "TimeoutError: TTR "
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -38,7 +37,7 @@ def log_end(end: End, outcome: Outcome, naming: dict[str, Any], *, show: bool) -
         "outcome": outcome.value, **naming, "error": shown(end, show=show) or None, "at": end.at or None,
         "reason": end.reason or None, "delay_ms": end.delay_ms or None,
     }  # fmt: skip
-    if failed and end.cause is not None and not issubclass(type(end.cause), Bury | Retry | Snooze):
+    if failed and end.cause is not None and not is_told(end.cause):
         _with_exception(tell, fields, end.cause)
     else:
         tell("attempt ended", **fields)
@@ -81,15 +80,3 @@ def may_be_shown(error: BaseException | None) -> bool:
         seen.add(id(error))
         left += [cause_of(error), *parts_of(error)]
     return True
-
-
-def why_invalid(error: ValidationError, *, hidden: bool) -> str:
-    """Pydantic's messages without the values. They may quote the user's own validators. ``hidden``: the body is
-    encrypted, so only the kinds of errors are told: places may be keys of the body.
-    """
-    found, failure = called(error.errors)
-    if hidden:
-        return "; ".join(str(e["type"]) for e in found or ())[:MAX_ERROR_CHARS] or "invalid"
-    if failure is not None:
-        return text_of(failure)[:MAX_ERROR_CHARS]
-    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in found)[:MAX_ERROR_CHARS]

@@ -11,13 +11,12 @@ from ..errors import BodyUnreadable, UnknownTopic
 from ..job.job import Job
 from ..keys import ShardKeys
 from ..link.session import Op
-from ..operations.attempts import is_a, told_of
+from ..operations.failures import is_a, told_of, why_invalid
 from ..operations.schedules import jobs_to_come
 from ..store import reads
 from ..store.progress import Phase, Progress
 from ..store.records import job_in
 from ..store.redis_store import RedisStore
-from .ends_logged import why_invalid
 from .handlers import Handler
 from .user_functions import called
 

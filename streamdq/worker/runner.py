@@ -21,16 +21,17 @@ from ..operations.attempts import (
     Held,
     Outcome,
     failed,
-    is_a,
-    text_of,
+    hide,
+    tell_calls,
     too_late,
     unreadable,
 )
+from ..operations.failures import is_a, text_of, why_invalid
 from ..process.logs import log, way, what, where, where_called
 from ..store.topics import Topics
 from ..threads import HandlerThreads
 from ..times.durations import Duration
-from .ends_logged import log_end, passed, why_invalid
+from .ends_logged import log_end, passed
 from .handlers import Handler
 from .middleware import Attempt, Middleware, through
 from .on_dead import DeadLetterNotices
@@ -95,7 +96,7 @@ class Runner:
     ) -> None:
         """``now_ms``: Redis's time. ``consumer``: its name, for the log. ``ended`` and ``touched`` report to Redis.
         ``gave_back`` is told of a topic's jobs that go back without having started. ``queues``: those of running jobs.
-        ``with_files``: bodies may be in files. ``show_errors``: log the messages and tracebacks of exceptions.
+        ``with_files``: bodies may be in files. ``show_errors``: log and keep the messages and tracebacks of exceptions.
         ``middleware``: around each call of a handler.
         """
         self._handlers = handlers
@@ -299,8 +300,9 @@ class Runner:
             self._complain(held, error)
             self._end(held, unreadable(held, error), 0)
         elif is_a(error, ValidationError):
-            why = why_invalid(error, hidden=held.job.is_hidden)
-            self._end(held, End(held, Outcome.DEAD, why, reason=DeadReason.INVALID), 0)
+            hidden = not self._show_errors
+            why = why_invalid(error, hidden=held.job.is_hidden or hidden)
+            self._end(held, End(held, Outcome.DEAD, why, reason=DeadReason.INVALID, hidden=hidden), 0)
         else:  # raised by the user's own validator or upcast function
             self._end(held, self._end_of(held, error), 0)
 
@@ -398,8 +400,11 @@ class Runner:
             told = error
         end = failed(held, told, self._topics.settings_of(held.job.topic).retry_of(self._group))
         end.at = where_called(error) if held.late else where(error)
-        if self._show_errors and not held.late and not held.job.is_hidden:
-            end.cause = error
+        if self._show_errors:
+            tell_calls(end, error)
+            end.cause = None if held.late or held.job.is_hidden else error
+        else:
+            hide(end, own=cancelled)
         return end
 
     def _end(self, held: Held, end: End, took_s: float) -> None:

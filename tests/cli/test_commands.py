@@ -584,6 +584,29 @@ def test_history_shows_what_became_of_a_job(run: Run, queue: Queue) -> None:
     assert run("history", "never.heard.of", "d").code == 2
 
 
+def test_history_shows_what_failed_in_each_attempt(run: Run, queue: Queue) -> None:
+    queue.enqueue("t", 1, id="j", retry="0")
+    for message in ("first\x1b[2J", "second"):
+        claim = queue.take("t", timeout=5)
+        assert claim
+        try:
+            raise ValueError(message)
+        except ValueError as error:
+            claim.fail(error)
+
+    shown, traced, told = (run("history", "t", "j", *more) for more in ((), ("--tracebacks",), ("--json",)))
+
+    assert "ValueError: first" in shown.out
+    assert "exhausted: ValueError: second" in shown.out
+    assert "Traceback" not in shown.out
+    assert traced.out.count("Traceback (most recent call last):") == 2
+    assert "attempt 1 of default" in traced.out
+    assert "in test_history_shows_what_failed_in_each_attempt" in traced.out
+    assert "\x1b[2J" not in traced.out
+    assert [row["message"] for row in told.json] == ["ValueError: first [2J", "ValueError: second"]
+    assert all(row["traceback"].endswith(f"\n{row['message']}") for row in told.json)
+
+
 @pytest.mark.usefixtures("kept")
 def test_doctor_finds_groups_that_nobody_serves(run: Run, queue: Queue) -> None:
     queue.configure("t", groups=["default", "audit"], create=True)

@@ -141,6 +141,39 @@ async def test_each_end_may_be_repeated(
         assert queue.audit("t").balanced
 
 
+async def test_past_attempts_and_what_failed_in_each(api: Api, queue: Queue) -> None:
+    await api.put("a", retry="0")
+    for error, traceback in (("KeyError: 'x'", "at shop.ts:7\n" * 1000), ("no answer", "")):
+        taken = (await api.take(timeout="5s")).json()
+        assert (await api.end("fail", taken["claim"], error=error, traceback=traceback)).status_code == 204
+    queue.kick("t", "a")
+    answer = (await api.client.get(api.job("t", "a") + "/history")).json()
+    assert answer["complete"]
+    assert [(one["event"], one["attempt"], one["error"], one["message"]) for one in answer["events"]] == [
+        ("retry", 1, "KeyError", "KeyError: 'x'"), ("dead", 2, None, "no answer"), ("kicked", 2, None, None),
+    ]  # fmt: skip
+    first, second, third = answer["events"]
+    assert (len(first["traceback"]) <= 4000, first["traceback"][-14:]) == (True, "\nat shop.ts:7\n")
+    assert (second["reason"], second["traceback"], third["started_ms"]) == ("exhausted", None, None)
+    assert first["due_ms"] <= first["started_ms"] <= first["finished_ms"]
+
+
+async def test_the_history_of_a_job_that_never_was(api: Api) -> None:
+    assert kind(await api.client.get(api.job("t", "a") + "/history")) == "unknown-topic"
+    await api.put("b")
+    assert kind(await api.client.get(api.job("t", "a") + "/history")) == "no-job"
+
+
+async def test_only_a_part_of_the_history_is_searched(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdq.operations.job_history.LOOKBACK_ROWS", 4)
+    monkeypatch.setattr("streamdq.operations.job_history._PAGE", 2)
+    for id in "abcdef":
+        await api.put(id)
+        assert (await api.end("finish", (await api.take()).json()["claim"])).status_code == 204
+    assert kind(await api.client.get(api.job("t", "a") + "/history")) == "no-job"
+    assert not (await api.client.get(api.job("t", "f") + "/history")).json()["complete"]
+
+
 async def test_a_failure_that_was_the_last_may_be_repeated(api: Api) -> None:
     await api.put("a", retry="none")
     claim = (await api.take()).json()["claim"]

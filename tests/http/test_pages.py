@@ -245,17 +245,43 @@ async def test_one_job_s_story(site: Api, queue: Queue, redis_server: Server) ->
     assert "Reschedule" not in page
 
 
-async def test_the_message_of_the_last_failure_is_in_the_timeline(site: Api, queue: Queue) -> None:
-    """The history has the classes alone."""
+def fail_twice(queue: Queue) -> None:
     queue.enqueue("t", 1, id="j", retry="0")
-    for message in ("first", "second"):
+    for message in ("first", "<second>"):
         claim = queue.take("t", timeout=5)
         assert claim
-        claim.fail(ValueError(message))
-    timeline = (await see(site, "/topics/t/jobs/j")).partition('id="job-title"')[0]
-    errors = re.findall(r'<p class="error-text">(.*?)</p>', timeline)
-    assert [error.partition(": ")[0] for error in errors] == ["ValueError", "exhausted"]
-    assert "second" in errors[1]
+        try:
+            raise ValueError(message)
+        except ValueError as error:
+            claim.fail(error)
+
+
+async def timeline(site: Api) -> tuple[list[str], list[str]]:
+    """The messages and tracebacks in a job's timeline."""
+    page = (await see(site, "/topics/t/jobs/j")).partition('id="job-title"')[0]
+    errors = re.findall(r'<p class="error-text">(.*?)</p>', page)
+    return errors, re.findall(
+        r'<details class="traceback"><summary>Traceback</summary><pre [^>]*>(.*?)</pre>', page, re.DOTALL
+    )
+
+
+async def test_each_failed_attempt_of_the_timeline_says_what_failed_and_where(site: Api, queue: Queue) -> None:
+    fail_twice(queue)
+    errors, tracebacks = await timeline(site)
+    assert errors == ["ValueError: first", "exhausted: ValueError: &lt;second&gt;"]
+    assert len(tracebacks) == 2
+    assert all("in fail_twice\n    raise ValueError(message)\nValueError: " in text for text in tracebacks)
+    assert tracebacks[1].endswith("&lt;second&gt;")
+
+
+async def test_the_message_of_the_last_failure_is_in_the_timeline_even_if_none_are_kept(
+    site: Api, queue: Queue, redis_server: Server
+) -> None:
+    """The history has the classes alone."""
+    fail_twice(queue)
+    with redis_server.client() as client:
+        assert client.delete(NamespaceKeys(NAMESPACE).shard("t", 0).failures) == 1
+    assert await timeline(site) == (["ValueError", "exhausted: ValueError: &lt;second&gt;"], [])
 
 
 async def test_what_others_wrote_is_text(site: Api, queue: Queue, redis_server: Server) -> None:
@@ -338,8 +364,8 @@ async def test_no_page_asks_for_more_with_more_jobs(
     site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commands and the size of their replies, with 300 jobs in every state and with ten times as many."""
-    monkeypatch.setattr("streamdq.http.pages.timeline.LOOKBACK_ROWS", 100)  # so much is looked through anyway
-    monkeypatch.setattr("streamdq.http.pages.timeline._PAGE", 50)
+    monkeypatch.setattr("streamdq.operations.job_history.LOOKBACK_ROWS", 100)  # so much is looked through anyway
+    monkeypatch.setattr("streamdq.operations.job_history._PAGE", 50)
     paths = [f"/topics/t?state={state}" for state in ("delayed", "ready", "running", "dead")]
     paths += ["/", "/?horizon=1w", "/topics/t/jobs/r1", "/topics/t/jobs/d1"]
     queue.configure("t", ttr="1h")

@@ -164,8 +164,9 @@ class Shard:
         group: str | None = None,
         consumer: str | None = None,
         error: str = "Oops: again",
+        failure: str = "",
     ) -> Refused:
-        return self._end(self.scripts.retry, rows, group, consumer, delay_ms, steps, error)
+        return self._end(self.scripts.retry, rows, group, consumer, delay_ms, steps, error, failure)
 
     def bury(
         self,
@@ -174,8 +175,9 @@ class Shard:
         consumer: str | None = None,
         reason: str = "exhausted",
         error: str = "Oops: enough",
+        failure: str = "",
     ) -> Refused:
-        return self._end(self.scripts.bury, rows, group, consumer, reason, error)
+        return self._end(self.scripts.bury, rows, group, consumer, reason, error, failure)
 
     def _end(
         self, script: Any, rows: Sequence[ClaimedRow], group: str | None, consumer: str | None, *rest: Any
@@ -290,6 +292,11 @@ class Shard:
     def history(self) -> list[list[str]]:
         """The rows, split into fields; rows from these tests are `row of ID` and a time."""
         return [row.decode().split("\x1f") for row in self.entries(self.k.history)]
+
+    def failures(self) -> list[tuple[str, str]]:
+        """What is kept of failed attempts: the id of the row in the history, and the text."""
+        entries = self.redis("XRANGE", self.k.failures, "-", "+")
+        return [(id.decode(), fields[1].decode()) for id, fields in entries]
 
     def events(self) -> list[tuple[str, str, str]]:
         """(event, id, group) of the rows that scripts wrote on their own."""

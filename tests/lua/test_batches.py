@@ -61,8 +61,8 @@ def test_each_claim_of_a_group_that_is_gone_is_refused(shard: Shard, end: End) -
     shard._generations["default"] = generation
     script = getattr(shard.scripts, end.__name__)
     width: dict[str, list[object]] = {
-        "retry": ["row", 0, 1, "Oops"],
-        "bury": ["row", "buried", "Oops"],
+        "retry": ["row", 0, 1, "Oops", ""],
+        "bury": ["row", "buried", "Oops", ""],
         "touch": [60_000],
     }
     more = width.get(end.__name__, ["row"])

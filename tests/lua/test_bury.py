@@ -51,7 +51,7 @@ def test_a_stale_claim_is_refused(shard: Shard) -> None:
 def test_an_error_with_the_separator_in_it_is_kept_whole(shard: Shard) -> None:
     shard.enqueue("j")
     row = shard.take()
-    shard.call("bury", "default", "1", "me", [row.main, row.entry, row.id, "row", "buried", "a|b|c"])
+    shard.call("bury", "default", "1", "me", [row.main, row.entry, row.id, "row", "buried", "a|b|c", ""])
     job = shard.get("j")
     assert job is not None
     assert (job.groups["default"].reason, job.groups["default"].error) == ("buried", "a|b|c")

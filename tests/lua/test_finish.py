@@ -236,9 +236,9 @@ def test_a_retried_attempt_has_a_receipt_of_its_own(shard: Shard) -> None:
 @pytest.mark.parametrize(
     ("script", "more", "ended"),
     [
-        ("retry", [1000, 1, "Oops"], "retry"),
-        ("retry", [1000, -1, "later"], "snoozed"),
-        ("bury", ["buried", "Oops"], "dead"),
+        ("retry", [1000, 1, "Oops", ""], "retry"),
+        ("retry", [1000, -1, "later", ""], "snoozed"),
+        ("bury", ["buried", "Oops", ""], "dead"),
         ("release", [], "released"),
     ],
 )

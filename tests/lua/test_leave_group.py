@@ -132,7 +132,7 @@ def test_a_claim_of_a_group_that_was_made_again_is_refused(two: Shard) -> None:
     assert [row.claim for row in new] == [row.claim for row in old], "the same entries: XACK alone would accept it"
     after = two.generation("b")
     assert after != before
-    endings: dict[str, tuple[Any, ...]] = {"finish": (), "retry": (0, 1, ""), "bury": ("", ""), "release": ()}
+    endings: dict[str, tuple[Any, ...]] = {"finish": (), "retry": (0, 1, "", ""), "bury": ("", "", ""), "release": ()}
     for script, rest in endings.items():
         args = [value for row in old for value in (row.main, row.entry, row.id, "row", *rest)]
         assert two.call(script, "b", before, "me", args).stale == set(range(5))

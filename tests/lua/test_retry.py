@@ -144,7 +144,7 @@ def test_it_rings_for_a_new_earliest(shard: Shard, delay_ms: int, rings: bool) -
 
 def retried(shard: Shard, *claims: tuple[ClaimedRow, int, int]) -> Refused:
     """Each with a delay in ms and a number of steps of its own."""
-    args = [v for row, ms, steps in claims for v in (row.main, row.entry, row.id, "row", ms, steps, "Oops")]
+    args = [v for row, ms, steps in claims for v in (row.main, row.entry, row.id, "row", ms, steps, "Oops", "")]
     refused: Refused = shard.call("retry", "default", shard.generation("default"), shard.consumer, args)
     return refused
 

@@ -18,6 +18,7 @@ export type Duration = number | string;
 export type Job<Body = unknown> = Omit<Schemas["JobOut"], "body"> & { body: Body };
 /** A claimed job. Whoever has `claim` can end the attempt. */
 export type Claim<Body = unknown> = Omit<Schemas["ClaimOut"], "job"> & { job: Job<Body> };
+export type JobHistory = Schemas["JobHistoryOut"];
 export type Stats = Schemas["StatsOut"];
 export type TopicSettings = Schemas["TopicOut"];
 export type BulkResult = Schemas["BulkOut"];
@@ -101,6 +102,21 @@ export class Queue<T extends Topics = Topics> {
     const ask = (signal: AbortSignal) => this.http.GET("/v1/topics/{topic}/jobs/{id}", { params, signal });
     try {
       return (await this.send(ask, { repeatable: true, signal })) as Job<T[K]>;
+    } catch (error) {
+      if (error instanceof NoSuchJob) return null;
+      throw error;
+    }
+  }
+
+  /**
+   * The past attempts of a job and other changes, with what failed in each, as long as the history has them; null if it has
+   * nothing of the job.
+   */
+  async history(topic: TopicOf<T>, id: string, options: CallOptions = {}): Promise<JobHistory | null> {
+    const params = { path: { topic, id } };
+    const ask = (signal: AbortSignal) => this.http.GET("/v1/topics/{topic}/jobs/{id}/history", { params, signal });
+    try {
+      return await this.send(ask, { repeatable: true, ...options });
     } catch (error) {
       if (error instanceof NoSuchJob) return null;
       throw error;
@@ -201,10 +217,17 @@ export class Queue<T extends Topics = Topics> {
     await this.send((signal) => this.http.POST("/v1/claims/finish", { body, signal }), ending(options));
   }
 
-  /** Ends the attempt as failed: the next step of the retry schedule, or `delay`, which uses up no step. */
-  async fail(claim: Claim | string, error: string, options: { delay?: Duration } & EndOptions = {}): Promise<void> {
-    const { delay, ...rest } = options;
-    const body = { claim: tokenOf(claim), error, delay };
+  /**
+   * Ends the attempt as failed: the next step of the retry schedule, or `delay`, which uses up no step. `traceback` is kept
+   * with the history, its last 4000 characters.
+   */
+  async fail(
+    claim: Claim | string,
+    error: string,
+    options: { delay?: Duration; traceback?: string } & EndOptions = {},
+  ): Promise<void> {
+    const { delay, traceback, ...rest } = options;
+    const body = { claim: tokenOf(claim), error, delay, traceback };
     await this.send((signal) => this.http.POST("/v1/claims/fail", { body, signal }), ending(rest));
   }
 

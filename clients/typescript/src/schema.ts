@@ -72,6 +72,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/topics/{topic}/jobs/{id}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the past attempts of a job, and what failed in each
+         * @description Looked for are the last 10 000 rows of the history of the shard that has or had the job. Messages and tracebacks are kept of fewer attempts than rows are. They are never kept by workers with `show_errors=False`. 404: there is nothing of this job.
+         */
+        get: operations["get_job_history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/topics/{topic}/jobs/{id}/reschedule": {
         parameters: {
             query?: never;
@@ -1130,6 +1150,12 @@ export interface components {
             state: components["schemas"]["JobState"];
         };
         /**
+         * Event
+         * @description What a row is about. The last four come from scripts that no worker calls.
+         * @enum {string}
+         */
+        Event: "done" | "retry" | "dead" | "released" | "reclaimed" | "cancelled" | "expired" | "kicked";
+        /**
          * FailIn
          * @description An attempt that failed.
          * @example {
@@ -1155,6 +1181,12 @@ export interface components {
              * @description Try again after this long, without using up a step. Seconds, or text such as `250ms`, `15s`, `1h30m`, `2d`.
              */
             delay?: number | string | null;
+            /**
+             * Traceback
+             * @description The calls that led to it, the failing one last. Its last 4000 characters are kept.
+             * @default
+             */
+            traceback?: string;
         };
         /**
          * FoundJobOut
@@ -1374,6 +1406,90 @@ export interface components {
              * @example ok
              */
             status: string;
+        };
+        /**
+         * JobEventOut
+         * @description An attempt that ended, or another change. Times are Unix milliseconds by Redis's clock.
+         */
+        JobEventOut: {
+            event: components["schemas"]["Event"];
+            /** Group */
+            group: string;
+            /**
+             * Attempt
+             * @description Which attempt of the group, from 1; attempts before it for an event without one.
+             */
+            attempt: number;
+            /**
+             * Step
+             * @description How many steps of the retry schedule had been used up before.
+             */
+            step: number;
+            /** Consumer */
+            consumer: string | null;
+            /** Due Ms */
+            due_ms: number | null;
+            /** Started Ms */
+            started_ms: number | null;
+            /**
+             * Finished Ms
+             * @description When it took place.
+             */
+            finished_ms: number;
+            /**
+             * Reason
+             * @description Why it is dead: exhausted, buried, invalid or crashed.
+             */
+            reason: string | null;
+            /**
+             * Error
+             * @description The class of the exception.
+             */
+            error: string | null;
+            /**
+             * Message
+             * @description Class and message of the exception; null if they are not kept any more.
+             */
+            message: string | null;
+            /**
+             * Traceback
+             * @description The calls that led to it, the failing one last.
+             */
+            traceback: string | null;
+        };
+        /**
+         * JobHistoryOut
+         * @description What became of a job, as long as the history has it.
+         * @example {
+         *       "complete": true,
+         *       "events": [
+         *         {
+         *           "attempt": 1,
+         *           "consumer": "host-4711-9f3a",
+         *           "due_ms": 1900000000000,
+         *           "error": "ConnectionError",
+         *           "event": "retry",
+         *           "finished_ms": 1900000000310,
+         *           "group": "default",
+         *           "message": "ConnectionError: no answer from bank",
+         *           "started_ms": 1900000000004,
+         *           "step": 0,
+         *           "traceback": "Traceback (most recent call last):\n  File \"shop.py\", line 7, in close\n    bank.settle(order)"
+         *         }
+         *       ]
+         *     }
+         */
+        JobHistoryOut: {
+            /**
+             * Events
+             * @description In the order in which they took place.
+             */
+            events: components["schemas"]["JobEventOut"][];
+            /**
+             * Complete
+             * @description False: only a part of the history was searched, so older events may be missing.
+             */
+            complete: boolean;
         };
         /**
          * JobIn
@@ -3032,6 +3148,96 @@ export interface operations {
                 };
             };
             /** @description The server is shutting down; The storage of large bodies does not answer; Durability was not confirmed in time; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_job_history: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The topic, percent-encoded. */
+                topic: string;
+                /** @description The job's id, percent-encoded. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What became of it. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobHistoryOut"];
+                };
+            };
+            /** @description A valid token is needed */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such job; No such topic; There is nothing here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value can't be accepted */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An error in the server */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */

@@ -48,6 +48,11 @@ export interface WorkerOptions {
   concurrency?: number;
   /** How long running handlers may go on when the worker stops. Default: 30 s. */
   grace_ms?: number;
+  /**
+   * Whether the message and the stack of what handlers throw are kept with the job and its history. Default: true. Otherwise
+   * only the name of the error is, and the text of Retry, Snooze and Bury.
+   */
+  keep_errors?: boolean;
   /** Where failures are told. Default: the console. Bodies are never shown. */
   log?: Pick<Console, "warn">;
 }
@@ -64,6 +69,7 @@ const UNKNOWN_MS = 1000; // between looks whether a topic is there
 const TAKE = "30s";
 const UNREADABLE = "10s";
 const MOST_ERROR_CHARS = 2000;
+const MOST_STACK_CHARS = 4000; // of longer ones the server keeps the end, and a stack begins with the call that threw
 
 export class Worker<T extends Topics = Topics> {
   readonly #queue: Queue<T>;
@@ -73,7 +79,7 @@ export class Worker<T extends Topics = Topics> {
 
   constructor(queue: Queue<T>, options: WorkerOptions = {}) {
     this.#queue = queue;
-    this.#options = { group: "default", concurrency: 10, grace_ms: 30_000, log: console, ...options };
+    this.#options = { group: "default", concurrency: 10, grace_ms: 30_000, keep_errors: true, log: console, ...options };
   }
 
   /**
@@ -184,8 +190,10 @@ export class Worker<T extends Topics = Topics> {
     if (error instanceof Snooze) return () => this.#queue.snooze(claim, error.delay, text, limits(claim));
     this.#options.log.warn(`streamdq: attempt ${job.attempt} of ${job.topic} ${job.id} failed:`, error);
     if (error instanceof Bury) return () => this.#queue.bury(claim, text, limits(claim));
-    const delay = error instanceof Retry ? { delay: error.delay } : {};
-    return () => this.#queue.fail(claim, text, { ...delay, ...limits(claim) });
+    if (error instanceof Retry) return () => this.#queue.fail(claim, text, { delay: error.delay, ...limits(claim) });
+    const kept = this.#options.keep_errors ? text : `${nameOf(error)}: its message is not kept`;
+    const stack = this.#options.keep_errors && error instanceof Error ? { traceback: stackOf(error) } : {};
+    return () => this.#queue.fail(claim, kept, { ...stack, ...limits(claim) });
   }
 
   /** Ends the claim. If that fails, the job is delivered again when its TTR has passed. */
@@ -204,6 +212,14 @@ function textOf(error: unknown): string {
   if (error instanceof Bury) return error.message;
   if (error instanceof Error) return String(error);
   return typeof error === "string" ? error : "what was thrown is no Error";
+}
+
+function nameOf(error: unknown): string {
+  return error instanceof Error ? error.name : "Error";
+}
+
+function stackOf(error: Error): string {
+  return (error.stack ?? "").slice(0, MOST_STACK_CHARS);
 }
 
 /** After its TTR a claim has ended, so there is nothing left to say. */

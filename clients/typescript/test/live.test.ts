@@ -133,7 +133,7 @@ test("claims end in each way", async () => {
     await assert.rejects(queue.cancel(name, id), JobBusy);
     await queue.touch(claim, "5m");
     if (id === "finish") await queue.finish(claim);
-    if (id === "fail") await queue.fail(claim, "no answer");
+    if (id === "fail") await queue.fail(claim, "no answer", { traceback: "at shop.ts:7" });
     if (id === "snooze") await queue.snooze(claim, "1h", "not now");
     if (id === "bury") await queue.bury(claim.claim, "no such order");
     if (id === "release") await queue.release(claim);
@@ -144,6 +144,9 @@ test("claims end in each way", async () => {
   const { jobs, next } = await queue.dead(name);
   assert.deepEqual(jobs.map((job) => job.groups["default"]?.error), ["no answer", "no such order"]);
   assert.equal(next, null);
+  const past = await queue.history(name, "fail");
+  assert.deepEqual(past?.events.map((one) => [one.event, one.message, one.traceback]), [["dead", "no answer", "at shop.ts:7"]]);
+  assert.equal(await queue.history(name, "never was"), null);
   assert.equal(await queue.kick(name, { ids: ["fail", "snooze"] }), 1);
   assert.equal(await queue.purge(name, { all: true }), 1);
   const again = await queue.take(name, { timeout: "20s" });
@@ -300,6 +303,9 @@ test("a worker ends each attempt as its handler says", async () => {
   const groups = async (id: string) => (await queue.get(name, id))?.groups["default"];
   assert.equal((await groups("failing"))?.error, "TypeError: no bank");
   assert.equal((await groups("failing"))?.reason, "exhausted");
+  const [first] = (await queue.history(name, "failing"))?.events ?? [];
+  assert.equal(first?.message, "TypeError: no bank");
+  assert.match(first?.traceback ?? "", /^TypeError: no bank\n +at .*live\.test/);
   assert.equal((await groups("buried"))?.error, "no such order");
   assert.equal((await groups("odd"))?.error, "what was thrown is no Error");
   assert.equal((await groups("snoozed"))?.snoozed, 1);
@@ -331,6 +337,24 @@ test("a handler has its TTR, and more with a touch", async () => {
   assert.equal(ended.get("touched"), undefined);
   const { jobs } = await queue.dead(name);
   assert.deepEqual(jobs.map((job) => job.groups["default"]?.error), ["TtrPassed: TTR 1s passed"]);
+});
+
+test("a worker that keeps no errors keeps neither message nor stack", async () => {
+  const name = topic();
+  await queue.configure(name, { retry: "none" });
+  await queue.enqueue(name, { order_id: 1 }, { id: "secret" });
+  const stop = new AbortController();
+  const worker = new Worker(queue, { keep_errors: false, concurrency: 1, log: quiet }).handle(name, () => {
+    throw new TypeError("swordfish");
+  });
+  const running = worker.run(stop.signal);
+  while ((await queue.stats(name)).topics[name]?.groups["default"]?.dead !== 1) {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  stop.abort();
+  await running;
+  const [event] = (await queue.history(name, "secret"))?.events ?? [];
+  assert.deepEqual([event?.error, event?.message, event?.traceback], ["TypeError", "TypeError: its message is not kept", null]);
 });
 
 test("a worker that stops lets handlers end, and hands back what does not", async () => {

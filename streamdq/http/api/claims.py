@@ -166,7 +166,7 @@ async def fail_claim(request: Request, claim: FailIn) -> Response:
     return await _end(
         request,
         claim,
-        lambda store, held: engine.fail(store, held, claim.error, claim.delay),
+        lambda store, held: engine.fail(store, held, claim.error, claim.delay, claim.traceback),
         Outcome.RETRY,
         Outcome.DEAD,
     )

@@ -12,8 +12,9 @@ from ...errors import BodyUnreadable, IdTaken, JobExists
 from ...job.durability import PATTERN
 from ...job.job import MAX_KEY_CHARS, Job, JobState, NewJob, check_topic
 from ...link.session import Op
+from ...operations.job_history import latest_rows, with_failures
 from ...operations.jobs import OnConflict, put, refusal
-from ...operations.json_out import job_fields
+from ...operations.json_out import event_json, job_fields
 from ...store.records import encode
 from ...store.redis_store import RedisStore
 from .. import redact
@@ -22,7 +23,7 @@ from ..auth import Role
 from ..problems import ProblemError
 from ..request_body import is_same_json
 from .bulk import Loader
-from .models import BulkOut, JobIn, JobOut, WhenIn, due_from
+from .models import BulkOut, JobHistoryOut, JobIn, JobOut, WhenIn, due_from
 from .route import JSON, NDJSON, IdPath, Route, TopicPath, backend_of, operation, who_asks
 
 router = APIRouter(route_class=Route)
@@ -182,6 +183,27 @@ async def put_bulk(
 async def get_job(request: Request, topic: TopicPath, id: IdPath, key: KeyIn = None) -> Response:
     """Get a job, and its progress in each group."""
     return job_response(await _job(request, topic, id, key))
+
+
+@operation(
+    router, "GET", _JOB + "/history", roles=_LOOK, tag="Jobs", problems=["no-job", "unknown-topic"],
+    responses={200: {"description": "What became of it.", "model": JobHistoryOut}},
+)  # fmt: skip
+async def get_job_history(request: Request, topic: TopicPath, id: IdPath) -> Response:
+    """Get the past attempts of a job, and what failed in each.
+
+    Looked for are the last 10 000 rows of the history of the shard that has or had the job. Messages and tracebacks are
+    kept of fewer attempts than rows are. They are never kept by workers with `show_errors=False`. 404: there is nothing
+    of this job.
+    """
+    backend = backend_of(request)
+    store = await backend.store()
+    rows, complete = await backend.do(latest_rows(store, topic, id))
+    events = await backend.do(with_failures(store, topic, redact.rows(who_asks(request), rows)))
+    if not events:
+        raise ProblemError("no-job", "the history has no trace of it, as far as it was looked through")
+    found = {"events": [event_json(event) for event in events], "complete": complete}
+    return Response(to_json(found), media_type=JSON)
 
 
 async def _job(request: Request, topic: str, id: str, key: str | None) -> Job:

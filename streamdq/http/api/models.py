@@ -13,6 +13,7 @@ from ...job.durability import PATTERN
 from ...job.job import MAX_KEY_CHARS, MAX_VERSION, JobState, NewJob
 from ...job.retry import MAX_STEPS
 from ...job.uniqueness import UniqueAfter
+from ...store.history import Event
 from ...times.durations import MAX_DURATION_CHARS
 
 # Limits of length are on the list or text itself: on a union they would only apply after all items were validated.
@@ -58,6 +59,14 @@ _MAX_UNKNOWN_FIELDS = 10
 def example(value: dict[str, Any]) -> ConfigDict:
     """A model's configuration with an example."""
     return ConfigDict(json_schema_extra={"examples": [value]})
+
+
+_EXAMPLE_EVENT: dict[str, Any] = {
+    "event": "retry", "group": "default", "attempt": 1, "step": 0, "consumer": "host-4711-9f3a",
+    "due_ms": 1900000000000, "started_ms": 1900000000004, "finished_ms": 1900000000310, "reason": None,
+    "error": "ConnectionError", "message": "ConnectionError: no answer from bank",
+    "traceback": 'Traceback (most recent call last):\n  File "shop.py", line 7, in close\n    bank.settle(order)',
+}  # fmt: skip
 
 
 class In(BaseModel):
@@ -222,6 +231,34 @@ class JobOut(BaseModel):
     model_config = example(EXAMPLE_JOB)
 
 
+class JobEventOut(BaseModel):
+    """An attempt that ended, or another change. Times are Unix milliseconds by Redis's clock."""
+
+    event: Event
+    group: str
+    attempt: int = Field(description="Which attempt of the group, from 1; attempts before it for an event without one.")
+    step: int = Field(description="How many steps of the retry schedule had been used up before.")
+    consumer: str | None
+    due_ms: int | None
+    started_ms: int | None
+    finished_ms: int = Field(description="When it took place.")
+    reason: str | None = Field(description="Why it is dead: exhausted, buried, invalid or crashed.")
+    error: str | None = Field(description="The class of the exception.")
+    message: str | None = Field(description="Class and message of the exception; null if they are not kept any more.")
+    traceback: str | None = Field(description="The calls that led to it, the failing one last.")
+
+
+class JobHistoryOut(BaseModel):
+    """What became of a job, as long as the history has it."""
+
+    events: list[JobEventOut] = Field(description="In the order in which they took place.")
+    complete: bool = Field(
+        description="False: only a part of the history was searched, so older events may be missing."
+    )
+
+    model_config = example({"events": [_EXAMPLE_EVENT], "complete": True})
+
+
 class BulkLine(BaseModel):
     """A line that created no job."""
 
@@ -294,6 +331,11 @@ class FailIn(ClaimIn):
         DurationIn | None,
         Field(description=f"Try again after this long, without using up a step. {DURATION}"),
     ] = None
+    traceback: StrictStr = Field(
+        default="",
+        description="The calls that led to it, the failing one last. Its last 4000 characters are kept.",
+        max_length=20_000,
+    )
 
     model_config = ConfigDict(
         extra="forbid",

@@ -16,6 +16,7 @@ from ...link.session import Op
 from ...operations.conditions import is_condition
 from ...operations.health import Problem, in_order, problems_of
 from ...operations.inspect import job_of, shard_with
+from ...operations.job_history import LOOKBACK_ROWS, rows_of, with_failures
 from ...operations.large_bodies import fetched
 from ...operations.waiting_keys import KeyLoad, busiest
 from ...store.entries import ms_of
@@ -34,7 +35,7 @@ from .job_lists import listed
 from .overview import HORIZONS, Glance, coming_load, consumers, glance, page_of, stands_still, totals
 from .page_routes import PageRoute, get, redirect
 from .render import base_of, page, segment, shown_body
-from .timeline import LOOKBACK_ROWS, Attempt, Story, brief, rows_of, story_of, why
+from .timeline import Attempt, Story, brief, story_of, why
 
 router = APIRouter(route_class=PageRoute)
 _STATES = (JobState.DELAYED, JobState.READY, JobState.RUNNING, JobState.DEAD)
@@ -202,7 +203,7 @@ async def job_view(
         raise ProblemError(
             "no-job", "It is not in the topic, and the history as far as it was looked through has no trace of it."
         )
-    story = story_of(rows, job, moved, now_ms)
+    story = story_of(await backend.do(with_failures(store, topic, rows)), job, moved, now_ms)
     story.complete = complete
     body = await asyncio.to_thread(shown_body, job) if job else ""
     return page(

@@ -6,16 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...job.job import GroupProgress, Job, JobState
-from ...keys import ShardKeys
-from ...link.session import Op
-from ...store import history_reads
-from ...store.entries import ms_of
-from ...store.history import Event, HistoryRow, known_row_in, may_concern
-from ...store.redis_store import RedisStore
+from ...operations.job_history import JobEvent
+from ...store.history import Event, HistoryRow
 from ...times.durations import show_ms
 
-LOOKBACK_ROWS = 10_000
-_PAGE = 500
 _MINUTE_MS = 60_000
 ON_TIME_MS = 100
 
@@ -43,6 +37,7 @@ class Attempt:
     consumer: str = ""
     error: str = ""
     reason: str = ""
+    traceback: str = ""
 
     def ran_ms(self, now_ms: int) -> int | None:
         if self.started_ms is None:
@@ -85,16 +80,17 @@ SNOOZED = "snoozed"  # in the history: a released row with an error
 _ATTEMPTS = (Event.DONE, Event.RETRY, Event.DEAD, Event.RELEASED, Event.RECLAIMED, Event.EXPIRED)
 
 
-def story_of(rows: Iterable[HistoryRow], job: Job | None, moved: dict[str, int], now_ms: int) -> Story:
-    """Builds the story from the job's rows, in the order of the history, and the job itself. ``moved``: when each
+def story_of(events: Iterable[JobEvent], job: Job | None, moved: dict[str, int], now_ms: int) -> Story:
+    """Builds the story from the job's events, in the order of the history, and the job itself. ``moved``: when each
     group's present attempt became ready.
     """
     story = Story(job, now_ms)
-    for row in rows:
+    for event in events:
+        row = event.row
         story.created_ms = story.created_ms or row.created_ms
         story.body_bytes = story.body_bytes or row.body_bytes or None
         if row.event in _ATTEMPTS:
-            story.events.append(_ended(row))
+            story.events.append(_ended(event))
         else:
             story.events.append(row)  # events that are not attempts: cancelled, kicked
     if job is not None:
@@ -106,7 +102,9 @@ def story_of(rows: Iterable[HistoryRow], job: Job | None, moved: dict[str, int],
 
 
 def _tell_messages(story: Story, job: Job) -> None:
-    """The history has the class of each error. Of each group's last attempt, the job has the message as well."""
+    """The history has the class of each error, and the message as long as that is kept. Of each group's last attempt,
+    the job has it in any case.
+    """
     for progress in job.groups.values():
         last = next(
             (one for one in reversed(story.events) if isinstance(one, Attempt) and one.group == progress.group), None
@@ -117,7 +115,8 @@ def _tell_messages(story: Story, job: Job) -> None:
             last.error = progress.error
 
 
-def _ended(row: HistoryRow) -> Attempt:
+def _ended(event: JobEvent) -> Attempt:
+    row = event.row
     return Attempt(
         row.group,
         row.attempt,
@@ -127,8 +126,9 @@ def _ended(row: HistoryRow) -> Attempt:
         row.finished_ms,
         SNOOZED if row.event is Event.RELEASED and row.error else row.event.value,
         row.consumer,
-        row.error,
+        event.message or row.error,
         row.reason,
+        event.traceback,
     )
 
 
@@ -182,24 +182,3 @@ def _still_waits(longest: str, waited: str, paused: bool) -> str:
         return f": it has been waiting {waited} for a worker."
     cause = "the topic is paused" if paused else "no mover is at work, or the topic's rate limits it"
     return f", and has not been moved to the ready stream yet: {cause}."
-
-
-def rows_of(store: RedisStore, shard: ShardKeys, id: str, since_ms: int | None) -> Op[tuple[list[HistoryRow], bool]]:
-    """The job's rows, oldest first, among the last LOOKBACK_ROWS of its shard; and whether these reach back far enough:
-    to ``since_ms``, or to the oldest row.
-    """
-    rows: list[HistoryRow] = []
-    before, looked = "", 0
-    while looked < LOOKBACK_ROWS:
-        entries = yield from history_reads.rows_before(store.session, shard, before, _PAGE)
-        for entry in entries:
-            if may_concern(entry.value, id):
-                row = known_row_in(shard.topic, shard.shard, entry.id, entry.value)
-                rows += [row] if row and row.id == id else []
-        looked += len(entries)
-        if len(entries) < _PAGE:
-            return rows[::-1], True
-        before = entries[-1].id
-        if since_ms is not None and ms_of(before) < since_ms:
-            return rows[::-1], True
-    return rows[::-1], False

@@ -9,7 +9,6 @@ from streamdq.job.job import Job, JobState
 from streamdq.job.retry import Bury, Retry, RetrySchedule
 from streamdq.keys import ShardKeys
 from streamdq.operations.attempts import (
-    MAX_ERROR_CHARS,
     DeadReason,
     End,
     Held,
@@ -20,6 +19,7 @@ from streamdq.operations.attempts import (
     row_of,
     unreadable,
 )
+from streamdq.operations.failures import MAX_ERROR_CHARS
 from streamdq.store.history import FIELDS, SEPARATOR, Event, moved_ms, row_in
 from streamdq.store.replies import Claimed, ClaimedRow
 

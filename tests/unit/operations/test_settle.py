@@ -47,24 +47,29 @@ DONE, RETRY, SNOOZED, DEAD, RELEASED = (
         ({"outcome": DONE}, "finish", Event.DONE, (), "", ""),
         ({"outcome": RELEASED}, "release", Event.RELEASED, (), "", ""),
         (
-            {"outcome": RETRY, "error": "ValueError: my password", "delay_ms": 50, "steps": 1},
-            "retry", Event.RETRY, (50, 1, "ValueError: my password"), "ValueError", "",
+            {"outcome": RETRY, "error": "ValueError: my password", "delay_ms": 50, "steps": 1, "traceback": "line 7"},
+            "retry", Event.RETRY, (50, 1, "ValueError: my password", "ValueError: my password\x1fline 7"),
+            "ValueError", "",
         ),
         (
             {"outcome": RETRY, "error": "Retry: later", "delay_ms": 9000},
-            "retry", Event.RETRY, (9000, 0, "Retry: later"), "Retry", "",
+            "retry", Event.RETRY, (9000, 0, "Retry: later", "Retry: later\x1f"), "Retry", "",
         ),
         (
             {"outcome": SNOOZED, "error": "Snooze: not yet", "delay_ms": 70},
-            "retry", Event.RELEASED, (70, -1, "Snooze: not yet"), "Snooze", "",
+            "retry", Event.RELEASED, (70, -1, "Snooze: not yet", ""), "Snooze", "",
         ),
         (
             {"outcome": DEAD, "error": "no such user: x", "reason": DeadReason.BURIED},
-            "bury", Event.DEAD, ("buried", "no such user: x"), "Bury", "buried",
+            "bury", Event.DEAD, ("buried", "no such user: x", "no such user: x\x1f"), "Bury", "buried",
         ),
         (
             {"outcome": DEAD, "error": "ValueError: x", "reason": DeadReason.EXHAUSTED},
-            "bury", Event.DEAD, ("exhausted", "ValueError: x"), "ValueError", "exhausted",
+            "bury", Event.DEAD, ("exhausted", "ValueError: x", "ValueError: x\x1f"), "ValueError", "exhausted",
+        ),
+        (
+            {"outcome": DEAD, "error": "E: not kept", "reason": DeadReason.EXHAUSTED, "hidden": True},
+            "bury", Event.DEAD, ("exhausted", "E: not kept", ""), "E", "exhausted",
         ),
     ],
 )  # fmt: skip
@@ -73,7 +78,10 @@ def test_each_outcome_is_one_call_of_its_script(
 ) -> None:
     refused, call = settled([End(held("j"), **end)], [])
     assert (refused, call.name) == (set(), script)
-    _, group, _, generation, consumer, main, entry, id, row, *rest = call.args
+    _, group, _, generation, consumer, *args = call.args
+    if tail:
+        assert args[:2] == [5_000, 7 * 86_400_000]
+    main, entry, id, row, *rest = args[2:] if tail else args
     assert (group, generation, consumer, main, entry, id) == ("g", "7", "me", b"1800000000000-0", b"", "j")
     fields = row.split(SEPARATOR)
     assert (fields[0], fields[1], fields[-3], fields[-2]) == (event, "j", row_error, row_reason)
@@ -90,6 +98,19 @@ def test_the_indexes_of_those_refused_count_from_zero() -> None:
 def test_without_history_no_rows_are_made() -> None:
     _, call = settled([End(held("j"), DONE)], [], history_length=0)
     assert call.args[8] == ""
+
+
+@pytest.mark.parametrize("none", [{"failures_length": 0}, {"history_length": 0}])
+def test_where_none_are_kept_no_failure_is_sent(none: dict[str, int]) -> None:
+    end = End(held("j"), RETRY, "ValueError: x", steps=1, traceback="line 7")
+    _, call = settled([end], [], **none)
+    assert call.args[5] == 0
+    assert call.args[-2:] == ("ValueError: x", "")
+
+
+def test_of_a_failure_no_credentials_are_sent() -> None:
+    _, call = settled([End(held("j"), RETRY, "ValueError: at https://me:swordfish@shop", steps=1)], [])
+    assert call.args[-1] == "ValueError: at https://…@shop\x1f"
 
 
 def test_a_call_that_got_no_reply_can_be_sent_again_as_it_was() -> None:

@@ -37,9 +37,9 @@ class Sending(Rig):
         self.sender = OutcomeSender(self.link, self.scripts, self.topics, "g", "me", self._settled)
 
     def take(self, call: Call) -> Any:
-        width = {"finish": 4, "release": 4, "retry": 7, "bury": 6}[call.name]
+        width, first = {"finish": (4, 7), "release": (4, 7), "retry": (8, 9), "bury": (7, 9)}[call.name]
         shard = int(call.keys[0].split("}")[0].rpartition(":")[2])
-        self.sent.append((call.name, shard, list(call.args[7::width])))
+        self.sent.append((call.name, shard, list(call.args[first::width])))
         return [NOW_MS]
 
     def _settled(self, ends: list[End], stale: set[int]) -> None:

@@ -7,6 +7,7 @@ import pytest
 from streamdq.http.pages.overview import lateness_of
 from streamdq.http.pages.timeline import Attempt, brief, story_of, why
 from streamdq.job.job import GroupProgress, Job, JobState
+from streamdq.operations.job_history import JobEvent
 from streamdq.store.history import Event, HistoryRow
 
 T = 1_800_000_000_000
@@ -49,8 +50,9 @@ def test_a_pause_is_named() -> None:
 
 
 def test_a_story_from_rows_alone() -> None:
-    def row(event: Event, attempt: int, at: int, started: int | None, error: str = "E") -> HistoryRow:
-        return HistoryRow("t", 0, f"{at}-0", event, "a", "g", attempt, 0, "c", T, T, T, started, at, error, "", 7)
+    def row(event: Event, attempt: int, at: int, started: int | None, error: str = "E") -> JobEvent:
+        found = HistoryRow("t", 0, f"{at}-0", event, "a", "g", attempt, 0, "c", T, T, T, started, at, error, "", 7)
+        return JobEvent(found)
 
     story = story_of(
         [row(Event.RETRY, 1, T + 5, T + 1), row(Event.KICKED, 1, T + 7, None), row(Event.DONE, 2, T + 9, T + 8)],
@@ -68,10 +70,26 @@ def test_events_are_told_in_the_order_of_their_history() -> None:
     progress = GroupProgress("g", JobState.RUNNING, attempt=3, started_ms=T - 90)
     job = Job("t", "a", b"1", T, T, groups={"g": progress})
     rows = [
-        HistoryRow("t", 0, f"{T}-{n}", event, "a", "g", n, 0, "c", T, T, T, finished - 1, finished, "E", "", 7)
+        JobEvent(
+            HistoryRow("t", 0, f"{T}-{n}", event, "a", "g", n, 0, "c", T, T, T, finished - 1, finished, "E", "", 7)
+        )
         for n, event, finished in ((1, Event.RETRY, T), (2, Event.DEAD, T - 100), (3, Event.KICKED, T - 100))
     ]
     assert [one.event for one in story_of(rows, job, {}, T - 80).events] == ["retry", "dead", "kicked", "running"]
+
+
+def test_each_attempt_that_failed_tells_what_failed_as_far_as_that_is_kept() -> None:
+    progress = GroupProgress("g", JobState.DEAD, attempt=3, reason="exhausted", error="KeyError: 'the last'")
+    job = Job("t", "a", b"1", T, T, groups={"g": progress})
+
+    def event(n: int, kind: Event, message: str = "", traceback: str = "") -> JobEvent:
+        row = HistoryRow("t", 0, f"{T}-{n}", kind, "a", "g", n, 0, "c", T, T, T, T, T + 1, "KeyError", "", 7)
+        return JobEvent(row, message, traceback)
+
+    events = [event(1, Event.RETRY), event(2, Event.RETRY, "KeyError: 'x'", "Traceback …"), event(3, Event.DEAD)]
+    story = story_of(events, job, {}, T + 20)
+    told = [(one.error, one.traceback) for one in story.events if isinstance(one, Attempt)]
+    assert told == [("KeyError", ""), ("KeyError: 'x'", "Traceback …"), ("KeyError: 'the last'", "")]
 
 
 @pytest.mark.parametrize(
