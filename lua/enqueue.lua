@@ -14,8 +14,9 @@
 -- ARGV[2] the topic's number of shards, as lib/is_current.lua takes it
 -- ARGV[3] most bytes of records to return
 -- ARGV[4..] per job: id, when ('+delay_ms', or due_ms), rest of the record
--- returns {status, now_ms, looked, i, record_i, ...}: status 1 = done, 0 = the caller's settings of the topic are out
--- of date, nothing was written. looked: how many of the jobs were enqueued or had a taken id, at least one; the rest is
+-- returns {status, now_ms, looked, i, record_i, ...}: status 0 = the caller's settings of the topic are out of date,
+-- nothing was written; 1 = done; 2 = done, and those of the new jobs that are due are ready; 3 = as 2, except for those
+-- with a key. looked: how many of the jobs were enqueued or had a taken id, at least one; the rest is
 -- left for another call. i (from 1) are the jobs whose id was taken, each with the record that has it.
 -- include: clock, sequence, progress, ring, settle, lanes, largest, stored_format, is_current
 local jobs, bucket, ready, counts, settings, wake, progress, lanes, fronts, keyed, crowds = unpack(KEYS)
@@ -35,7 +36,8 @@ local count = (#ARGV - 3) / 3
 -- Written even if all ids turn out to be taken: WAIT behind a repeated call must cover the write of the first one.
 -- Numbers as texts where they are at hand: to write one costs Redis about as much as a small command.
 local before = redis.call('HINCRBY', counts, 'enqueued', count == 1 and '1' or count) - count
-local reply, waiting, earliest, created, moved, bytes, longest = {1, now, count}, {}, nil, 0, 0, 0, 0
+local status = not straight and 1 or limited and 3 or 2
+local reply, waiting, earliest, created, moved, bytes, longest = {status, now, count}, {}, nil, 0, 0, 0, 0
 local prefix = '\n' .. now .. '\n' -- 13 digits: Lua writes up to 14 in full
 
 for i = 4, #ARGV, 3 do

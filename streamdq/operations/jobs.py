@@ -55,12 +55,15 @@ class Put(NamedTuple):
     decoder: Decoder | None = None
     kept: Mapping[int, Job] = {}  # those of ``existing`` that were looked up, as they are now
     unseen: Exception | None = None  # why those of ``existing`` could not be looked up
+    straight: Mapping[int, int] = {}  # those that are ready if they were due by then, by Redis's clock
 
     def of(self, index: int) -> Put:
         """What became of one of them."""
         taken = {0: self.taken[index]} if index in self.taken else {}
         kept = {0: self.kept[index]} if index in self.kept else {}
-        return Put(self.now_ms, taken, [0] if index in self.existing else [], self.decoder, kept, self.unseen)
+        straight = {0: self.straight[index]} if index in self.straight else {}
+        existing = [0] if index in self.existing else []
+        return Put(self.now_ms, taken, existing, self.decoder, kept, self.unseen, straight)
 
     def job(self, topic: str, given: Encoded, index: int = 0) -> Job:
         """The job that has the id now, or had it last: that one's body is None, its state ``ended``."""
@@ -68,7 +71,10 @@ class Put(NamedTuple):
             return self.kept[index]
         record = self.taken.get(index)
         if record is None:
-            return given.job(topic, self.now_ms, self.decoder)
+            new = given.job(topic, self.now_ms, self.decoder)
+            if new.due_ms <= self.straight.get(index, -1):
+                new.state = JobState.READY
+            return new
         job = job_in(topic, given.id, record, self.decoder)
         if ended_until_ms(record) is not None:
             job.state = JobState.ENDED
@@ -110,7 +116,8 @@ def enqueue(
     ``on_conflict``: what to do if a job that has not ended has this id: "reject" raises, "keep" returns that job
     as it is now, "replace" cancels it first, "postpone" gives it this job's body and due time, but for ``at_most`` no
     later than that after its first due time. A call that is repeated after a lost connection finds its own job. The
-    state of a new job is ``delayed``, even if it is due at once. ``version``: of the body's shape (``Worker.upcast``).
+    state of a new job is ``ready`` if it is due at once and nothing that is due waits before it, otherwise ``delayed``;
+    also if the call was repeated, which does not tell. ``version``: of the body's shape (``Worker.upcast``).
 
     ``id``: a text, or ``unique("user", "kind")`` for one made of these fields of the body (``streamdq.job.unique``).
     ``unique_for``: it stays taken for this long from now on, whatever becomes of the job; with ``unique_after``
@@ -154,11 +161,16 @@ def enqueue(
         reply: Put = yield _with_others(store, topic, settings.shards, job, on_conflict, durable)
     except NotDurable as error:
         raise NotDurable(error.level, error.why, job.id) from None
-    if reply.existing and on_conflict != "keep":
-        raise refusal(topic, job, reply.taken[0], on_conflict)
-    if reply.existing and reply.unseen is not None:
-        raise twin(reply.unseen)
+    if reply.existing:
+        _check_kept(topic, job, reply, on_conflict)
     return reply.job(topic, job)
+
+
+def _check_kept(topic: str, job: Encoded, reply: Put, on_conflict: OnConflict) -> None:
+    if on_conflict != "keep":
+        raise refusal(topic, job, reply.taken[0], on_conflict)
+    if reply.unseen is not None:
+        raise twin(reply.unseen)
 
 
 def _settled(store: RedisStore, topic: str, new: NewJob) -> Op[NewJob]:
@@ -223,7 +235,7 @@ def _put_one(store: RedisStore, topic: str, job: Encoded, on_conflict: OnConflic
         return (yield from _put(store, topic, [job], on_conflict, durable, again=True))
     existing = _of_others(reply.taken, [job]) if reply.taken else []
     recorded.not_put_in(store.session.keys.namespace, topic, len(existing))
-    return Put(reply.now_ms, reply.taken, existing, bodies)
+    return Put(reply.now_ms, reply.taken, existing, bodies, straight={0: reply.now_ms} if reply.straight > 0 else {})
 
 
 def _put(
@@ -240,6 +252,7 @@ def _put(
         settings = yield from store.topics.shared(topic, store.topics.ensure)
     left, now_ms = list(range(len(jobs))), 0
     taken: dict[int, bytes] = {}
+    straight: dict[int, int] = {}
     for _ in range(REPAIRS):
         outdated: list[int] = []
         if settings.shards + len(settings.former) > 1:
@@ -253,6 +266,7 @@ def _put(
                 reply = yield from _call(scripts, shard, settings, [jobs[i] for i in part], on_conflict)
                 now_ms = reply.now_ms
                 taken |= _by_job(reply.taken, part)
+                straight |= dict.fromkeys(_straight(reply, jobs, part), now_ms)
                 part = part[reply.looked :]
                 if not reply.current:
                     outdated += part
@@ -260,9 +274,17 @@ def _put(
         if not outdated:
             existing = _of_others(taken, jobs)
             recorded.not_put_in(store.session.keys.namespace, topic, len(existing))
-            return Put(now_ms, taken, existing, store.session.bodies)
+            return Put(now_ms, taken, existing, store.session.bodies, straight=straight)
         left, settings, again = outdated, (yield from store.topics.shared(topic, store.topics.repair)), True
     raise changing(topic)
+
+
+def _straight(reply: Enqueued, jobs: Sequence[Encoded], part: Sequence[int]) -> Sequence[int]:
+    """Those of a call's jobs that are ready if they are due."""
+    if reply.straight <= 0:
+        return ()
+    done = part[: reply.looked]
+    return done if reply.straight == 1 else [i for i in done if jobs[i].key is None]
 
 
 def _at_former_homes(
@@ -326,7 +348,7 @@ def _with_kept(store: RedisStore, topic: str, shard: ShardKeys, jobs: Sequence[E
             job = done.job(topic, jobs[i], i)
             job.state = JobState.ENDED
         kept[i] = job
-    return Put(done.now_ms, done.taken, done.existing, done.decoder, kept)
+    return done._replace(kept=kept)
 
 
 def check_at_most(jobs: Sequence[Encoded], on_conflict: OnConflict) -> None:

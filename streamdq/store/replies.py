@@ -28,7 +28,9 @@ def _names(joined: bytes) -> tuple[str, ...]:
 
 
 class Enqueued(NamedTuple):
-    """Reply of enqueue and replace. ``current`` False: the caller's settings are out of date, nothing was written."""
+    """Reply of enqueue, replace and enqueue_unique. ``current`` False: the caller's settings are out of date, and
+    nothing was written.
+    """
 
     current: bool
     now_ms: int
@@ -36,13 +38,14 @@ class Enqueued(NamedTuple):
         int, bytes
     ]  # index of a job whose id was taken -> the record that holds it; b"": there is nothing of it
     looked: int  # how many of the jobs were handled; the rest needs another call
+    straight: int = 0  # 1: those that are due by now_ms are ready; 2: those of them that have no key; less: none
 
 
 def enqueued_in(reply: Sequence[Any]) -> Enqueued:
     if len(reply) == 3:  # nearly always
-        return Enqueued(reply[0] == 1, reply[1], {}, reply[2])
+        return Enqueued(reply[0] > 0, reply[1], {}, reply[2], reply[0] - 1)
     taken = {i - 1: record for i, record in zip(reply[3::2], reply[4::2], strict=True)}
-    return Enqueued(reply[0] == 1, reply[1], taken, reply[2])
+    return Enqueued(reply[0] > 0, reply[1], taken, reply[2], reply[0] - 1)
 
 
 class Moved(NamedTuple):

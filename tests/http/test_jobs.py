@@ -28,6 +28,12 @@ async def test_a_job_goes_in_and_is_found(api: Api) -> None:
     assert found == job
 
 
+async def test_the_state_of_a_new_job_is_the_one_it_has(api: Api) -> None:
+    for id, delay, state in (("a", None, "ready"), ("b", 0, "ready"), ("c", 60, "delayed")):
+        made = await api.put(id, delay=delay)
+        assert (made.json()["state"], (await api.get(id)).json()["state"]) == (state, state)
+
+
 async def test_a_put_may_be_repeated(api: Api) -> None:
     at = (datetime.now(UTC) + timedelta(hours=3)).isoformat()
     whens: list[dict[str, Any]] = [{"delay": "1h"}, {"at": at}, {"at": 1_900_000_000_000}, {}]

@@ -12,7 +12,7 @@ from tests.lua.shard import START_MS, Shard
 
 def test_a_delayed_job_waits_in_the_bucket(shard: Shard) -> None:
     reply = shard.enqueue("j", delay="5s", ttr="7s", expire="9s", retry="1s 2s", url="https://example.org/")
-    assert reply == (True, START_MS, {}, 1)
+    assert reply == (True, START_MS, {}, 1, 1)
     assert shard.redis("ZRANGE", shard.k.bucket, 0, -1, "WITHSCORES") == [b"000000000001j", b"1700000005000"]
     job = job_in("t", "j", shard.redis("HGET", shard.k.jobs, "j"))
     assert (job.due_ms, job.created_ms, job.ttr_ms, job.expire_ms) == (START_MS + 5000, START_MS, 7000, 9000)
@@ -34,6 +34,20 @@ def test_a_job_due_at_once_goes_straight_to_the_ready_stream(two: Shard) -> None
     assert two.redis("ZCARD", two.k.bucket) == 0
     assert (two.state("j", "a"), two.state("j", "b")) == ("ready", "ready")
     assert two.counts == {"enqueued": 1, "ready:a": 1, "ready:b": 1}
+
+
+def test_it_tells_which_jobs_are_ready_if_they_are_due(shard: Shard) -> None:
+    assert shard.enqueue("first").straight == 1
+    shard.redis("HSET", shard.k.settings, "key_limit", "1")
+    assert shard.enqueue("second").straight == 2, "those without a key"
+    shard.redis("HDEL", shard.k.settings, "key_limit")
+    for hinders in ("paused", "rate"):
+        shard.redis("HSET", shard.k.settings, hinders, "1")
+        assert shard.enqueue(hinders).straight == 0
+        shard.redis("HSET", shard.k.settings, hinders, "0")
+    assert shard.enqueue("third").straight == 0, "others are due, and were not moved yet"
+    assert {shard.state(id) for id in ("first", "second")} == {"ready"}
+    assert {shard.state(id) for id in ("paused", "rate", "third")} == {"delayed"}
 
 
 def test_a_moment_that_has_passed_is_due_at_once(shard: Shard) -> None:
@@ -97,7 +111,7 @@ def test_the_same_id_twice_in_one_call(shard: Shard) -> None:
 
 def test_settings_out_of_date_write_nothing(shard: Shard) -> None:
     before = shard.counts
-    assert shard.call("enqueue", 4, shard.jobs("j", delay=1)) == (False, START_MS, {}, 0)
+    assert shard.call("enqueue", 4, shard.jobs("j", delay=1)) == (False, START_MS, {}, 0, -1)
     assert shard.counts == before
     assert shard.empty()
 
@@ -200,7 +214,7 @@ def test_records_that_hold_ids_are_returned_up_to_the_bytes_allowed(shard: Shard
     for most, looked in ((2 * length, 2), (2 * length + 1, 3)):
         jobs = shard.jobs("i", "j", "k", "l")[: 3 * 4]
         reply = shard.run(shard.scripts._run("enqueue", keys, (str(START_MS), 1, most, *jobs)))
-        assert reply[:3] == [1, START_MS, looked]
+        assert reply[:3] == [2, START_MS, looked]
 
 
 @pytest.mark.parametrize("unique", [True, False])

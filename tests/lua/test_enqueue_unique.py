@@ -45,7 +45,7 @@ def known(shard: Shard) -> list[bytes]:
 
 
 def test_a_new_id_is_put_in_and_its_earlier_due_time_rings(shard: Shard) -> None:
-    assert shard.enqueue_unique("j", rule=MINUTE, delay="1s") == (True, START_MS, {}, 1)
+    assert shard.enqueue_unique("j", rule=MINUTE, delay="1s") == (True, START_MS, {}, 1, 0)
     assert (shard.state("j"), shard.counts) == ("delayed", {"enqueued": 1})
     assert shard.rung_ms() == START_MS + 1000
     before = shard.rings()
@@ -451,7 +451,7 @@ def test_settings_out_of_date_write_nothing(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
     before = shard.counts, shard.redis("HGETALL", shard.k.jobs)
     args = [*shard.jobs("i"), MINUTE]
-    assert shard.call("enqueue_unique", 2, "keep", args) == (False, START_MS, {}, 0)
+    assert shard.call("enqueue_unique", 2, "keep", args) == (False, START_MS, {}, 0, -1)
     assert (shard.counts, shard.redis("HGETALL", shard.k.jobs), known(shard)) == (*before, [])
 
 

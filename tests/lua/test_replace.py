@@ -8,7 +8,7 @@ from tests.lua.shard import START_MS, Shard
 
 
 def test_a_new_id_is_simply_put_in(shard: Shard) -> None:
-    assert shard.call("replace", 1, shard.jobs("j", delay="1s")) == (True, START_MS, {}, 1)
+    assert shard.call("replace", 1, shard.jobs("j", delay="1s")) == (True, START_MS, {}, 1, 0)
     assert shard.state("j") == "delayed"
     assert shard.counts == {"enqueued": 1}
 
@@ -85,7 +85,7 @@ def test_a_job_that_is_dead_for_one_group_is_kept(two: Shard) -> None:
 def test_settings_out_of_date_write_nothing(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
     before = shard.counts, shard.redis("HGETALL", shard.k.jobs)
-    assert shard.call("replace", 2, shard.jobs("j")) == (False, START_MS, {}, 0)
+    assert shard.call("replace", 2, shard.jobs("j")) == (False, START_MS, {}, 0, -1)
     assert (shard.counts, shard.redis("HGETALL", shard.k.jobs)) == before
 
 

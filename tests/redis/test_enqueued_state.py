@@ -1,0 +1,99 @@
+"""The state of a job as enqueue returns it: that which it has from then on, without another call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamdq.job.job import JobState
+from streamdq.times.clock import ManualClock
+from tests.redis.harness import Space
+from tests.servers import Server
+
+READY, DELAYED = JobState.READY, JobState.DELAYED
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize(
+    ("options", "state"),
+    [
+        ({}, READY),
+        ({"delay": 0}, READY),
+        ({"delay": "1ms"}, DELAYED),
+        ({"at": 1_700_000_000_000}, READY),
+        ({"at": 1_800_000_000_000}, READY),  # now
+        ({"at": 1_800_000_000_001}, DELAYED),
+        ({"id": "j", "on_conflict": "keep"}, READY),
+        ({"id": "j", "key": "k"}, READY),
+        ({"on_conflict": "replace", "id": "j"}, DELAYED),  # through the bucket
+        ({"unique_for": "1m", "id": "j"}, DELAYED),
+        ({"durable": "memory"}, READY),
+    ],
+)
+def test_it_is_what_get_says_right_afterwards(
+    stepped: Space, shards: int, options: dict[str, Any], state: JobState
+) -> None:
+    stepped.queue.configure("t", shards=shards, create=True)
+    job = stepped.queue.enqueue("t", 1, **options)
+    found = stepped.queue.get("t", job.id)
+    assert found is not None
+    assert (job.state, found.state) == (state, state)
+
+
+@pytest.mark.parametrize("hinders", [{"paused": True}, {"rate": 10}])
+def test_where_due_jobs_wait_it_waits(stepped: Space, hinders: dict[str, Any]) -> None:
+    stepped.queue.configure("t", create=True, **({} if "paused" in hinders else hinders))
+    if "paused" in hinders:
+        stepped.queue.pause("t")
+    assert stepped.queue.enqueue("t", 1, id="j").state is DELAYED
+    assert stepped.job("j").state is DELAYED
+
+
+def test_behind_one_that_is_due_and_waits_it_waits_too(stepped: Space, clock: ManualClock) -> None:
+    stepped.queue.enqueue("t", 1, delay="1s")
+    assert stepped.queue.enqueue("t", 1).state is READY
+    clock.advance("2s")  # no mover is at work
+    assert stepped.queue.enqueue("t", 1, id="j").state is DELAYED
+    assert stepped.job("j").state is DELAYED
+
+
+def test_a_job_that_waits_for_a_place_of_its_key(stepped: Space) -> None:
+    stepped.queue.configure("t", create=True, key_concurrency=1)
+    states = [stepped.queue.enqueue("t", 1, id=f"j{n}", key=key).state for n, key in enumerate((None, "a", "a", None))]
+    assert states == [READY, DELAYED, DELAYED, DELAYED]  # the last one behind the second, which is due and has a place
+    assert [stepped.job(f"j{n}").state for n in range(4)] == states
+
+
+def test_each_of_those_that_travel_together_has_its_own(stepped: Space) -> None:
+    stepped.queue.configure("t", create=True, shards=2, key_concurrency=1)
+    past, taken = {"at": 1_700_000_000_000}, {"id": "taken", "on_conflict": "keep"}
+    asked: list[dict[str, Any]] = [{}, {"delay": "1h"}, {"key": "a"}, past, taken]
+    stepped.queue.enqueue("t", 1, id="taken", delay="1h")
+    with stepped.queue.pipeline() as pipe:
+        calls = [pipe.enqueue("t", 1, **options) for options in asked for _ in range(5)]
+    for call in calls:
+        assert call.job.state is stepped.job(call.job.id).state
+    assert {call.job.state for call in calls} == {READY, DELAYED}
+
+
+def test_large_ones_that_need_several_calls_have_their_own_as_well(stepped: Space) -> None:
+    with stepped.queue.pipeline() as pipe:
+        calls = [pipe.enqueue("t", "x" * 100_000, delay=n % 2 * 60) for n in range(12)]
+    assert [call.job.state for call in calls] == [READY, DELAYED] * 6
+
+
+def test_a_repeated_call_does_not_tell(stepped: Space) -> None:
+    assert stepped.queue.enqueue("t", 1, id="j").state is READY
+    assert stepped.queue.enqueue("t", 1, id="j", on_conflict="keep").state is READY
+
+
+def test_it_takes_no_command_more(space: Space, redis_server: Server) -> None:
+    space.queue.enqueue("t", 1)
+    with redis_server.client() as client:
+        client.config_resetstat()
+        assert space.queue.enqueue("t", 1).state is READY
+        stats = client.info("commandstats")
+    names = [f"cmdstat_{name}" for name in ("evalsha", "eval", "hget")]
+    sent = {name.removeprefix("cmdstat_"): stats[name]["calls"] for name in names if name in stats}
+    assert sent == {"evalsha": 1}, "hget would be in a script that looks the job up"
