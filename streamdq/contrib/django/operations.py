@@ -40,10 +40,12 @@ class Pages:
         status = 500
         headers: list[tuple[str, str]] = []
         parts: list[bytes] = []
-        requests = iter([{"type": "http.request", "body": body}])
+        asked: list[dict[str, Any]] = [{"type": "http.request", "body": body}]
 
         async def receive() -> dict[str, Any]:
-            return next(requests, {"type": "http.disconnect"})
+            if not asked:  # it stays until it is answered: who hears that it has gone answers no more
+                await asyncio.Event().wait()
+            return asked.pop()
 
         async def send(message: Any) -> None:
             nonlocal status, headers

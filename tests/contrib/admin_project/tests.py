@@ -6,6 +6,7 @@ import http.client
 import io
 import os
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -83,6 +84,7 @@ class Access(TestCase):  # type: ignore[misc] # Django has no types
         self.assertContains(self.page_as("viewer"), f'href="{PAGE}static/app.css"')
         answer = self.client.get(f"{PAGE}static/app.css")
         assert (answer.status_code, answer["Content-Type"]) == (200, "text/css; charset=utf-8")
+        assert b"".join(answer) == files("streamdq.http").joinpath("static/app.css").read_bytes()
 
     def test_a_job_whose_id_has_a_space_has_its_page(self) -> None:
         dead_letter("order 42")
