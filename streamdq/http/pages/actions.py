@@ -13,6 +13,7 @@ from ..problems import ProblemError
 from .page_routes import PageRoute, form_of, get, post, redirect, session_of, sign_in, sign_out
 from .pages import job_view
 from .render import base_of, page, segment
+from .vouched import vouched_for
 
 router = APIRouter(route_class=PageRoute)
 _TOPIC = "/topics/{topic:segment}"
@@ -119,7 +120,7 @@ def _own_path(request: Request, path: str) -> str:
 @get(router, "/login", open=True)
 async def login_page(request: Request) -> Response:
     backend = backend_of(request)
-    if not backend.tokens.required:
+    if not backend.tokens.required or vouched_for(request) is not None:
         return redirect(f"{base_of(request)}/")
     request.state.who = await session_of(request, backend)
     return page(request, "login.html", next=request.query_params.get("next", ""), refused="")

@@ -19,6 +19,7 @@ from ..backend import Backend
 from ..problems import KINDS, RETRY_AFTER_S, ProblemError, kind_of
 from . import sessions
 from .render import HEADERS, base_of, page
+from .vouched import vouched_for
 
 FORM = "application/x-www-form-urlencoded"
 COOKIE = "streamdq_session"
@@ -148,6 +149,8 @@ def post(
 
 
 async def session_of(request: Request, backend: Backend) -> Identity | None:
+    if (vouched := vouched_for(request)) is not None:
+        return vouched.identity
     return await sessions.holder(backend, request.cookies.get(COOKIE, ""))
 
 

@@ -20,6 +20,7 @@ from ...version import __version__
 from ..api.route import backend_of
 from ..auth import Role
 from .timeline import brief
+from .vouched import vouched_for
 
 # Nothing from other sites, nothing inline, no frames: text in a topic or an error can't become active content.
 HEADERS = {
@@ -143,6 +144,7 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
             namespace=backend.namespace,
             guarded=backend.tokens.required,
             who=who,
+            vouched=vouched_for(request),
             admin=who is not None and who.may(()),
             producer=who is not None and who.may((Role.PRODUCER,)),
             note=_note(request),

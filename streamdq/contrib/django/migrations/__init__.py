@@ -1,0 +1,1 @@
+"""No table: they make the permissions of the operations page."""
