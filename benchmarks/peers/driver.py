@@ -15,6 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from streamdq.embedded.binary import ServerBinary
 
 from .judge import Delivery, Ran, lateness_ms, per_second, rows
@@ -43,6 +45,10 @@ class PeerProcess:
                 [*peer.command(), *words], env=peer.environment(), text=True, start_new_session=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,
             )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def line(self, within_s: float) -> str:
         """The next one that it prints.
@@ -93,6 +99,10 @@ class Producer:
     def __init__(self, process: PeerProcess) -> None:
         self._process = process
         self.about = process.order({"do": "about"})
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def enqueue(self, count: int, how: str, *, first: int = 0, due_ns: int = 0, hours: bool = False) -> float:
         """Returns the seconds that it took. ``how``: one, or bulk if it can. The jobs are due in one to two hours, at
@@ -149,6 +159,16 @@ class Worker:
         self._process.kill()
 
 
+def _keep_on(core: int, pid: int) -> None:
+    """Keeps a process and its children on one core. The system puts two processes that call each other now on one core,
+    now on two, which takes half of the time or twice as long, for any queue.
+    """
+    process = psutil.Process(pid)
+    for one in (process, *process.children(recursive=True)):
+        for thread in one.threads():
+            os.sched_setaffinity(thread.id, {core})
+
+
 class Bench:
     """One run of one workload of one peer, with a server of its own. ``scale``: 1 is what docs/benchmarks.md tells."""
 
@@ -187,9 +207,13 @@ class Bench:
     # -- the workloads
 
     def one_by_one(self) -> Measured:
+        """Server and producer have a core each."""
         count = self.jobs(2_000)
-        with self._started() as (_, producer, _):
+        with self._started() as (server, producer, _):
             producer.enqueue(100, "one", hours=True)
+            cores = sorted(os.sched_getaffinity(0))
+            for pid, core in ((server.pid, cores[0]), (producer.pid, cores[-1])):
+                _keep_on(core, pid)
             return {"per_second": count / producer.enqueue(count, "one", first=100, hours=True)}
 
     def bulk(self) -> Measured:
