@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -166,7 +167,7 @@ def _keep_on(core: int, pid: int) -> None:
     process = psutil.Process(pid)
     for one in (process, *process.children(recursive=True)):
         for thread in one.threads():
-            os.sched_setaffinity(thread.id, {core})
+            os.sched_setaffinity(thread.id, {core})  # Linux's
 
 
 class Bench:
@@ -211,9 +212,10 @@ class Bench:
         count = self.jobs(2_000)
         with self._started() as (server, producer, _):
             producer.enqueue(100, "one", hours=True)
-            cores = sorted(os.sched_getaffinity(0))
-            for pid, core in ((server.pid, cores[0]), (producer.pid, cores[-1])):
-                _keep_on(core, pid)
+            if sys.platform == "linux":
+                cores = sorted(os.sched_getaffinity(0))
+                _keep_on(cores[0], server.pid)
+                _keep_on(cores[-1], producer.pid)
             return {"per_second": count / producer.enqueue(count, "one", first=100, hours=True)}
 
     def bulk(self) -> Measured:
