@@ -21,11 +21,11 @@ from .workers import processes
 
 _SHARDS = 48
 _MASTERS = (3, 6)
-_ROUNDS = 3
+_ROUNDS = 9
 _MANY = 8  # worker processes
 _NOT_COUNTED = ("info", "keys", "config|resetstat", "slowlog|reset", "flushall")
 _IDLE_S = 5.0
-_DUE_IN_S = 2.0  # by then all have been enqueued
+_DUE_IN_S, _ENQUEUED_PER_S = 1.0, 20_000  # by then all have been enqueued
 _TAGS = [f"{TOPIC}:{number}" for number in range(_SHARDS)]  # in the slots of the shards
 _COUNTS = [NamespaceKeys(NAMESPACE).shard(TOPIC, number).counts for number in range(_SHARDS)]
 
@@ -83,7 +83,7 @@ class Deployment:
         self._own = 0
         with Queue(self.url, NAMESPACE) as queue:
             queue.configure(TOPIC, shards=_SHARDS)
-            due_ms = int((time.time() + _DUE_IN_S + count / 20_000) * 1000)
+            due_ms = int((time.time() + _DUE_IN_S + count / _ENQUEUED_PER_S) * 1000)
             before = self._used()
             queue.enqueue_many(TOPIC, (NewJob(body(i), at=due_ms) for i in range(count)))
             enqueued, put = self._used(), self._traffic()
@@ -193,7 +193,7 @@ def cluster(bench: Bench) -> list[Figure]:
     """The same jobs in one server, and in Clusters of one, three and six masters on the same machine. In a Cluster,
     Redis checks the slot of each command, of those in scripts, too: so what must not grow is the cost of one master.
     """
-    count = bench.jobs(96_000)
+    count = bench.jobs(38_400)
     with ExitStack() as stack:
         server = stack.enter_context(bench.server())
         alone = Deployment([server], server.url)
@@ -262,6 +262,7 @@ def _beside_the_floor(name: str, what: str, cost: str, costs: Deployment, one: D
         "median of bare scripts": _left(median, cost, costs.floors, one.floors),
         "bare scripts": [asdict(each) for each in costs.floors], "on one master": [asdict(each) for each in one.floors],
         "traffic": [asdict(part) for part in costs.traffic or ()],
+        "traffic on one master": [asdict(part) for part in one.traffic or ()],
         "traffic of bare scripts": asdict(costs.bare_traffic) if costs.bare_traffic else None,
     }  # fmt: skip
     return Figure("cluster", f"{name}: {what}, part of one master's in a CPU second", left, "x", of_bare,

@@ -30,8 +30,8 @@ _VARIED_BYTES, _SAMPLES = 165, 2_000
 
 
 def one_by_one(bench: Bench) -> list[Figure]:
-    """Sync enqueue of delayed jobs, beside the same calls without streamdq, and redis-py calling a script that does
-    nothing.
+    """Sync enqueue of delayed jobs, beside the same calls without streamdq, and what such calls cost anybody: a script
+    that does nothing, and one ZADD of a message as long as a record, which is what queues without a record send.
     """
     count = bench.jobs(1_000, least=50)
     with (
@@ -41,6 +41,7 @@ def one_by_one(bench: Bench) -> list[Figure]:
         closing(bare.BareSocket(server)) as connection,
     ):
         nothing = [(client.script_load("return 1"), 0)] * count
+        message = b"m" * len(bare.enqueue_calls(1)[0][-1])
         bodies = [body(i) for i in range(count)]
 
         def subject() -> float:
@@ -57,13 +58,22 @@ def one_by_one(bench: Bench) -> list[Figure]:
         def empty_script() -> float:
             return count / timed(lambda: bare.by_redis_py(client, nothing))
 
-        rates = _after_warm_up(bench, subject, same_call, on_a_socket, empty_script)
-    enqueued, same, least, empty = rates
+        def empty_on_a_socket() -> float:
+            return count / timed(lambda: connection.evalsha(nothing))
+
+        def zadd() -> float:
+            return count / timed(lambda: [client.zadd("bare", {b"%d" % i + message: hours(i)}) for i in range(count)])
+
+        rates = _after_warm_up(bench, subject, same_call, on_a_socket, empty_script, empty_on_a_socket, zadd)
+    enqueued, same, least, empty, empty_least, added = rates
     what = "one by one, sync"
     return [
         _figure("enqueue", what, enqueued, same, "redis-py: the same EVALSHA", ratio_at_least=0.85),
         _figure("enqueue", what, enqueued, empty, "redis-py: a script that does nothing"),
-        _figure("enqueue", "the same EVALSHA on a socket", least, empty, "redis-py: a script that does nothing"),
+        _figure("enqueue", what, enqueued, added, "redis-py: a ZADD"),
+        _figure(
+            "enqueue", "the same EVALSHA on a socket", least, empty_least, "a script that does nothing on a socket"
+        ),
     ]
 
 

@@ -119,6 +119,10 @@ class RedisServer:
         found: dict[str, Any] = self.client.info(section)
         return found
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def blocked(self) -> int:
         """How many connections wait in a blocking command: idle workers and the mover at work do."""
         return int(self.info("clients")["blocked_clients"])

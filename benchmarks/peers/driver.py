@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -14,6 +15,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from streamdq.embedded.binary import ServerBinary
 
@@ -43,6 +46,10 @@ class PeerProcess:
                 [*peer.command(), *words], env=peer.environment(), text=True, start_new_session=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,
             )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def line(self, within_s: float) -> str:
         """The next one that it prints.
@@ -93,6 +100,10 @@ class Producer:
     def __init__(self, process: PeerProcess) -> None:
         self._process = process
         self.about = process.order({"do": "about"})
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def enqueue(self, count: int, how: str, *, first: int = 0, due_ns: int = 0, hours: bool = False) -> float:
         """Returns the seconds that it took. ``how``: one, or bulk if it can. The jobs are due in one to two hours, at
@@ -149,6 +160,16 @@ class Worker:
         self._process.kill()
 
 
+def _keep_on(core: int, pid: int) -> None:
+    """Keeps a process and its children on one core. The system puts two processes that call each other now on one core,
+    now on two, which takes half of the time or twice as long, for any queue.
+    """
+    process = psutil.Process(pid)
+    for one in (process, *process.children(recursive=True)):
+        for thread in one.threads():
+            os.sched_setaffinity(thread.id, {core})  # Linux's
+
+
 class Bench:
     """One run of one workload of one peer, with a server of its own. ``scale``: 1 is what docs/benchmarks.md tells."""
 
@@ -187,9 +208,14 @@ class Bench:
     # -- the workloads
 
     def one_by_one(self) -> Measured:
+        """Server and producer have a core each."""
         count = self.jobs(2_000)
-        with self._started() as (_, producer, _):
+        with self._started() as (server, producer, _):
             producer.enqueue(100, "one", hours=True)
+            if sys.platform == "linux":
+                cores = sorted(os.sched_getaffinity(0))
+                _keep_on(cores[0], server.pid)
+                _keep_on(cores[-1], producer.pid)
             return {"per_second": count / producer.enqueue(count, "one", first=100, hours=True)}
 
     def bulk(self) -> Measured:

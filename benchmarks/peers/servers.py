@@ -25,6 +25,7 @@ _READY_S, _LOOK_S = 60.0, 0.02
 
 class Server(Protocol):
     url: str
+    pid: int
 
     def memory_bytes(self) -> int: ...
 
@@ -35,7 +36,7 @@ class Redis:
     """Redis without persistence."""
 
     def __init__(self, server: RedisServer) -> None:
-        self.url, self._server = server.url, server
+        self.url, self.pid, self._server = server.url, server.pid, server
 
     def memory_bytes(self) -> int:
         return self._server.memory_bytes()
@@ -50,7 +51,7 @@ class OtherServer:
     """A server of which only the memory of its processes is known."""
 
     def __init__(self, url: str, pid: int) -> None:
-        self.url, self._process = url, psutil.Process(pid)
+        self.url, self.pid, self._process = url, pid, psutil.Process(pid)
 
     def memory_bytes(self) -> int:
         processes = [self._process, *self._process.children(recursive=True)]

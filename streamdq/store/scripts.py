@@ -94,7 +94,7 @@ def _letter(id: str, delivery: str) -> str:
     return f"{id}\x1f{delivery}"
 
 
-def _each_call(name: str, calls: Sequence[_ScriptCall], *, load: bool) -> list[Command]:
+def _each_call(name: str, calls: Sequence[_ScriptCall], *, load: bool = False) -> list[Command]:
     """``load``: the first call brings the script's source with it."""
     script = load_script(name)
     commands = [Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *args)) for keys, args in calls]
@@ -119,6 +119,7 @@ class Scripts:
         self._session = session
         self._call: Call = durably or session.call
         self._cover = ("cover",) if durably else ()
+        self.is_durable = durably is not None
         self._history = session.settings.history_length
         self.keeps_history = self._history > 0
         failures = session.settings.failures_length if self.keeps_history else 0
@@ -163,10 +164,25 @@ class Scripts:
         """``spread``: as ``TopicSettings.named``. ``jobs``: id, when, rest of the record, for each. ``keyed``: a key
         is among them.
         """
+        keys, args = self._enqueue_call(k, spread, jobs, keyed)
+        return self._run("enqueue", keys, args, read=enqueued_in)
+
+    def enqueue_each(self, calls: Sequence[tuple[ShardKeys, Spread, Sequence[Any], bool]]) -> Op[list[Enqueued]]:
+        """The replies of several calls of ``enqueue``, in their order. They are sent together, which a durable call
+        can't be: what confirms it would follow the last one only.
+        """
+        found: list[Enqueued] = []
+        replies = yield from self._session.call(_each_call("enqueue", [self._enqueue_call(*call) for call in calls]))
+        for call, reply in zip(calls, replies, strict=True):
+            # With the script's source, if its node did not know it.
+            found.append((yield from self.enqueue(*call)) if _is_missing(reply) else enqueued_in(checked(reply)))
+        return found
+
+    def _enqueue_call(self, k: ShardKeys, spread: Spread, jobs: Sequence[Any], keyed: bool) -> _ScriptCall:
         keys: tuple[str, ...] = (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake)
         if keyed:
             keys = (*keys, k.progress, *k.of_keys)
-        return self._run("enqueue", keys, (self._now(), spread, MAX_BYTES, *jobs), read=enqueued_in)
+        return keys, (self._now(), spread, MAX_BYTES, *jobs)
 
     def replace(self, k: ShardKeys, spread: Spread, jobs: list[Any]) -> Op[Enqueued]:
         reply = yield from self._run(

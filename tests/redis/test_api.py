@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+import redis
 from pydantic import BaseModel
 
 import streamdq
@@ -168,6 +169,49 @@ def test_many_of_any_length_in_bounded_memory(space: Space) -> None:
     assert (result.created, result.existing, drawn) == (3_000, [], 3_000)
     assert most_ahead <= 250
     assert space.queue.enqueue_many("t", []).created == 0
+
+
+def _exchanges(space: Space, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many commands were sent together, in each exchange from now on."""
+    found: list[int] = []
+    send = space.queue._link.send
+
+    def counted(commands: Sequence[Any], timeout_s: float, blocking: bool = False) -> list[Any]:
+        found.append(len(commands))
+        return send(commands, timeout_s, blocking)
+
+    monkeypatch.setattr(space.queue._link, "send", counted)
+    return found
+
+
+def test_a_batch_for_many_shards_is_sent_together(
+    space: Space, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space.queue.configure("t", shards=16)
+    space.queue.enqueue_many("t", [NewJob(n, id=f"old{n}", key="k" if n == 7 else None) for n in range(8)])
+    exchanges = _exchanges(space, monkeypatch)
+    jobs = [NewJob(n, id=f"new{n}", key=f"k{n}" if n % 2 else None) for n in range(8, 300)]
+    result = space.queue.enqueue_many("t", [*[NewJob(n, id=f"old{n}") for n in range(7)], *jobs])
+    assert (result.created, result.existing) == (292, [f"old{n}" for n in range(7)])
+    assert exchanges == [16]
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.script_flush()
+    exchanges.clear()
+    assert space.queue.enqueue_many("t", [NewJob(n) for n in range(300)]).created == 300
+    assert space.audit().balanced
+    assert space.queue.stats("t").topics["t"].enqueued == 600
+
+
+def test_large_jobs_for_many_shards_are_sent_in_parts(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    space.queue.configure("t", shards=4)
+    space.queue.enqueue("t", 0)
+    exchanges = _exchanges(space, monkeypatch)
+    jobs = [NewJob("x" * 60_000, id=f"j{n}") for n in range(40)]
+    assert space.queue.enqueue_many("t", jobs).created == 40
+    assert max(exchanges) <= 4
+    assert len(exchanges) >= 10  # at most 256 KB of records in one
+    again = space.queue.enqueue_many("t", [NewJob("y", id=f"j{n}") for n in range(40)])
+    assert (again.created, len(again.existing)) == (0, 40)
 
 
 def test_many_take_dicts_too(space: Space) -> None:
