@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough simulate mutants faults chaos lint types check migrating bench bench-peers bench-spark dashboards client docs docs-serve picture wheel clean
+.PHONY: help demo test test-thorough simulate mutants faults chaos lint types check migrating images bench bench-peers bench-spark dashboards client docs docs-serve picture wheel clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -40,6 +40,9 @@ chaos: $(STAMP) ## let everything fail and change at random under load; MINUTES=
 
 migrating: $(STAMP) ## run both sides of the guides for users of other queues, minutes; GUIDES="rq arq"
 	@$(BIN)/python -m tests.docs.migrating $(GUIDES)
+
+images: $(STAMP) ## build the Dockerfiles and run each command in them, minutes; as root, with buildah and debootstrap
+	@$(BIN)/python -m tests.deploy.images $(if $(BASE),--base $(BASE))
 
 lint: $(STAMP) ## check style, format, and which room imports which
 	@$(BIN)/ruff check .

@@ -234,7 +234,7 @@ class Reader:
             process = self._process(shlex.split(line), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
         self._going.append((line, process, out))
         if line.startswith("streamdq"):
-            until(lambda: _is_ready(line, process.pid, out), f"{line} has started", 20)
+            until(lambda: is_ready(line, process.pid, out), f"{line} has started", 20)
         for port in self._ports.values():
             if port in line:
                 until(partial(_listens, int(port)), f"{line} listens", 20)
@@ -283,7 +283,7 @@ def _terminal(answer: str) -> Iterator[int]:
         os.close(theirs)
 
 
-def _is_ready(line: str, pid: int, out: Path) -> bool:
+def is_ready(line: str, pid: int, out: Path) -> bool:
     """It ends well from when it handles SIGTERM."""
     if line.startswith(("streamdq worker", "streamdq callback")):
         return "worker started" in out.read_text()
