@@ -69,12 +69,17 @@ def stats(
 
 
 def _watch(queue: Queue, topic: str | None, pause_s: float, as_json: bool, most: int) -> None:
-    live = Live(console=terminal.console(), auto_refresh=False, screen=sys.stdout.isatty())
-    with nullcontext() if as_json else live:
+    console = terminal.console()
+    # Elsewhere than on a terminal, Live shows nothing before its end, and never learns that its reader has gone away.
+    live = Live(console=console, auto_refresh=False, screen=sys.stdout.isatty()) if console.is_terminal else None
+    with nullcontext() if as_json or live is None else live:
         while True:
             found = queue.stats(topic)
             if as_json:
                 terminal.print_json(json_out.stats_json(found))
+            elif live is None:
+                console.print(terminal.stats_view(found, most))
+                sys.stdout.flush()
             else:
                 live.update(terminal.stats_view(found, most), refresh=True)
             time.sleep(pause_s)

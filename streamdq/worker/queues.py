@@ -60,7 +60,10 @@ class HandlerQueues:
             return self._blocking
 
     async def close(self) -> None:
-        if self._awaited is not None:
-            await self._awaited.close()
-        if self._blocking is not None:
-            await asyncio.to_thread(self._blocking.close)
+        """Closes both, also if the first one can't be closed; that is raised then."""
+        try:
+            if self._awaited is not None:
+                await self._awaited.close()
+        finally:
+            if self._blocking is not None:
+                await asyncio.to_thread(self._blocking.close)

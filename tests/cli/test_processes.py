@@ -339,11 +339,12 @@ def test_watching_goes_on_until_ctrl_c(start: Start, server: Server, queue: Queu
     assert err == ""
 
 
-def test_a_reader_that_goes_away_is_no_error(start: Start, server: Server, queue: Queue) -> None:
+@pytest.mark.parametrize("form", [["--json"], []], ids=["json", "text"])
+def test_a_reader_that_goes_away_is_no_error(start: Start, server: Server, queue: Queue, form: list[str]) -> None:
     queue.enqueue("t", {}, delay="1h")
-    process = start("--url", server.url, "stats", "--watch", "--json", "--interval", "100ms")
+    process = start("--url", server.url, "stats", "--watch", *form, "--interval", "100ms")
     assert process.stdout is not None
-    process.stdout.readline()
+    assert process.stdout.readline().strip()
 
     process.stdout.close()
 
