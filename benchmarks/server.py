@@ -20,6 +20,7 @@ import redis
 from streamdq.embedded.binary import ServerBinary
 
 _START_S = 10.0
+_SAVE_S = 120.0  # a million jobs, on a slow disk
 _BUS = 10_000  # how far a Cluster node's second port is above its first
 _SLOTS = 16_384
 _SERVICE, _DOWN_AFTER_MS = "jobs", 1000
@@ -90,7 +91,8 @@ class RedisServer:
         """Saves the data, kills the server, and starts it again after a while. Returns when it answered, by
         ``time.time``: it has loaded its data then.
         """
-        self.client.save()
+        with redis.Redis.from_url(self.url, socket_timeout=_SAVE_S) as client:
+            client.save()
         self.kill()
         sleep(down_s)
         self._process = self._start()

@@ -58,11 +58,16 @@ class Early:
 
 
 _early = Early()
+_MOST_KNOWN = 4096
+_put_in: set[tuple[str, str]] = set()  # namespaces and topics whose counter of such jobs is there: every enqueue asks
 
 
 def not_put_in(namespace: str, topic: str, count: int) -> None:
     """Counts jobs of a call that were not enqueued because their ids were taken; ``count`` may be 0."""
-    _early.count(_not_put_in, namespace, topic, count)
+    if count or (namespace, topic) not in _put_in:
+        _early.count(_not_put_in, namespace, topic, count)
+        if len(_put_in) < _MOST_KNOWN:
+            _put_in.add((namespace, topic))
 
 
 def redis_errors(namespace: str, kind: str, count: int) -> None:
