@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough simulate mutants faults chaos lint types check migrating images bench bench-peers bench-spark dashboards client docs docs-serve picture wheel clean
+.PHONY: help demo test test-thorough simulate mutants faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture wheel clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -62,6 +62,9 @@ bench-peers: $(STAMP) ## measure streamdq beside twelve other queues, over an ho
 
 bench-spark: $(STAMP) ## measure the analysis of 1, 3 and 10 million events, some minutes
 	@$(BIN)/python -m benchmarks.spark --json bench-spark.json
+
+check-analytics: $(STAMP) ## compare every table of the analysis with its SQL; EVENTS=10M
+	@$(BIN)/python -m tests.spark.second --events $(or $(EVENTS),1M)
 
 dashboards: $(STAMP) ## build dashboards and rules; PAGES=URL of the operations page
 	@$(BIN)/python -m dashboards $(if $(PAGES),--pages $(PAGES))

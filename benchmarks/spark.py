@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,9 @@ _MB = 1 << 20
 _LINEAR, _FLAT_MB = 1.2, 64
 _SCANS = 4
 _NEARLY_ALL = 0.9
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_COLLECT_EVERY_S = 10
+_WHOLE = re.compile(r"Pause Full \(System\.gc\(\)\) \d+M->(\d+)M")
 
 
 @dataclass(slots=True)
@@ -73,18 +77,30 @@ def analyze_here(dump: str, output: str, log: str) -> None:
               "spark.eventLog.rolling.enabled": "false", "spark.eventLog.compress": "false"}  # fmt: skip
     few = settings_for(events)
     settings = dict(few) or {"spark.executor.memory": "2g"}
+    collections = Path(log).with_name(f"gc-{events}.txt")
+    settings[_JAVA_OPTIONS] = f"{settings.get(_JAVA_OPTIONS, '')} -Xlog:gc:file={collections}"
+    settings["spark.cleaner.periodicGC.interval"] = f"{_COLLECT_EVERY_S}s"
     with session(None if few else MASTER, name="bench", settings=settings | logged) as spark:
         start = time.perf_counter()
         analysis.analyze(spark, plan, progress=lambda name, _done, _all: begun.update({name: time.perf_counter()}))
         end = time.perf_counter()
-        runtime = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
-        runtime.gc()
-        live = runtime.totalMemory() - runtime.freeMemory()
+        live_mb = live_heap_mb(collections)
     times = [*begun.values(), end]
     took = {name: round(after - at, 2) for (name, at), after in zip(begun.items(), times[1:], strict=True)}
     jobs, scans = read_log(Path(log), events)
-    told = {"seconds": end - start, "driver_live_mb": live / _MB, "questions": took, "jobs": jobs, "scans": scans}
+    told = {"seconds": end - start, "driver_live_mb": live_mb, "questions": took, "jobs": jobs, "scans": scans}
     print(json.dumps(told))
+
+
+def live_heap_mb(collections: Path) -> float:
+    """What the driver's heap holds, by Java's log: after the next whole collection, which Spark asks for by itself."""
+    seen = len(_WHOLE.findall(collections.read_text()))
+    until = time.monotonic() + 3 * _COLLECT_EVERY_S
+    while len(found := _WHOLE.findall(collections.read_text())) == seen:
+        if time.monotonic() > until:
+            raise SystemExit(f"no whole collection in {collections}")
+        time.sleep(0.2)
+    return float(found[-1])
 
 
 def read_log(folder: Path, events: int) -> tuple[int, int]:

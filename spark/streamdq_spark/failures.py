@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import logging
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import py4j
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from streamdq.errors import StreamdqError
 
-from .errors import BadDump, SparkFailed
+from .errors import BadDump, SparkFailed, SparkGone
+
+SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
+"""What a call to Spark may raise; the last two by a Java process of this machine alone."""
 
 # What a trace has in it, what that means, and what to do. The first one counts: a full disk fails a write, too.
 _MEMORY = "Spark ran out of memory: give it more (--memory 4g), or analyze fewer days at once (--from, --to)"
+_NO_MEMORY = "OutOfMemory|Java heap space|GC overhead|UNABLE_TO_ACQUIRE_MEMORY"
 _MEANINGS = {
-    "OutOfMemory|Java heap space|GC overhead|UNABLE_TO_ACQUIRE_MEMORY": _MEMORY,
+    _NO_MEMORY: _MEMORY,
     "reserve enough space for|insufficient memory for the Java Runtime": (
         "the machine does not have that much memory: ask for less (--memory 1g)"
+    ),
+    "No module named 'streamdq": (
+        "the Python of Spark's workers has no streamdq: install it there, or send it along with --py-files"
     ),
     "No space left on device|Disk quota exceeded": (
         "the disk is full: free space in the output folder and the temporary folder (SPARK_LOCAL_DIRS sets another)"
@@ -40,8 +45,7 @@ _MEANINGS = {
 }
 _UNREADABLE = re.compile(r"FAILED_READ_FILE.*?while reading file (\S+?)\.(?:\s|$)")
 _GONE = "Spark's Java process has ended. If the system was short of memory and killed it, give it less: --memory 1g"
-_ENDED_FOR_MEMORY = 52  # Spark's own exit code
-_ENDING_S = 10  # from the last answer until it has ended
+_ENDING = re.compile("SparkContext (?:was|has been) shut ?down|stopped SparkContext")
 _JAVA_NAME = re.compile(r"^(?:[\w$]+\.)+[\w$]+(?:: |$)")
 
 
@@ -51,30 +55,31 @@ def spark_errors(what: str) -> Iterator[None]:
 
     Raises:
         BadDump: a file can't be read.
+        SparkGone: the Java process has ended, or is about to.
         SparkFailed: anything else.
     """
     try:
         yield
     except StreamdqError:
         raise
-    except (PySparkException, Py4JError, ConnectionError) as error:
+    except SPARK_ERRORS as error:
         text = _text(error)
         if unreadable := _UNREADABLE.search(text):
             raise BadDump(
                 f"{what}: {unreadable[1]} is damaged (FAILED_READ_FILE); restore it, or remove it and leave its events "
                 "out: --quarantine"
             ) from error
-        raise SparkFailed(f"{what}: {_told(error, text)}") from error
+        if _is_gone(error, text):
+            raise SparkGone(what, _GONE) from error
+        raise SparkFailed(f"{what}: {meaning(text) or f'Spark failed with {type(error).__name__}'}") from error
 
 
-def _told(error: Exception, text: str) -> str:
-    """The failure in words. Calls to a Java process that has ended, or is about to, fail in many ways."""
-    if isinstance(error, PySparkException):
-        told = meaning(text)
-    else:
-        is_java_s = "\n" in text
-        told = (is_java_s and known_meaning(text)) or _why_gone() or (is_java_s and _first_words(text)) or ""
-    return told or f"Spark failed with {type(error).__name__}"
+def _is_gone(error: Exception, text: str) -> bool:
+    """Whether the Java process has ended, or is about to. What Java says has several lines; what Py4J says, which
+    could not reach it, has one.
+    """
+    of_java = isinstance(error, PySparkException) or "\n" in text
+    return not known_meaning(text) if _ENDING.search(text) else not of_java
 
 
 def _text(error: Exception) -> str:
@@ -85,18 +90,6 @@ def _text(error: Exception) -> str:
         return ""
 
 
-def _why_gone() -> str:
-    """Why the Java process has ended; '' if it has not."""
-    process = getattr(SparkContext._gateway, "proc", None)
-    if process is None:
-        return ""
-    try:
-        code = process.wait(_ENDING_S)
-    except subprocess.TimeoutExpired:
-        return ""
-    return _MEMORY if code == _ENDED_FOR_MEMORY else _GONE
-
-
 def meaning(text: str) -> str:
     """The meaning of a Spark trace in one line; '' if there is none."""
     return known_meaning(text) or _first_words(text)
@@ -105,6 +98,11 @@ def meaning(text: str) -> str:
 def known_meaning(text: str) -> str:
     """The known meaning of a trace or log, and what to do; '' if it is unknown."""
     return next((told for pattern, told in _MEANINGS.items() if re.search(pattern, text)), "")
+
+
+def ran_out_of_memory(log: str) -> str:
+    """What that means, if a Java process that has ended logged that its memory was too small; '' if not."""
+    return _MEMORY if re.search(_NO_MEMORY, log) else ""
 
 
 def _first_words(text: str) -> str:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+from pathlib import Path
 
-from py4j.protocol import Py4JJavaError
+import pyspark
 from pyspark.sql import SparkSession
 
 from streamdq.dump.folder import Folder
 from streamdq.dump.local import LocalFolder
 
 from .errors import AnalysisError
+from .failures import SPARK_ERRORS
 
 _SCHEMES = {"s3": "s3a", "gcs": "gs"}  # fsspec's and Hadoop's names for the same store
 _JARS = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
+_NO_SUCH_STORE = re.compile(r"No FileSystem for scheme|Class \S*FileSystem\S* not found")
+_NO_SUCH_FILE = "PATH_NOT_FOUND"
+_NOTHING = "no-such-file"
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 
 
@@ -34,26 +40,41 @@ def to_read(folder: Folder, path: str) -> str:
 
 
 def check_reach(spark: SparkSession, folder: Folder) -> None:
-    """Checks that this Spark can work in the folder.
+    """Checks that this Spark can work in the folder: it looks for a file that is not there.
 
     Raises:
         AnalysisError: it can't; fsspec supports more stores than Hadoop, and PySpark lacks some of Hadoop's jars.
+        Exception: any of `SPARK_ERRORS`, if the store does not answer, or refuses.
     """
     if isinstance(folder, LocalFolder):
         return
-    scheme = spark_url(folder, "").partition("://")[0]
-    java = spark.sparkContext._jvm
-    assert java is not None  # as long as the session runs
+    url = to_read(folder, _NOTHING)
     try:
-        java.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, spark.sparkContext._jsc.hadoopConfiguration())
-    except Py4JJavaError as error:
-        ways = ["dump to a folder that is mounted, or copy the dump to one"]
-        if jar := _JARS.get(scheme):
-            version = java.org.apache.hadoop.util.VersionInfo.getVersion()
-            ways.insert(0, f"start it with `spark-submit --packages org.apache.hadoop:{jar}:{version}`")
+        spark.read.text(url).schema  # noqa: B018 - a Spark Connect server looks when it is asked for this
+    except SPARK_ERRORS as error:
+        told = str(error)
+        if _NO_SUCH_FILE in told:
+            return
+        if not _NO_SUCH_STORE.search(told):
+            raise
+        scheme = url.partition("://")[0]
         raise AnalysisError(
-            f"Spark can't reach {folder.url}: it has no file system for {scheme}://; {'; or '.join(ways)}"
+            f"Spark can't reach {folder.url}: it has no file system for {scheme}://; {'; or '.join(_ways(scheme))}"
         ) from error
+
+
+def _ways(scheme: str) -> list[str]:
+    ways = ["dump to a folder that is mounted, or copy the dump to one"]
+    if jar := _JARS.get(scheme):
+        ways.insert(0, f"start it with `spark-submit --packages org.apache.hadoop:{jar}:{_hadoop_version()}`")
+    return ways
+
+
+def _hadoop_version() -> str:
+    """The version that Spark has of Hadoop, by the names of its jars; VERSION if they are elsewhere."""
+    jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent, "jars")
+    name = "hadoop-client-api-"
+    return next((jar.stem.removeprefix(name) for jar in jars.glob(f"{name}*.jar")), "VERSION")
 
 
 def remove_folder(folder: Folder, path: str) -> None:

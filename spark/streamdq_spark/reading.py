@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from streamdq.dump.folder import Folder
@@ -15,6 +14,7 @@ from streamdq.dump.folder import Folder
 from .answered import hours
 from .dump_files import Dump, GoodFile
 from .events import read_few, read_files
+from .failures import SPARK_ERRORS
 from .questions import History, Question
 from .session import FEW_EVENTS
 
@@ -66,7 +66,7 @@ def histories(spark: SparkSession, dump: Dump, tables: Folder) -> Iterator[Calla
     try:
         yield history_of
     finally:
-        with suppress(Py4JError, ConnectionError):  # the Java process has ended, and what it kept with it
+        with suppress(*SPARK_ERRORS):  # the Java process has ended, and what it kept with it
             for history in found.values():
                 history.forget()
 

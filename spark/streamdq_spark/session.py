@@ -1,26 +1,25 @@
-"""Starts Spark quietly, and ends it with everything that it started."""
+"""Starts Spark quietly, or reaches one that runs, by what PySpark offers in public alone."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
-from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from streamdq.errors import InvalidInput
 
-from .errors import AnalysisError, SparkFailed
-from .failures import known_meaning, without_traces
+from . import remote
+from .errors import AnalysisError, SparkFailed, SparkGone
+from .failures import SPARK_ERRORS, known_meaning, ran_out_of_memory, without_traces
 from .java import prepare_java
 from .memory import heap
 
@@ -55,6 +54,7 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "16",  # 200, the default, are for a cluster; on 2 cores they took twice the time
 }
+_OF_A_SESSION = frozenset(key for key in (SETTINGS | SMALL | _LOCAL) if key.startswith("spark.sql."))
 
 
 def settings_for(events: int) -> Mapping[str, str]:
@@ -71,77 +71,118 @@ def session(
     memory: str | None = None,
     verbose: bool = False,
 ) -> Iterator[SparkSession]:
-    """Spark for as long as the block lasts; the Java process started for it ends with it.
+    """Spark for as long as the block lasts. A Java process that is started for it stays until this process ends, as is
+    usual with PySpark; a later session in this process has it, too, and the heap that it has.
 
     `master` None: all cores of this machine; under `spark-submit`, where the Java process is there already, that of
-    its command line. `memory`: the heap of the process that does the work, such as 4g; None: what suits this machine,
-    or on a cluster what that says. What Spark logs goes to a file, which is kept only if it failed; `verbose`: to
-    stderr.
+    its command line. `sc://HOST:PORT`: a Spark Connect server. `memory`: the heap of the process that does the work,
+    such as 4g; None: what suits this machine, or on a cluster what that says. What Spark logs goes to a file, which is
+    kept only if it failed; `verbose`: to stderr.
 
     Raises:
-        InvalidInput: a master or memory was named here and to `spark-submit`, or the memory is no size.
+        InvalidInput: a master or memory was named here and to `spark-submit` or a server, the memory is no size, or
+            Java runs in this process already with another.
         JavaMissing: see `prepare_java`.
-        AnalysisError: Spark does not start.
+        AnalysisError: Spark does not start, or does not answer.
         SparkFailed: from within the block, with the name of the log.
     """
-    conf = SparkConf(loadDefaults=False)
-    conf.setAppName(name).setAll([*SETTINGS.items(), *(settings or {}).items()])
+    wanted = {**SETTINGS, **(settings or {}), "spark.app.name": name}
     with nullcontext() if verbose else without_traces():
         if "PYSPARK_GATEWAY_PORT" in os.environ:
-            _refuse(**{"--master": master, "--memory": memory})
-            yield from _joined(conf, verbose)
-            return
-        prepare_java()
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers run the Python that has streamdq
-        _place(conf, master or "local[*]", memory)
-        yield from _begun(conf, verbose)
+            _refuse("spark-submit, which has started Spark already", **{"--master": master, "--memory": memory})
+            yield from _joined(wanted if verbose else wanted | {"spark.log.level": "OFF"})
+        elif master is not None and remote.is_remote(master):
+            _refuse("the server, which runs already", **{"--memory": memory})
+            yield from _served(master, wanted)
+        else:
+            prepare_java()
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers run the Python that has streamdq
+            yield from _begun(_placed(wanted, master or "local[*]", memory), verbose)
 
 
-def _refuse(**options: str | None) -> None:
+def _refuse(whom: str, **options: str | None) -> None:
     for option, value in options.items():
         if value:
-            raise InvalidInput(f"{option} {value}: give it to spark-submit, which has started Spark already")
+            raise InvalidInput(f"{option} {value}: give it to {whom}")
 
 
-def _place(conf: SparkConf, master: str, memory: str | None) -> None:
-    """Sets where Spark runs, and what that needs."""
-    conf.setMaster(master)
+def _placed(wanted: dict[str, str], master: str, memory: str | None) -> dict[str, str]:
+    """The settings, with where Spark runs, and what that needs."""
+    wanted["spark.master"] = master
     if not master.startswith("local"):
-        if memory:
-            conf.set("spark.executor.memory", heap(memory))
-        return
-    conf.setAll([(key, value) for key, value in _LOCAL.items() if not conf.contains(key)])
-    if memory or not (conf.contains(_HEAP) or "SPARK_DRIVER_MEMORY" in os.environ):
-        conf.set(_HEAP, heap(memory))
+        return wanted | ({"spark.executor.memory": heap(memory)} if memory else {})
+    if memory or not (_HEAP in wanted or "SPARK_DRIVER_MEMORY" in os.environ):
+        wanted[_HEAP] = heap(memory)
+    return _LOCAL | wanted
 
 
-def _begun(conf: SparkConf, verbose: bool) -> Iterator[SparkSession]:
-    """A session with its own Java process, which is started and ended."""
-    with tempfile.NamedTemporaryFile("w+", prefix="streamdq-spark-", suffix=".log", delete=False) as log:
-        spark, keep = _start(conf, sys.__stderr__ if verbose else log, log.name), False
-        try:
-            yield spark
-        except SparkFailed as error:
-            keep = not verbose
-            raise SparkFailed(f"{error}. What Spark logged is in {log.name}" if keep else str(error)) from error
-        finally:
-            _stop(spark)
-            if not keep:
-                Path(log.name).unlink(missing_ok=True)
-
-
-def _joined(conf: SparkConf, verbose: bool) -> Iterator[SparkSession]:
-    """The session of the Java process that `spark-submit` started."""
-    builder = SparkSession.builder
-    for key, value in conf.getAll():
-        builder = builder.config(key, value)
+def _served(url: str, wanted: Mapping[str, str]) -> Iterator[SparkSession]:
+    """The session of a Spark Connect server."""
     with pandas_unnoticed():
-        spark = builder.getOrCreate()
-    if not verbose:
-        spark.sparkContext.setLogLevel("OFF")  # failures are reported anyway
+        spark = remote.connected(url)
+        _set(spark, wanted)
     try:
         yield spark
     finally:
+        with suppress(*SPARK_ERRORS):
+            spark.stop()
+
+
+def _joined(wanted: Mapping[str, str]) -> Iterator[SparkSession]:
+    """The session of the Java process that `spark-submit` started."""
+    spark = _created(wanted)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _begun(wanted: Mapping[str, str], verbose: bool) -> Iterator[SparkSession]:
+    """A session of the Java process that PySpark starts for this process."""
+    java = _java_for(wanted)
+    spark = _start(wanted, java, verbose)
+    try:
+        yield spark
+    except SparkGone as error:
+        raise SparkFailed(java.noted(f"{error.what}: {ran_out_of_memory(java.logged()) or error.told}")) from error
+    except SparkFailed as error:
+        raise SparkFailed(java.noted(str(error))) from error
+    finally:
+        _stop(spark)
+
+
+def _start(wanted: Mapping[str, str], java: _Java, verbose: bool) -> SparkSession:
+    try:
+        with java.log.open("a") as log, _started_processes_write_to(2 if verbose else log.fileno()):
+            java.heard = java.heard or not verbose
+            return _created(wanted)
+    except Exception as error:  # py4j wraps whatever Java threw
+        told = known_meaning(java.logged())
+        raise AnalysisError(java.noted(f"Spark did not start{': ' if told else ''}{told}")) from error
+
+
+def _created(wanted: Mapping[str, str]) -> SparkSession:
+    builder = SparkSession.builder
+    for key, value in wanted.items():
+        if key not in _OF_A_SESSION:  # what is given here is the default of all later sessions, too
+            builder = builder.config(key, value)
+    with pandas_unnoticed():
+        spark = builder.getOrCreate()
+    _set(spark, {key: value for key, value in wanted.items() if key in _OF_A_SESSION})
+    return spark
+
+
+def _set(spark: SparkSession, wanted: Mapping[str, str]) -> None:
+    """Sets what can be set in a session that runs."""
+    for key, value in wanted.items():
+        if spark.conf.isModifiable(key):
+            spark.conf.set(key, value)
+
+
+def _stop(spark: SparkSession) -> None:
+    """Ends the session, even if its Java process has ended."""
+    with suppress(*SPARK_ERRORS), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark", RuntimeWarning)
         spark.stop()
 
 
@@ -153,40 +194,75 @@ def pandas_unnoticed() -> Iterator[None]:
         yield
 
 
-def _start(conf: SparkConf, out: Any, log: str) -> SparkSession:
+# -- the Java process
+
+
+@dataclass(slots=True)
+class _Java:
+    """The Java process of this process. `log`: what it writes, if it is `heard`; the file is removed when this process
+    ends, unless it was told of.
+    """
+
+    log: Path
+    heap: str | None
+    heard: bool = False
+    told: bool = False
+
+    def logged(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def noted(self, failure: str) -> str:
+        """The failure, and where the log is."""
+        self.told = self.heard
+        return f"{failure}. What Spark logged is in {self.log}" if self.heard else failure
+
+    def tidy(self) -> None:
+        if not self.told:
+            self.log.unlink(missing_ok=True)
+
+
+_java: list[_Java] = []
+
+
+def _java_for(wanted: Mapping[str, str]) -> _Java:
+    if not _java:
+        handle, name = tempfile.mkstemp(prefix="streamdq-spark-", suffix=".log")
+        os.close(handle)
+        _java.append(_Java(Path(name), wanted.get(_HEAP)))
+        atexit.register(_java[0].tidy)
+    has, asked = _java[0].heap, wanted.get(_HEAP)
+    if asked and has and asked != has:
+        raise InvalidInput(f"memory: Java runs in this process with {has} already; {asked} needs a new process")
+    return _java[0]
+
+
+@contextmanager
+def _started_processes_write_to(file: int) -> Iterator[None]:
+    """Whatever a process writes that is started within the block, to stdout or stderr, goes to this file. What Python
+    writes here goes on to where it went.
+    """
+    target = os.dup(file)
+    with ExitStack() as stack:
+        stack.callback(os.close, target)
+        for number, stream, redirect in ((1, sys.stdout, redirect_stdout), (2, sys.stderr, redirect_stderr)):
+            try:
+                own = os.dup(number)
+            except OSError:  # it is closed
+                stack.callback(os.close, number)
+            else:
+                stack.callback(os.close, own)
+                stack.callback(os.dup2, own, number)
+                if _number_of(stream) == number:
+                    stream.flush()
+                    copy = open(own, "w", encoding=stream.encoding, buffering=1, closefd=False)  # noqa: SIM115
+                    stack.enter_context(copy)
+                    stack.enter_context(redirect(copy))
+            os.dup2(target, number)
+        yield
+
+
+def _number_of(stream: TextIO | None) -> int | None:
     try:
-        gateway = launch_gateway(conf, {"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
-    except PySparkException as error:
-        raise AnalysisError(_not_started("", log)) from error
-    try:
-        with pandas_unnoticed():
-            context = SparkContext(conf=conf, gateway=gateway)
-    except Exception as error:  # py4j wraps whatever Java threw
-        _end(gateway)
-        raise AnalysisError(_not_started(f" on {conf.get('spark.master')}", log)) from error
-    return SparkSession(context)
-
-
-def _not_started(where: str, log: str) -> str:
-    told = known_meaning(Path(log).read_text(errors="replace"))
-    return f"Spark did not start{where}{': ' if told else ''}{told}. What it logged is in {log}"
-
-
-def _stop(spark: SparkSession) -> None:
-    """Ends the session, even if its Java process has ended."""
-    gateway = SparkContext._gateway
-    with suppress(Py4JError, ConnectionError), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark", RuntimeWarning)
-        spark.stop()
-    _end(gateway)
-
-
-def _end(gateway: Any) -> None:
-    """Ends the Java process; a session started later launches another."""
-    with suppress(Py4JError, ConnectionError):
-        gateway.shutdown()
-    with suppress(BrokenPipeError):
-        gateway.proc.stdin.close()  # this ends the Java process
-    gateway.proc.wait()
-    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-    SparkSession._instantiatedSession = SparkSession._activeSession = None
+        return stream.fileno() if stream else None
+    except (OSError, ValueError, AttributeError):  # no file
+        return None

@@ -19,7 +19,10 @@ Memory = Annotated[
         help="Java's heap, such as 4g [half of the machine's memory, at most 4g].",
     ),
 ]
-Master = Annotated[str | None, typer.Option(help="Where Spark runs [local[*]].", show_default=False)]
+Master = Annotated[
+    str | None,
+    typer.Option(help="Where Spark runs; sc://HOST:PORT is a Spark Connect server [local[*]].", show_default=False),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show Spark's log on stderr.")]
 Quarantine = Annotated[bool, typer.Option("--quarantine", help="Leave bad files out, and report them.")]
 

@@ -23,7 +23,7 @@ from dashboards.slo import ON_TIME_LE
 from streamdq.job.job import JobState
 from streamdq.link import failures
 from streamdq.metrics import declared
-from streamdq_spark.questions import punctuality
+from streamdq_spark import measures
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "operations.md"
@@ -271,4 +271,4 @@ def test_blanks_are_filled(query: str, by: tuple[str, ...], where: Where, expect
 
 
 def test_the_analytics_hold_the_same_promise() -> None:
-    assert (slo.OBJECTIVE, 1000 * float(slo.ON_TIME_LE)) == (punctuality.OBJECTIVE, punctuality.SLO_MS)
+    assert (slo.OBJECTIVE, 1000 * float(slo.ON_TIME_LE)) == (measures.OBJECTIVE, measures.SLO_MS)

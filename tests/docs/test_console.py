@@ -183,6 +183,7 @@ SHOWN = {
         exits={"streamdq rehearse": 1},
     ),
     "callbacks": Shown(instead=SECRETS),
+    "cluster-analytics": Shown(),
     "deploying": Shown(),
     "find": Shown(jobs_to_find, serves=True),
     "history": Shown(some_history, instead=FOLDERS),

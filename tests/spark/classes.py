@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pyspark
 
 from streamdq_spark.java import prepare_java
@@ -21,22 +20,25 @@ class ClassArchive:
     def __init__(self, folder: Path) -> None:
         java = prepare_java(dict(os.environ)).resolve()
         made_by = f"{java} {java.stat().st_mtime_ns} {pyspark.__file__} {pyspark.__version__}"
-        self.file = folder / f"{hashlib.sha256(made_by.encode()).hexdigest()[:12]}.jsa"
+        self._name = hashlib.sha256(made_by.encode()).hexdigest()[:12]
+        self.file = folder / f"{self._name}.jsa"
+        self._take_what_an_earlier_run_left()
 
     @property
     def use(self) -> str:
         """Options of a Java process that takes its classes from there; nothing if there is no archive yet."""
         return f'"-XX:SharedArchiveFile={self.file}" -Xlog:disable' if self.file.exists() else ""
 
-    @contextmanager
-    def written(self) -> Iterator[str]:
-        """Options of a Java process that leaves its classes there, which takes it some seconds more when it ends. It
-        has to end with the block.
+    @property
+    def leave(self) -> str:
+        """Options of a Java process that leaves its classes for a later run, which takes it some seconds more when it
+        ends; nothing if there are any. It ends after this process.
         """
-        if self.file.exists():
-            yield ""
-            return
-        part = self.file.with_name(f"{os.getpid()}.part")
-        yield f'"-XX:ArchiveClassesAtExit={part}" -Xlog:disable'
-        if part.exists():
-            part.replace(self.file)
+        part = self.file.with_name(f"{self._name}.{os.getpid()}.part")
+        return "" if self.file.exists() else f'"-XX:ArchiveClassesAtExit={part}" -Xlog:disable'
+
+    def _take_what_an_earlier_run_left(self) -> None:
+        """Java writes the header last, and ignores an archive without one."""
+        for part in self.file.parent.glob(f"{self._name}.*.part"):
+            if not self.file.exists() and not psutil.pid_exists(int(part.suffixes[-2][1:])):
+                part.replace(self.file)

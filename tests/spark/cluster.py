@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.servers import until
 
 SPARK_HOME = Path(pyspark.__file__).parent
 MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
+CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 def environment() -> dict[str, str]:
@@ -44,6 +46,24 @@ def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
             stack.enter_context(daemon(WORKER, arguments, folder / f"worker{n}.log"))
         until(lambda: log.read_text().count("Registering worker") == workers, "the workers to join", within_s=40)
         yield url
+
+
+@contextmanager
+def connect_server(folder: Path) -> Iterator[str]:
+    """A Spark Connect server on two cores, whose Python is this one; yields its URL when it answers."""
+    port, log = free_port(), folder / "connect.log"
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port),
+        "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    }  # fmt: skip
+    words = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]", *words]
+    command += ["--class", CONNECT, "spark-internal"]
+    others = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path), "SPARK_DAEMON_MEMORY": "1g"}
+    with log.open("w") as out, child(command, env=environment() | others, cwd=folder, stdout=out, stderr=out):
+        until(lambda: "Spark Connect server started at" in log.read_text(), "the server to start", within_s=60)
+        yield f"sc://127.0.0.1:{port}"
 
 
 @contextmanager

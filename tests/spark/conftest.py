@@ -36,13 +36,12 @@ def class_archive(pytestconfig: pytest.Config) -> Iterator[ClassArchive]:
 
 @pytest.fixture(scope="session")
 def spark(class_archive: ClassArchive) -> Iterator[SparkSession]:
-    with class_archive.written() as options:
-        settings = {**SMALL, JAVA_OPTIONS: f"{SMALL[JAVA_OPTIONS]} {options}"}
-        with ExitStack() as stack:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("PYTHONPATH", os.pathsep.join([str(PRELOADED), *sys.path]))
-                running = stack.enter_context(session("local[2]", name="streamdq-tests", settings=settings))
-            yield running
+    settings = {**SMALL, JAVA_OPTIONS: f"{SMALL[JAVA_OPTIONS]} {class_archive.leave}"}
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", os.pathsep.join([str(PRELOADED), *sys.path]))
+            running = stack.enter_context(session("local[2]", name="streamdq-tests", settings=settings))
+        yield running
 
 
 @pytest.fixture

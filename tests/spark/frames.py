@@ -76,3 +76,8 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, int | float) and isinstance(b, int | float):
         return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
     return bool(a == b)
+
+
+def parts_of(table: DataFrame) -> int:
+    """In how many partitions its rows are."""
+    return table.select(F.spark_partition_id()).distinct().count()

@@ -12,9 +12,10 @@ from pyspark.sql import functions as F
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidInput
 from streamdq.terminal import progress_bar
-from streamdq_spark.analysis import Summary, analyze, check_output, plan
+from streamdq_spark.analysis import analyze, check_output, plan
 from streamdq_spark.errors import AnalysisError
 from streamdq_spark.questions import Context, History, Question
+from streamdq_spark.summary import Summary
 from streamdq_spark.tables import read_table
 from tests.spark.dumps import START, days_of, write_dump
 

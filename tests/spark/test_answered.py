@@ -17,8 +17,8 @@ from streamdq_spark.answered import answered, forget, hours, remember
 from streamdq_spark.dump_files import open_dump
 from streamdq_spark.errors import AnalysisError
 from streamdq_spark.events import read_events
+from streamdq_spark.measures import SLO_MS
 from streamdq_spark.questions import QUESTIONS, Context, History, Question
-from streamdq_spark.questions.punctuality import SLO_MS
 from tests.spark.dumps import START, days_of, event, write_dump
 from tests.spark.frames import assert_same, collected, rows_of, written
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tarfile
+import zipfile
 from collections.abc import Iterator
+from importlib.metadata import files, requires
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import redis
+from packaging.requirements import Requirement
 
 from streamdq import Queue
 from streamdq_spark.questions import QUESTIONS
@@ -31,12 +35,14 @@ QUICK = (
 )
 READ = """
 import sys
+from pyspark.sql import functions as F
 from streamdq_spark.session import session
 from streamdq_spark.source import register
 with session() as spark:
     register(spark)
     rows = spark.read.format("streamdq").option("url", sys.argv[1]).option("rows_per_partition", 10).load()
-    print(rows.count(), rows.rdd.getNumPartitions() > 1, spark.sparkContext.master)
+    parts = rows.select(F.spark_partition_id()).distinct()
+    print(rows.count(), parts.count() > 1, spark.conf.get("spark.master"))
 """
 
 
@@ -78,6 +84,45 @@ def archive(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     zipped = tmp_path_factory.mktemp("py-files") / "streamdq.zip"
     zipped.write_bytes(wheel.read_bytes())
     return zipped
+
+
+@pytest.fixture(scope="module")
+def naked_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python without any packages: Spark brings PySpark along."""
+    home = tmp_path_factory.mktemp("naked")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True, timeout=50)
+    return str(home / "bin" / "python")
+
+
+@pytest.fixture(scope="module")
+def packages(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`deps.tar`, as of `pip install --target deps 'streamdq[dump]'`: the wheel, and what it needs, as it is installed
+    here.
+    """
+    deps = tmp_path_factory.mktemp("packages") / "deps"
+    with zipfile.ZipFile(wheel) as opened:
+        opened.extractall(deps)
+    for name in _needed("streamdq", {"dump"}):
+        for file in files(name) or ():
+            if ".." not in file.parts and "__pycache__" not in file.parts:
+                (deps / file).parent.mkdir(parents=True, exist_ok=True)
+                (deps / file).symlink_to(file.locate())
+    with tarfile.open(deps.with_suffix(".tar"), "w", dereference=True) as tar:
+        tar.add(deps, arcname=".")
+    return deps.with_suffix(".tar")
+
+
+def _needed(name: str, extras: set[str]) -> set[str]:
+    """The packages that pip would install for it, beside itself."""
+    found: set[tuple[str, str]] = set()
+    waiting = {(name, extra) for extra in ("", *extras)}
+    while waiting:
+        one, extra = asked = waiting.pop()
+        found.add(asked)
+        for wanted in map(Requirement, requires(one) or ()):
+            if not wanted.marker or wanted.marker.evaluate({"extra": extra}):
+                waiting |= {(wanted.name, of_it) for of_it in ("", *wanted.extras)} - found
+    return {one for one, _ in found} - {name}
 
 
 def submit(environ: dict[str, str], cwd: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -122,6 +167,24 @@ def test_its_workers_read_redis(
     done = submit(bare_python, tmp_path, "--master", cluster, "--py-files", archive, "read.py", newest.url)
     assert done.returncode == 0, done.stdout[-4000:]
     assert done.stdout.split() == ["40", "True", cluster]
+
+
+def test_workers_that_have_no_packages_get_them_as_an_archive(
+    cluster: str, bare_python: dict[str, str], naked_python: str, packages: Path, newest: Server, tmp_path: Path
+) -> None:
+    """As docs/cluster-analytics.md says: a tar file of a folder that pip has filled."""
+    with Queue(newest.url) as queue:
+        queue.enqueue("t", 1, id="1", delay="1h")
+        queue.cancel("t", "1")
+    (tmp_path / "read.py").write_text(READ)
+    environ = bare_python | {"PYSPARK_PYTHON": naked_python, "PYTHONPATH": str(packages.with_suffix(""))}
+    without = submit(environ, tmp_path, "--master", cluster, "read.py", newest.url)
+    assert without.returncode == 1
+    assert "ModuleNotFoundError: No module named" in without.stdout + without.stderr
+    shipped = ["--archives", f"{packages}#deps", "--conf", "spark.executorEnv.PYTHONPATH=deps"]
+    done = submit(environ, tmp_path, "--master", cluster, *shipped, "read.py", newest.url)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert done.stdout.split()[0] == "1"
 
 
 def test_submitted_without_a_dump_it_says_so(bare_python: dict[str, str], archive: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from streamdq.config import TopicSettings
 from streamdq.dump.manifest import StreamMark
 from streamdq.dump.open_folder import open_folder
 from streamdq_spark.analysis import analyze, chosen, plan
-from streamdq_spark.questions.punctuality import OBJECTIVE, SLO_MS
+from streamdq_spark.measures import OBJECTIVE, SLO_MS
 from streamdq_spark.report import write_report
 from streamdq_spark.tables import read_table
 from tests.servers import Server

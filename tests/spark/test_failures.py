@@ -61,7 +61,7 @@ def test_an_error_that_can_t_be_asked_any_more_is_told_too() -> None:
         def __str__(self) -> str:
             raise Py4JNetworkError("Error while sending or receiving")
 
-    with pytest.raises(SparkFailed, match=r"^retries: Spark failed with Cut$"), spark_errors("retries"):
+    with pytest.raises(SparkFailed, match=r"^retries: Spark's Java process has ended"), spark_errors("retries"):
         raise Cut
 
 
@@ -71,17 +71,17 @@ def test_the_settings_for_few_events() -> None:
 
 
 PROGRAM = """
-import os, signal, sys
-from pyspark import SparkContext
+import sys
+import psutil
 from pyspark.sql import functions as F
 from streamdq.cli import app
 from streamdq_spark import questions
 from streamdq_spark.questions import Question
 
 def killed(history, context):
-    gateway = SparkContext._gateway
-    os.kill(gateway.proc.pid, signal.SIGKILL)
-    gateway.proc.wait()
+    (java,) = psutil.Process().children()
+    java.kill()
+    java.wait()
     return history.events.limit(1)
 
 def too_large(history, context):

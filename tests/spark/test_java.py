@@ -107,7 +107,7 @@ def test_spark_runs_on_the_wheel_s_java(tmp_path: Path) -> None:
     program = (
         "from streamdq_spark.session import SMALL, session\n"
         "with session('local[1]', settings=SMALL) as spark:\n"
-        "    java = spark.sparkContext._jvm.java.lang.System.getProperty('java.home')\n"
+        "    (java,) = spark.sql(\"select reflect('java.lang.System', 'getProperty', 'java.home')\").first()\n"
         "    print(spark.range(1000).selectExpr('sum(id)').first()[0], java)\n"
     )
     environment = {key: value for key, value in os.environ.items() if key not in OTHERS}

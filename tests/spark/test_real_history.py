@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 
 from streamdq.dump import Dumper
 from streamdq.dump.local import LocalFolder
-from streamdq_spark.analysis import Summary, analyze, plan
+from streamdq_spark.analysis import analyze, plan
 from streamdq_spark.report import TABLES, load_tables, write_report
+from streamdq_spark.summary import Summary
 from tests.conftest import BINARIES
 from tests.crash.worker_processes import WorkerProcesses
 from tests.crash.workers import Options, Work
@@ -20,6 +21,7 @@ from tests.servers import Pool, until
 from tests.spark import plain
 from tests.spark.frames import assert_same
 from tests.spark.plain import Happened, Table
+from tests.spark.second import calculation as second
 
 JOBS = 120
 OPTIONS = Options(topics=("work", "mail"), concurrency=8, ttr="1s", retry="50ms 100ms")
@@ -89,6 +91,16 @@ def tables(summary: Summary, folder: Path) -> dict[str, Table]:
     return {name: [{key: _ms(value) for key, value in row.items()} for row in rows] for name, rows in loaded.items()}
 
 
+def asked_for(summary: Summary) -> second.Asked:
+    return second.Asked(summary.first_day, summary.last_day)
+
+
+@pytest.fixture(scope="module")
+def sql(summary: Summary, folder: Path) -> Iterator[second.Second]:
+    with second.calculated(folder / "dump", asked_for(summary)) as found:
+        yield found
+
+
 def _ms(value: object) -> object:
     return round(value.timestamp() * 1000) if isinstance(value, datetime) else value
 
@@ -107,6 +119,12 @@ def test_the_run_had_what_is_to_be_counted(log: list[Happened]) -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_what_plain_python_makes_of_it(name: str, tables: dict[str, Table], log: list[Happened]) -> None:
     assert_same(tables.get(name, []), getattr(plain, name)(log))  # an empty table leaves no file
+
+
+@pytest.mark.parametrize("name", second.names())
+def test_a_table_is_what_sql_makes_of_it(name: str, sql: second.Second, summary: Summary, folder: Path) -> None:
+    found = sql.written(folder / "tables", name, asked_for(summary))
+    assert second.differences(name, found, sql.rows(name)) == []
 
 
 def test_its_report_says_how_much_was_done(summary: Summary, log: list[Happened], folder: Path) -> None:

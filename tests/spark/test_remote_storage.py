@@ -55,10 +55,9 @@ def mounted(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "mounted").mkdir()
     fsspec.register_implementation("viewfs", Mounted, clobber=True)
     link = "fs.viewfs.mounttable.elsewhere.link./data"
-    settings = spark.sparkContext._jsc.hadoopConfiguration()
-    settings.set(link, f"file://{tmp_path / 'mounted'}")
+    spark.conf.set(link, f"file://{tmp_path / 'mounted'}")
     yield "viewfs://elsewhere/data"
-    settings.unset(link)
+    spark.conf.unset(link)
     del _registry["viewfs"]
     Mounted.clear_instance_cache()
 

@@ -13,12 +13,12 @@ import pytest
 
 from streamdq.config import GroupSettings, TopicSettings
 from streamdq.dump.local import LocalFolder
-from streamdq_spark.analysis import Summary
 from streamdq_spark.report import TABLES, About, load_tables, render, write_report
 from streamdq_spark.report.charts import log_marks
 from streamdq_spark.report.svg import ticks
 from streamdq_spark.report.todo import advised
 from streamdq_spark.report.words import number, percent, short, size, span
+from streamdq_spark.summary import Summary
 from tests.spark.logs import corners, done, random_log
 from tests.spark.plain import DAY, HOUR, WEEK, Happened
 from tests.spark.reports import HOSTILE, hostile, report_of, tables_of

@@ -26,6 +26,7 @@ from streamdq_spark.source import HistoryReader, Options, Part, register, rows_o
 from streamdq_spark.streams import BEGIN, Standing, StreamReader
 from tests.children import child
 from tests.servers import Server
+from tests.spark.frames import parts_of
 
 pytestmark = pytest.mark.thorough
 TOPICS = {"order.close": 2, "refund.check": 1}
@@ -105,7 +106,7 @@ def test_filters_narrow_what_is_read(spark: SparkSession, queue: Queue, redis_se
     assert seen(late) == [row for row in expected if row[6] >= middle]
     pushed = read(spark, redis_server.url, push_filters="true").where("topic = 'refund.check'")
     whole = read(spark, redis_server.url).where("topic = 'refund.check'")
-    assert pushed.rdd.getNumPartitions() == 1 < whole.rdd.getNumPartitions()
+    assert parts_of(pushed) == 1 < parts_of(whole)
     options = Options.read({"url": redis_server.url, "push_filters": "true"})
     reader = HistoryReader(options)
     day = timedelta(days=1)

@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 from streamdq.dump.local import LocalFolder
 from streamdq.errors import InvalidInput
 from streamdq.store.history import Event
-from streamdq_spark.analysis import Summary, analyze, chosen, plan
+from streamdq_spark.analysis import analyze, chosen, plan
 from streamdq_spark.questions import QUESTIONS, Context
 from streamdq_spark.report import load_tables, write_report
+from streamdq_spark.summary import Summary
 from streamdq_spark.tables import read_table
 from tests.spark import plain
 from tests.spark.dumps import EPOCH, START, TIMES, event, write_dump

@@ -15,6 +15,7 @@ from datetime import date, datetime, timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ..measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
 from . import (
     advice,
     anomalies,
@@ -30,9 +31,8 @@ from . import (
     throughput,
     workers,
 )
-from .common import DAY_H, DEFAULT_TZ, HOUR_S, day_number
+from .common import DAY_H, HOUR_S, day_number
 from .history import History
-from .punctuality import OBJECTIVE, SLO_MS
 
 __all__ = [
     "QUESTIONS", "Context", "History", "Question", "advice", "anomalies", "changes", "dead_letters", "duplicates",

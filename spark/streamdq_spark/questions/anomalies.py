@@ -7,9 +7,9 @@ from datetime import date
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from .common import DAY_H, DEFAULT_TZ, HOUR_S, WEEK_H, clock_hour, complete_hours, day_number, hour_start
+from ..measures import DEFAULT_TZ, SLO_MS
+from .common import DAY_H, HOUR_S, WEEK_H, clock_hour, complete_hours, day_number, hour_start
 from .history import History
-from .punctuality import SLO_MS
 
 WEEKS = 8
 MIN_WEEKS = 3

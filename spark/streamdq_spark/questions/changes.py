@@ -7,9 +7,9 @@ from pyspark.sql import functions as F
 
 from streamdq.store.history import Event
 
+from ..measures import SLO_MS
 from .common import FAILED, is_attempt, is_event, percentile, sum_where, value_counts
 from .history import History
-from .punctuality import SLO_MS
 
 DAYS = 7
 MIN_ATTEMPTS = 100

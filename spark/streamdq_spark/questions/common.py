@@ -12,6 +12,8 @@ from pyspark.sql.window import WindowSpec
 
 from streamdq.store.history import Event
 
+from ..measures import DEFAULT_TZ
+
 ATTEMPTS = (Event.DONE.value, Event.RETRY.value, Event.DEAD.value)
 """Attempts that ended by themselves: the handler returned or failed, or the job was refused."""
 
@@ -21,7 +23,6 @@ LIFE = ("topic", "id", "created")
 
 HOUR_S = 3600
 DAY_H = 24
-DEFAULT_TZ = "UTC"
 _BUCKETS = 256
 WEEK_H = 7 * DAY_H
 

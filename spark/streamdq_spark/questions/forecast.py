@@ -9,9 +9,9 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from ..measures import DEFAULT_TZ, SLO_MS
 from .common import (
     DAY_H,
-    DEFAULT_TZ,
     HOUR_S,
     WEEK_H,
     clock_hour,
@@ -24,7 +24,6 @@ from .common import (
     share,
 )
 from .history import History
-from .punctuality import SLO_MS
 
 HOURS = 24
 WEEKS = 7

@@ -101,7 +101,8 @@ class History:
             ).alias("run_ms"),
             F.when(is_event(Event.DONE), F.col("body_bytes")).alias("bytes"),
             F.when(
-                late(), F.greatest(F.least(ms_between("due", "moved"), ms_between("due", "started")), F.lit(0))
+                late() & F.col("moved").isNotNull(),  # `least` passes over nulls
+                F.greatest(F.least(ms_between("due", "moved"), ms_between("due", "started")), F.lit(0)),
             ).alias("mover_ms"),
         )
         # Not by grouping sets: Spark does not find them in its cache where they occur twice in a plan.

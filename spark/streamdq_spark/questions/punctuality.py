@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ..measures import OBJECTIVE, SLO_MS
 from .common import hour_start, percentile, share, sum_where, value_counts
 from .history import History
-
-SLO_MS = 1000
-OBJECTIVE = 0.99
 
 
 def punctuality(history: History, *, slo_ms: int = SLO_MS, objective: float = OBJECTIVE) -> DataFrame:

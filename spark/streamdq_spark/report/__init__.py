@@ -17,7 +17,7 @@ from .page import TABLES, About, render
 from .todo import Settings
 
 if TYPE_CHECKING:
-    from ..analysis import Summary
+    from ..summary import Summary
 
 __all__ = ["TABLES", "About", "load_tables", "render", "write_report"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
-from ..questions.common import DEFAULT_TZ
+from ..measures import DEFAULT_TZ
 from .charts import Axis, bars, matrix, stacked
 from .parts import Figure, Grid, Section, TableRow, Tables, day_of, figure, grid, grouped, has_groups, subject, total
 from .svg import Svg

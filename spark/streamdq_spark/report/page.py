@@ -8,8 +8,7 @@ from datetime import UTC, date, datetime
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ..questions.common import DEFAULT_TZ
-from ..questions.punctuality import OBJECTIVE, SLO_MS
+from ..measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
 from .causes import causes
 from .failures import advice, dead_letters, duplicates, retries
 from .headline import tiles, unusual, worse_and_better

@@ -1,0 +1,5 @@
+-- KEY topic, hour
+-- ROUNDED low, high
+SELECT topic, moment * 3600000::BIGINT AS hour, expected, low, high, weeks, NULL AS waiting, expected AS load
+FROM banded
+WHERE attempts IS NULL

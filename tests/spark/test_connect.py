@@ -1,0 +1,127 @@
+"""Through Spark Connect, by a client that has no Java: the server is that of the installed PySpark."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamdq import Queue
+from streamdq_spark.questions import QUESTIONS
+from tests.servers import Server
+from tests.spark.cluster import connect_server
+from tests.spark.lived import ORDERS, live
+from tests.spark.second.__main__ import asked_of
+from tests.spark.second.calculation import calculated, differences, names
+
+LONGEST_S = 400
+pytestmark = [pytest.mark.usefixtures("class_archive"), pytest.mark.timeout(LONGEST_S + 60), pytest.mark.thorough]
+READ = """
+import sys
+from pyspark.sql import functions as F
+from streamdq_spark.session import session
+from streamdq_spark.source import register
+with session(sys.argv[1]) as spark:
+    register(spark)
+    rows = spark.read.format("streamdq").option("url", sys.argv[2]).option("rows_per_partition", 10).load()
+    print(type(spark).__module__, rows.where(F.col("event") == "cancelled").count())
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with connect_server(tmp_path_factory.mktemp("connect")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lived") / "dump"
+    live(folder)
+    return folder
+
+
+def streamdq(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command on a machine without Java."""
+    return python("-m", "streamdq", *arguments, cwd=cwd)
+
+
+def python(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name not in {"JAVA_HOME", "SPARK_HOME"}}
+    environment |= {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": str(cwd)}
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=LONGEST_S)
+
+
+def test_every_table_is_what_sql_makes_of_it(server: str, dump: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    job: list[str | Path] = [
+        "analyze",
+        "--input",
+        dump,
+        "--output",
+        out,
+        "--report",
+        tmp_path / "report.html",
+        "--json",
+    ]
+    done = streamdq(*job, "--report", tmp_path / "report.html", "--master", server, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(json.loads(done.stdout)["tables"]) == list(QUESTIONS)
+    asked = asked_of(dump, out)
+    with calculated(dump, asked) as second:
+        for name in names():
+            assert differences(name, second.written(out, name, asked), second.rows(name)) == []
+    assert "<h2>Which retries help?</h2>" in (tmp_path / "report.html").read_text()
+
+
+def test_sql_and_what_if_ask_it_too(server: str, dump: Path, tmp_path: Path) -> None:
+    query = "select topic, count(distinct id) as jobs from events group by topic order by topic"
+    done = streamdq("sql", dump, query, "--engine", "spark", "--master", server, "--json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [row["topic"] for row in json.loads(done.stdout)] == ["order.close", "refund.check"]
+    done = streamdq("what-if", dump, "--retry", "15s", "--topic", ORDERS, "--master", server, "--json", cwd=tmp_path)
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["pools"]
+
+
+def test_its_workers_read_redis(server: str, newest: Server, tmp_path: Path) -> None:
+    with Queue(newest.url) as queue:
+        for n in range(40):
+            queue.enqueue("t", n, id=str(n), delay="1h")
+            queue.cancel("t", str(n))
+    (tmp_path / "read.py").write_text(READ)
+    done = python("read.py", server, newest.url, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["pyspark.sql.connect.session", "40"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--master", "sc://127.0.0.1:1"), "no Spark Connect server answers at sc://127.0.0.1:1 ("),
+        (("--master", "{server}", "--memory", "1g"), "--memory 1g: give it to the server, which runs already"),
+    ],
+)
+def test_what_can_t_be_is_told_in_a_line(
+    server: str, dump: Path, tmp_path: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    given = [argument.format(server=server) for argument in arguments]
+    done = streamdq("analyze", "--input", dump, "--output", tmp_path / "out", *given, cwd=tmp_path)
+    assert done.returncode in {1, 2}
+    assert done.stderr.count("\n") == 1
+    assert told in done.stderr
+
+
+def test_without_the_client_s_packages_it_says_which_extra_has_them(server: str, dump: Path, tmp_path: Path) -> None:
+    program = "import sys; sys.modules['grpc'] = None; from streamdq.cli.app import run; sys.exit(run(sys.argv[1:]))"
+    job: list[str | Path] = ["analyze", "--input", dump, "--output", tmp_path / "out", "--master", server]
+    done = python("-c", program, *job, cwd=tmp_path)
+    assert done.returncode in {1, 2}
+    assert "streamdq[connect]" in done.stderr
+    assert done.stderr.count("\n") == 1

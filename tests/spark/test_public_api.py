@@ -1,0 +1,72 @@
+"""PySpark is used by what it offers in public: nothing private, and nothing that Spark Connect does not have."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("spark", "streamdq/cli", "streamdq/demo", "benchmarks", "tests/spark", "docs")
+FILES = sorted(
+    path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if "spark" in path.read_text("utf-8")
+)
+PRIVATE = re.compile(
+    r"_j[A-Z]\w*|_(?:gateway|jvm|jsc|jdf|jc|jconf|jsparkSession|jreader|jwrite|jseq|sc|instantiatedSession)"
+)
+OF_JAVA = {"sparkContext", "rdd", "toJavaRDD"}
+"""What a session or DataFrame has of Spark's core, which a client of Spark Connect has not."""
+MODULES = ("pyspark.java_gateway", "pyspark.core", "pyspark.rdd", "pyspark.context", "pyspark.sql.classic")
+NAMES = {"SparkContext", "RDD", "SparkConf", "SQLContext"}
+
+
+def broken(code: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(code)):
+        match node:
+            case ast.Attribute(attr=name) if name in OF_JAVA or PRIVATE.fullmatch(name):
+                yield f"{node.lineno}: .{name}"
+            case ast.ImportFrom(module=str(module), names=names) if module.startswith("pyspark"):
+                private = any(part.startswith("_") for part in module.split("."))
+                if private or module.startswith(MODULES):
+                    yield f"{node.lineno}: {module}"
+                yield from (
+                    f"{node.lineno}: {one.name}" for one in names if one.name in NAMES or one.name.startswith("_")
+                )
+            case ast.Import(names=names):
+                yield from (f"{node.lineno}: {one.name}" for one in names if one.name.startswith(MODULES))
+            case ast.Constant(value=str(text)) if "pyspark" in text and "import " in text and "\n" in text:
+                # A program that a test starts.
+                try:
+                    yield from (f"{node.lineno} + {line}" for line in broken(text))
+                except SyntaxError:
+                    continue
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_pyspark_is_used_in_public(path: Path) -> None:
+    assert list(broken(path.read_text("utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "spark._jvm.java",
+        "spark.sparkContext.setLogLevel('OFF')",
+        "rows._jdf.queryExecution()",
+        "rows.rdd.getNumPartitions()",
+        "SparkContext._gateway.proc",
+        "from pyspark import SparkContext",
+        "from pyspark.java_gateway import launch_gateway",
+        "from pyspark.sql.column import _to_seq",
+        "import pyspark.java_gateway",
+    ],
+)
+def test_what_is_not_is_found(code: str) -> None:
+    assert list(broken(code))
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert {"session.py", "places.py", "failures.py", "spark.py", "test_source.py"} <= {path.name for path in FILES}

@@ -1,0 +1,110 @@
+"""Every table equals its second calculation, in SQL by DuckDB; `python -m tests.spark.second` compares many events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streamdq_spark.analysis import analyze, plan
+from streamdq_spark.questions import QUESTIONS
+from tests.spark.dumps import as_row, write_dump
+from tests.spark.lived import live
+from tests.spark.logs import corners, random_log
+from tests.spark.plain import DAY
+from tests.spark.second.__main__ import asked_of
+from tests.spark.second.calculation import REASONS, Row, Second, calculated, differences, names
+
+TABLES = names()
+
+
+def test_every_table_has_one_or_a_reason() -> None:
+    assert set(TABLES) | set(REASONS) == set(QUESTIONS)
+    assert not set(TABLES) & set(REASONS)
+    assert all(len(reason) > 20 for reason in REASONS.values())
+
+
+# -- what is compared
+
+
+def made_up(folder: Path, spark: SparkSession) -> None:
+    """All that can happen to a job, at random; of some attempts nobody knows when they were moved."""
+    log = [
+        e._replace(moved=None) if e.due is not None and n % 17 == 0 else e
+        for n, e in enumerate(random_log(seed=11, jobs=2500) + [e for e in corners() if e.group])
+    ]
+    write_dump(folder / "dump", map(as_row, log), hours_each=24)
+    analyze(spark, plan(str(folder / "dump"), str(folder / "tables")))
+
+
+def some_days(folder: Path, spark: SparkSession) -> None:
+    """Of a longer history, with other events before and after, by the clocks of Paris, which change in them."""
+    weeks = 11
+    log = [e._replace(**later(e, 4 * 7 * DAY)) for e in random_log(seed=5, jobs=9000, weeks=weeks)]
+    write_dump(folder / "dump", map(as_row, log), hours_each=24)
+    first = date(2026, 1, 5) + timedelta(weeks=4 + weeks - 3)
+    last = first + timedelta(days=12)
+    wanted = plan(
+        str(folder / "dump"), str(folder / "tables"), first, last, slo_ms=250, objective=0.9, tz="Europe/Paris"
+    )
+    assert first < date(2026, 3, 29) + timedelta(weeks=8)
+    analyze(spark, wanted)
+
+
+def later(e: Any, ms: int) -> dict[str, Any]:
+    times = {name: getattr(e, name) for name in ("created", "due", "moved", "started", "finished")}
+    moved = {name: value + ms for name, value in times.items() if value is not None}
+    number = e.entry.partition("-")[2]
+    return moved | {"entry": f"{moved['finished']}-{number}"}
+
+
+def lived(folder: Path, spark: SparkSession) -> None:
+    """What the queue itself has written."""
+    live(folder / "dump")
+    analyze(spark, plan(str(folder / "dump"), str(folder / "tables")))
+
+
+@dataclass(frozen=True)
+class Compared:
+    second: Second
+    tables: Path
+    dump: Path
+
+    def rows(self, name: str) -> tuple[list[Row], list[Row]]:
+        asked = asked_of(self.dump, self.tables)
+        return self.second.written(self.tables, name, asked), self.second.rows(name)
+
+
+@pytest.fixture(scope="module", params=[made_up, some_days, lived], ids=lambda made: made.__name__)
+def compared(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Compared]:
+    folder = tmp_path_factory.mktemp(request.param.__name__)
+    request.param(folder, spark)
+    with calculated(folder / "dump", asked_of(folder / "dump", folder / "tables")) as second:
+        yield Compared(second, folder / "tables", folder / "dump")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_equals_its_second_calculation(name: str, compared: Compared) -> None:
+    found, wanted = compared.rows(name)
+    assert differences(name, found, wanted) == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("compared", [made_up], indirect=True, ids=["made_up"])
+@pytest.mark.parametrize("name", TABLES)
+def test_a_wrong_or_missing_row_is_noticed(name: str, compared: Compared) -> None:
+    wanted = compared.second.rows(name)
+    assert differences(name, wanted[1:], wanted)
+    assert differences(name, wanted, wanted[1:])
+    for column, value in wanted[0].items():
+        if isinstance(value, int | float):
+            wrong = [wanted[0] | {column: value * (1 + 1e-4) + 1e-4}, *wanted[1:]]
+            assert differences(name, wrong, wanted), column
