@@ -61,6 +61,11 @@ class NamespaceKeys:
         return f"{{{self.namespace}}}:asked"
 
     @cached_property
+    def line(self) -> str:
+        """STREAM, one entry: somebody has left the line for the mover's lease, or moved up in it."""
+        return f"{{{self.namespace}}}:line"
+
+    @cached_property
     def signs(self) -> str:
         """ZSET, expires: consumers -> when each gave its last sign of life, ms."""
         return f"{{{self.namespace}}}:signs"

@@ -24,6 +24,7 @@ def permanent_keys() -> re.Pattern[str]:
         names.topics,
         names.wake,
         names.asked,
+        names.line,
         names.secret,
         *fixed,
         shard.ready_of("GROUP"),

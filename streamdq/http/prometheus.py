@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any
 
 import aiohttp
@@ -25,6 +24,7 @@ _OLDEST_S = 120.0
 _MOST_BYTES = 4 * 1024 * 1024
 _PART = 65_536
 _MOST_KEPT = 500
+_MOST = 1e15  # beyond that a figure is an error, and no chart has room for it
 
 _ATTEMPTS = 'sum(increase(streamdq_job_attempts_total{{{labels},outcome=~"{outcome}"}}[{step}s]))'
 _TAKEN_OVER = "sum(increase(streamdq_jobs_reclaimed_total{{{labels}}}[{step}s]))"
@@ -64,7 +64,7 @@ class Prometheus:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 found = await self._activity(*asked)
-        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError) as error:
+        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError, OverflowError) as error:
             if not self.failed:
                 log.warning("prometheus does not answer", error=f"{type(error).__name__}: {error}"[:300])
             self.failed = f"{type(error).__name__}"
@@ -88,7 +88,11 @@ class Prometheus:
             _ATTEMPTS.format(outcome="done", **given), _ATTEMPTS.format(outcome="retry|dead", **given),
             _TAKEN_OVER.format(**given), _LATE.format(quantile=0.5, **given), _LATE.format(quantile=0.99, **given),
         )  # fmt: skip
-        found = await asyncio.gather(*(self._range(query, start_s, end_s, step_s) for query in queries))
+        asking = [asyncio.create_task(self._range(query, start_s, end_s, step_s)) for query in queries]
+        try:
+            found = await asyncio.gather(*asking)
+        finally:
+            await cancel_and_wait(asking)  # if one has failed, the others may hang
         if not any(found):
             return None
         done, failed, taken_over, p50, p99 = found
@@ -116,7 +120,7 @@ class Prometheus:
                     raise ValueError("the answer is too large")
         series = from_json(bytes(text))["data"]["result"]
         values = series[0]["values"] if series else []
-        return {int(at): value for at, text in values if isfinite(value := float(text))}
+        return {int(at): value for at, text in values if 0 <= (value := float(text)) <= _MOST}
 
     async def close(self) -> None:
         await cancel_and_wait(list(self._asking.values()))

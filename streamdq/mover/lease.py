@@ -9,6 +9,8 @@ While nothing is due soon and nothing runs, the mover at work makes its lease la
 to do, sixteen times as long as usual at most. What comes earlier comes with a ring. So the deputy hears the rings, too,
 and then asks: it cuts the lease to the usual time and tells the mover, which renews it if it is alive.
 
+Who leaves its place, or moves up, tells the line: so only the place of a process that was killed is waited for.
+
 Where several may be at work, each watches the lease of the next one, and tells the others when it has run out. The line
 is behind the first place; the deputy also takes any other one that is free. Those who are there only because there are
 many shards (``rests``) leave it when they have had nothing to do for a while; so at rest one is at work, with a long
@@ -20,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from itertools import count
 from typing import Any
 
@@ -32,6 +34,7 @@ from ..process.loop import cancel_and_wait, wait
 from ..store import namespace
 from ..store.scripts import Scripts
 from .places import Places
+from .rings import Listener
 
 _RENEW_BEFORE = 0.25  # of the usual time: several times as long as a slow call
 _LINE_BEFORE = 0.5  # of the mover's usual time: those in line can wait until shortly before their leases end
@@ -154,6 +157,7 @@ class Lease:
         self._most = most
         self._rung = asyncio.Event()
         self._told = asyncio.Event()  # that others may be at work now
+        self._left = asyncio.Event()  # a place in line, or the mover's
         self._mover = _Hold(link, session, scripts, keys.mover, name, ms, ms * _IDLE, keys.asked)
         line = ((keys.deputy, name + _LISTENS, _DEPUTY), (keys.reserve, name, _RESERVE), (keys.fourth, name, _FOURTH))
         before_ms = ms * _LINE_BEFORE
@@ -204,11 +208,9 @@ class Lease:
         self._place, self._own = len(self._line), self._mover
         self.places.begin(1)
         try:
-            await self._join()
-            while self._place > 0 and not self._stopping.is_set():
-                await (self._stand_by() if self._place == 1 else self._watch())
+            await self._stand_in_line()
             if self._stopping.is_set() and self._place < len(self._line):
-                await self._line[self._place].give_up()
+                await self._leave(self._place)
             return not self._stopping.is_set()
         except ServerUnavailable:
             if not self._is_cluster:
@@ -222,10 +224,22 @@ class Lease:
         """
         for place in range(len(self._line)):
             left_ms = await self._try(place, begins=True)
-            if left_ms > 0 and not await wait(self._stopping, left_ms / 1000 + _STANDBY_MARGIN_S):
-                left_ms = await self._try(place, begins=True)
-            if left_ms <= 0 or self._stopping.is_set():
+            if left_ms <= 0 or await self._wait_to_join(left_ms / 1000 + _STANDBY_MARGIN_S):
                 return
+            if self._stopping.is_set() or await self._try(place, begins=True) <= 0:
+                return
+
+    async def _wait_to_join(self, seconds: float) -> bool:
+        """Ends early if the process stops, or has a place that another one has left; returns whether it has one."""
+        until = time.monotonic() + seconds
+        while not self._stopping.is_set() and (left_s := until - time.monotonic()) > 0:
+            await self._sleep(left_s, len(self._line), 0.0)
+            if self._left.is_set():
+                self._left.clear()
+                for place in range(len(self._line)):
+                    if await self._try(place, begins=True) <= 0:
+                        return True
+        return False
 
     async def _try(self, place: int, begins: bool = False) -> int:
         """Takes the place if it is free, or instead of the first one, another place at work; but if such places are
@@ -242,7 +256,15 @@ class Lease:
     async def _move_up(self, place: int) -> None:
         had, self._place = self._place, place
         if had < len(self._line):
-            await self._line[had].give_up()
+            await self._leave(had)
+
+    async def _leave(self, place: int) -> None:
+        await self._line[place].give_up()
+        await self._tell_line()
+
+    async def _tell_line(self) -> None:
+        with contextlib.suppress(ServerError):  # as at the memory limit: then they wait until the lease has run out
+            await arun(self._link, namespace.tell_line(self._session, self._name))
 
     async def _take_another(self) -> bool:
         """Takes a place at work that is not the first one, if there are more, and one is free."""
@@ -256,6 +278,21 @@ class Lease:
                 self.places.begin(place)
                 return True
         return False
+
+    async def _stand_in_line(self) -> None:
+        """Until the process stops or has the mover's lease, or another place at work."""
+        line = Listener(self._link, self._session, lambda: [self._session.keys.line], self._heard, lambda: None)
+        listening = asyncio.create_task(line.run())
+        try:
+            await self._join()
+            while self._place > 0 and not self._stopping.is_set():
+                await (self._stand_by() if self._place == 1 else self._watch())
+        finally:
+            await cancel_and_wait([listening])
+
+    async def _heard(self, rung: Collection[str]) -> None:
+        if rung:
+            self._left.set()
 
     async def _stand_by(self) -> None:
         """As the deputy."""
@@ -279,8 +316,9 @@ class Lease:
                     self._place = len(self._line)
                 elif place == 1:
                     await self._come_to_aid()
-            elif now >= until or self._has_to_ask(place, until - now):
-                left_ms = await self._look_ahead(place - 1, ask=now < until)
+            elif now >= until or self._left.is_set() or self._has_to_ask(place, until - now):
+                self._left.clear()
+                left_ms = await self._look_ahead(place - 1, ask=self._has_to_ask(place, until - now))
                 until = time.monotonic() + left_ms / 1000 + _STANDBY_MARGIN_S
                 self._seen_busy = float("inf") if self._is_long(place, left_ms / 1000) else min(self._seen_busy, now)
             else:
@@ -311,8 +349,9 @@ class Lease:
         return await self._try(place)
 
     async def _sleep(self, seconds: float, place: int, left_s: float) -> None:
-        """Ends early if the process stops, or has to ask."""
-        events = [self._stopping, self._rung] if place == 1 and self._is_long(place, left_s) else [self._stopping]
+        """Ends early if the process stops, has to ask, or hears that somebody has left."""
+        asks = [self._rung] if place == 1 and self._is_long(place, left_s) else []
+        events = [self._stopping, self._left, *asks]
         waiting = [asyncio.create_task(event.wait()) for event in events]
         try:
             await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -382,6 +421,8 @@ class Lease:
 
     async def give_up(self) -> None:
         await self._own.give_up()
+        if self.is_first:
+            await self._tell_line()
         if self.is_shared:
             await self._tell()
 

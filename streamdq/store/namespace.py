@@ -129,6 +129,12 @@ def tell_movers(session: Session, name: str) -> Op[None]:
     yield from one(session, key, "XADD", key, "MAXLEN", 1, "*", "by", name)
 
 
+def tell_line(session: Session, name: str) -> Op[None]:
+    """Whoever stands in line for the mover's lease looks whether the place before its own is free."""
+    key = session.keys.line
+    yield from one(session, key, "XADD", key, "MAXLEN", 1, "*", "by", name)
+
+
 def drop_sign(session: Session, consumer: str) -> Op[None]:
     """The consumer leaves: nobody expects a sign of life from it any more."""
     key = session.keys.signs

@@ -147,12 +147,19 @@ class Fake:
     def __init__(self) -> None:
         self.queries: list[str] = []
         self.status = 200
+        self.text = ""  # in place of an answer
+        self.hangs = False  # only the first query is answered
+        self.over = asyncio.Event()
         self.values: dict[str, str] = {'outcome=~"done"': "60", 'outcome=~"retry|dead"': "5", "reclaimed": "1",
                                        "(0.5,": "0.02", "(0.99,": "1.5"}  # fmt: skip
 
     async def answer(self, request: web.Request) -> web.Response:
         query = request.query["query"]
         self.queries.append(query)
+        if self.hangs and len(self.queries) > 1:
+            await self.over.wait()
+        if self.text:
+            return web.Response(text=self.text)
         start, end, step = (int(request.query[name]) for name in ("start", "end", "step"))
         value = next((value for part, value in self.values.items() if part in query), None)
         result = [] if value is None else [{"values": [[at, value] for at in range(start, end + 1, step)]}]
@@ -172,6 +179,7 @@ async def fake() -> AsyncIterator[tuple[Fake, str]]:
     await site.start()
     port = runner.addresses[0][1]
     yield one, f"http://127.0.0.1:{port}/prom/"
+    one.over.set()
     await runner.cleanup()
 
 
@@ -212,6 +220,50 @@ async def test_without_its_answer_they_are_those_of_the_history(
     page = await see(site, "/")
     assert "From the history" in page
     assert 'aria-label="1 attempts done, 0 failed"' in page
+
+
+INFINITE = '{"data": {"result": [{"values": [[1e999, "1"]]}]}}'
+
+
+@pytest.mark.parametrize("answer", ["", "[]", '"text"', INFINITE, '{"data": {"result": {"values": 1}}}', "[" * 100_000])
+async def test_an_answer_that_makes_no_sense_is_none(
+    open_api: Open, fake: tuple[Fake, str], queue: Queue, caplog: pytest.LogCaptureFixture, answer: str
+) -> None:
+    fake[0].text = answer or " "
+    site = await open_api(http=HttpSettings(prometheus_url=fake[1]))
+    queue.enqueue("t", 1)
+    await see(site, "/")
+    await settled(site)
+    assert site.app.state.streamdq.prometheus.failed
+    await recent(site)
+    assert "From the history" in await see(site, "/")
+    assert "never retrieved" not in caplog.text
+
+
+@pytest.mark.parametrize("value", ["1e308", "-1e308", "-5", "+Inf", "NaN"])
+async def test_figures_that_nothing_can_have_are_left_out(
+    open_api: Open, fake: tuple[Fake, str], queue: Queue, value: str
+) -> None:
+    fake[0].values = dict.fromkeys(fake[0].values, value)
+    site = await open_api(http=HttpSettings(prometheus_url=fake[1]))
+    queue.enqueue("t", 1)
+    await see(site, "/topics/t")
+    await settled(site)
+    await recent(site)
+    assert "From the history" in await see(site, "/topics/t")
+
+
+async def test_when_a_query_fails_the_others_are_not_waited_for(
+    open_api: Open, fake: tuple[Fake, str], queue: Queue
+) -> None:
+    fake[0].status = 500
+    fake[0].hangs = True
+    site = await open_api(http=HttpSettings(prometheus_url=fake[1]))
+    queue.enqueue("t", 1)
+    await see(site, "/")
+    await settled(site)
+    assert site.app.state.streamdq.prometheus.failed == "ClientResponseError"
+    assert not [task for task in asyncio.all_tasks() if "Prometheus._range" in str(task.get_coro())]
 
 
 def test_its_address_is_one() -> None:

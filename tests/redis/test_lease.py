@@ -339,6 +339,57 @@ async def test_when_the_three_first_are_killed_the_fourth_is_at_work(space: Spac
                 await eventually(lambda: fourth.leading, "it is at work", 8 * 0.5 + 2 * 0.5 + 1)
 
 
+async def test_those_in_line_hear_who_leaves(
+    space: Space, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looks by itself any more: only in ten minutes."""
+    space.queue.configure("t", create=True)
+    look, looked = _Hold.left_ms, set[str]()
+
+    async def noted(self: _Hold) -> int:
+        left = await look(self)
+        looked.add(self._name.removesuffix(" listens"))
+        return left
+
+    async with AsyncExitStack() as stack:
+        a, b, c, d = [mover_at(space.url, name, leads=name == "a") for name in "abcd"]
+        first = await stack.enter_async_context(a)
+        with redis_server.client() as client:
+            line: list[Mover] = []
+            for name, one in (("b", b), ("c", c), ("d", d)):
+                line.append(await stack.enter_async_context(one))
+                await eventually(partial(is_standing, client, name), "it stands in line")
+            monkeypatch.setattr("streamdq.mover.lease._STANDBY_MARGIN_S", 600)
+            monkeypatch.setattr(_Hold, "left_ms", noted)
+            await eventually(lambda: looked >= {"b", "c", "d"}, "they have looked once more")
+            deputy, reserve, fourth = line
+            deputy._stopping.set()
+            key = f"{{{NAMESPACE}}}:reserve"
+            await eventually(lambda: client.get(key) == b"d", "those behind it have moved up")
+            assert is_standing(client, "c")
+            first._stopping.set()
+            await eventually(lambda: reserve.leading, "it is at work")
+            reserve._stopping.set()
+            await eventually(lambda: fourth.leading, "it is at work")
+
+
+async def test_who_waits_to_join_hears_who_leaves(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    space.queue.configure("t", create=True)
+    take, tried = _Hold.take, set[str]()
+
+    async def noted(self: _Hold) -> tuple[bool, int]:
+        found = await take(self)
+        tried.add(self._name)
+        return found
+
+    async with mover_at(space.url, "a", lease_ms=60_000) as first:
+        monkeypatch.setattr(_Hold, "take", noted)
+        async with mover_at(space.url, "b", leads=False, lease_ms=60_000) as second:
+            await eventually(lambda: "b" in tried, "it waits until the lease runs out")
+            first._stopping.set()
+            await eventually(lambda: second.leading, "it is at work")
+
+
 def is_standing(client: redis.Redis, name: str) -> bool:
     """Whether it is in line."""
     names = (client.get(f"{{{NAMESPACE}}}:{place}") for place in ("deputy", "reserve", "fourth"))
