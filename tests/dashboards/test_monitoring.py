@@ -30,7 +30,7 @@ def config(name: str) -> str:
     return text
 
 
-def test_each_alert_has_its_place_and_the_first_of_a_line_are_no_consequences() -> None:
+def test_each_alert_has_its_place_among_those_that_fire_together() -> None:
     table = PAGE.read_text().partition("## When several fire")[2].partition("\n## ")[0]
     assert sorted(re.findall(r"#(streamdq\w+)", table)) == sorted(alert.anchor for alert in alerts(Scale()))
 

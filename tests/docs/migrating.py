@@ -145,6 +145,15 @@ def celery(theirs: Theirs) -> Iterator[str]:
         until(lambda: log().count("] ran") >= 2, "it runs more than once", 60)
         yield "a task whose ETA lies behind the visibility timeout is delivered again and again"
 
+    theirs.python("""
+        from celery import Celery, chain, chord, Task
+        app = Celery()
+        assert {"task_always_eager", "task_reject_on_worker_lost", "beat_schedule"} <= {*app.conf}
+        assert {"acks_late", "rate_limit", "priority", "expires"} <= {*dir(Task)}
+        assert app.control.revoke and app.control.inspect and Task.retry
+        """)
+    yield "the names that the page compares exist"
+
 
 # -- RQ
 
@@ -194,6 +203,15 @@ def rq(theirs: Theirs) -> Iterator[str]:
     assert "rq cron" in theirs.run("rq", "cron", "--help")
     assert "orders" in theirs.run("rq", "info")
     yield "rq cron and rq info exist"
+
+    theirs.python("""
+        import inspect
+        from rq.job import Job
+        from rq.queue import Queue
+        assert Queue.enqueue_in and Queue.enqueue_at and Job.return_value
+        assert "depends_on" in inspect.signature(Queue.enqueue_call).parameters
+        """)
+    yield "the names that the page compares exist"
 
 
 # -- arq
@@ -251,6 +269,18 @@ def arq(theirs: Theirs) -> Iterator[str]:
         assert 30_000 < theirs.redis.pttl("arq:in-progress:sleeps") <= 40_000
         yield "a killed worker's job waits until its in-progress key has run out, after its time-out"
 
+    theirs.python("""
+        import inspect
+        from arq import ArqRedis, Worker
+        from arq.jobs import Job
+        asked = {"_job_id", "_defer_by", "_defer_until", "_expires"}
+        assert asked <= {*inspect.signature(ArqRedis.enqueue_job).parameters}
+        hooks = {"on_startup", "on_shutdown", "on_job_start", "on_job_end", "cron_jobs", "max_tries", "job_timeout"}
+        assert hooks <= {*inspect.signature(Worker).parameters}
+        assert Job.abort and Job.result
+        """)
+    yield "the names that the page compares exist"
+
 
 # -- dramatiq
 
@@ -294,6 +324,19 @@ def dramatiq(theirs: Theirs) -> Iterator[str]:
         until(lambda: theirs.redis.zcard("dramatiq:default.XQ") >= 1, "it is in the dead-letter queue")
         yield "what has no retries left goes to the dead-letter queue"
 
+    theirs.python("""
+        import inspect
+        import dramatiq.results
+        from dramatiq import group, pipeline, rate_limits
+        from dramatiq.brokers.redis import RedisBroker
+        from dramatiq.brokers.stub import StubBroker
+        from dramatiq.middleware import AgeLimit, Retries, TimeLimit
+        assert "heartbeat_timeout" in inspect.signature(RedisBroker).parameters
+        assert {"max_retries", "min_backoff", "max_backoff", "throws"} <= Retries().actor_options
+        assert "max_age" in AgeLimit().actor_options and "time_limit" in TimeLimit().actor_options
+        """)
+    yield "the names that the page compares exist"
+
 
 # -- BullMQ
 
@@ -306,12 +349,15 @@ def bullmq(theirs: Theirs) -> Iterator[str]:
         yield "the printed code runs, and the job is removed"
     theirs.redis.flushall()
     theirs.write("more.mjs", """
-        import { Queue, Worker } from "bullmq";
+        import { FlowProducer, Queue, QueueEvents, UnrecoverableError, Worker } from "bullmq";
         const connection = { host: "localhost", port: 6379 };
         const queue = new Queue("more", { connection });
         await queue.add("a", { n: 1 }, { jobId: "one", delay: 100000 });
         await queue.add("a", { n: 2 }, { jobId: "one", delay: 100000 });
         const delayed = await queue.getDelayed();
+        const names = [UnrecoverableError, FlowProducer, QueueEvents, queue.upsertJobScheduler, queue.pause];
+        names.push(delayed[0].changeDelay, delayed[0].retry, delayed[0].remove);
+        if (names.some((one) => typeof one !== "function")) throw new Error("a name of the page is missing");
         console.log("delayed", delayed.map((job) => [job.id, job.data.n]));
         await queue.add("fails", {});
         const fails = async () => { console.log("failing"); throw new Error("no"); };

@@ -99,7 +99,11 @@ class Access(TestCase):  # type: ignore[misc] # Django has no types
     def test_an_asgi_server_answers_the_same(self) -> None:
         dead_letter("asgi")
         self.async_client.force_login(User.objects.get(username="viewer"))
-        get = async_to_sync(self.async_client.get)
+
+        async def asked(path: str) -> Any:
+            return await self.async_client.get(path)
+
+        get = async_to_sync(asked)
         self.assertContains(get(PAGE), "order.close")
         self.assertContains(get(f"{PAGE}topics/order.close/jobs/asgi"), "card expired")
         sent = {"type": "http", "method": "GET", "path": "/a/b", "raw_path": b"/a%2Fb", "headers": []}
