@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -208,15 +207,16 @@ class Bench:
     # -- the workloads
 
     def one_by_one(self) -> Measured:
-        """Server and producer have a core each."""
-        count = self.jobs(2_000)
+        """Server and producer are kept on a core each, and then both on one."""
+        count, cores = self.jobs(2_000), sorted(os.sched_getaffinity(0))
         with self._started() as (server, producer, _):
             producer.enqueue(100, "one", hours=True)
-            if sys.platform == "linux":
-                cores = sorted(os.sched_getaffinity(0))
-                _keep_on(cores[0], server.pid)
-                _keep_on(cores[-1], producer.pid)
-            return {"per_second": count / producer.enqueue(count, "one", first=100, hours=True)}
+            _keep_on(cores[-1], producer.pid)
+            found = {}
+            for figure, core, first in (("per_second", cores[0], 100), ("together_per_second", cores[-1], 100 + count)):
+                _keep_on(core, server.pid)
+                found[figure] = count / producer.enqueue(count, "one", first=first, hours=True)
+            return found
 
     def bulk(self) -> Measured:
         count = self.jobs(20_000)

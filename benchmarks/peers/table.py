@@ -22,6 +22,7 @@ TABLES = {
         Column("one", "per_second", "enqueue, one by one, jobs/s", 0, True),
         Column("bulk", "per_second", "enqueue in bulk, jobs/s", 0, True),
         Column("drain", "per_second", "drain, jobs/s", 0, True),
+        Column("one", "together_per_second", "one by one, on one core with the server, jobs/s", 0, True),
     ),
     "How punctual": (
         Column("stampede", "first_ms", "stampede: first, ms", 1),
