@@ -119,9 +119,11 @@ def test_what_can_t_be_is_told_in_a_line(
 
 
 def test_without_the_client_s_packages_it_says_which_extra_has_them(server: str, dump: Path, tmp_path: Path) -> None:
-    program = "import sys; sys.modules['grpc'] = None; from streamdq.cli.app import run; sys.exit(run(sys.argv[1:]))"
+    (tmp_path / "streamdq_without_grpc.py").write_text(
+        "import sys\nsys.modules['grpc'] = None\nfrom streamdq.cli.app import run\nsys.exit(run(sys.argv[1:]))\n"
+    )
     job: list[str | Path] = ["analyze", "--input", dump, "--output", tmp_path / "out", "--master", server]
-    done = python("-c", program, *job, cwd=tmp_path)
+    done = python("streamdq_without_grpc.py", *job, cwd=tmp_path)
     assert done.returncode in {1, 2}
     assert "streamdq[connect]" in done.stderr
     assert done.stderr.count("\n") == 1
