@@ -132,7 +132,8 @@ class Tracking:
         key = call.commands[len(call.replies)].key
         if isinstance(reply, ResponseError):
             count_reply(reply)
-        elif call.changed is not None and key:
+        # Redis remembers a key of which it can only say that it is missing as well.
+        if call.changed is not None and key:
             self._told.setdefault(key, set()).add(call.changed)
         call.replies.append(reply)
         if len(call.replies) == len(call.commands):

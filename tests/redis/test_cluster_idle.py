@@ -230,6 +230,10 @@ async def test_groups_are_made_again_after_a_flush(many: Space, nodes: Cluster, 
             await asyncio.to_thread(many.queue.enqueue, "t", n)
         await seen.count(SHARDS)
         await eventually(lambda: many.audit().left == 0, "all done")
+        for n in range(SHARDS, 3 * SHARDS):  # and all of them are watched again
+            await asyncio.to_thread(many.queue.enqueue, "t", n)
+        await seen.count(3 * SHARDS)
+        await eventually(lambda: many.audit().left == 0, "all done")
 
 
 async def test_a_slot_that_moved_while_all_were_idle(nodes: Cluster, seen: Seen) -> None:

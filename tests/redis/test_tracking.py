@@ -72,6 +72,14 @@ def kill_tracking(server: Server) -> int:
     return len(tracking)
 
 
+async def test_a_look_that_ends_with_an_error_tells_of_the_next_change_as_well(looker: Looker, nodes: Cluster) -> None:
+    """Redis refuses to tell of a stream that is missing, and remembers it all the same."""
+    (reply,) = await looker.link.look([Command(ABSENT, ("XINFO", "STREAM", ABSENT))], 5.0, looker.told.add)
+    assert "no such key" in str(reply)
+    add(nodes, ABSENT)
+    assert await looker.told.count(1) == [ABSENT]
+
+
 @pytest.mark.parametrize("exists", [True, False])
 async def test_the_next_change_is_told_once(looker: Looker, exists: bool) -> None:
     if exists:

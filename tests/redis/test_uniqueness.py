@@ -10,6 +10,9 @@ import pytest
 from streamdq import JobExists, JobState, NewJob
 from streamdq.errors import IdTaken, InvalidInput
 from streamdq.job.uniqueness import unique
+from streamdq.link.session import run
+from streamdq.operations import jobs
+from streamdq.store.records import encode
 from streamdq.testing import memory
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space, recorder
@@ -203,3 +206,16 @@ def test_in_memory() -> None:
         assert queue.enqueue("t", 3, id="a", rate_of_id="1/h", on_conflict="keep").state is JobState.ENDED
         assert queue.enqueue("t", 3, id="a", unique_for="1m").state is JobState.DELAYED
     here.close()
+
+
+@pytest.mark.parametrize(("rule", "again"), [(None, True), ("1h", False)])
+def test_a_call_that_is_sent_again_after_its_job_has_ended(space: Space, rule: str | None, again: bool) -> None:
+    """As its answer was lost. Of a job that has ended only a span keeps the nonce."""
+    queue = space.queue
+    queue.configure("t", create=True)
+    job = encode(NewJob("x", id="a", unique_for=rule), 1000)
+    run(queue._link, jobs.put(queue._store, "t", [job]))
+    (queue.take("t", timeout=2) or pytest.fail("nothing came")).finish()
+    done = run(queue._link, jobs.put(queue._store, "t", [job]))
+    assert not done.existing, "it is the call's own, in either case"
+    assert (queue.get("t", "a") is not None) == again
