@@ -386,14 +386,17 @@ def _sent_together(
     """The replies to those of the calls that can travel together; None: the call is still to be made. A batch for many
     shards takes one round trip to each node then, and the servers less time to read, write and wake up.
     """
-    replies: list[Enqueued | None] = [None] * len(calls)
-    if len(calls) == 1 or scripts.is_durable or on_conflict not in ("reject", "keep"):
-        return replies
-    plain = [i for i, (_, part) in enumerate(calls) if not _is_unique(jobs[part[0]], on_conflict)]
-    for some in parts(plain, lambda i: sum([len(jobs[j].rest) for j in calls[i][1]]), MAX_BATCH, MAX_BYTES):
-        arguments = [(calls[i][0], *_arguments(settings, [jobs[j] for j in calls[i][1]])) for i in some]
-        for i, reply in zip(some, (yield from scripts.enqueue_each(arguments)), strict=True):
-            replies[i] = reply
+    replies: list[Enqueued | None] = []
+    one_by_one = len(calls) == 1 or scripts.is_durable or on_conflict not in ("reject", "keep")
+    # Of jobs with the same id the first is to get it, so those with rules can't be left for later.
+    if one_by_one or any(_is_unique(jobs[part[0]], on_conflict) for _, part in calls):
+        return [None] * len(calls)
+    for some in parts(calls, lambda call: sum([len(jobs[i].rest) for i in call[1]]), MAX_BATCH, MAX_BYTES):
+        arguments = [(shard, *_arguments(settings, [jobs[i] for i in part])) for shard, part in some]
+        if len(some) == 1:
+            replies.append((yield from scripts.enqueue(*arguments[0])))
+        else:
+            replies += yield from scripts.enqueue_each(arguments)
     return replies
 
 

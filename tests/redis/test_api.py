@@ -214,6 +214,22 @@ def test_large_jobs_for_many_shards_are_sent_in_parts(space: Space, monkeypatch:
     assert (again.created, len(again.existing)) == (0, 40)
 
 
+def test_of_jobs_with_one_id_in_a_batch_for_many_shards_the_first_gets_it(space: Space) -> None:
+    space.queue.configure("t", shards=4)
+    large = "x" * 150_000
+    jobs: list[NewJob[str]] = [
+        NewJob(large, id="a"),
+        *[NewJob(large, id=f"j{n}") for n in range(12)],
+        NewJob("second", id="a"),
+    ]
+    assert space.queue.enqueue_many("t", jobs).existing == ["a"]
+    assert space.job("a").body == large
+    others = [NewJob(str(n)) for n in range(20)]
+    rules = [NewJob("first", id="b", unique_for="1h"), *others, NewJob("second", id="b")]
+    assert space.queue.enqueue_many("t", rules).existing == ["b"]
+    assert space.job("b").body == "first"
+
+
 def test_many_take_dicts_too(space: Space) -> None:
     result = space.queue.enqueue_many("t", [{"body": 1, "delay": "1h", "id": "a"}, {"body": 2}])
     assert result.created == 2
