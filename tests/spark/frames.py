@@ -1,7 +1,7 @@
 """Events as Spark takes them, and tables as the plain calculation has them: times in ms, rows as dicts."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from pyspark.sql.types import TimestampType
 
 from streamdq_spark.events import EVENTS
 from streamdq_spark.questions import History
+from streamdq_spark.session import pandas_unnoticed
 from tests.spark.plain import Happened, Table
 
 TIMES = {"created", "due", "moved", "started", "finished"}
@@ -79,5 +80,13 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def parts_of(table: DataFrame) -> int:
-    """In how many partitions its rows are."""
-    return table.select(F.spark_partition_id()).distinct().count()
+    """In how many partitions Spark has it, empty ones among them."""
+
+    def one(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        yield pa.RecordBatch.from_pydict({"one": [1]})
+
+    with pandas_unnoticed():
+        counted = table.mapInArrow(one, "one long")
+    return counted.count()

@@ -108,7 +108,8 @@ def packages(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
                 (deps / file).parent.mkdir(parents=True, exist_ok=True)
                 (deps / file).symlink_to(file.locate())
     with tarfile.open(deps.with_suffix(".tar"), "w", dereference=True) as tar:
-        tar.add(deps, arcname=".")
+        for entry in deps.iterdir():
+            tar.add(entry, arcname=entry.name)
     return deps.with_suffix(".tar")
 
 
