@@ -1099,7 +1099,8 @@ def error_classes(log: Log) -> Table:
 
 
 def hosts(log: Log) -> Table:
-    tried = [e for e in log if e.event in ENDED]
+    last = max((e.finished for e in log), default=0)
+    tried = [e for e in log if e.event in ENDED and e.finished > last - 2 * WEEK]
     took = {
         queue: quantile([d for e in own if e.event == "done" and (d := duration(e)) is not None], 0.9)
         for queue, own in by(tried, lambda e: (e.topic, e.group)).items()

@@ -108,7 +108,9 @@ def test_a_day_by_itself_has_the_same_rows(
     assert not shown[DAYS.index(SILENT)]
 
 
-@pytest.mark.parametrize("name", ["changes", "forecast", "forecast_accuracy", "capacity", "budget", "budget_incidents"])
+@pytest.mark.parametrize(
+    "name", ["changes", "forecast", "forecast_accuracy", "capacity", "budget", "budget_incidents", "hosts"]
+)
 def test_what_looks_back_from_the_end_is_the_same_for_the_last_day(
     name: str, before_and_after: tuple[dict[str, Rows], dict[str, Rows]]
 ) -> None:

@@ -33,6 +33,7 @@ from . import (
     punctuality,
     retries,
     throughput,
+    tried,
     workers,
 )
 from .common import DAY_H, HOUR_S, day_number
@@ -42,7 +43,7 @@ from .history import History
 __all__ = [
     "COMPARED", "QUESTIONS", "Context", "History", "Question", "Span", "advice", "anomalies", "budget", "capacity",
     "changes", "compared", "dead_letters", "duplicates", "errors", "finish", "forecast", "history", "lateness_causes",
-    "punctuality", "retries", "throughput", "workers",
+    "punctuality", "retries", "throughput", "tried", "workers",
 ]  # fmt: skip
 
 
@@ -117,6 +118,10 @@ def _capacity(history: History, context: Context) -> DataFrame:
     )
 
 
+def _hosts(history: History, context: Context) -> DataFrame:
+    return errors.hosts(history, slo_ms=context.slo_ms)
+
+
 def _workers(history: History, _: Context) -> DataFrame:
     return capacity.workers_once(history)
 
@@ -170,10 +175,10 @@ _ALL = (
     Question("changes", _changes, lookback=timedelta(days=2 * changes.DAYS)),
     Question("forecast", _forecast, lookback=_LOOKBACK, by_hour=True),
     Question("forecast_accuracy", _forecast_accuracy, lookback=_LOOKBACK, by_hour=True),
-    Question("capacity", _capacity, lookback=_LOOKBACK, by_hour=True, whole=timedelta(days=capacity.DAYS)),
+    Question("capacity", _capacity, lookback=_LOOKBACK, by_hour=True, whole=timedelta(days=tried.DAYS)),
     _of_events(errors.errors, "day"),
     replace(_of_events(errors.error_classes), lookback=timedelta(days=errors.DAYS)),
-    _of_events(errors.hosts),
+    Question("hosts", _hosts, lookback=timedelta(days=tried.DAYS)),
     Question("budget", _budget, lookback=_LOOKBACK, by_hour=True),
     Question("budget_incidents", _budget_incidents, lookback=_LOOKBACK, by_hour=True),
 )

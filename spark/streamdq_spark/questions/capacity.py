@@ -25,13 +25,10 @@ from .forecast import HOURS, forecast
 from .history import HOUR_MS, History
 from .pools import pool_numbers
 from .retries import waits
+from .tried import DAYS, PARTS, QUEUE, durations, prefixed, same_queue, tried
 from .workers import workers
 
-DAYS = 14
-"""Of so many days before the last event attempts tell how they come and how long they take."""
-_PARTS = 10
 _BANDS = ("load_low", "load", "load_high")
-_QUEUE = ("topic", "group")
 
 
 def capacity(
@@ -67,7 +64,7 @@ def capacity(
     coming = _coming(history, waiting, start, hours, slo_ms, tz)
     needed = _slots(coming, _past(history, slo_ms, objective, tz), slo_ms, objective, tz)
     of_pool = Window.partitionBy("pool", "at")
-    staffed = needed.join(_pools(history, slo_ms), _same_queue("p"), "left").drop("p_topic", "p_group")
+    staffed = needed.join(_pools(history, slo_ms), same_queue("p"), "left").drop("p_topic", "p_group")
     names = ("low", "", "high")
     totals = {
         _name("workers", name): F.when(
@@ -77,7 +74,7 @@ def capacity(
         for name in names
     }
     return staffed.select(
-        *_QUEUE,
+        *QUEUE,
         hour_start(F.col("at")).alias("hour"),
         *_BANDS,
         "attempt_ms",
@@ -102,15 +99,6 @@ def _nothing(spark: SparkSession) -> DataFrame:
 
 def _name(what: str, end: str) -> str:
     return f"{what}_{end}" if end else what
-
-
-def _same_queue(prefix: str) -> list[Column]:
-    """The group may be null."""
-    return [F.col(f"{prefix}_{key}").eqNullSafe(F.col(key)) for key in _QUEUE]
-
-
-def _prefixed(rows: DataFrame, prefix: str) -> DataFrame:
-    return rows.withColumnsRenamed({key: f"{prefix}_{key}" for key in _QUEUE})
 
 
 # -- what comes
@@ -139,14 +127,9 @@ def _coming(
 
 def _parts(history: History) -> DataFrame:
     """topic, group, part: of the topic's attempts."""
-    of_groups = _durations(history).groupBy(*_QUEUE).agg(F.sum("n").alias("attempts"))
+    of_groups = durations(history).groupBy(*QUEUE).agg(F.sum("n").alias("attempts"))
     in_all = F.sum("attempts").over(Window.partitionBy("topic"))
-    return of_groups.select(*_QUEUE, (F.col("attempts") / in_all).alias("part"))
-
-
-def _durations(history: History) -> DataFrame:
-    """Of the attempts of the last 14 days."""
-    return history.durations.where(is_attempt() & (F.col("week") < 2))
+    return of_groups.select(*QUEUE, (F.col("attempts") / in_all).alias("part"))
 
 
 def _enqueued_later(history: History, now_ms: int, hours: int) -> DataFrame:
@@ -167,39 +150,18 @@ def _enqueued_later(history: History, now_ms: int, hours: int) -> DataFrame:
 
 
 def _arrivals(history: History, slo_ms: int) -> DataFrame:
-    """topic, group, consumer, at, bucket, n, attempt_ms, window_ms: how many attempts of the last 14 days became ready
-    in each tenth of a window.
-    """
-    took = _durations(history).where(F.col("run_ms").isNotNull()).groupBy(*_QUEUE)
-    mean_ms = F.greatest(F.sum(F.col("run_ms") * F.col("n")) / F.sum("n"), F.lit(1.0))
-    times = took.agg(mean_ms.alias("attempt_ms"))
-    times = times.withColumn("window_ms", F.greatest("attempt_ms", F.lit(float(slo_ms))))
-    since = F.lit(history.last_ms).cast("long") - DAYS * DAY_H * HOUR_MS
-    ready = F.coalesce(F.greatest("moved", "due"), "started")
-    recent = history.events.where(is_attempt() & (F.unix_millis("finished") > since) & ready.isNotNull())
-    return (
-        recent.select(*_QUEUE, "consumer", F.unix_millis(ready).alias("ready_ms"))
-        .join(F.broadcast(_prefixed(times, "t")), _same_queue("t"))
-        .withColumn("at", F.floor(F.col("ready_ms") / HOUR_MS))
-        .withColumn("bucket", F.floor(F.col("ready_ms") * _PARTS / F.col("window_ms")))
-        .groupBy(*_QUEUE, "consumer", "at", "bucket", "attempt_ms", "window_ms")
-        .agg(F.count("*").alias("n"))
-    )
-
-
-def _kept_arrivals(history: History, slo_ms: int) -> DataFrame:
-    return history.once(f"arrivals {slo_ms}", lambda: _arrivals(history, slo_ms))
+    return tried(history, slo_ms).where(F.col("bucket").isNotNull())
 
 
 def _past(history: History, slo_ms: int, objective: float, tz: str) -> DataFrame:
     """topic, group, clock (hour of the day), attempt_ms, window_ms, an_hour, at_once: the mean of what came in such an
     hour, and the quantile of how many were ready within a window.
     """
-    same = (*_QUEUE, "clock")
-    window = Window.partitionBy(*_QUEUE).orderBy("bucket").rangeBetween(1 - _PARTS, 0)
+    same = (*QUEUE, "clock")
+    window = Window.partitionBy(*QUEUE).orderBy("bucket").rangeBetween(1 - PARTS, 0)
     seen = (
-        _kept_arrivals(history, slo_ms)
-        .groupBy(*_QUEUE, "at", "bucket", "attempt_ms", "window_ms")
+        _arrivals(history, slo_ms)
+        .groupBy(*QUEUE, "at", "bucket", "attempt_ms", "window_ms")
         .agg(F.sum("n").alias("n"))
         .withColumn("at_once", F.sum("n").over(window))
         .withColumn("clock", clock_hour(F.col("at"), tz) % DAY_H)
@@ -210,7 +172,7 @@ def _past(history: History, slo_ms: int, objective: float, tz: str) -> DataFrame
     counted = value_counts(seen.select(*same, "at_once", "n"), same, "at_once")
     most = counted.groupBy(*same).agg(percentile(F.col("at_once"), objective).alias("at_once"))
     return came.join(
-        _prefixed(most, "m").withColumnRenamed("clock", "m_clock"), [*_same_queue("m"), F.expr("clock = m_clock")]
+        prefixed(most, "m").withColumnRenamed("clock", "m_clock"), [*same_queue("m"), F.expr("clock = m_clock")]
     ).select(*same, "attempt_ms", "window_ms", "an_hour", "at_once")
 
 
@@ -219,8 +181,8 @@ def _past(history: History, slo_ms: int, objective: float, tz: str) -> DataFrame
 
 def _slots(coming: DataFrame, past: DataFrame, slo_ms: int, objective: float, tz: str) -> DataFrame:
     """Adds attempt_ms, slots_low, slots, slots_high."""
-    times = _prefixed(past.select(*_QUEUE, "attempt_ms").distinct(), "t")
-    hours = past.select(*_QUEUE, F.col("clock").alias("h_clock"), "an_hour", "at_once")
+    times = prefixed(past.select(*QUEUE, "attempt_ms").distinct(), "t")
+    hours = past.select(*QUEUE, F.col("clock").alias("h_clock"), "an_hour", "at_once")
     z = max(0.0, NormalDist().inv_cdf(objective))
     window_ms = F.greatest("attempt_ms", F.lit(float(slo_ms)))
 
@@ -235,22 +197,22 @@ def _slots(coming: DataFrame, past: DataFrame, slo_ms: int, objective: float, tz
 
     return (
         coming.withColumn("clock", clock_hour(F.col("at"), tz) % DAY_H)
-        .join(times, _same_queue("t"), "left")
-        .join(_prefixed(hours, "h"), [*_same_queue("h"), F.col("clock") == F.col("h_clock")], "left")
+        .join(times, same_queue("t"), "left")
+        .join(prefixed(hours, "h"), [*same_queue("h"), F.col("clock") == F.col("h_clock")], "left")
         .withColumns(
             {
                 _name("slots", name): F.when(F.col("attempt_ms").isNotNull(), slots(load))
                 for name, load in zip(("low", "", "high"), _BANDS, strict=True)
             }
         )
-        .select(*_QUEUE, "at", *_BANDS, "attempt_ms", "slots_low", "slots", "slots_high")
+        .select(*QUEUE, "at", *_BANDS, "attempt_ms", "slots_low", "slots", "slots_high")
     )
 
 
 def _pools(history: History, slo_ms: int) -> DataFrame:
     """p_topic, p_group, pool, concurrency, workers_seen."""
-    worked = _kept_arrivals(history, slo_ms).where(F.col("consumer").isNotNull())
-    sets = worked.groupBy("consumer").agg(F.array_sort(F.collect_set(F.struct(*_QUEUE))).alias("queues"))
+    worked = _arrivals(history, slo_ms).where(F.col("consumer").isNotNull())
+    sets = worked.groupBy("consumer").agg(F.array_sort(F.collect_set(F.struct(*QUEUE))).alias("queues"))
     numbers = pool_numbers(
         (queue["topic"], queue["group"], n)
         for n, row in enumerate(sets.select("queues").distinct().collect())
@@ -259,7 +221,7 @@ def _pools(history: History, slo_ms: int) -> DataFrame:
     rows = [(topic, group, number + 1) for (topic, group), number in numbers.items()]
     spark = history.events.sparkSession
     pools = spark.createDataFrame(rows, "p_topic string, p_group string, pool int")
-    of_consumers = worked.select(*_QUEUE, "consumer").distinct().join(F.broadcast(pools), _same_queue("p"))
+    of_consumers = worked.select(*QUEUE, "consumer").distinct().join(F.broadcast(pools), same_queue("p"))
     members = of_consumers.select("pool", F.col("group").alias("p_group"), F.col("consumer").alias("member")).distinct()
     hours = workers_once(history).join(
         members, F.col("p_group").eqNullSafe(F.col("group")) & (F.col("member") == F.col("consumer"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from streamdq.store.history import Event
-
+from ..measures import SLO_MS
 from .chance import LEVEL, MIN_EXPECTED, holm, two_sided
 from .common import (
     DAY_H,
@@ -16,25 +15,18 @@ from .common import (
     entry_order,
     hour_number,
     is_attempt,
-    is_event,
-    ms_between,
-    percentile,
     share,
-    sum_where,
-    value_counts,
 )
 from .compared import error_changes
 from .history import History
+from .tried import QUEUE, tried
 
 DAYS = 14
 """Seven days are compared with the seven before."""
 MIN_TIMES = 1.5
 MIN_MORE = 5
-SLOW = 0.9
-"""An attempt is slow that takes longer than this share of those of its topic and group that were done."""
 PROCESS = r"-\d+-[0-9a-z]{10}$"
 """What comes after the host in a consumer's name: its process and when that began."""
-_QUEUE = ("topic", "group")
 
 
 def errors(history: History) -> DataFrame:
@@ -42,13 +34,13 @@ def errors(history: History) -> DataFrame:
     ``attempts``, and of how many ``hosts``.
     """
     day = F.floor(F.col("hour") / DAY_H)
-    keys = (*_QUEUE, "day")
-    attempts = _attempts(history).groupBy(*_QUEUE, day.alias("day")).agg(F.sum("n").alias("attempts"))
+    keys = (*QUEUE, "day")
+    attempts = _attempts(history).groupBy(*QUEUE, day.alias("day")).agg(F.sum("n").alias("attempts"))
     attempts = attempts.withColumnsRenamed({key: f"a_{key}" for key in keys})
-    failed = _failures(history).groupBy(*_QUEUE, "error", day.alias("day"))
+    failed = _failures(history).groupBy(*QUEUE, "error", day.alias("day"))
     of_day = failed.agg(F.sum("n").alias("failed"), F.count_distinct("host").alias("hosts"))
     return of_day.join(attempts, [F.col(f"a_{key}").eqNullSafe(F.col(key)) for key in keys]).select(
-        *_QUEUE,
+        *QUEUE,
         "error",
         F.timestamp_seconds(F.col("day") * DAY_H * HOUR_S).alias("day"),
         "failed",
@@ -67,18 +59,18 @@ def error_classes(history: History) -> DataFrame:
     ``compared``, all classes together; ``chance``: how likely such a difference is if nothing changed.
     """
     failures = _failures(history)
-    hosts = failures.groupBy(*_QUEUE, "error", "host").agg(F.sum("n").alias("n"))
-    most = hosts.groupBy(*_QUEUE, "error").agg(
+    hosts = failures.groupBy(*QUEUE, "error", "host").agg(F.sum("n").alias("n"))
+    most = hosts.groupBy(*QUEUE, "error").agg(
         F.count("host").alias("hosts"),
         # The first by name of those with the most.
         F.min(F.struct((-F.col("n")).alias("most"), "host")).alias("top"),
         F.sum("n").alias("failed"),
     )
-    seen = failures.groupBy(*_QUEUE, "error").agg(
+    seen = failures.groupBy(*QUEUE, "error").agg(
         F.min("first").alias("first"), F.max("last").alias("last"), F.max("newest").alias("newest")
     )
-    same = [*_QUEUE, "error"]
-    hits = _in_weeks(history, failures).groupBy(*_QUEUE, "error", "which", "hour").agg(F.sum("n").alias("x"))
+    same = [*QUEUE, "error"]
+    hits = _in_weeks(history, failures).groupBy(*QUEUE, "error", "which", "hour").agg(F.sum("n").alias("x"))
     changed = error_changes(hits, _in_weeks(history, _attempts(history)))
     joined = seen
     for prefix, other in (("h", most), ("c", changed)):
@@ -100,11 +92,11 @@ def error_classes(history: History) -> DataFrame:
     )
 
 
-def hosts(history: History, *, level: float = LEVEL) -> DataFrame:
-    """By group, host and measure: ``failed``, attempts that failed, and ``slow``, those that took longer than nine of
-    ten of their topic and group. ``seen`` of the host's ``attempts`` in hours, topics and groups in which other hosts
-    had some, too; ``usual``: how many would be if it were as these others. So neither a bad hour nor a host's share of
-    a difficult topic counts against it.
+def hosts(history: History, *, slo_ms: int = SLO_MS, level: float = LEVEL) -> DataFrame:
+    """By group, host and measure, of the last two weeks: ``failed``, attempts that failed, and ``slow``, those that took
+    longer than nine of ten of their topic and group. ``seen`` of the host's ``attempts`` in hours, topics and groups in
+    which other hosts had some, too; ``usual``: how many would be if it were as these others. So neither a bad hour nor
+    a host's share of a difficult topic counts against it.
 
     ``chance``: how likely such a difference is if all hosts were alike, for all rows together: an hour of a topic and
     group is a stratum (Mantel, Haenszel, Statistical Aspects of the Analysis of Data from Retrospective Studies of
@@ -112,7 +104,7 @@ def hosts(history: History, *, level: float = LEVEL) -> DataFrame:
     as many again and five more; ``too little`` if fewer than five are to be expected.
     """
     return (
-        holm(_with_p(_against_others(_of_hosts(history))), "group", "host", "measure").select(
+        holm(_with_p(_against_others(_of_hosts(history, slo_ms))), "group", "host", "measure").select(
             "group", "host", "measure", "attempts", "seen", "usual", "chance",
             F.when(F.col("chance").isNull(), "too little")
             .when((F.col("chance") < level) & _matters(), "bad")
@@ -132,7 +124,7 @@ def _host() -> Column:
 
 def _attempts(history: History) -> DataFrame:
     """topic, group, hour, n."""
-    of_hour = history.moments.where(is_attempt()).groupBy(*_QUEUE, "hour")
+    of_hour = history.moments.where(is_attempt()).groupBy(*QUEUE, "hour")
     return of_hour.agg(F.sum("n").alias("n"))
 
 
@@ -141,10 +133,8 @@ def _failures(history: History) -> DataFrame:
 
     def found() -> DataFrame:
         ended = F.unix_millis("finished")
-        failed = history.events.where(F.col("event").isin(*FAILED) & F.col("error").isNotNull())
-        return failed.groupBy(
-            *_QUEUE, "error", _host().alias("host"), hour_number(F.col("finished")).alias("hour")
-        ).agg(
+        failed = history.troubled.where(F.col("event").isin(*FAILED) & F.col("error").isNotNull())
+        return failed.groupBy(*QUEUE, "error", _host().alias("host"), hour_number(F.col("finished")).alias("hour")).agg(
             F.count("*").alias("n"),
             F.min(ended).alias("first"),
             F.max(ended).alias("last"),
@@ -166,42 +156,27 @@ def _told(verdict: Column) -> Column:
     return F.when(verdict == "worse", "spreading").when(verdict == "better", "fading").otherwise(verdict)
 
 
-def _of_hosts(history: History) -> DataFrame:
+def _of_hosts(history: History, slo_ms: int) -> DataFrame:
     """topic, group, host, hour, measure, n, x: so many attempts, and those that failed or were slow."""
-    took = F.when(is_event(Event.DONE) & (F.col("started") <= F.col("finished")), ms_between("started", "finished"))
-    done = history.durations.where(is_event(Event.DONE) & F.col("run_ms").isNotNull())
-    counted = value_counts(done, _QUEUE, "run_ms").groupBy(*_QUEUE)
-    limits = counted.agg(percentile(F.col("run_ms"), SLOW).alias("limit"))
-    limits = limits.withColumnsRenamed({key: f"l_{key}" for key in _QUEUE})
-    attempts = (
-        history.events.where(is_attempt() & F.col("consumer").isNotNull())
-        .select(*_QUEUE, _host().alias("host"), hour_number(F.col("finished")).alias("hour"), "event", took.alias("ms"))
-        .join(F.broadcast(limits), [F.col(f"l_{key}").eqNullSafe(F.col(key)) for key in _QUEUE], "left")
-        .withColumn("n", F.lit(1))
-        .groupBy(*_QUEUE, "host", "hour")
-        .agg(
-            F.count("*").alias("n_failed"),
-            sum_where(F.col("event").isin(*FAILED)).alias("x_failed"),
-            F.count("ms").alias("n_slow"),
-            sum_where(F.col("ms") > F.col("limit")).alias("x_slow"),
-        )
+    known = tried(history, slo_ms).where(F.col("consumer").isNotNull())
+    counts = known.groupBy(*QUEUE, _host().alias("host"), "hour").agg(
+        *(F.sum(name).alias(name) for name in ("n", "failed", "timed", "slow"))
     )
     each = F.array(
         *(
-            F.struct(F.lit(name).alias("measure"), F.col(f"n_{name}").alias("n"), F.col(f"x_{name}").alias("x"))
-            for name in ("failed", "slow")
+            F.struct(F.lit(measure).alias("measure"), F.col(of).alias("n"), F.col(measure).alias("x"))
+            for measure, of in (("failed", "n"), ("slow", "timed"))
         )
     )
-    return attempts.select(*_QUEUE, "host", "hour", F.explode(each).alias("one")).select(
-        *_QUEUE, "host", "hour", "one.*"
-    )
+    rest = (*QUEUE, "host", "hour")
+    return counts.select(*rest, F.explode(each).alias("one")).select(*rest, "one.*")
 
 
 def _against_others(counts: DataFrame) -> DataFrame:
     """group, host, measure, attempts, seen, usual, expected, by_chance, by_hour, hours: of strata in which other hosts
     had attempts, too. `expected`: how many the host would have if all were alike, itself among them.
     """
-    stratum = Window.partitionBy(*_QUEUE, "hour", "measure")
+    stratum = Window.partitionBy(*QUEUE, "hour", "measure")
     in_all = {name: F.sum(of).over(stratum) for name, of in (("all", "n"), ("bad", "x"))}
     shared = counts.withColumns(in_all).where((F.col("n") > 0) & (F.col("n") < F.col("all")))
     n, total, bad = F.col("n"), F.col("all"), F.col("bad")
