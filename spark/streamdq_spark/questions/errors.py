@@ -93,10 +93,10 @@ def error_classes(history: History) -> DataFrame:
 
 
 def hosts(history: History, *, slo_ms: int = SLO_MS, level: float = LEVEL) -> DataFrame:
-    """By group, host and measure, of the last two weeks: ``failed``, attempts that failed, and ``slow``, those that took
-    longer than nine of ten of their topic and group. ``seen`` of the host's ``attempts`` in hours, topics and groups in
-    which other hosts had some, too; ``usual``: how many would be if it were as these others. So neither a bad hour nor
-    a host's share of a difficult topic counts against it.
+    """By group, host and measure, of the last two weeks: ``failed``, attempts that failed, and ``slow``, those that
+    took longer than nine of ten that were done of their topic and group. ``seen`` of the host's ``attempts`` in hours,
+    topics and groups in which other hosts had some, too; ``usual``: how many would be if it were as these others. So
+    neither a bad hour nor a host's share of a difficult topic counts against it.
 
     ``chance``: how likely such a difference is if all hosts were alike, for all rows together: an hour of a topic and
     group is a stratum (Mantel, Haenszel, Statistical Aspects of the Analysis of Data from Retrospective Studies of
