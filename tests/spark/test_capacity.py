@@ -124,7 +124,7 @@ def test_what_waits_is_not_expected_once_more(spark: SparkSession) -> None:
     hours = [datetime.fromtimestamp((start + k * HOUR) / 1000, UTC) for k in range(10)]
     asked = spark.createDataFrame([("t", at, 5) for at in hours], "topic string, due_hour timestamp, jobs long")
     rows = collected(capacity(history_of(spark, log), asked, start=datetime.fromtimestamp(start / 1000, UTC)))
-    assert [row["load"] for row in sorted(rows, key=lambda row: row["hour"])] == [5.0] * 10 + [20.0] * 14
+    assert [row["load"] for row in sorted(rows, key=lambda row: row["hour"])] == pytest.approx([5.0] * 10 + [20.0] * 14)
 
 
 def test_queues_that_share_a_worker_are_staffed_together(spark: SparkSession) -> None:
