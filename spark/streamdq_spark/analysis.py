@@ -22,7 +22,7 @@ from .dump_files import Dump, open_dump
 from .failures import spark_errors
 from .measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
 from .places import check_reach
-from .questions import QUESTIONS, Context, Question
+from .questions import COMPARED, QUESTIONS, Context, Question, Span
 from .summary import SUMMARY, Summary
 from .tables import of_days, write_table
 from .waiting import Waiting
@@ -33,8 +33,8 @@ TellQuestion = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A checked dump, the days to analyze, where the tables go, what counts as on time, and by whose
-    clocks hours are compared.
+    """A checked dump, the days to analyze, where the tables go, what counts as on time, by whose clocks hours are
+    compared, and which time spans are, if any.
     """
 
     dump: Dump
@@ -44,6 +44,7 @@ class Plan:
     slo_ms: int = SLO_MS
     objective: float = OBJECTIVE
     tz: str = DEFAULT_TZ
+    compare: tuple[Span, Span] | None = None
 
 
 def plan(
@@ -56,16 +57,18 @@ def plan(
     slo_ms: int = SLO_MS,
     objective: float = OBJECTIVE,
     tz: str = DEFAULT_TZ,
+    compare: tuple[str, str] | None = None,
 ) -> Plan:
     """The plan of an analysis, checked as far as that is possible without Spark.
 
     The days are those from `first_day` to `last_day`, both included; None: as far as the dump goes. `quarantine`: bad
     files are left out and counted. `slo_ms`: an attempt that starts within it is on time; `objective`: the share that
     is to be, below 1, so that there is a budget. `tz`: the time zone by whose clocks hours are the same hour of a week.
+    `compare`: two time spans within these days, ``A..B``, for the table ``compared``.
 
     Raises:
-        InvalidInput: a folder that can't be used or holds tables of another SLO or time zone, no such zone, or no
-            events in these days.
+        InvalidInput: a folder that can't be used or holds tables of another SLO or time zone, no such zone, no
+            events in these days, or a time span that is none or is not within them.
         BadDump: the dump holds a bad file and `quarantine` is off.
     """
     if first_day and last_day and last_day < first_day:
@@ -78,7 +81,21 @@ def plan(
     target = _target(input, output)
     _check_same(target, slo_ms, objective, tz)
     dump = open_dump(input, quarantine=quarantine)
-    return Plan(dump, *_days(dump, first_day, last_day), target, slo_ms, objective, tz)
+    days = _days(dump, first_day, last_day)
+    return Plan(dump, *days, target, slo_ms, objective, tz, _spans(compare, *days))
+
+
+def _spans(compare: tuple[str, str] | None, first: date, last: date) -> tuple[Span, Span] | None:
+    if compare is None:
+        return None
+    begin, end = Span.parse(f"{first}..{first}").since, Span.parse(f"{last}..{last}").until
+    one, other = Span.parse(compare[0]), Span.parse(compare[1])
+    for span in (one, other):
+        if span.since < begin or span.until > end:
+            raise InvalidInput(f"compare: {span.text} is not within the days that are analysed, {first} to {last}")
+    if one.since < other.until and other.since < one.until:
+        raise InvalidInput(f"compare: {one.text} and {other.text} overlap")
+    return one, other
 
 
 def check_output(plan: Plan) -> None:
@@ -92,15 +109,17 @@ def check_output(plan: Plan) -> None:
         pass
 
 
-def chosen(names: Collection[str]) -> dict[str, Question]:
-    """The questions with these names; all if none is given.
+def chosen(names: Collection[str], *, compare: bool = False) -> dict[str, Question]:
+    """The questions with these names; all if none is given. `compare`: there are time spans to compare, which is one
+    more.
 
     Raises:
         InvalidInput: there is no such question.
     """
     if unknown := [name for name in names if name not in QUESTIONS]:
         raise InvalidInput(f"no table {unknown[0]!r}; tables are {', '.join(QUESTIONS)}")
-    return {name: question for name, question in QUESTIONS.items() if name in names or not names}
+    found = {name: question for name, question in QUESTIONS.items() if name in names or not names}
+    return found | ({COMPARED.name: COMPARED} if compare else {})
 
 
 def analyze(
@@ -146,9 +165,11 @@ def _analyze(
     events = sum(file.rows for file in covered)
     summary = Summary(first, last, events, len(covered), _lost(dump), _resets(dump), dump.unlisted, dump.bad)
     summary.slo_ms, summary.objective, summary.tz = plan.slo_ms, plan.objective, plan.tz
+    summary.compare = (plan.compare[0].text, plan.compare[1].text) if plan.compare else None
     goes_on = any(file.day > last for file in dump.files)
     with spark_errors("what waits in Redis"):
-        context = Context(first, last, *_waiting(spark, waiting), plan.slo_ms, plan.objective, plan.tz, goes_on)
+        asked = _waiting(spark, waiting)
+        context = Context(first, last, *asked, plan.slo_ms, plan.objective, plan.tz, plan.compare, goes_on)
     known = _answered(plan)
     tells_hours = questions.keys() & answered.NEEDED
     if tells_hours:

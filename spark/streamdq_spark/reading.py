@@ -37,7 +37,8 @@ class Reading:
 def reading(dump: Dump, first: date, last: date, question: Question, answered: Collection[date]) -> Reading:
     """What a question that is asked for these days reads. `answered`: the days that the tables have already."""
     since, until = _span(dump, first, last, question)
-    known = frozenset(day for day in answered if since <= day < first) if question.by_hour else frozenset()
+    begin = _moved(first, -question.whole.days)
+    known = frozenset(day for day in answered if since <= day < begin) if question.by_hour else frozenset()
     files = dump.between(since, until)
     return Reading(tuple(file for file in files if file.day not in known), known, _last_ms(files))
 

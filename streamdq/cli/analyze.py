@@ -18,6 +18,7 @@ from .common import Json, commands, open_queue
 from .spark_options import DAY, Master, Memory, Quarantine, Verbose, date_of
 
 if TYPE_CHECKING:
+    from streamdq_spark.analysis import Plan
     from streamdq_spark.waiting import Waiting
 
 app = commands()
@@ -33,6 +34,14 @@ _Only = Annotated[
 ]
 _Objective = Annotated[
     str, typer.Option(help="The share of attempts that should be on time: 99.9% or 0.999.", metavar="SHARE")
+]
+_Compare = Annotated[
+    tuple[str, str] | None,
+    typer.Option(
+        help="Compare two time spans, as before and after a release: days, both included, or times.",
+        metavar="A..B C..D",
+        show_default=False,
+    ),
 ]
 
 
@@ -51,6 +60,7 @@ def analyze(
     tz: Annotated[
         str, typer.Option(help="The time zone by whose clocks hours are compared with those of earlier weeks.")
     ] = "UTC",
+    compare: _Compare = None,
     master: Master = None,
     waiting: Annotated[
         bool,
@@ -77,10 +87,17 @@ def analyze(
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "pyspark", "spark") from error
     days = date_of(first), date_of(last)
-    questions = analysis.chosen(only or ())
+    questions = analysis.chosen(only or (), compare=compare is not None)
     _check_page(page, report)
     plan = analysis.plan(
-        input, output, *days, quarantine=quarantine, slo_ms=to_ms(slo, "slo"), objective=_share(objective), tz=tz
+        input,
+        output,
+        *days,
+        quarantine=quarantine,
+        slo_ms=to_ms(slo, "slo"),
+        objective=_share(objective),
+        tz=tz,
+        compare=compare,
     )
     asked = _waiting(context) if waiting else None
     analysis.check_output(plan)
@@ -96,16 +113,33 @@ def analyze(
         )
     if report:
         write_report(plan.target, summary, report, settings=asked.settings if asked else None, page=page or "")
-    _tell(summary.as_json(), output, report, as_json)
-
-
-def _tell(summary: dict[str, Any], output: str, report: Path | None, as_json: bool) -> None:
     if as_json:
-        terminal.print_json(summary)
-        return
+        terminal.print_json(summary.as_json())
+    else:
+        _tell(summary.as_json(), plan, output, report)
+
+
+def _tell(summary: dict[str, Any], plan: Plan, output: str, report: Path | None) -> None:
     terminal.console().print(_view(summary, output))
     if report:
         terminal.console().print(Text(f"report: {report.absolute().as_uri()}"), soft_wrap=True)
+    if plan.compare:
+        _tell_changes(plan, summary["compare"])
+
+
+def _tell_changes(plan: Plan, compare: tuple[str, str]) -> None:
+    from streamdq_spark.report import load_tables
+    from streamdq_spark.report.compared import changed
+
+    found = changed(load_tables(plan.target, ["compared"], plan.first_day, plan.last_day).get("compared", ()))
+    if not found:
+        terminal.console().print(Text(f"nothing changed from {compare[0]} to {compare[1]} beyond chance", "green"))
+        return
+    made = terminal.table("changed beyond chance", "", *compare, "", numbers=compare)
+    for one in found:
+        told = (Text(text) for text in (one.subject, one.what, one.before, one.after))
+        made.add_row(*told, Text(one.verdict, "red" if one.is_bad else "green"))
+    terminal.console().print(made)
 
 
 def _check_page(page: str | None, report: Path | None) -> None:

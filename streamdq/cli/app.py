@@ -31,6 +31,7 @@ from . import analyze as cli_analyze
 from . import archive as cli_archive
 from . import bodies as cli_bodies
 from . import callback as cli_callback
+from . import capacity as cli_capacity
 from . import find as cli_find
 from . import history as cli_history
 from . import http as cli_http
@@ -76,7 +77,7 @@ Exit codes:
 app = commands(help=HELP, cls=Root, add_completion=True)
 _PARTS = (
     cli_jobs, cli_find, cli_schedules, cli_topics, cli_work, cli_callback, cli_http, cli_metrics, cli_history,
-    cli_analyze, cli_what_if, cli_sql, cli_archive, cli_bodies, cli_outbox,
+    cli_analyze, cli_capacity, cli_what_if, cli_sql, cli_archive, cli_bodies, cli_outbox,
 )  # fmt: skip  # in the order of the help
 for part in _PARTS:
     app.add_typer(part.app)

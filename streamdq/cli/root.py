@@ -17,9 +17,11 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "Workers": ("worker", "mover", "rehearse", "callback"),
     "Servers": ("serve", "token", "secret", "exporter"),
     "Checks": ("audit", "doctor", "bench", "demo"),
-    "History": ("history", "dump", "compact", "forget-dump", "analyze", "what-if", "sql", "simulate-history"),
+    "History": (
+        "history", "dump", "compact", "forget-dump", "analyze", "capacity", "what-if", "sql", "simulate-history",
+    ),
     "Storage": ("outbox", "archive", "bodies"),
-}
+}  # fmt: skip
 """Each command is in one of them."""
 
 _GLOBAL = ("--url", "--namespace")

@@ -40,6 +40,7 @@ NOT_RUN = {
     "make mutants": "takes many minutes; tests/mutants/test_run.py",
     ".venv/bin/pytest -m chaos": "takes many minutes; tests/crash/test_faults.py",
     "streamdq analyze": "Spark takes a minute; tests/spark/test_command.py",
+    "streamdq capacity": "reads a table that Spark makes; tests/spark/test_owner_commands.py",
     "streamdq what-if": "Spark takes a minute; tests/spark/test_what_if.py",
     "streamdq sql dump --tables": "reads the tables that Spark makes; tests/spark/test_sql.py",
     "spark-submit": "needs a cluster; tests/spark/test_cluster.py",

@@ -59,7 +59,7 @@ def assert_same(found: Table, wanted: Table) -> None:
     """The same rows in any order; shares and percentiles to nine digits."""
     keys = list((wanted or found or [{}])[0])
     assert all(list(row) == keys for row in found)
-    texts = [*(k for k in keys if any(isinstance(row[k], str) for row in wanted)), "hour", "first_hour", "step"]
+    texts = [*(k for k in keys if any(isinstance(row[k], str) for row in wanted)), "hour", "first_hour", "day", "step"]
 
     def place(row: dict[str, Any]) -> str:
         return repr([row.get(k) for k in texts])

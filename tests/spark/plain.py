@@ -731,3 +731,418 @@ def _compared(topic: str, measure: str, values: list[float | None], n: list[int]
         "topic": topic, "measure": measure, "before": before, "now": now, "attempts_before": n[0],
         "attempts_now": n[1], "verdict": verdict,
     }  # fmt: skip
+
+
+def capacity(
+    log: Log,
+    waiting: dict[tuple[str, int], int] | None = None,
+    asked_at: int | None = None,
+    slo: int = 1000,
+    objective: float = 0.99,
+    tz: str = "UTC",
+) -> Table:
+    if not log:
+        return []
+    last = max(e.finished for e in log)
+    tried = [e for e in log if e.event in ENDED and (last - e.finished) // WEEK < 2]
+    of_queue = by(tried, lambda e: (e.topic, e.group))
+    arrivals = {queue: _arrivals(rows, slo, objective, Clock(tz)) for queue, rows in of_queue.items()}
+    pools = _pools({queue: seen for queue, seen in arrivals.items() if seen})
+    table = []
+    for row in forecast(log, waiting, None if asked_at is None else hour_of(asked_at), tz):
+        queues = [queue for queue in of_queue if queue[0] == row["topic"]]
+        still = 1.0 if waiting is None else _not_enqueued(log, row["topic"], row["hour"], asked_at or last)
+        for queue in queues or [(row["topic"], None)]:
+            part = len(of_queue[queue]) / sum(len(of_queue[q]) for q in queues) if queues else 1.0
+            loads = [
+                None if row["load"] is None else (row["waiting"] or 0) + (row[name] or 0) * still * part
+                for name in ("low", "expected", "high")
+            ]
+            seen = arrivals.get(queue)
+            slots = [None if load is None or not seen else seen.slots(load, row["hour"]) for load in loads]
+            table.append(
+                {
+                    "topic": queue[0], "group": queue[1], "hour": row["hour"],
+                    **dict(zip(("load_low", "load", "load_high"), loads, strict=True)),
+                    "attempt_ms": seen.mean_ms if seen else None,
+                    **dict(zip(("slots_low", "slots", "slots_high"), slots, strict=True)), "pool": pools.get(queue),
+                }
+            )  # fmt: skip
+    return _staffed(table, pools, arrivals, workers(log), last)
+
+
+class Arrivals:
+    """When a queue's attempts were ready, who ran them, and how long they took."""
+
+    def __init__(self, tried: Log, slo: int, objective: float, clock: "Clock") -> None:
+        took = [d for e in tried if (d := duration(e)) is not None]
+        self.moments: list[int] = []
+        self.consumers: set[str] = set()
+        for e in tried:
+            ready = max((at for at in (e.moved, e.due) if at is not None), default=e.started)
+            if ready is not None:
+                self.moments.append(ready)
+                self.consumers |= {e.consumer} - {None}  # type: ignore[arg-type]
+        self.known = bool(took and self.moments)
+        self.mean_ms = max(1.0, sum(took) / len(took)) if took else 0.0
+        self._objective, self._clock, self._window = objective, clock, max(self.mean_ms, slo)
+        in_tenths = Counter(math.floor(at * 10 / self._window) for at in self.moments)
+        self._of_hour = by(self.moments, self._shown)
+        self._at_once = {
+            shown: quantile(
+                [sum(in_tenths[math.floor(at * 10 / self._window) - k] for k in range(10)) for at in own], objective
+            )
+            for shown, own in self._of_hour.items()
+        }
+
+    def _shown(self, at: int) -> int:
+        return self._clock.shown(hour_of(at)) % DAY
+
+    def slots(self, load: float, hour: int) -> float:
+        if not load:
+            return load
+        mean = load * self._window / HOUR
+        jobs = mean + max(0.0, statistics.NormalDist().inv_cdf(self._objective)) * mean**0.5
+        if own := self._of_hour.get(self._shown(hour)):
+            usual = len(own) / len({hour_of(at) for at in own})
+            more, most = load / usual, self._at_once[self._shown(hour)] or 0
+            jobs = max(jobs, mean + max(0.0, most - usual * self._window / HOUR) * max(more, more**0.5))
+        return round(jobs * self.mean_ms / self._window, 3)
+
+
+def _arrivals(tried: Log, slo: int, objective: float, clock: "Clock") -> Arrivals | None:
+    found = Arrivals(tried, slo, objective, clock)
+    return found if found.known else None
+
+
+def _not_enqueued(log: Log, topic: str, hour: int, now: int) -> float:
+    """Of what is due in that hour, the share that comes later than now."""
+    since = max(e.finished for e in log) - 2 * WEEK
+    own = [e for e in log if e.topic == topic and e.event in ENDED and e.finished > since]
+    first = [e for e in own if e.attempt <= 1 and e.due is not None and e.created is not None]
+    ahead = [(e.due or 0) - (e.created or 0) for e in first]
+    ahead += [wait for e, wait in _retried(log) if e.topic == topic and e.finished > since]
+    return sum(ms <= max(0, hour + HOUR // 2 - now) for ms in ahead) / len(ahead) if ahead else 1.0
+
+
+def _pools(arrivals: dict[Any, Arrivals]) -> dict[Any, int]:
+    together: list[tuple[set[Any], set[str]]] = []
+    for queue, seen in arrivals.items():
+        if seen.consumers:
+            own = [pool for pool in together if pool[1] & seen.consumers]
+            merged = ({queue}.union(*(p[0] for p in own)), seen.consumers.union(*(p[1] for p in own)))
+            together = [pool for pool in together if pool not in own] + [merged]
+    together.sort(key=lambda pool: min(map(repr, pool[0])))
+    return {queue: n for n, pool in enumerate(together, 1) for queue in pool[0]}
+
+
+def _staffed(
+    table: Table, pools: dict[Any, int], arrivals: dict[Any, Arrivals | None], worked: Table, last: int
+) -> Table:
+    staff: dict[int | None, tuple[float | None, float | None]] = {None: (None, None)}
+    for pool in set(pools.values()):
+        members = {
+            (group, one)
+            for (topic, group), number in pools.items()
+            if number == pool and (seen := arrivals[topic, group])
+            for one in seen.consumers
+        }
+        rows = [r for r in worked if (r["group"], r["consumer"]) in members and r["hour"] > hour_of(last) - 2 * WEEK]
+        most = [
+            max(row["most_at_once"] for row in own)
+            for own in by(rows, lambda row: row["consumer"]).values()
+            for _ in range(sum(row["ended"] for row in own))
+        ]
+        day = by((row for row in rows if row["hour"] > hour_of(last) - DAY), lambda row: row["hour"])
+        there = [len({row["consumer"] for row in own}) for own in day.values()]
+        staff[pool] = quantile(most, 0.5), quantile(there, 0.5)
+    for row in table:
+        row["concurrency"], there_now = staff[row["pool"]]
+        same = [r for r in table if (r["pool"], r["hour"]) == (row["pool"], row["hour"])]
+        for end in ("_low", "", "_high"):
+            slots = [r[f"slots{end}"] for r in same if r[f"slots{end}"] is not None]
+            row[f"workers{end}"] = (
+                math.ceil(round(sum(slots) / (0.8 * row["concurrency"]), 6)) if slots and row["concurrency"] else None
+            )
+        row["workers_seen"] = there_now
+    return table
+
+
+Spans = tuple[tuple[int, int], tuple[int, int]]
+"""Two: from, and before."""
+
+
+def compared(log: Log, spans: Spans | None = None, level: float = 0.05) -> Table:
+    if spans is None:
+        return []
+    both = [[e for e in log if e.event in ENDED and since <= e.finished < until] for since, until in spans]
+    table: Table = []
+    for queue in {(e.topic, e.group) for e in both[0] + both[1]}:
+        own = [[e for e in rows if (e.topic, e.group) == queue] for rows in both]
+        table += [
+            {"topic": queue[0], "group": queue[1], "of_before": len(row[0]), "of_after": len(row[1])} | rest
+            for row, rest in _compared_measures(own)
+        ]
+        rates = [len(rows) / ((until - since) / HOUR) for rows, (since, until) in zip(own, spans, strict=True)]
+        table.append(
+            {
+                "topic": queue[0], "group": queue[1], "measure": "attempts", "error": None, "before": rates[0],
+                "after": rates[1], "of_before": len(own[0]), "of_after": len(own[1]), "p": None,
+            }
+        )  # fmt: skip
+    _holm(table)
+    return [_judged(row, level) for row in table]
+
+
+_Hits = list[tuple[int, bool]]
+"""The hour of an attempt, and whether it counts."""
+
+
+def _compared_measures(own: Sequence[Log]) -> Iterator[tuple[list[_Hits], dict[str, Any]]]:
+    counted: dict[tuple[str, str | None], Callable[[Happened], bool]] = {
+        ("failed", None): lambda e: e.event != "done",
+        ("dead", None): lambda e: e.event == "dead",
+    }
+    for error in {e.error for rows in own for e in rows if e.event != "done"} - {None}:
+        counted["error", error] = lambda e, error=error: e.event != "done" and e.error == error  # type: ignore[misc]
+    for (measure, error), counts in counted.items():
+        hits = [[(hour_of(e.finished), counts(e)) for e in rows] for rows in own]
+        values = [ratio(sum(hit for _, hit in one), len(one)) for one in hits]
+        yield hits, {"measure": measure, "error": error, "before": values[0], "after": values[1], "p": _p(hits)}
+    times = {"lateness": lateness, "duration": lambda e: duration(e) if e.event == "done" else None}
+    for kind, time_of in times.items():
+        timed = [[(hour_of(e.finished), ms) for e in rows if (ms := time_of(e)) is not None] for rows in own]
+        for name, at in (("p50", 0.5), ("p99", 0.99)):
+            limit = quantile([ms for one in timed for _, ms in one], at)
+            if limit is not None:
+                hits = [[(hour, ms > limit) for hour, ms in one] for one in timed]
+                before, after = (quantile([ms for _, ms in one], at) for one in timed)
+                yield hits, {
+                    "measure": f"{kind}_{name}", "error": None, "before": before, "after": after, "p": _p(hits),
+                }  # fmt: skip
+
+
+def _p(hits: Sequence[_Hits]) -> float | None:
+    if not all(hits):
+        return None
+    (n, m), (x, y) = map(len, hits), (sum(hit for _, hit in one) for one in hits)
+    pooled = (x + y) / (n + m)
+    if min(pooled, 1 - pooled) * min(n, m) < 5:
+        return None
+    by_hour, free = 0.0, -2
+    for one, share in zip(hits, (x / n, y / m), strict=True):
+        hours = by(one, lambda hit: hit[0]).values()
+        free += len(hours)
+        if len(hours) > 1:
+            off = sum((sum(hit for _, hit in hour) - share * len(hour)) ** 2 for hour in hours)
+            by_hour += off / len(one) ** 2 * len(hours) / (len(hours) - 1)
+    return _two_sided(x / n - y / m, pooled * (1 - pooled) * (1 / n + 1 / m), by_hour, free)
+
+
+def _two_sided(off: float, by_chance: float, by_hour: float, free: int) -> float:
+    z = abs(off) / max(by_chance, by_hour) ** 0.5
+    if by_hour > by_chance:
+        z = (free * math.log1p(z * z / free)) ** 0.5 * (8 * free + 1) / (8 * free + 3)
+    return math.erfc(z / 2**0.5)
+
+
+def _holm(rows: Table) -> None:
+    """Adds `chance`, from `p`."""
+    tested, most = sorted((row for row in rows if row["p"] is not None), key=lambda row: row["p"]), 0.0
+    for n, row in enumerate(tested):
+        most = max(most, min(1.0, row["p"] * (len(tested) - n)))
+        row["chance"] = round(most, 4)
+
+
+def _judged(row: dict[str, Any], level: float) -> dict[str, Any]:
+    before, after, of_error = row["before"], row["after"], row["measure"] == "error"
+    is_share = row["measure"] in {"failed", "dead", "error"}
+    chance, verdict, size = row.get("chance"), "same", None
+    if before is not None and after is not None:
+        least, most = sorted((before, after))
+        matters = (
+            most - least >= 0.001 or (of_error and not least) if is_share else most - least >= 5 and most >= 1.1 * least
+        )
+        little = 0.0005 if is_share else 1.0
+        size = (max(0, most) + little) / (max(0, least) + little)
+        if chance is not None and chance < level and matters:
+            verdict = "worse" if after > before else "better"
+            if of_error and not least:
+                verdict = "gone" if before else "new"
+    if row["measure"] == "attempts":
+        verdict = "not judged"
+    elif chance is None:
+        verdict = "too little"
+    names = ("topic", "group", "measure", "error", "before", "after", "of_before", "of_after")
+    return {name: row[name] for name in names} | {"chance": chance, "verdict": verdict, "size": size}
+
+
+def _budget_hours(log: Log, slo: int) -> dict[str, dict[int, tuple[int, int]]]:
+    """Topic → hour → attempts and late ones, of the last 28 days."""
+    found: dict[str, dict[int, tuple[int, int]]] = {}
+    if log:
+        last = hour_of(max(e.finished for e in log))
+        recent = [e for e in log if e.event in ENDED and hour_of(e.finished) > last - 28 * DAY]
+        for topic, rows in by(recent, lambda e: e.topic).items():
+            found[topic] = {
+                hour: (len(own), sum((lateness(e) or 0) > slo for e in own))
+                for hour, own in by(rows, lambda e: hour_of(e.finished)).items()
+            }
+    return found
+
+
+def budget(log: Log, slo: int = 1000, objective: float = 0.99) -> Table:
+    last, allowed, table = hour_of(max((e.finished for e in log), default=0)), 1 - objective, []
+    for topic, hours in _budget_hours(log, slo).items():
+        first = min(hour_of(e.finished) for e in log if e.topic == topic and hour_of(e.finished) > last - 28 * DAY)
+        attempts, late = (sum(own[n] for own in hours.values()) for n in (0, 1))
+        burns: dict[int, float | None] = {}
+        few: dict[int, bool] = {}
+        for length in (1, 6, 72):
+            of_window = [own for hour, own in hours.items() if hour > last - length * HOUR]
+            burn = ratio(sum(n for _, n in of_window), sum(n for n, _ in of_window))
+            burns[length] = None if burn is None else burn / allowed
+            few[length] = sum(n for _, n in of_window) < 5
+        burning = {
+            length: not few[length] and min(burns[length] or 0, burns[short] or 0) >= spent * 672 / length
+            for length, short, spent in ((1, 1, 0.02), (6, 1, 0.05), (72, 6, 0.1))
+        }
+        table.append(
+            {
+                "topic": topic, "days": (last - first + HOUR) / DAY, "attempts": attempts, "late": late,
+                "on_time": (attempts - late) / attempts, "spent": late / attempts / allowed,
+                "left": 1 - late / attempts / allowed, "burn_1h": burns[1], "burn_6h": burns[6], "burn_3d": burns[72],
+                "alert": "page" if burning[1] or burning[6] else "ticket" if burning[72] else "none",
+            }
+        )  # fmt: skip
+    return table
+
+
+def budget_incidents(log: Log, slo: int = 1000, objective: float = 0.99) -> Table:
+    table = []
+    for topic, hours in _budget_hours(log, slo).items():
+        whole = sum(attempts for attempts, _ in hours.values()) * (1 - objective)
+        together: list[list[int]] = []
+        for hour in sorted(hour for hour, (attempts, late) in hours.items() if late > attempts * (1 - objective)):
+            if together and hour - together[-1][-1] <= 2 * HOUR:
+                together[-1].append(hour)
+            else:
+                together.append([hour])
+        for own in together:
+            attempts, late = (sum(hours[hour][n] for hour in own) for n in (0, 1))
+            if late / whole >= 0.01 and late >= 5:
+                table.append(
+                    {
+                        "topic": topic, "first_hour": own[0], "last_hour": own[-1], "hours": len(own),
+                        "attempts": attempts, "late": late, "spent": late / whole,
+                    }
+                )  # fmt: skip
+    return table
+
+
+def _host(e: Happened) -> str | None:
+    """The consumer is the host, its process and when that began."""
+    parts = (e.consumer or "").rsplit("-", 2)
+    is_whole = len(parts) == 3 and parts[1].isdigit() and len(parts[2]) == 10
+    return parts[0] if is_whole else e.consumer
+
+
+def errors(log: Log) -> Table:
+    table = []
+    for (topic, group, day), rows in by(
+        (e for e in log if e.event in ENDED), lambda e: (e.topic, e.group, e.finished // DAY * DAY)
+    ).items():
+        failed = [e for e in rows if e.event != "done" and e.error is not None]
+        for error, own in by(failed, lambda e: e.error).items():
+            table.append(
+                {
+                    "topic": topic, "group": group, "error": error, "day": day, "failed": len(own),
+                    "attempts": len(rows), "share": len(own) / len(rows),
+                    "hosts": len({_host(e) for e in own} - {None}),
+                }
+            )  # fmt: skip
+    return table
+
+
+def error_classes(log: Log) -> Table:
+    table: Table = []
+    last = hour_of(max((e.finished for e in log), default=0))
+    tried = [e for e in log if e.event in ENDED]
+    for (topic, group), rows in by(tried, lambda e: (e.topic, e.group)).items():
+        weeks = [[e for e in rows if (last - hour_of(e.finished)) // WEEK == age] for age in (1, 0)]
+        failed = [e for e in rows if e.event != "done" and e.error is not None]
+        for error, own in by(failed, lambda e: e.error).items():
+            hits = [[(hour_of(e.finished), e.event != "done" and e.error == error) for e in week] for week in weeks]
+            seen = any(hit for one in hits for _, hit in one)
+            values = [ratio(sum(hit for _, hit in one), len(one)) for one in hits] if seen else [None, None]
+            hosts = Counter(_host(e) for e in own)
+            host, most = min(hosts.items(), key=lambda item: (-item[1], item[0] or ""))
+            table.append(
+                {
+                    "topic": topic, "group": group, "error": error, "failed": len(own),
+                    "first": min(e.finished for e in own), "last": max(e.finished for e in own),
+                    "last_id": max(own, key=lambda e: (e.finished, order(e))).id, "hosts": len(hosts.keys() - {None}),
+                    "host": host, "of_host": most / len(own), "before": values[0], "now": values[1],
+                    "p": _p(hits) if seen else None,
+                }
+            )  # fmt: skip
+    _holm(table)
+    for row in table:
+        p, before, now = row.pop("p"), row["before"], row["now"]
+        row["chance"] = row.pop("chance", None)
+        row["verdict"] = "too little"
+        if p is not None:
+            differs = row["chance"] < 0.05 and (abs(now - before) >= 0.001 or 0 in (now, before))
+            words = ("new" if before == 0 else "spreading") if now > before else "fading" if now else "gone"
+            row["verdict"] = words if differs else "same"
+    return table
+
+
+def hosts(log: Log) -> Table:
+    last = max((e.finished for e in log), default=0)
+    tried = [e for e in log if e.event in ENDED and e.finished > last - 2 * WEEK]
+    took = {
+        queue: quantile([d for e in own if e.event == "done" and (d := duration(e)) is not None], 0.9)
+        for queue, own in by(tried, lambda e: (e.topic, e.group)).items()
+    }
+    counted = {
+        "failed": [(e, e.event != "done") for e in tried if e.consumer is not None],
+        "slow": [
+            (e, d > took[e.topic, e.group])  # type: ignore[operator]
+            for e in tried
+            if e.consumer is not None and e.event == "done" and (d := duration(e)) is not None
+        ],
+    }
+    table: Table = []
+    for measure, attempts in counted.items():
+        strata = by(attempts, lambda one: (one[0].topic, one[0].group, hour_of(one[0].finished)))
+        found: dict[Any, list[tuple[int, int, int, int, int]]] = defaultdict(list)
+        for (_, group, hour), rows in strata.items():
+            everything, bad = len(rows), sum(hit for _, hit in rows)
+            for host, own in by(rows, lambda one: _host(one[0])).items():
+                if len(own) < everything:
+                    found[group, host].append((hour, len(own), sum(hit for _, hit in own), everything, bad))
+        for (group, host), strata_of in found.items():
+            n, seen = sum(one[1] for one in strata_of), sum(one[2] for one in strata_of)
+            expected = sum(n * bad / whole for _, n, _, whole, bad in strata_of)
+            by_chance = sum(
+                n * bad / whole * (whole - bad) / whole * (whole - n) / (whole - 1) for _, n, _, whole, bad in strata_of
+            )
+            hours = by(strata_of, lambda one: one[0]).values()
+            offs = [sum(x - n * bad / whole for _, n, x, whole, bad in own) for own in hours]
+            by_hour = statistics.variance(offs) * len(offs) if len(offs) > 1 else 0.0
+            enough = min(expected, n - expected) >= 5 and by_chance > 0
+            table.append(
+                {
+                    "group": group, "host": host, "measure": measure, "attempts": n, "seen": seen,
+                    "usual": sum(n * (bad - x) / (whole - n) for _, n, x, whole, bad in strata_of),
+                    "p": _two_sided(seen - expected, by_chance, by_hour, max(1, len(offs) - 1)) if enough else None,
+                }
+            )  # fmt: skip
+    _holm(table)
+    for row in table:
+        del row["p"]
+        chance = row["chance"] = row.pop("chance", None)
+        more = row["seen"] >= 1.5 * row["usual"] and row["seen"] >= row["usual"] + 5
+        row["verdict"] = "too little" if chance is None else "bad" if chance < 0.05 and more else "ok"
+    return table

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from streamdq_spark.questions.compared import Span
 from streamdq_spark.report import TABLES, About, render
 from tests.spark import plain
 from tests.spark.plain import Happened
@@ -12,14 +13,17 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOSTILE = "<script>alert('x')</script>\"><img src=http://evil.example/x onerror=alert(1)>"
 
 
-def tables_of(log: Sequence[Happened]) -> dict[str, list[dict[str, Any]]]:
-    return {name: [_timed(row) for row in getattr(plain, name)(log)] for name in TABLES}
+def tables_of(log: Sequence[Happened], spans: plain.Spans | None = None) -> dict[str, list[dict[str, Any]]]:
+    """`spans`: those that are compared."""
+    rows = {name: getattr(plain, name)(log) for name in TABLES if name != "compared"}
+    rows["compared"] = plain.compared(log, spans)
+    return {name: [_timed(row) for row in own] for name, own in rows.items()}
 
 
 def _timed(row: dict[str, Any]) -> dict[str, Any]:
     times = {
         key: EPOCH + timedelta(milliseconds=row[key])
-        for key in ("hour", "first", "last", "first_hour", "last_hour")
+        for key in ("hour", "day", "first", "last", "first_hour", "last_hour")
         if key in row
     }
     return row | times
@@ -27,7 +31,9 @@ def _timed(row: dict[str, Any]) -> dict[str, Any]:
 
 def report_of(log: Sequence[Happened], **about: Any) -> str:
     days = [(EPOCH + timedelta(milliseconds=e.finished)).date() for e in log] or [date(2026, 1, 5)]
-    return render(tables_of(log), About(min(days), max(days), len(log), datetime(2026, 3, 1, 12, tzinfo=UTC), **about))
+    first, second = (Span.parse(text) for text in about.get("compare", ("2026-01-05..2026-01-05",) * 2))
+    tables = tables_of(log, ((first.since, first.until), (second.since, second.until)))
+    return render(tables, About(min(days), max(days), len(log), datetime(2026, 3, 1, 12, tzinfo=UTC), **about))
 
 
 def hostile(log: Sequence[Happened]) -> list[Happened]:

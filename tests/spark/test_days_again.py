@@ -50,6 +50,8 @@ def history() -> Rows:
         rows += [event(40_000 + 10 * day + n, at + hours, started=at, consumer="w1") for n in range(at_once)]
         rows += [event(50_000 + n, at, event="dead", topic="steady", reason="exhausted") for n in (day, day + 10)]
         rows += [event(60_000 + 1000 * day + n, at + 3 * hours, topic="steady") for n in range(300)]  # an incident
+    late = FIRST + timedelta(hours=7)
+    rows += [event(70_000 + n, late, topic="steady", due=late - hours, started=late) for n in range(20)]
     return [row for row in rows if row["finished"].date() != SILENT]
 
 
@@ -106,7 +108,9 @@ def test_a_day_by_itself_has_the_same_rows(
     assert not shown[DAYS.index(SILENT)]
 
 
-@pytest.mark.parametrize("name", ["changes", "forecast", "forecast_accuracy"])
+@pytest.mark.parametrize(
+    "name", ["changes", "forecast", "forecast_accuracy", "capacity", "budget", "budget_incidents", "hosts"]
+)
 def test_what_looks_back_from_the_end_is_the_same_for_the_last_day(
     name: str, before_and_after: tuple[dict[str, Rows], dict[str, Rows]]
 ) -> None:

@@ -13,9 +13,12 @@ from streamdq_spark.questions import (
     History,
     advice,
     anomalies,
+    budget,
+    capacity,
     changes,
     dead_letters,
     duplicates,
+    errors,
     finish,
     forecast,
     lateness_causes,
@@ -55,6 +58,12 @@ ANSWERS: list[tuple[Answer, ByHand]] = [
     (forecast.forecast, plain.forecast),
     (forecast.forecast_accuracy, plain.forecast_accuracy),
     (changes.changes, plain.changes),
+    (capacity.capacity, plain.capacity),
+    (budget.budget, plain.budget),
+    (budget.budget_incidents, plain.budget_incidents),
+    (errors.errors, plain.errors),
+    (errors.error_classes, plain.error_classes),
+    (errors.hosts, plain.hosts),
 ]
 
 

@@ -72,7 +72,7 @@ def test_every_link_leads_to_a_section(html: str) -> None:
     ids = [own["id"] for _, own in page.tags if "id" in own]
     assert len(ids) == len(set(ids))
     links = {(own.get("href") or "").removeprefix("#") for tag, own in page.tags if tag == "a"}
-    assert len(links) == 11
+    assert len(links) == 15
     assert links <= set(ids)
 
 
@@ -209,7 +209,16 @@ def test_what_was_not_worked_out_is_left_out(log: list[Happened]) -> None:
     for name in TABLES:
         page = Page(render({name: every[name]}, about))
         assert len([1 for tag, own in page.tags if own.get("class") == "card"]) == (
-            name not in ("punctuality", "incidents", "forecast_accuracy", "changes")
+            name
+            not in (
+                "punctuality",
+                "incidents",
+                "forecast_accuracy",
+                "changes",
+                "budget_incidents",
+                "error_classes",
+                "compared",
+            )
         )
     assert "Jobs done" not in Page(render({}, about)).text
 
@@ -292,7 +301,7 @@ def test_ids_lead_to_the_operations_page_if_there_is_one() -> None:
     found = [
         own for _, own in Page(report_of(log, page="https://ops.example/q/")).tags if own.get("rel") == "noreferrer"
     ]
-    assert [own["href"] for own in found] == ["https://ops.example/q/topics/t%231/jobs/a%2Fb%20%C3%A9"] * 2
+    assert [own["href"] for own in found] == ["https://ops.example/q/topics/t%231/jobs/a%2Fb%20%C3%A9"] * 3
     assert "https://" not in report_of(log)
 
 

@@ -15,8 +15,8 @@ from streamdq_spark.analysis import analyze, plan
 from streamdq_spark.questions import QUESTIONS
 from tests.spark.dumps import as_row, write_dump
 from tests.spark.lived import live
-from tests.spark.logs import corners, random_log
-from tests.spark.plain import DAY
+from tests.spark.logs import MONDAY, corners, done, random_log
+from tests.spark.plain import DAY, WEEK
 from tests.spark.second.__main__ import asked_of
 from tests.spark.second.calculation import REASONS, Row, Second, calculated, differences, names
 
@@ -38,6 +38,8 @@ def made_up(folder: Path, spark: SparkSession) -> None:
         e._replace(moved=None) if e.due is not None and n % 17 == 0 else e
         for n, e in enumerate(random_log(seed=11, jobs=2500) + [e for e in corners() if e.group])
     ]
+    at = MONDAY + 4 * WEEK
+    log += [done("behind", at + n, id=f"b{n}", due=at - 5000) for n in range(9)]
     write_dump(folder / "dump", map(as_row, log), hours_each=24)
     analyze(spark, plan(str(folder / "dump"), str(folder / "tables")))
 

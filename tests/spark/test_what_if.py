@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamdq.cli import app as cli
+from streamdq_spark.questions.pools import pool_numbers
 from streamdq_spark.whatif import Answer, Change, QueueAnswer, what_if
 from streamdq_spark.whatif.answer import Figures
-from streamdq_spark.whatif.lives import pool_numbers
 from tests.spark import plain
 from tests.spark.dumps import as_row, write_dump
 from tests.spark.frames import frame

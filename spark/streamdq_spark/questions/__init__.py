@@ -19,9 +19,13 @@ from ..measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
 from . import (
     advice,
     anomalies,
+    budget,
+    capacity,
     changes,
+    compared,
     dead_letters,
     duplicates,
+    errors,
     finish,
     forecast,
     history,
@@ -29,14 +33,17 @@ from . import (
     punctuality,
     retries,
     throughput,
+    tried,
     workers,
 )
 from .common import DAY_H, HOUR_S, day_number
+from .compared import Span
 from .history import History
 
 __all__ = [
-    "QUESTIONS", "Context", "History", "Question", "advice", "anomalies", "changes", "dead_letters", "duplicates",
-    "finish", "forecast", "history", "lateness_causes", "punctuality", "retries", "throughput", "workers",
+    "COMPARED", "QUESTIONS", "Context", "History", "Question", "Span", "advice", "anomalies", "budget", "capacity",
+    "changes", "compared", "dead_letters", "duplicates", "errors", "finish", "forecast", "history", "lateness_causes",
+    "punctuality", "retries", "throughput", "tried", "workers",
 ]  # fmt: skip
 
 
@@ -51,6 +58,7 @@ class Context:
     slo_ms: int = SLO_MS  # an attempt that starts within it is on time
     objective: float = OBJECTIVE  # the share of attempts that should be on time
     tz: str = DEFAULT_TZ  # by whose clocks hours are the same hour of a week
+    compare: tuple[Span, Span] | None = None  # two time spans, if they should be compared
     goes_on: bool = False  # whether there are events of later days, so that the last hour is complete
 
 
@@ -60,7 +68,7 @@ class Question:
 
     `day` is the timestamp column whose UTC day a row belongs to; rows of days that were not asked for are dropped.
     None: every row belongs to the last day. The runner adds `dt`. `by_hour`: of the days before, it only needs
-    `History.hours`.
+    `History.hours`, except of those within `whole` before the first.
     """
 
     name: str
@@ -69,6 +77,7 @@ class Question:
     lookback: timedelta = timedelta(0)
     lookahead: timedelta = timedelta(0)
     by_hour: bool = False
+    whole: timedelta = timedelta(0)
 
 
 def _of_events(answer: Callable[[History], DataFrame], day: str | None = None) -> Question:
@@ -86,6 +95,35 @@ def _forecast(history: History, context: Context) -> DataFrame:
 
 def _forecast_accuracy(history: History, context: Context) -> DataFrame:
     return forecast.forecast_accuracy(history, start=context.asked_at, slo_ms=context.slo_ms, tz=context.tz)
+
+
+def _budget(history: History, context: Context) -> DataFrame:
+    until = context.last_day if context.goes_on else None
+    return budget.budget(history, slo_ms=context.slo_ms, objective=context.objective, until=until)
+
+
+def _budget_incidents(history: History, context: Context) -> DataFrame:
+    until = context.last_day if context.goes_on else None
+    return budget.budget_incidents(history, slo_ms=context.slo_ms, objective=context.objective, until=until)
+
+
+def _capacity(history: History, context: Context) -> DataFrame:
+    return capacity.capacity(
+        history,
+        context.waiting,
+        start=context.asked_at,
+        slo_ms=context.slo_ms,
+        objective=context.objective,
+        tz=context.tz,
+    )
+
+
+def _hosts(history: History, context: Context) -> DataFrame:
+    return errors.hosts(history, slo_ms=context.slo_ms)
+
+
+def _workers(history: History, _: Context) -> DataFrame:
+    return capacity.workers_once(history)
 
 
 def _punctuality(history: History, context: Context) -> DataFrame:
@@ -113,6 +151,12 @@ def _changes(history: History, context: Context) -> DataFrame:
     return changes.changes(history, slo_ms=context.slo_ms)
 
 
+def _compared(history: History, context: Context) -> DataFrame:
+    if context.compare is None:
+        raise ValueError("nothing to compare: the context has no time spans")
+    return compared.compared(history, *context.compare)
+
+
 # The same for all of them, so that they share one history.
 _LOOKBACK = timedelta(days=max(anomalies.LOOKBACK_DAYS, forecast.LOOKBACK_DAYS))
 _ALL = (
@@ -123,7 +167,7 @@ _ALL = (
     _of_events(retries.retries),
     _of_events(dead_letters.dead_letters),
     _of_events(finish.time_to_finish),
-    replace(_of_events(workers.workers, "hour"), lookahead=workers.LOOKAHEAD),
+    Question("workers", _workers, "hour", lookahead=workers.LOOKAHEAD),
     _of_events(duplicates.duplicates),
     _of_events(advice.advice),
     Question("anomalies", _anomalies, "hour", _LOOKBACK, by_hour=True),
@@ -131,5 +175,13 @@ _ALL = (
     Question("changes", _changes, lookback=timedelta(days=2 * changes.DAYS)),
     Question("forecast", _forecast, lookback=_LOOKBACK, by_hour=True),
     Question("forecast_accuracy", _forecast_accuracy, lookback=_LOOKBACK, by_hour=True),
+    Question("capacity", _capacity, lookback=_LOOKBACK, by_hour=True, whole=timedelta(days=tried.DAYS)),
+    _of_events(errors.errors, "day"),
+    replace(_of_events(errors.error_classes), lookback=timedelta(days=errors.DAYS)),
+    Question("hosts", _hosts, lookback=timedelta(days=tried.DAYS)),
+    Question("budget", _budget, lookback=_LOOKBACK, by_hour=True),
+    Question("budget_incidents", _budget_incidents, lookback=_LOOKBACK, by_hour=True),
 )
 QUESTIONS: dict[str, Question] = {question.name: question for question in _ALL}
+COMPARED = Question("compared", _compared)
+"""Asked where there are two time spans."""

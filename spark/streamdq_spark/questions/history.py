@@ -194,7 +194,7 @@ class History:
         """The events of jobs that did not end at their first attempt, as far as they tell of retries, of burials and of
         what was sent back.
         """
-        needed = ("entry", "event", "group", "attempt", "step", "due", "finished", "error", "reason")
+        needed = ("entry", "event", "group", "consumer", "attempt", "step", "due", "finished", "error", "reason")
         not_first = is_event(Event.RETRY, Event.DEAD, Event.KICKED) | (F.col("attempt") > 1)
         return self.keep(self.events.where(not_first).select(*LIFE, *needed))
 

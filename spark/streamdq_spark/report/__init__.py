@@ -48,6 +48,7 @@ def write_report(
         unreadable=len(summary.quarantined),
         lost=summary.lost,
         resets=summary.resets,
+        compare=summary.compare,
         settings=settings,
         page=page,
     )

@@ -9,18 +9,25 @@ from datetime import UTC, date, datetime
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ..measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
+from .budget import budget
+from .capacity import capacity
 from .causes import causes
+from .compared import compared
+from .do_this import do_this
+from .errors import errors, hosts
 from .failures import advice, dead_letters, duplicates, retries
 from .headline import tiles, unusual, worse_and_better
 from .load import anomalies, forecast, throughput, workers
 from .parts import Section, Tables
 from .timing import punctuality, time_to_finish
-from .todo import Settings, advised
+from .todo import Settings
 from .words import number
 
 TABLES = (
     "punctuality", "punctuality_topics", "lateness_causes", "throughput", "retries", "dead_letters", "time_to_finish",
     "workers", "duplicates", "advice", "anomalies", "incidents", "forecast", "forecast_accuracy", "changes",
+    "capacity", "budget", "budget_incidents", "errors", "error_classes",
+    "hosts", "compared",
 )  # fmt: skip
 MOST_TO_DO = 6
 
@@ -40,6 +47,7 @@ class About:
     tz: str = DEFAULT_TZ  # by whose clocks hours are the same hour of a week
     resets: int = 0  # how often Redis lost a stream of them
     page: str = ""  # the URL of the operations page, to which ids lead
+    compare: tuple[str, str] | None = None  # the time spans that were compared
     settings: Settings | None = None  # of the topics today, if Redis was asked
 
 
@@ -54,7 +62,7 @@ def render(tables: Tables, about: About) -> str:
         about=about,
         events=number(about.events),
         made_at=f"{about.made_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
-        todo=advised(tables, about.settings) if "advice" in tables else None,
+        todo=do_this(tables, about.settings, about.slo_ms),
         most_to_do=MOST_TO_DO,
         asked=about.settings is not None,
         tiles=tiles(tables, about.slo_ms, about.objective),
@@ -71,15 +79,20 @@ def _sections(tables: Tables, about: About) -> list[Section]:
     whole = {name: tables.get(name, ()) for name in TABLES}
     sections: dict[str, Callable[[], Section]] = {
         "punctuality_topics": lambda: punctuality(whole, about.slo_ms, about.objective),
+        "budget": lambda: budget(whole, about.slo_ms, about.objective),
         "lateness_causes": lambda: causes(whole),
         "throughput": lambda: throughput(whole),
         "forecast": lambda: forecast(whole, about.tz),
+        "capacity": lambda: capacity(whole, about.slo_ms, about.objective),
         "anomalies": lambda: anomalies(whole, about.tz),
         "advice": lambda: advice(whole, about.settings),
         "retries": lambda: retries(whole),
+        "errors": lambda: errors(whole, about.page),
         "dead_letters": lambda: dead_letters(whole, about.page),
         "time_to_finish": lambda: time_to_finish(whole),
         "workers": lambda: workers(whole),
+        "hosts": lambda: hosts(whole),
         "duplicates": lambda: duplicates(whole, about.page),
     }
-    return [make() for name, make in sections.items() if name in tables]
+    found = [make() for name, make in sections.items() if name in tables]
+    return [compared(whole, about.compare), *found] if about.compare else found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import IntEnum
 
 from pyspark.sql import Column, DataFrame
@@ -11,9 +10,7 @@ from pyspark.sql import functions as F
 from streamdq.store.history import Event
 
 from ..questions.common import LIFE, entry_order, is_event, is_released, is_snoozed
-
-Queue = tuple[str, str | None]
-"""A topic and a consumer group."""
+from ..questions.pools import Queue, pool_numbers
 
 
 class Kind(IntEnum):
@@ -81,22 +78,3 @@ def pools(events: DataFrame) -> dict[Queue, int]:
     """The number of each queue's pool: queues that a worker worked on together are in one, as they compete for it."""
     worked = events.where(F.col("consumer").isNotNull()).select("topic", "group", "consumer").distinct().collect()
     return pool_numbers((row["topic"], row["group"], row["consumer"]) for row in worked)
-
-
-def pool_numbers(worked: Iterable[tuple[str, str | None, str]]) -> dict[Queue, int]:
-    """The number of each queue's pool, from who worked on which."""
-    leads: dict[object, object] = {}
-
-    def head(one: object) -> object:
-        while (next_one := leads.setdefault(one, one)) != one:
-            leads[one] = leads[next_one]
-            one = next_one
-        return one
-
-    queues = set()
-    for topic, group, consumer in worked:
-        queues.add((topic, group))
-        leads[head((topic, group))] = head((None, consumer))
-    ordered = sorted(queues, key=repr)
-    heads = list(dict.fromkeys(head(queue) for queue in ordered))
-    return {queue: heads.index(head(queue)) for queue in ordered}

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .lives import Kind, Queue
+from ..questions.pools import Queue
+from .lives import Kind
 from .seen import Array, Seen, Waits
 
 _FREE, _MORE, _DUE, _READY = range(4)

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from .lives import UNKNOWN, Kind, Queue
+from ..questions.pools import Queue
+from .lives import UNKNOWN, Kind
 
 Array = NDArray[Any]
 GRACE_MS = 100

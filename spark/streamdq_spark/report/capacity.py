@@ -1,0 +1,122 @@
+"""The section about the workers that the coming hours need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+from ..measures import OBJECTIVE, SLO_MS
+from .charts import Axis, stacked
+from .parts import Figure, Grid, Section, TableRow, Tables, figure, grid, grouped, has_groups, subject
+from .pools import Pool, PoolHour, pools
+from .todo import Advised
+from .words import aim, hour, number, span
+
+MOST_POOLS = 7
+MOST_TO_DO = 2
+
+
+def capacity(tables: Tables, slo_ms: int = SLO_MS, objective: float = OBJECTIVE) -> Section:
+    section = Section(
+        "capacity",
+        "How many workers will it take?",
+        f"Workers that the coming hours need, so that {aim(objective)} of the attempts start within {span(slo_ms)}.",
+    )
+    found = [pool for pool in pools(tables["capacity"]) if pool.busiest]
+    if not found:
+        section.lacking = (
+            "This needs two complete weeks of history, or the jobs that wait in Redis, and attempts that ended in the "
+            "last 14 days."
+        )
+        return section
+    section.answer = " ".join(_told(pool) for pool in found[:3])
+    section.figures = [_by_hour(found, section.answer)]
+    section.grids = [_of_pools(found), _of_queues(tables["capacity"])]
+    section.notes = [
+        "Workers: the slots over 80 % of the handlers that one worker was seen to run at once.",
+        "If a worker may run more at once, ask streamdq capacity --concurrency.",
+        "Slots: attempts that have to run at once in the hour, by how they came in the same hours of the last 14 days.",
+        "Queues that share workers are in one row. Low and high: by the forecast's band.",
+    ]
+    return section
+
+
+def more_workers(tables: Tables) -> list[Advised]:
+    """Pools that had fewer workers than the coming hours need."""
+    return [_more(pool) for pool in pools(tables.get("capacity", ())) if pool.short][:MOST_TO_DO]
+
+
+def _more(pool: Pool) -> Advised:
+    busiest, first, last = max(pool.short, key=lambda one: one.workers or 0), pool.short[0], pool.short[-1]
+    hours = len(pool.short)
+    effect = (
+        f"In {'one hour' if hours == 1 else f'{hours} hours'} from {hour(first.hour)} to {last.hour:%H:%M} UTC more "
+        f"jobs come due than these can start in time; the most in that from {busiest.hour:%H:%M} on, "
+        f"{number(round(busiest.load or 0))} attempts."
+    )
+    note = f"Counted with {number(pool.concurrency)} handlers at once in each, as seen: more of them do as well."
+    seen = number(ceil(pool.seen or 0))
+    return Advised(pool.name, "Workers", seen, number(busiest.workers), effect, "", note, (0, -(busiest.workers or 0)))
+
+
+def _told(pool: Pool) -> str:
+    busiest = pool.busiest
+    assert busiest is not None
+    seen = "" if pool.seen is None else f"; {number(pool.seen)} worked lately"
+    return f"{pool.name}: at most {_range(busiest)}, from {hour(busiest.hour)} UTC on{seen}."
+
+
+def _range(one: PoolHour) -> str:
+    many = f"{number(one.workers)} worker{'' if one.workers == 1 else 's'}"
+    if one.workers_low == one.workers_high:
+        return many
+    return f"{many} ({number(one.workers_low)} to {number(one.workers_high)})"
+
+
+def _by_hour(found: Sequence[Pool], text: str) -> Figure:
+    hours = [one.hour for one in found[0].hours]
+    shown = found[:MOST_POOLS]
+    series = [(pool.name, [float(one.workers or 0) for one in pool.hours]) for pool in shown]
+    seen = sum(ceil(pool.seen or 0) for pool in shown)
+    title = f"Workers needed, by hour from {hour(hours[0])} UTC"
+    axis = Axis("workers")
+    line = ("workers lately", [float(seen)] * len(hours)) if seen else None
+    names = [f"{at:%H:%M}" for at in hours]
+    return figure(title, lambda width: stacked(width, title, text, axis, names, series, line=line))
+
+
+def _of_pools(found: Sequence[Pool]) -> Grid:
+    return grid(
+        ["Topics", "Busiest hour (UTC)", "Attempts in it", "Slots", "Workers", "Low", "High", "Lately", "At once each"],
+        [
+            [
+                pool.name, hour(one.hour), number(round(one.load or 0)), number(one.slots), number(one.workers),
+                number(one.workers_low), number(one.workers_high), number(pool.seen), number(pool.concurrency),
+            ]
+            for pool in found
+            if (one := pool.busiest)
+        ],
+        texts=2,
+    )  # fmt: skip
+
+
+def _of_queues(rows: Sequence[TableRow]) -> Grid:
+    groups = has_groups(rows)
+    queues = [
+        (own, max(own, key=lambda row: row["slots"])) for own in grouped(rows, "topic", "group").values()
+        if all(row["slots"] is not None for row in own)
+    ]  # fmt: skip
+    queues.sort(key=lambda queue: -queue[1]["slots"])
+    return grid(
+        ["Topic", "Attempts, 24 hours", "Low", "High", "An attempt takes", "Most slots", "In the hour from"],
+        [
+            [
+                subject(most, groups), *(number(round(sum(row[name] for row in own))) for name in _LOADS),
+                span(most["attempt_ms"]), number(most["slots"]), f"{most['hour']:%H:%M}",
+            ]
+            for own, most in queues
+        ],
+    )  # fmt: skip
+
+
+_LOADS = ("load", "load_low", "load_high")

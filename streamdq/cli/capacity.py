@@ -1,0 +1,95 @@
+"""The command capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from .. import terminal
+from ..dump.open_folder import open_folder
+from ..errors import InvalidInput, MissingExtra
+from .common import Json, commands
+
+if TYPE_CHECKING:
+    from streamdq_spark.report.pools import Pool, PoolHour
+
+app = commands()
+_TABLE = "capacity"
+_COLUMNS = ("attempts", "slots", "low", "workers", "high")
+
+
+@app.command()
+def capacity(
+    tables: Annotated[str, typer.Argument(help="The output folder or URL of analyze.", show_default=False)],
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="The handlers at once of each worker [as seen].", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """How many workers the coming hours need.
+
+    Shows the table `capacity` of the newest analysis in that folder: for queues that share workers, hour by hour, so
+    that attempts start within the objective of that analysis. Needs streamdq[spark], but starts no Spark. For the next
+    minutes: streamdq scale.
+    """
+    try:
+        from streamdq_spark.report import load_tables
+        from streamdq_spark.report.pools import pools
+    except ModuleNotFoundError as error:
+        raise MissingExtra(error.name or "pyarrow", "spark") from error
+    folder = open_folder(tables)
+    if not (newest := max((_days(path) for path in folder.files(_TABLE) if "from_dt=" in path), default=None)):
+        raise InvalidInput(f"there is no table {_TABLE} in {folder.url}: pass the output folder of streamdq analyze")
+    found = pools(load_tables(folder, [_TABLE], newest[1], newest[0])[_TABLE], concurrency)
+    if as_json:
+        terminal.print_json([asdict(pool) | {"hours": [_as_json(hour) for hour in pool.hours]} for pool in found])
+    else:
+        terminal.console().print(_view(found))
+
+
+def _days(path: str) -> tuple[date, date]:
+    """The last day of the run that wrote the file, and the first."""
+    keys = dict(part.split("=", 1) for part in path.split("/") if "=" in part)
+    return date.fromisoformat(keys["dt"]), date.fromisoformat(keys["from_dt"])
+
+
+def _as_json(hour: PoolHour) -> dict[str, object]:
+    return asdict(hour) | {"hour": hour.hour.isoformat()}
+
+
+def _view(found: Sequence[Pool]) -> RenderableType:
+    if not any(hour.load is not None for pool in found for hour in pool.hours):
+        return Text("Nothing is known of the coming hours: this takes two weeks of history, or analyze --waiting")
+    return Group(*(part for pool in found for part in _of_pool(pool)))
+
+
+def _of_pool(pool: Pool) -> Iterator[RenderableType]:
+    made = terminal.table("from (UTC)", *_COLUMNS, numbers=_COLUMNS)
+    for hour in pool.hours:
+        enough = hour not in pool.short
+        made.add_row(
+            _moment(hour.hour), _number(hour.load), _number(hour.slots, 1), _number(hour.workers_low),
+            Text(_number(hour.workers), "" if enough else "bold yellow"), _number(hour.workers_high),
+        )  # fmt: skip
+    yield Text(pool.name, "bold")
+    yield made
+    if pool.concurrency is None:
+        yield Text("No worker was seen there: pass --concurrency for how many handlers one will run at once\n", "dim")
+    else:
+        seen = "" if pool.seen is None else f"; {_number(pool.seen)} worked lately"
+        each = terminal.counted(round(pool.concurrency), "handler")
+        yield Text(f"Counted with {each} at once in each worker{seen}\n", "dim")
+
+
+def _moment(at: datetime) -> str:
+    return f"{at:%a} {at.day} {at:%b %H:%M}"
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"

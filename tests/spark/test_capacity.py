@@ -1,0 +1,141 @@
+"""How many workers the coming hours need: as plain Python has it, enough for what then comes, and not far more."""
+
+import heapq
+import math
+import random
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streamdq_spark.questions.capacity import capacity
+from tests.spark import plain
+from tests.spark.frames import assert_same, collected, history_of
+from tests.spark.logs import MONDAY, corners, done, random_log
+from tests.spark.plain import DAY, HOUR, Happened
+
+SLO = 1000
+DAYS, AHEAD = 22, 5  # so many days are known, and these are not
+Moments = Callable[[random.Random, int], list[int]]
+"""When jobs come due in an hour of the day, in ms from its begin."""
+
+
+def by_chance(an_hour: int) -> Moments:
+    def moments(chance: random.Random, hour: int) -> list[int]:
+        jobs = an_hour * (3 if 9 <= hour < 17 else 1)
+        return sorted(chance.randrange(HOUR) for _ in range(round(chance.gauss(jobs, jobs**0.5))))
+
+    return moments
+
+
+def in_bursts(chance: random.Random, hour: int) -> list[int]:
+    """Fifty at the full hour, in office hours, beside some others."""
+    return sorted([0] * (50 if 9 <= hour < 17 else 0) + by_chance(60)(chance, hour))
+
+
+SHAPES: dict[str, tuple[Moments, float]] = {
+    "short": (by_chance(150), 80),
+    "a second": (by_chance(150), 1500),
+    "long": (by_chance(200), 30_000),
+    "hardly any": (by_chance(4), 5000),
+    "bursts": (in_bursts, 3000),
+}
+
+
+def days(shape: str, seed: int, first: int, count: int) -> list[tuple[int, int]]:
+    """When jobs are due and how long their attempts take."""
+    moments, mean_ms = SHAPES[shape]
+    chance = random.Random(f"{shape} {seed}")
+    return [
+        (MONDAY + day * DAY + hour * HOUR + ms, round(chance.expovariate(1 / mean_ms)))
+        for day in range(first, first + count)
+        for hour in range(24)
+        for ms in moments(chance, hour)
+    ]
+
+
+def known(jobs: Sequence[tuple[int, int]]) -> list[Happened]:
+    log = [done("t", due + took, id=f"{n}", due=due, started=due) for n, (due, took) in enumerate(jobs)]
+    return [*log, done("t", MONDAY + DAYS * DAY + 1, id="last")]
+
+
+def slots_for(shape: str) -> dict[int, float]:
+    """By hour of the day."""
+    told = plain.capacity(known(days(shape, 1, 0, DAYS)))
+    return {row["hour"] % DAY: row["slots"] for row in told}
+
+
+def on_time(jobs: Sequence[tuple[int, int]], slots: dict[int, int]) -> float:
+    """The share that starts within the SLO, first come, first served, if so many slots are there in each hour of a
+    day.
+    """
+    busy: list[int] = []
+    within = 0
+    for due, took in jobs:
+        there = slots[due % DAY // HOUR * HOUR]
+        while busy and busy[0] <= due:
+            heapq.heappop(busy)
+        start = due
+        while len(busy) >= there:
+            start = max(start, heapq.heappop(busy))
+        heapq.heappush(busy, start + took)
+        within += start - due <= SLO
+    return within / len(jobs)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_with_so_many_slots_the_objective_is_met(shape: str) -> None:
+    slots = slots_for(shape)
+    assert on_time(days(shape, 2, DAYS, AHEAD), {clock: math.ceil(some) for clock, some in slots.items()}) >= 0.99
+
+
+@pytest.mark.parametrize("shape", ["long", "bursts"])
+def test_with_two_thirds_of_them_it_is_not(shape: str) -> None:
+    slots = slots_for(shape)
+    fewer = {clock: math.ceil(some * 2 / 3) for clock, some in slots.items()}
+    assert on_time(days(shape, 2, DAYS, AHEAD), fewer) < 0.99
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("tz", ["UTC", "America/New_York"])
+def test_it_equals_the_plain_calculation_with_what_waits(spark: SparkSession, tz: str) -> None:
+    log = random_log(seed=5, jobs=1500) + corners()
+    asked_at = max(e.finished for e in log) + 20 * 60_000
+    first = asked_at // HOUR * HOUR
+    waiting = {("orders", first): 90, ("orders", first + 5 * HOUR): 7, ("new", first + HOUR): 4, ("few", first): 1}
+    rows = [(topic, datetime.fromtimestamp(hour / 1000, UTC), jobs) for (topic, hour), jobs in waiting.items()]
+    asked = spark.createDataFrame(rows, "topic string, due_hour timestamp, jobs long")
+    start = datetime.fromtimestamp(asked_at / 1000, UTC)
+    found = collected(capacity(history_of(spark, log), asked, start=start, slo_ms=5000, objective=0.9, tz=tz))
+    assert_same(found, plain.capacity(log, waiting, asked_at, 5000, 0.9, tz))
+    new = next(row for row in found if row["topic"] == "new" and row["load"])
+    assert (new["group"], new["load"], new["slots"], new["workers"]) == (None, 4, None, None)
+
+
+def test_what_waits_is_not_expected_once_more(spark: SparkSession) -> None:
+    """All jobs are enqueued ten hours before they are due: what is due within ten hours waits, and no more comes."""
+    log = [
+        done("t", MONDAY + hour * HOUR + 1000 * n, id=f"{hour}.{n}", created=MONDAY + (hour - 10) * HOUR + 1000 * n)
+        for hour in range(22 * 24)
+        for n in range(20)
+    ]
+    start = MONDAY + 22 * DAY
+    hours = [datetime.fromtimestamp((start + k * HOUR) / 1000, UTC) for k in range(10)]
+    asked = spark.createDataFrame([("t", at, 5) for at in hours], "topic string, due_hour timestamp, jobs long")
+    rows = collected(capacity(history_of(spark, log), asked, start=datetime.fromtimestamp(start / 1000, UTC)))
+    assert [row["load"] for row in sorted(rows, key=lambda row: row["hour"])] == pytest.approx([5.0] * 10 + [20.0] * 14)
+
+
+def test_queues_that_share_a_worker_are_staffed_together(spark: SparkSession) -> None:
+    def each(topic: str, consumer: str) -> list[Happened]:
+        return [
+            done(topic, MONDAY + hour * HOUR + 60_000, id=f"{topic} {hour}", consumer=consumer)
+            for hour in range(16 * 24)
+        ]
+
+    log = each("mail", "one") + each("sms", "one") + each("sms", "two") + each("apart", "three")
+    rows = collected(capacity(history_of(spark, log)))
+    assert_same(rows, plain.capacity(log))
+    assert {(row["topic"], row["pool"]) for row in rows} == {("apart", 1), ("mail", 2), ("sms", 2)}
+    assert {(row["pool"], row["workers_seen"]) for row in rows} == {(1, 1.0), (2, 2.0)}
