@@ -20,6 +20,7 @@ from . import (
     advice,
     anomalies,
     changes,
+    cost,
     dead_letters,
     duplicates,
     finish,
@@ -35,8 +36,8 @@ from .common import DAY_H, HOUR_S, day_number
 from .history import History
 
 __all__ = [
-    "QUESTIONS", "Context", "History", "Question", "advice", "anomalies", "changes", "dead_letters", "duplicates",
-    "finish", "forecast", "history", "lateness_causes", "punctuality", "retries", "throughput", "workers",
+    "QUESTIONS", "Context", "History", "Question", "advice", "anomalies", "changes", "cost", "dead_letters",
+    "duplicates", "finish", "forecast", "history", "lateness_causes", "punctuality", "retries", "throughput", "workers",
 ]  # fmt: skip
 
 
@@ -125,6 +126,8 @@ _ALL = (
     _of_events(finish.time_to_finish),
     replace(_of_events(workers.workers, "hour"), lookahead=workers.LOOKAHEAD),
     _of_events(duplicates.duplicates),
+    _of_events(cost.cost_by_topic),
+    _of_events(cost.cost_by_key),
     _of_events(advice.advice),
     Question("anomalies", _anomalies, "hour", _LOOKBACK, by_hour=True),
     Question("incidents", _incidents, lookback=_LOOKBACK, by_hour=True),

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ..measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
 from .causes import causes
+from .cost import cost
 from .failures import advice, dead_letters, duplicates, retries
 from .headline import tiles, unusual, worse_and_better
 from .load import anomalies, forecast, throughput, workers
@@ -20,7 +21,8 @@ from .words import number
 
 TABLES = (
     "punctuality", "punctuality_topics", "lateness_causes", "throughput", "retries", "dead_letters", "time_to_finish",
-    "workers", "duplicates", "advice", "anomalies", "incidents", "forecast", "forecast_accuracy", "changes",
+    "workers", "duplicates", "cost_by_topic", "cost_by_key", "advice", "anomalies", "incidents", "forecast",
+    "forecast_accuracy", "changes",
 )  # fmt: skip
 MOST_TO_DO = 6
 
@@ -81,5 +83,6 @@ def _sections(tables: Tables, about: About) -> list[Section]:
         "time_to_finish": lambda: time_to_finish(whole),
         "workers": lambda: workers(whole),
         "duplicates": lambda: duplicates(whole, about.page),
+        "cost_by_topic": lambda: cost(whole),
     }
     return [make() for name, make in sections.items() if name in tables]
