@@ -17,7 +17,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "Workers": ("worker", "mover", "rehearse", "callback"),
     "Servers": ("serve", "token", "secret", "exporter"),
     "Checks": ("audit", "doctor", "bench", "demo"),
-    "History": ("history", "dump", "compact", "forget-dump", "analyze", "what-if", "sql", "simulate-history"),
+    "History": ("history", "dump", "compact", "forget-dump", "analyze", "live", "what-if", "sql", "simulate-history"),
     "Storage": ("outbox", "archive", "bodies"),
 }
 """Each command is in one of them."""
