@@ -28,6 +28,7 @@ from .timers import measure, run
 
 _ROOT = Path(__file__).parent.parent
 _STOP_S = 15.0
+LOADED = "loaded"
 
 
 class WorkerProcess:
@@ -178,6 +179,21 @@ def _herd(worker: Worker, log: Path, count: str) -> None:
     run(serve())
 
 
+def _loaded(worker: Worker, _log: Path, topics: str) -> None:
+    """Handlers that do what their bodies say: for each attempt, so many ms, and how it ends."""
+
+    async def work(works: list[tuple[float, str]], job: Job) -> None:
+        ms, end = works[min(job.attempt, len(works)) - 1]
+        await asyncio.sleep(60 if end == "hang" else ms / 1000)
+        if end == "fail":
+            raise ConnectionError("as the body says")
+
+    logging.getLogger("streamdq").setLevel(logging.CRITICAL)  # failures are the load
+    for topic in topics.split(","):
+        worker.handler(topic)(work)
+    worker.run()
+
+
 def _callback(url: str) -> None:
     """Runs a callback worker."""
     from streamdq.callback import CallbackSettings, CallbackWorker
@@ -186,7 +202,8 @@ def _callback(url: str) -> None:
 
 
 _ROLES: dict[str, Callable[..., None]] = {
-    "noop": _noop, "stamp": _stamp, "witness": _witness, "herd": _herd, "mover": _mover
+    "noop": _noop, "stamp": _stamp, "witness": _witness, "herd": _herd, "mover": _mover,
+    LOADED: _loaded,
 }  # fmt: skip
 
 

@@ -28,8 +28,10 @@ end
 -- started=} has the values that are not in the record or the progress p (may be nil); each of them may be nil or false.
 -- returns the row
 local function rare_row(event, id, group, p, record, now, known)
-  local due, created, body = string.match(record, '^(%d+)\n(%d+)\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n()', 13)
+  local due, created, url, body = string.match(record,
+    '^(%d+)\n(%d+)\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)\n()', 13)
   return table.concat({event, id, group, p and p.attempt or 0, p and p.step or 0, known.consumer or '', created,
-    known.due or due, known.moved or '', known.started or '', '', '', #record - body + 1, string.format('%.0f', now)},
+    known.due or due, known.moved or '', known.started or '', '', '', #record - body + 1, string.match(url, '\31(.*)$') or '',
+    string.format('%.0f', now)},
     '\31')
 end

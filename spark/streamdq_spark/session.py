@@ -45,6 +45,8 @@ SMALL = {  # for few events: planning and compiling cost more than the work itse
     # With the first compiler alone, Java keeps 48 MB of compiled code, and would compile again what it throws away.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
 }
+LIVE = {"spark.sql.shuffle.partitions": "2"}
+"""For a query that counts by minute, of which there are few: each partition's state takes some files in each batch."""
 FEW_EVENTS = 200_000
 """With fewer events, the settings for small data are faster."""
 _HEAP = "spark.driver.memory"  # on one machine the driver does the work

@@ -36,6 +36,7 @@ from . import find as cli_find
 from . import history as cli_history
 from . import http as cli_http
 from . import jobs as cli_jobs
+from . import live as cli_live
 from . import metrics as cli_metrics
 from . import outbox as cli_outbox
 from . import schedules as cli_schedules
@@ -77,7 +78,7 @@ Exit codes:
 app = commands(help=HELP, cls=Root, add_completion=True)
 _PARTS = (
     cli_jobs, cli_find, cli_schedules, cli_topics, cli_work, cli_callback, cli_http, cli_metrics, cli_history,
-    cli_analyze, cli_capacity, cli_what_if, cli_sql, cli_archive, cli_bodies, cli_outbox,
+    cli_analyze, cli_capacity, cli_live, cli_what_if, cli_sql, cli_archive, cli_bodies, cli_outbox,
 )  # fmt: skip  # in the order of the help
 for part in _PARTS:
     app.add_typer(part.app)

@@ -18,7 +18,8 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "Servers": ("serve", "token", "secret", "exporter"),
     "Checks": ("audit", "doctor", "bench", "demo"),
     "History": (
-        "history", "dump", "compact", "forget-dump", "analyze", "capacity", "what-if", "sql", "simulate-history",
+        "history", "dump", "compact", "forget-dump", "analyze", "capacity", "live", "what-if", "sql",
+        "simulate-history",
     ),
     "Storage": ("outbox", "archive", "bodies"),
 }  # fmt: skip

@@ -60,12 +60,13 @@ class Kind:
     crashes: float = 0.0005
     group: str = "default"
     body_bytes: int = 180
+    keys: int = 0  # how many keys its jobs have
 
 
 KINDS = (
     Kind("order.close", 0.34, 4, 1_800_000, 12, 60_000, 0.004, 0.0002, ("OperationalError",), cancelled=0.72),
     Kind("payment.notify", 0.28, 4, 0, 140, 30_000, 0.06, 0.012, ("ConnectTimeout", "HTTPStatusError", "ReadTimeout"),
-         invalid=0.0003, body_bytes=640),
+         invalid=0.0003, body_bytes=640, keys=97),
     Kind("groupbuy.cancel", 0.08, 1, 7_200_000, 35, 60_000, 0.01, 0.0005, ("OperationalError", "KeyError"),
          cancelled=0.4),
     Kind("refund.check", 0.10, 2, 60_000, 420, 120_000, 0.22, 0.004, ("Retry", "TimeoutError"), crashes=0.002),
@@ -340,6 +341,7 @@ def table_of(rows: Any) -> pa.Table:
         "reason": _named([name or None for name in _REASONS], rows["reason"]),
         "id": _joined("job-", rows["job"]),
         "entry": _entries(rows),
+        "key": _keys(rows),
     }
     times = {
         name: pa.array(rows[name] * 1000, pa.timestamp("us", tz="UTC"), mask=rows[name] < 0)
@@ -358,6 +360,13 @@ def _named(names: Any, codes: Any) -> pa.Array:
 def _joined(prefix: str, numbers: Any) -> pa.Array:
     pa = pyarrow()
     return pa.compute.binary_join_element_wise(prefix, pa.array(numbers).cast(pa.string()), "")
+
+
+def _keys(rows: Any) -> pa.Array:
+    np, pa = numpy(), pyarrow()
+    keys = np.array([kind.keys for kind in KINDS])[rows["kind"]]
+    chosen = rows["job"] % np.maximum(keys, 1)
+    return pa.compute.if_else(pa.array(keys > 0), _joined("merchant-", chosen), pa.scalar(None, pa.string()))
 
 
 def _entries(rows: Any) -> pa.Array:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import FolderBusy, HistoryUnreadable
 from ..times.clock import wall_ms, wall_s
-from .arrow import arrow_schema, parquet_options, pyarrow
+from .arrow import arrow_schema, parquet_options, pyarrow, schema_of, with_all_columns
 from .folder import Folder
 from .manifest import DumpFile, Manifest, Replaced, path_of, remove_strays, require_manifest, update_manifest
 
@@ -116,13 +116,14 @@ def _read(folder: Folder, file: DumpFile) -> Iterator[pa.Table]:
             held = lib.parquet.ParquetFile(opened)
             _check(folder, file, held)
             for number in range(held.num_row_groups):
-                yield held.read_row_group(number)
+                yield with_all_columns(held.read_row_group(number))
     except (OSError, lib.ArrowInvalid) as error:
         raise HistoryUnreadable(f"{folder.full(file.path)} can't be read: {error}") from error
 
 
 def _check(folder: Folder, file: DumpFile, held: Any) -> None:
-    if not held.schema_arrow.equals(arrow_schema(), check_metadata=True):
+    schema = schema_of(file.schema_version)
+    if schema is None or not held.schema_arrow.equals(schema, check_metadata=True):
         raise HistoryUnreadable(f"{folder.full(file.path)} does not have schema version {file.schema_version}")
     rows = held.metadata.num_rows
     if rows != file.rows:

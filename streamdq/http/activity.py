@@ -21,7 +21,7 @@ from ..process.logs import log
 from ..process.loop import cancel_and_wait
 from ..store import history_reads
 from ..store.entries import ms_of
-from ..store.history import FIELDS, SEPARATOR, Event
+from ..store.history import FIELDS, SEPARATOR, Event, fields_in
 from ..store.reads import Entry
 from ..store.redis_store import RedisStore
 
@@ -117,7 +117,7 @@ class _Tape:
 
     def take(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            parts = entry.value.split(_SEPARATOR)
+            parts = fields_in(entry.value.split(_SEPARATOR), b"")
             if len(parts) == len(FIELDS) and parts[_FINISHED].isdigit():
                 self._count(parts)
 

@@ -63,7 +63,7 @@ def pack(held: Held, consumer: str) -> list[Any]:
     return [
         job.topic, held.shard.shard, held.group, job.id, held.main.decode(), held.entry.decode(), held.due_ms,
         held.crashes, held.started_ms, held.ttr_ms, job.attempt, job.step, job.created_ms, len(job.raw_body),
-        job.retry, consumer, held.generation,
+        job.retry, consumer, held.generation, job.key,
     ]  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def unpack(store: RedisStore, values: list[Any]) -> Held:
      retry, consumer, *rest) = values  # fmt: skip
     job = Job(
         topic, id, bytes(body_bytes), due_ms, created_ms, ttr_ms=ttr_ms, retry=retry, state=JobState.RUNNING,
-        attempt=attempt, step=step,
+        attempt=attempt, step=step, key=rest[1] if len(rest) > 1 else None,
     )  # fmt: skip
     return Held(
         store.session.keys.shard(topic, shard), group, job, main.encode(), entry.encode(), due_ms,

@@ -203,7 +203,7 @@ def row_of(event: str, held: Held, consumer: str, error: str = "", reason: str =
     return (
         f"{event}{s}{job.id}{s}{held.group}{s}{job.attempt}{s}{job.step}{s}{consumer}{s}{job.created_ms}{s}"
         f"{held.due_ms}{s}{moved_ms(held.main, held.entry).decode()}{s}{held.started_ms or ''}{s}{error}{s}{reason}{s}"
-        f"{len(job.raw_body)}"
+        f"{len(job.raw_body)}{s}{job.key or ''}"
     )
 
 

@@ -42,6 +42,7 @@ NOT_RUN = {
     "streamdq analyze": "Spark takes a minute; tests/spark/test_command.py",
     "streamdq capacity": "reads a table that Spark makes; tests/spark/test_owner_commands.py",
     "streamdq what-if": "Spark takes a minute; tests/spark/test_what_if.py",
+    "streamdq live": "Spark takes a minute; tests/spark/test_live.py",
     "streamdq sql dump --tables": "reads the tables that Spark makes; tests/spark/test_sql.py",
     "spark-submit": "needs a cluster; tests/spark/test_cluster.py",
     "make wheel": "takes a while; tests/conftest.py builds it",

@@ -14,7 +14,19 @@ def row(event: str, group: str, attempt: int, step: int, **known: object) -> lis
     """A row of job `j`: consumer, due_ms, moved_ms and started_ms are known or not."""
     due_ms, now_ms = known.get("due_ms", START_MS), known.get("now_ms", START_MS)
     values = [known.get("consumer", ""), START_MS, due_ms, known.get("moved_ms", ""), known.get("started_ms", "")]
-    return [event, "j", group, str(attempt), str(step), *map(str, values), "", "", BODY, str(now_ms)]
+    return [
+        event,
+        "j",
+        group,
+        str(attempt),
+        str(step),
+        *map(str, values),
+        "",
+        "",
+        BODY,
+        str(known.get("key", "")),
+        str(now_ms),
+    ]
 
 
 def ms_of(entry: bytes) -> str:
@@ -126,3 +138,15 @@ def test_a_kicked_one_is_due_when_it_is_kicked(shard: Shard, archived: bool) -> 
     else:
         assert shard.call("kick", "default", 1, []) == 1
     assert shard.history() == [row("kicked", "default", 2, 0, due_ms=START_MS + 1000, now_ms=START_MS + 1000)]
+
+
+def test_the_row_has_the_job_s_key(shard: Shard) -> None:
+    shard.enqueue("j", key="merchant-7")
+    shard.call("cancel", "j")
+    assert shard.history() == [row("cancelled", "default", 0, 0, key="merchant-7")]
+
+
+def test_the_url_of_a_callback_is_no_key(shard: Shard) -> None:
+    shard.enqueue("j", url="https://example.com/a")
+    shard.call("cancel", "j")
+    assert shard.history() == [row("cancelled", "default", 0, 0)]

@@ -209,7 +209,7 @@ def test_the_manifest_is_plain_json(here: Setting) -> None:
     here.write(3)
     here.dump()
     found = json.loads(here.folder.read(MANIFEST) or b"")
-    assert found["schema_version"] == "1"
+    assert found["schema_version"] == "2"
     assert found["namespace"] == "streamdq"
     assert found["streams"][0]["rows"] == 3 == found["files"][0]["rows"]
     assert marks(here.manifest) == {("t", 0): here.entries[-1]}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from streamdq import Queue
 from streamdq.dump.arrow import arrow_schema, write_parquet
 from streamdq.dump.manifest import MANIFEST, DumpFile, Manifest
 from streamdq.store.history import COLUMNS
@@ -53,6 +54,19 @@ def as_row(happened: Happened) -> dict[str, Any]:
         key: EPOCH + timedelta(milliseconds=value) if key in TIMES and value is not None else value
         for key, value in happened._asdict().items()
     }
+
+
+def happened_in(queue: Queue, topic: str) -> Iterator[Happened]:
+    """The history as Redis has it: not as a dump has it."""
+    after: dict[int, str] = {}
+    while (page := queue.history(topic, after)).rows:
+        after = page.after
+        for row in page.rows:
+            yield Happened(
+                row.topic, row.shard, row.entry, row.event.value, row.id, row.group or None, row.attempt, row.step,
+                row.consumer or None, row.created_ms, row.due_ms, row.moved_ms, row.started_ms, row.finished_ms,
+                row.error or None, row.reason or None, row.body_bytes, row.key or None,
+            )  # fmt: skip
 
 
 def write_dump(folder: Path, events: Iterable[dict[str, Any]], *, hours_each: int = 1) -> Manifest:

@@ -50,7 +50,7 @@ def _life(
             due if chance.random() > 0.02 else None,
             due + 1,
             start if ran and chance.random() > 0.03 else None,
-            end, error, reason, chance.randrange(2000),
+            end, error, reason, chance.randrange(2000), key_of(id),
         )  # fmt: skip
         if kind == "done" and chance.random() < 0.01:
             continue  # done once more, which must never happen
@@ -60,6 +60,12 @@ def _life(
             due, step = end + WAITS[step] + chance.choice([0, 0, 1]), step + 1
         else:
             due = end
+
+
+def key_of(id: str) -> str | None:
+    """Two in three jobs have a key."""
+    number = int(id[1:])
+    return f"customer {number % 31}" if number % 3 else None
 
 
 def hash_of(id: str) -> int:

@@ -41,6 +41,7 @@ class Happened(NamedTuple):
     error: str | None
     reason: str | None
     body_bytes: int | None
+    key: str | None = None
 
 
 Log = Sequence[Happened]
@@ -300,6 +301,52 @@ def duplicates(log: Log) -> Table:
                 "most_reclaimed_id": id if most else None,
             }
         )  # fmt: skip
+    return table
+
+
+def _cost(rows: Log, whole: int) -> dict[str, Any]:
+    """Of the rows of some jobs; ``whole``: the running time that theirs is a share of."""
+    spent: Counter[str] = Counter()
+    for e in rows:
+        if e.event in (*ENDED, "reclaimed", "released"):
+            kind = "failed" if e.event in ("retry", "dead") else e.event
+            spent[kind] += duration(e) or 0
+            spent["bytes"] += e.body_bytes or 0
+    ran = sum(spent[kind] for kind in ("done", "failed", "reclaimed", "released"))
+    lives = by(rows, life).values()
+    return {
+        "jobs": len(lives), "attempts": sum(e.event in ENDED for e in rows),
+        "failed": sum(e.event in ("retry", "dead") for e in rows),
+        "reclaimed": sum(e.event == "reclaimed" for e in rows),
+        "worker_ms": ran, "share": ratio(ran, whole), "failed_ms": spent["failed"],
+        "failed_share": ratio(spent["failed"], ran), "reclaimed_ms": spent["reclaimed"],
+        "reclaimed_share": ratio(spent["reclaimed"], ran), "put_back_ms": spent["released"],
+        "body_bytes": sum(max(e.body_bytes or 0 for e in own) for own in lives), "read_bytes": spent["bytes"],
+    }  # fmt: skip
+
+
+def cost_by_topic(log: Log) -> Table:
+    whole = _cost(log, 0)["worker_ms"]
+    return [
+        {"topic": topic, "group": group, **_cost(rows, whole)}
+        for (topic, group), rows in by(log, lambda e: (e.topic, e.group)).items()
+    ]
+
+
+def cost_by_key(log: Log) -> Table:
+    table = []
+    for (topic, group), rows in by(log, lambda e: (e.topic, e.group)).items():
+        whole = _cost(rows, 0)["worker_ms"]
+        key_of = {life(e): e.key for e in rows if e.key}
+        keys = by(((key_of[life(e)], e) for e in rows if life(e) in key_of), lambda pair: pair[0])
+        keys = {key: [e for _, e in own] for key, own in keys.items()}
+        ranked = sorted(keys, key=lambda key: (-_cost(keys[key], 0)["worker_ms"], key))
+        named = [(rank, key, 1, keys[key]) for rank, key in enumerate(ranked[:20], 1)]
+        rest = [(None, None, len(ranked) - 20, [e for key in ranked[20:] for e in keys[key]])] if ranked[20:] else []
+        table += [
+            {"topic": topic, "group": group, "rank": rank, "key": key, "keys": count, **_cost(own, whole)}
+            for rank, key, count, own in [*named, *rest]
+        ]
     return table
 
 

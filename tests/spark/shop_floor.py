@@ -1,5 +1,8 @@
 """Workers and jobs, millisecond by millisecond, in plain Python: what really happens with given settings. It shares
 nothing with the replay of `streamdq what-if`, which is to predict it.
+
+Workers claim as real ones do: each goes round the topics of which it knows that they have jobs, and looks at the others
+now and then. A topic's first attempts are in one stream, the others in another, and claims take from both.
 """
 
 import random
@@ -9,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from tests.spark.logs import MONDAY
 from tests.spark.plain import Happened
 
+LOOK_MS = 10  # how often a busy worker looks at topics that had no jobs
 CLAIM_MS = 2  # a worker notices a job that is ready, or a slot that is free, so much later
 
 
@@ -41,10 +45,42 @@ class Floor:
 
 
 @dataclass
+class _Ready:
+    """A topic's jobs that are ready: first attempts, and others."""
+
+    first: deque[Task] = field(default_factory=deque)
+    again: deque[Task] = field(default_factory=deque)
+
+    def put(self, task: Task) -> None:
+        (self.again if task.attempt else self.first).append(task)
+
+    def claimable(self, now: int) -> list[deque[Task]]:
+        return [jobs for jobs in (self.first, self.again) if jobs and jobs[0].moved + CLAIM_MS <= now]
+
+    def claim(self, now: int) -> Task:
+        streams = self.claimable(now)
+        return streams[now % len(streams)].popleft()
+
+
+@dataclass
 class _Worker:
     name: str
-    free: int
+    free_since: deque[int]
+    topics: deque[str] = field(default_factory=deque)
+    looked: int = 0
     ends: dict[int, list[tuple[Task, int]]] = field(default_factory=lambda: defaultdict(list))
+
+    def claim(self, ready: dict[str, _Ready], now: int) -> Task | None:
+        there = [topic for topic, jobs in ready.items() if jobs.claimable(now)]
+        if now - self.looked >= LOOK_MS or not set(self.topics) & set(there):
+            self.looked = now
+            self.topics.extend(topic for topic in there if topic not in self.topics)
+        while self.topics:
+            topic = self.topics.popleft()  # it is asked, and knows of others if it has none
+            if topic in there:
+                self.topics.append(topic)
+                return ready[topic].claim(now)
+        return None
 
 
 def happened(tasks: list[Task], floor: Floor) -> list[Happened]:
@@ -52,19 +88,16 @@ def happened(tasks: list[Task], floor: Floor) -> list[Happened]:
     later: dict[int, list[Task]] = defaultdict(list)
     for task in tasks:
         later[task.due].append(replace(task))
-    workers = [_Worker(f"w{n}", floor.each) for n in range(floor.workers)]
+    now, left = min(later), len(tasks)
+    workers = [_Worker(f"w{n}", deque([now] * floor.each)) for n in range(floor.workers)]
     due: deque[Task] = deque()
-    topics = sorted({task.topic for task in tasks})
-    ready: dict[str, deque[Task]] = {topic: deque() for topic in topics}
+    ready = {topic: _Ready() for topic in sorted({task.topic for task in tasks})}
     log: list[Happened] = []
     next_move: dict[str, int] = {}
-    now, left = min(later), len(tasks)
-    free_since = [now] * floor.workers * floor.each
     while left:
         for worker in workers:
             for task, started in worker.ends.pop(now, ()):
-                worker.free += 1
-                free_since.append(now)
+                worker.free_since.append(now)
                 left -= _end(log, task, worker.name, started, now, floor.of(task.topic), later)
         due.extend(later.pop(now, ()))
         for task in list(due):
@@ -72,23 +105,20 @@ def happened(tasks: list[Task], floor: Floor) -> list[Happened]:
                 due.remove(task)
                 next_move[task.topic] = now + floor.of(task.topic).apart
                 task.moved = now
-                ready[task.topic].append(task)
-        while free_since and free_since[0] + CLAIM_MS <= now:
-            # Topics take turns: the one that was served last is the last in the list.
-            claimable = [topic for topic in topics if ready[topic] and ready[topic][0].moved + CLAIM_MS <= now]
-            if not claimable:
-                break
-            topics.append(topics.pop(topics.index(claimable[0])))
-            task = ready[claimable[0]].popleft()
-            free_since.pop(0)
-            _begin(task, max(workers, key=lambda worker: worker.free), now, floor.of(task.topic))
+                ready[task.topic].put(task)
+        for worker in sorted(workers, key=lambda worker: worker.free_since[0] if worker.free_since else now):
+            while worker.free_since and worker.free_since[0] + CLAIM_MS <= now:
+                claimed = worker.claim(ready, now)
+                if claimed is None:
+                    break
+                worker.free_since.popleft()
+                _begin(claimed, worker, now, floor.of(claimed.topic))
         now += 1
     return log
 
 
 def _begin(task: Task, worker: _Worker, now: int, floor: Floor) -> None:
     task.attempt += 1
-    worker.free -= 1
     worker.ends[now + min(task.runs[task.attempt - 1], floor.ttr)].append((task, now))
 
 

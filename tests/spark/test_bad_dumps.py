@@ -80,7 +80,7 @@ def no_parquet(dump: Path) -> None:
 
 def other_version(dump: Path) -> None:
     table = parquet.read_table(first_file(dump), partitioning=None)
-    rewritten(dump, table.replace_schema_metadata({VERSION_KEY: "2"}))
+    rewritten(dump, table.replace_schema_metadata({VERSION_KEY: "9"}))
 
 
 def no_version(dump: Path) -> None:
@@ -110,7 +110,7 @@ DAMAGE: list[tuple[Callable[[Path], None], str]] = [
     (cut_off_as_listed, "is no whole Parquet file"),
     (missing, "is missing"),
     (no_parquet, "is no whole Parquet file"),
-    (other_version, "has schema version '2'; this streamdq reads '1'"),
+    (other_version, "has schema version '9'; this streamdq reads 1 and 2"),
     (no_version, "was not written by streamdq"),
     (missing_column, "has no column 'due'"),
     (other_type, r"has 'finished' as timestamp\[ms\], not as timestamp\[us, tz=UTC\]"),
@@ -143,7 +143,7 @@ def test_numbers_are_those_of_the_good_files(spark: SparkSession, dump: Path, tm
     good = days_of(1, EVENTS_EACH)[1:]
     (row,) = read_table(spark, open_folder(str(out)), "count").collect()
     assert (row.n, row.done) == (EVENTS_EACH - 1, sum(row["event"] == "done" for row in good))
-    assert "schema version '2'" in (out / "analysis.json").read_text()
+    assert "schema version '9'" in (out / "analysis.json").read_text()
 
 
 def test_files_that_the_manifest_does_not_name_are_no_part_of_it(spark: SparkSession, dump: Path) -> None:
@@ -177,7 +177,7 @@ def test_what_is_damaged_within_is_an_error_of_the_run(
         ("{", "is damaged"),
         ("[]", "is damaged"),
         ('{"format": "another"}', "is not the manifest of a dump"),
-        ('{"format": "streamdq dump", "schema_version": "2"}', "has schema version '2'"),
+        ('{"format": "streamdq dump", "schema_version": "9"}', "has schema version '9'"),
         ('{"format": "streamdq dump", "schema_version": "1", "files": [{"path": "x"}]}', "is damaged: files.0"),
     ],
 )

@@ -19,6 +19,7 @@ from tests.crash.worker_processes import WorkerProcesses
 from tests.crash.workers import Options, Work
 from tests.servers import Pool, until
 from tests.spark import plain
+from tests.spark.dumps import happened_in
 from tests.spark.frames import assert_same
 from tests.spark.plain import Happened, Table
 from tests.spark.second import calculation as second
@@ -34,19 +35,6 @@ def put_all(processes: WorkerProcesses) -> None:
     processes.put("given up", Work(bury=True), topic="mail")
     processes.put("not wanted", Work(), topic="mail", delay=60)
     processes.queue.cancel("mail", "not wanted")
-
-
-def history_of(processes: WorkerProcesses, topic: str) -> Iterator[Happened]:
-    """As Redis has it: not as the dump has it."""
-    after: dict[int, str] = {}
-    while (page := processes.queue.history(topic, after)).rows:
-        after = page.after
-        for row in page.rows:
-            yield Happened(
-                row.topic, row.shard, row.entry, row.event.value, row.id, row.group or None, row.attempt, row.step,
-                row.consumer or None, row.created_ms, row.due_ms, row.moved_ms, row.started_ms, row.finished_ms,
-                row.error or None, row.reason or None, row.body_bytes,
-            )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +59,7 @@ def log(servers: Pool, folder: Path) -> list[Happened]:
         processes.serving(processes.start(OPTIONS))
         put_all(processes)
         processes.emptied()
-        rows = [*history_of(processes, "work"), *history_of(processes, "mail")]
+        rows = [*happened_in(processes.queue, "work"), *happened_in(processes.queue, "mail")]
         dumper = Dumper(LocalFolder(folder / "dump"), server.url)
         with dumper.opened():
             assert dumper.dump().rows == len(rows)

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from streamdq.cli import app as cli
+from streamdq_spark.events import EVENTS
 from streamdq_spark.questions.pools import pool_numbers
 from streamdq_spark.whatif import Answer, Change, QueueAnswer, what_if
 from streamdq_spark.whatif.answer import Figures
@@ -23,6 +25,7 @@ from tests.spark.shop_floor import Floor, Task, happened, tasks
 
 JOBS = tasks(1, 3000, over_ms=45_000)
 ONE = frozenset(["mails"])
+RECORDED = Path(__file__).parent / "recorded"
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +139,23 @@ def test_a_shorter_ttr_cuts_attempts_off_and_a_longer_one_cant_know(spark: Spark
     longer = of(asked(spark, log, Change(ttr_ms=100)), "t")
     assert (longer.unknown, longer.changed.dead) == (cut, 290)
     assert longer.changed.busy_ms == longer.seen.busy_ms + 10 * cut
+
+
+@pytest.mark.parametrize("name", ["long", "full", "short"])
+def test_a_replay_of_what_real_workers_did_is_close_to_it(spark: SparkSession, name: str) -> None:
+    """Recorded by `python -m benchmarks.what_if --record`: two workers on a real Redis, bursts, failures, TTRs that
+    pass, and topics that share slots.
+    """
+    events = spark.createDataFrame(pq.read_table(RECORDED / f"{name}.parquet", columns=EVENTS.names), EVENTS)
+    (pool,) = what_if(spark, events, Change(workers=2)).pools
+    judged = [queue for queue in pool.queues if queue.judged]
+    assert len(judged) >= 2
+    assert pool.workers == 2
+    for queue in judged:
+        assert max(queue.seen.p99_ms or 0, queue.seen.p50_ms or 0) > 20
+        assert queue.good, (queue.topic, queue.errors)
+        same = queue.seen.attempts, queue.seen.done, queue.seen.dead
+        assert (queue.replayed.attempts, queue.replayed.done, queue.replayed.dead) == same
 
 
 def test_a_replay_that_is_off_says_so(spark: SparkSession, log: list[Happened]) -> None:

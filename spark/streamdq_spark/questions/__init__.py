@@ -23,6 +23,7 @@ from . import (
     capacity,
     changes,
     compared,
+    cost,
     dead_letters,
     duplicates,
     errors,
@@ -42,8 +43,8 @@ from .history import History
 
 __all__ = [
     "COMPARED", "QUESTIONS", "Context", "History", "Question", "Span", "advice", "anomalies", "budget", "capacity",
-    "changes", "compared", "dead_letters", "duplicates", "errors", "finish", "forecast", "history", "lateness_causes",
-    "punctuality", "retries", "throughput", "tried", "workers",
+    "changes", "compared", "cost", "dead_letters", "duplicates", "errors", "finish", "forecast", "history",
+    "lateness_causes", "punctuality", "retries", "throughput", "tried", "workers",
 ]  # fmt: skip
 
 
@@ -169,6 +170,8 @@ _ALL = (
     _of_events(finish.time_to_finish),
     Question("workers", _workers, "hour", lookahead=workers.LOOKAHEAD),
     _of_events(duplicates.duplicates),
+    _of_events(cost.cost_by_topic),
+    _of_events(cost.cost_by_key),
     _of_events(advice.advice),
     Question("anomalies", _anomalies, "hour", _LOOKBACK, by_hour=True),
     Question("incidents", _incidents, lookback=_LOOKBACK, by_hour=True),

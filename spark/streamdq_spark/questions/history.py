@@ -160,14 +160,22 @@ class History:
     @cached_property
     def lives(self) -> DataFrame:
         """One row for each life of a job in a group: topic, id, created, group; attempts, done, reclaimed, released:
-        how often; done_at (null: not done) and first_due (null: not seen), in ms.
+        how often; failed: of the attempts; done_at (null: not done) and first_due (null: not seen), in ms; worker_ms:
+        how long attempts ran, also those that did not count; failed_ms, reclaimed_ms, put_back_ms: parts of it;
+        body_bytes: of the job's body; read_bytes: once for each of its claims; key: null: it has none.
         """
         # A retry or kick has its own due time, which may be earlier if the clock was set back.
         first = (F.col("event") != Event.KICKED.value) & (F.col("attempt") <= 1)
+        ran = F.when(F.col("started") <= F.col("finished"), ms_between("started", "finished"))
+        claimed = is_attempt() | is_event(Event.RECLAIMED, Event.RELEASED)
         needed = self.events.select(
             *LIFE,
             "group",
             is_attempt().alias("attempt"),
+            F.col("event").isin(*FAILED).alias("failed"),
+            F.when(claimed, F.coalesce(ran, F.lit(0))).alias("ran_ms"),
+            "body_bytes",
+            "key",
             is_event(Event.DONE).alias("done"),
             is_event(Event.RECLAIMED).alias("reclaimed"),
             is_released().alias("released"),
@@ -184,6 +192,14 @@ class History:
                 count_where(F.col("done")).alias("done"),
                 count_where(F.col("reclaimed")).alias("reclaimed"),
                 count_where(F.col("released")).alias("released"),
+                count_where(F.col("failed")).alias("failed"),
+                _sum_of("ran_ms").alias("worker_ms"),
+                _sum_of("ran_ms", F.col("failed")).alias("failed_ms"),
+                _sum_of("ran_ms", F.col("reclaimed")).alias("reclaimed_ms"),
+                _sum_of("ran_ms", ~F.col("attempt") & ~F.col("reclaimed")).alias("put_back_ms"),
+                F.coalesce(F.max("body_bytes"), F.lit(0)).alias("body_bytes"),
+                F.max("key").alias("key"),
+                _sum_of("body_bytes", F.col("ran_ms").isNotNull()).alias("read_bytes"),
                 F.max("done_at").alias("done_at"),
                 F.min("first_due").alias("first_due"),
             )
@@ -214,6 +230,12 @@ class History:
         """The table, which Spark computes once."""
         self._kept.append(table.persist())
         return table
+
+
+def _sum_of(name: str, condition: Column | None = None) -> Column:
+    """Where the condition is met; 0 where nothing is known."""
+    value = F.col(name) if condition is None else F.when(condition, F.col(name))
+    return F.coalesce(F.sum(value), F.lit(0))
 
 
 def _row(*columns: str) -> Column:

@@ -13,6 +13,7 @@ from .budget import budget
 from .capacity import capacity
 from .causes import causes
 from .compared import compared
+from .cost import cost
 from .do_this import do_this
 from .errors import errors, hosts
 from .failures import advice, dead_letters, duplicates, retries
@@ -25,9 +26,9 @@ from .words import number
 
 TABLES = (
     "punctuality", "punctuality_topics", "lateness_causes", "throughput", "retries", "dead_letters", "time_to_finish",
-    "workers", "duplicates", "advice", "anomalies", "incidents", "forecast", "forecast_accuracy", "changes",
-    "capacity", "budget", "budget_incidents", "errors", "error_classes",
-    "hosts", "compared",
+    "workers", "duplicates", "cost_by_topic", "cost_by_key", "advice", "anomalies", "incidents", "forecast",
+    "forecast_accuracy", "changes", "capacity", "budget", "budget_incidents", "errors", "error_classes", "hosts",
+    "compared",
 )  # fmt: skip
 MOST_TO_DO = 6
 
@@ -93,6 +94,7 @@ def _sections(tables: Tables, about: About) -> list[Section]:
         "workers": lambda: workers(whole),
         "hosts": lambda: hosts(whole),
         "duplicates": lambda: duplicates(whole, about.page),
+        "cost_by_topic": lambda: cost(whole),
     }
     found = [make() for name, make in sections.items() if name in tables]
     return [compared(whole, about.compare), *found] if about.compare else found

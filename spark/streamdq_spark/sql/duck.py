@@ -53,7 +53,8 @@ def _views(source: Source) -> dict[str, str]:
     assert isinstance(folder, LocalFolder)
     files = ", ".join(_text(str(folder.root / file.path)) for file in source.files)
     added = ", ".join(f"{what} AS {name}" for name, what in _ADDED.items())
-    views = {EVENTS_VIEW: f"SELECT *, {added} FROM read_parquet([{files}], hive_partitioning = false)"}  # noqa: S608
+    read = f"read_parquet([{files}], hive_partitioning = false, union_by_name = true)"  # files of version 1 have no key
+    views = {EVENTS_VIEW: f"SELECT *, {added} FROM {read}"}  # noqa: S608
     for name in source.names:
         assert isinstance(source.tables, LocalFolder)
         own = [source.tables.root / path for path in source.tables.files(name) if path.endswith(".parquet")]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,12 @@ from ..questions.pools import Queue
 from .lives import Kind
 from .seen import Array, Seen, Waits
 
-_FREE, _MORE, _DUE, _READY = range(4)
+_FREE, _COME, _GO, _DUE, _READY = range(5)
 """What an event of the simulation is about, in the order of those of one moment."""
+_LOOKS_MS = 10
+"""How often a busy worker looks for jobs of topics that had none (`streamdq/worker/consumer.py`)."""
+_AHEAD_MS, _MOST_AHEAD = 20, 200
+"""How much work of short handlers a worker claims ahead of free slots (`streamdq/worker/runner.py`)."""
 _MASK = (1 << 64) - 1
 
 
@@ -95,6 +101,58 @@ class _Queue:
         return int(rows[chance % len(rows)])
 
 
+class _Lane:
+    """The jobs of a queue's shard that wait for a slot. Those of which this is not the first attempt have a stream of
+    their own; claims take from both in turn.
+    """
+
+    __slots__ = ("again", "first", "turn")
+
+    def __init__(self) -> None:
+        self.first: deque[int] = deque()
+        self.again: deque[int] = deque()
+        self.turn = False
+
+    def take(self) -> int:
+        self.turn = not self.turn
+        jobs = self.again if self.again and (self.turn or not self.first) else self.first
+        return jobs.popleft()
+
+    def __bool__(self) -> bool:
+        return bool(self.first or self.again)
+
+
+class _Worker:
+    """A worker process: the lanes of which it knows that they have jobs, the next one first; and the jobs that it has
+    claimed ahead of free slots, as its handlers are short.
+    """
+
+    __slots__ = ("ahead", "is_idle", "known", "looked_at", "mean_ms", "running", "slots", "turns")
+
+    def __init__(self) -> None:
+        self.slots = self.running = 0
+        self.turns: deque[int] = deque()
+        self.known: set[int] = set()
+        self.ahead: deque[int] = deque()
+        self.mean_ms = 1000.0  # how long its handlers ran lately
+        self.looked_at = -inf
+        self.is_idle = False  # whether it is among those that wait for a job
+
+    @property
+    def room(self) -> int:
+        """How many more jobs it claims."""
+        more = 0
+        if self.slots and self.mean_ms <= _AHEAD_MS:
+            more = min(_MOST_AHEAD, int(_AHEAD_MS / max(self.mean_ms, 1.0)) * self.slots)
+        return self.slots + more - self.running - len(self.ahead)
+
+    def learn(self, lanes: Iterable[int]) -> None:
+        for lane in lanes:
+            if lane not in self.known:
+                self.known.add(lane)
+                self.turns.append(lane)
+
+
 def _schedule(seen: Seen, here: Array) -> tuple[int, ...]:
     """The retry schedule as it was: the median wait before each step, as far as jobs were retried."""
     follows = here[np.isin(here + 1, here)]
@@ -115,7 +173,7 @@ class _Pool:
 
     def __init__(self, seen: Seen, waits: Waits, concurrency: int, change: Change, seed: int) -> None:
         self.seed, self.horizon = seed, seen.end
-        self.turn_ms, self.report_ms = max(waits.turn_ms, 0.0), max(-waits.turn_ms, 0.0)
+        self.turn_ms = waits.turn_ms
         self.queues = [_Queue(seen, n, name, change) for n, name in enumerate(seen.queues)]
         self.queue: list[int] = seen.queue.tolist()
         self.key: list[int] = seen.key.tolist()
@@ -141,22 +199,21 @@ class _Pool:
         self.events: list[tuple[float, int, int, int]] = []
         self.numbered = 0
         self.lane: list[int] = seen.lane.tolist()
-        self.waiting: list[deque[int]] = [deque() for _ in range(max(self.lane, default=0) + 1)]
-        self.turns: list[tuple[int, int]] = []  # lanes in which jobs wait; next is the one that was served longest ago
-        self.served = [0] * len(self.waiting)
-        self.starts = 0
-        self.running = self.slots = 0
-        self._place_workers(seen, concurrency, change)
+        self.lanes = [_Lane() for _ in range(max(self.lane, default=0) + 1)]
+        self.waiting: dict[int, None] = {}  # the lanes in which jobs wait, as they came
+        self.idle: deque[int] = deque()  # those with a free slot; Redis serves the one that waited longest
+        self.by: list[int] = [0] * jobs
+        self.each = change.concurrency or concurrency
+        self.workers = self._place_workers(seen, change)
 
-    def _place_workers(self, seen: Seen, concurrency: int, change: Change) -> None:
-        each = change.concurrency or concurrency
-        if change.workers is not None:
-            self.slots = change.workers * each
-            return
+    def _place_workers(self, seen: Seen, change: Change) -> list[_Worker]:
         begins, ends = seen.presence
-        for moments, more in ((begins, each), (ends, -each)):
-            for moment in moments[np.isfinite(moments)].tolist():
-                self._put(moment, _MORE, more)
+        if change.workers is not None:
+            begins, ends = np.full(change.workers, -inf), np.full(change.workers, inf)
+        for what, moments in ((_COME, begins), (_GO, ends)):
+            for worker in np.flatnonzero(moments < inf).tolist():
+                self._put(float(moments[worker]), what, worker)
+        return [_Worker() for _ in begins]
 
     def _put(self, at: float, what: int, of: int) -> None:
         self.numbered += 1
@@ -167,12 +224,13 @@ class _Pool:
     def run(self) -> list[Outcome]:
         for job in range(len(self.queue)):
             self._arrive(job)
-        handle: tuple[Any, ...] = (self._free, self._more, self._move, self._ready)
+        handle: tuple[Any, ...] = (self._free, self._come, self._go, self._move, self._ready)
         while self.events:
             at, what, _, of = heapq.heappop(self.events)
             handle[what](at, of)
-        for job in chain.from_iterable(self.waiting):  # nobody was left to run them
-            self.queues[self.queue[job]].out.open += 1
+        for lane in self.waiting:  # nobody was left to run them
+            for job in chain(self.lanes[lane].first, self.lanes[lane].again):
+                self.queues[self.queue[job]].out.open += 1
         return [queue.out for queue in self.queues]
 
     def _arrive(self, job: int) -> None:
@@ -214,15 +272,26 @@ class _Pool:
             out.expired += 1
         elif kind == Kind.LOST or kind == Kind.CRASHED:
             self._without_slot(at, job, row)
-        elif self.running < self.slots:
-            self._start(at, job)
         else:
-            lane = self.lane[job]
-            if not self.waiting[lane]:
-                heapq.heappush(self.turns, (self.served[lane], lane))
-            self.waiting[lane].append(job)
+            self._wait(job)
+            if (worker := self._idle_worker()) is not None:
+                self._fill(at, worker)
 
-    def _start(self, at: float, job: int) -> None:
+    def _wait(self, job: int) -> None:
+        number = self.lane[job]
+        lane = self.lanes[number]
+        (lane.again if self.drawn[job] or self.row[job] != self.first[job] else lane.first).append(job)
+        self.waiting[number] = None
+
+    def _idle_worker(self) -> int | None:
+        while self.idle:
+            worker = self.idle.popleft()
+            self.workers[worker].is_idle = False
+            if self.workers[worker].running < self.workers[worker].slots:
+                return worker
+        return None
+
+    def _start(self, at: float, job: int, worker: int) -> None:
         row, queue = self.row[job], self.queues[self.queue[job]]
         run_ms = self.run_ms[row]
         if self.known[row]:
@@ -231,27 +300,64 @@ class _Pool:
             queue.out.unknown += run_ms < queue.ttr_ms
             run_ms = queue.ttr_ms
         queue.out.busy_ms += run_ms
-        self.running += 1
-        self._put(at + max(run_ms - self.report_ms, 0), _FREE, job)
-        self.ends[job] = at + run_ms
+        self.by[job] = worker
+        self._put(at + max(run_ms + self.turn_ms, 0), _FREE, job)
+        self.ends[job] = at + run_ms  # before its slot takes another one
 
     def _free(self, at: float, job: int) -> None:
-        self.running -= 1
+        number = self.by[job]
+        worker = self.workers[number]
+        worker.running -= 1
+        worker.mean_ms += (self.run_ms[self.row[job]] - worker.mean_ms) * 0.1
         self._end(self.ends[job], job)
-        self._fill(at)
+        self._fill(at, number)
 
-    def _more(self, at: float, slots: int) -> None:
-        self.slots += slots
-        self._fill(at)
+    def _come(self, at: float, worker: int) -> None:
+        self.workers[worker].slots = self.each
+        self._fill(at, worker)
 
-    def _fill(self, at: float) -> None:
-        while self.turns and self.running < self.slots:
-            _, lane = heapq.heappop(self.turns)
-            self._start(at + self.turn_ms, self.waiting[lane].popleft())
-            self.starts += 1
-            self.served[lane] = self.starts
-            if self.waiting[lane]:
-                heapq.heappush(self.turns, (self.starts, lane))
+    def _go(self, at: float, number: int) -> None:
+        worker = self.workers[number]
+        worker.slots = 0
+        while worker.ahead:
+            self._ready(at, worker.ahead.popleft())
+
+    def _fill(self, at: float, number: int) -> None:
+        """The worker takes jobs, as long as it has room and there are any."""
+        worker = self.workers[number]
+        while True:
+            while worker.ahead and worker.running < worker.slots:
+                worker.running += 1
+                self._start(at, worker.ahead.popleft(), number)
+            if not self.waiting or worker.room <= 0:
+                break
+            worker.ahead.append(self._next(at, worker))
+        if worker.running < worker.slots and not worker.is_idle:
+            worker.is_idle = True
+            self.idle.append(number)
+
+    def _next(self, at: float, worker: _Worker) -> int:
+        """The job that the worker claims; some wait. It goes round the lanes that it knows of, and looks into the
+        others now and then, or if it knows of none.
+        """
+        if at - worker.looked_at >= _LOOKS_MS:
+            worker.looked_at = at
+            worker.learn(self.waiting)
+        while worker.turns:
+            number = worker.turns.popleft()
+            if number in self.waiting:
+                worker.turns.append(number)
+                return self._take(number)
+            worker.known.discard(number)
+        worker.learn(self.waiting)
+        return self._next(at, worker)
+
+    def _take(self, number: int) -> int:
+        lane = self.lanes[number]
+        job = lane.take()
+        if not lane:
+            del self.waiting[number]
+        return job
 
     # -- how attempts end
 

@@ -203,6 +203,9 @@ def _waits(seen: Seen, concurrency: int) -> Waits:
     slot = np.zeros(len(seen.kind))
     slot[course.which] = so_far[course.started] - so_far[course.moved]
     claim = np.where(seen.started == UNKNOWN, 0.0, np.maximum(seen.started - seen.moved, 0) - slot)
+    prompt = course.which[slot[course.which] == 0]
+    if len(prompt):  # what a claim takes does not show where jobs waited anyway
+        claim = np.where(slot > 0, np.maximum(claim, np.median(claim[prompt])), claim)
     certain = full if seen.certainly_full is None else seen.certainly_full * course.lasted
     return Waits(np.maximum(claim, 0), slot, _turn((slots - course.running) * certain, certain, course.starts))
 

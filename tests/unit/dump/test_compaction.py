@@ -18,7 +18,8 @@ from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import DumpFile, require_manifest, update_manifest
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderBusy, HistoryUnreadable
-from tests.dumps import HOUR_MS, START_MS, dumped, fill
+from streamdq.store.history import SCHEMA_VERSION
+from tests.dumps import HOUR_MS, START_MS, as_version_1, dumped, fill
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -46,6 +47,16 @@ def test_an_hour_becomes_one_file_with_the_same_rows(folder: Folder) -> None:
     assert [file.rows for file in manifest.files] == [12, 12]
     assert told == [(0, 24), (12, None), (12, None)]
     assert compact(folder) == Compacted()
+
+
+def test_files_of_version_1_are_joined_with_others(folder: Folder) -> None:
+    fill(folder, files=3, hours=1)
+    old = [file.path for file in require_manifest(folder).files[:2]]
+    as_version_1(folder, old)
+    before = dumped(folder)
+    assert compact(folder) == Compacted(hours=1, joined=3, rows=9)
+    assert dumped(folder) == before
+    assert {file.schema_version for file in require_manifest(folder).files} == {SCHEMA_VERSION}
 
 
 def test_replaced_files_stay_for_the_grace(folder: Folder) -> None:
@@ -116,7 +127,7 @@ def another_schema(folder: Folder, path: str) -> None:
 
 def another_version(folder: Folder, path: str) -> None:
     with folder.writing(path) as file:
-        write_parquet(arrow_schema().with_metadata({"streamdq.schema_version": "2"}).empty_table(), file)
+        write_parquet(arrow_schema().with_metadata({"streamdq.schema_version": "9"}).empty_table(), file)
 
 
 def fewer_rows(folder: Folder, path: str) -> None:
@@ -133,8 +144,8 @@ def gone(folder: Folder, path: str) -> None:
     [
         (truncated, "can't be read"),
         (gone, "can't be read"),
-        (another_schema, "does not have schema version 1"),
-        (another_version, "does not have schema version 1"),
+        (another_schema, "does not have schema version 2"),
+        (another_version, "does not have schema version 2"),
         (fewer_rows, "holds 0 rows; the manifest says 3"),
     ],
 )

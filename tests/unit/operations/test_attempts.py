@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import pytest
 
 from streamdq.errors import BodyUnreadable, HistoryUnreadable
@@ -133,6 +135,14 @@ def test_a_row_of_history_is_read_as_it_was_written() -> None:
     assert (row.created_ms, row.due_ms, row.moved_ms) == (1_799_999_990_000, 1_800_000_000_000, 1_800_000_000_005)
     assert (row.started_ms, row.finished_ms) == (1_800_000_000_007, 1_800_000_000_009)
     assert (row.error, row.reason, row.body_bytes) == ("ValueError", "", 5)
+
+
+def test_a_row_has_the_key_of_its_job() -> None:
+    keyed = held()
+    keyed.job = copy(keyed.job)
+    keyed.job.key = "merchant-7"
+    assert row_in("t", 0, "5-1", row_of(Event.DONE, keyed, "w") + SEPARATOR + "9").key == "merchant-7"
+    assert row_in("t", 0, "5-1", row_of(Event.DONE, held(), "w") + SEPARATOR + "9").key == ""
 
 
 def test_an_attempt_that_was_handed_back_before_it_started_has_no_start() -> None:
