@@ -236,6 +236,23 @@ async def test_groups_are_made_again_after_a_flush(many: Space, nodes: Cluster, 
         await eventually(lambda: many.audit().left == 0, "all done")
 
 
+async def test_a_shard_whose_streams_were_lost_is_watched_again(many: Space, nodes: Cluster, seen: Seen) -> None:
+    worker = many.worker()
+    worker.handler("t")(recorder(seen))
+    shards = many.queue._store.topics.shards("t")
+    async with many.serving(worker):
+        (consumer,) = await watching(worker)
+        with nodes.client() as client:
+            for shard in shards:
+                client.delete(shard.ready, shard.ready_of("default"))
+            await eventually(lambda: all(client.exists(shard.ready) for shard in shards), "they are there again")
+        await eventually(lambda: not (consumer._active or consumer.reading), "it has claimed whatever there was")
+        for n in range(2 * SHARDS):
+            await asyncio.to_thread(many.queue.enqueue, "t", n)
+        await seen.count(2 * SHARDS)
+        await eventually(lambda: many.audit().left == 0, "all done")
+
+
 async def test_a_slot_that_moved_while_all_were_idle(nodes: Cluster, seen: Seen) -> None:
     with opened(nodes.url) as space:
         space.queue.configure("t", shards=2)
