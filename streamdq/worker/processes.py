@@ -23,7 +23,7 @@ from typing import Any
 from ..errors import InvalidInput
 from ..exporter.exporter import ProcessFiles
 from ..process.logs import log
-from .signals import ONE_SIGNAL_S, install, uninstall
+from .signals import LOOK_S, ONE_SIGNAL_S, install, uninstall
 from .worker import Worker
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
@@ -129,10 +129,10 @@ class Supervisor:
         return any(child.process is not None or child.restart_at is not None for child in self._children)
 
     def _next_event(self) -> _Ended | int | None:
-        """The next event; None if it is time to start a child again."""
-        due = [child.restart_at for child in self._children if child.restart_at is not None]
+        """The next event; None if it is time to start a child again, or to look for a signal."""
+        due = [child.restart_at - time.monotonic() for child in self._children if child.restart_at is not None]
         try:
-            return self._events.get(timeout=max(0.0, min(due) - time.monotonic()) if due else None)
+            return self._events.get(timeout=max(0.0, min([LOOK_S, *due])))
         except Empty:
             return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import signal
 import time
 from collections.abc import Callable
@@ -15,6 +16,12 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 ONE_SIGNAL_S = 1.0
 """Signals within this time are one: systemd sends SIGTERM to each process of a service, and a supervisor passes its own
 on; coreutils' timeout sends one to the process and one to its group; people press Ctrl-C twice.
+"""
+
+
+LOOK_S = 1.0
+"""The longest that the main thread waits at once. The system may give a signal to any thread, such as one that answers
+a scrape. Python notes it there, but only the main thread runs the handler, and that does not wake it.
 """
 
 
@@ -34,9 +41,12 @@ class Stop:
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Until it is set, or for so long."""
-        with contextlib.suppress(Empty):
-            self._told.get(timeout=timeout_s)
-            self.set()
+        until = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while (left := until - time.monotonic()) > 0:
+            with contextlib.suppress(Empty):
+                self._told.get(timeout=min(left, LOOK_S))
+                self.set()
+                return
 
 
 def install(handler: Callable[[int, FrameType | None], Any]) -> dict[int, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +15,7 @@ import pytest
 
 from streamdq.worker import processes
 from streamdq.worker.processes import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, Supervisor
+from tests.servers import until
 
 
 class Process:
@@ -121,3 +124,29 @@ def test_who_did_not_find_redis_was_not_healthy(
     assert child.restart_at is not None
     assert child.restart_at - time.monotonic() == pytest.approx(pause_s, abs=0.4)
     process.end(code)
+
+
+def test_a_signal_that_another_thread_receives_stops_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that answers a scrape: Python does not wake the main thread then, which alone runs handlers."""
+    main, told = threading.get_ident(), []
+
+    class Stoppable(Process):
+        def terminate(self) -> None:
+            told.append("terminate")
+            self.end(0)
+
+    started = Stoppable()
+    popen(monkeypatch, lambda _: started)
+
+    def receive() -> None:
+        waits = Supervisor._next_event.__code__
+        until(lambda: sys._current_frames()[main].f_code is waits, "the supervisor waits")
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        if not started.ended.wait(20):
+            started.end(0)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    assert Supervisor(["worker"], 1).run() == 0
+    thread.join()
+    assert told == ["terminate"]

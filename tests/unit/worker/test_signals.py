@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from streamdq.worker.signals import ONE_SIGNAL_S, SIGNALS, Stop, install, uninstall
+from tests.servers import until
 
 heard: list[str] = []
 
@@ -67,6 +69,26 @@ def test_a_program_that_serves_again_keeps_its_own_handler() -> None:
         uninstall(install(workers), time.monotonic() - ONE_SIGNAL_S)
     signal.raise_signal(SIGNALS[0])
     assert heard == ["program"]
+
+
+def test_a_signal_that_another_thread_receives_ends_the_wait() -> None:
+    """Python notes it there, and does not wake the main thread, which alone runs handlers."""
+    stop, ended, main = Stop(), threading.Event(), threading.get_ident()
+
+    def receive() -> None:
+        until(lambda: sys._current_frames()[main].f_code is Stop.wait.__code__, "the main thread waits")
+        signal.pthread_kill(threading.get_ident(), SIGNALS[0])
+        if not ended.wait(20):
+            heard.append("hung")
+            stop.set()
+
+    install(stop.set)
+    thread = threading.Thread(target=receive)
+    thread.start()
+    stop.wait()
+    ended.set()
+    thread.join()
+    assert heard == []
 
 
 def hangs(*_: Any) -> None:
