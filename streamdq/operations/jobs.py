@@ -263,18 +263,13 @@ def _put(
             left, outdated, now_ms, taken = kept.left, kept.outdated, kept.now_ms, taken | kept.taken
         calls = _by_shard(store, topic, settings, jobs, left, on_conflict)
         replies = yield from _sent_together(scripts, settings, jobs, calls, on_conflict)
-        for (shard, part), reply in zip(calls, replies, strict=True):
-            while part:  # usually once; more often if large jobs have the ids: a call reads a bounded number of bytes
-                if reply is None:
-                    reply = yield from _call(scripts, shard, settings, [jobs[i] for i in part], on_conflict)
+        for (shard, part), first in zip(calls, replies, strict=True):
+            for some, reply in (yield from _whole(scripts, shard, settings, jobs, part, on_conflict, first)):
                 now_ms = reply.now_ms
-                taken |= _by_job(reply.taken, part)
-                straight |= dict.fromkeys(_straight(reply, jobs, part), now_ms)
-                part = part[reply.looked :]
+                taken |= _by_job(reply.taken, some)
+                straight |= dict.fromkeys(_straight(reply, jobs, some), now_ms)
                 if not reply.current:
-                    outdated += part
-                    break
-                reply = None
+                    outdated += some[reply.looked :]
         if not outdated:
             existing = _of_others(taken, jobs)
             recorded.not_put_in(store.session.keys.namespace, topic, len(existing))
@@ -386,18 +381,54 @@ def _sent_together(
     """The replies to those of the calls that can travel together; None: the call is still to be made. A batch for many
     shards takes one round trip to each node then, and the servers less time to read, write and wake up.
     """
-    replies: list[Enqueued | None] = []
-    one_by_one = len(calls) == 1 or scripts.is_durable or on_conflict not in ("reject", "keep")
-    # Of jobs with the same id the first is to get it, so those with rules can't be left for later.
-    if one_by_one or any(_is_unique(jobs[part[0]], on_conflict) for _, part in calls):
+    if not _can_travel_together(scripts, jobs, calls, on_conflict):
         return [None] * len(calls)
-    for some in parts(calls, lambda call: sum([len(jobs[i].rest) for i in call[1]]), MAX_BATCH, MAX_BYTES):
+    replies: list[Enqueued | None] = []
+    for some in parts(calls, lambda call: _bytes_of(jobs, call[1]), MAX_BATCH, MAX_BYTES):
         arguments = [(shard, *_arguments(settings, [jobs[i] for i in part])) for shard, part in some]
         if len(some) == 1:
             replies.append((yield from scripts.enqueue(*arguments[0])))
         else:
             replies += yield from scripts.enqueue_each(arguments)
     return replies
+
+
+def _can_travel_together(
+    scripts: Scripts, jobs: Sequence[Encoded], calls: Sequence[tuple[ShardKeys, list[int]]], on_conflict: OnConflict
+) -> bool:
+    if len(calls) == 1 or scripts.is_durable or on_conflict not in ("reject", "keep"):
+        return False
+    # Of jobs with the same id the first is to get it, so those with rules can't be left for later.
+    return not any(_is_unique(jobs[part[0]], on_conflict) for _, part in calls)
+
+
+def _bytes_of(jobs: Sequence[Encoded], indexes: Sequence[int]) -> int:
+    return sum([len(jobs[i].rest) for i in indexes])
+
+
+def _whole(
+    scripts: Scripts,
+    shard: ShardKeys,
+    settings: TopicSettings,
+    jobs: Sequence[Encoded],
+    part: list[int],
+    on_conflict: OnConflict,
+    first: Enqueued | None,
+) -> Op[list[tuple[list[int], Enqueued]]]:
+    """Enqueues a part of the jobs: the jobs and the reply of each call. There is one as a rule, and more if large jobs
+    have the ids, as a call reads a bounded number of bytes. ``first``: the reply of the first one, if it was made
+    before. A reply that is not current is the last.
+    """
+    found: list[tuple[list[int], Enqueued]] = []
+    reply = first
+    while part:
+        if reply is None:
+            reply = yield from _call(scripts, shard, settings, [jobs[i] for i in part], on_conflict)
+        found.append((part, reply))
+        if not reply.current:
+            break
+        part, reply = part[reply.looked :], None
+    return found
 
 
 def _arguments(settings: TopicSettings, jobs: Sequence[Encoded]) -> tuple[str, list[Any], bool]:
