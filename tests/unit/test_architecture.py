@@ -28,6 +28,7 @@ def test_the_key_table_is_that_of_the_code() -> None:
         names.fourth,
         names.looks("DIGEST"),
         names.asked,
+        names.line,
         names.wake,
         names.secret,
         names.probe,
