@@ -20,7 +20,7 @@ import redis
 from streamdq.embedded.binary import ServerBinary
 
 _START_S = 10.0
-_SAVE_S = 120.0  # a million jobs, on a slow disk
+_SAVE_S = 120.0  # to write a million jobs to a slow disk, or to read them
 _BUS = 10_000  # how far a Cluster node's second port is above its first
 _SLOTS = 16_384
 _SERVICE, _DOWN_AFTER_MS = "jobs", 1000
@@ -65,8 +65,8 @@ class RedisServer:
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    def _wait(self) -> None:
-        deadline = monotonic() + _START_S
+    def _wait(self, within_s: float = _START_S) -> None:
+        deadline = monotonic() + within_s
         with redis.Redis.from_url(self.url) as client:
             while self._process.poll() is None and monotonic() < deadline:
                 with contextlib.suppress(redis.ConnectionError):
@@ -96,7 +96,7 @@ class RedisServer:
         self.kill()
         sleep(down_s)
         self._process = self._start()
-        self._wait()
+        self._wait(_SAVE_S)
         return time()
 
     def __enter__(self) -> Self:
