@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 from streamdq.errors import InvalidInput
 
 from . import remote
-from .class_archive import share_classes
 from .errors import AnalysisError, SparkFailed, SparkGone
 from .failures import SPARK_ERRORS, known_meaning, ran_out_of_memory, without_traces
 from .java import prepare_java
@@ -98,7 +97,7 @@ def session(
             _refuse("the server, which runs already", **{"--memory": memory})
             yield from _served(master, wanted)
         else:
-            share_classes(prepare_java())
+            prepare_java()
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers run the Python that has streamdq
             yield from _begun(_placed(wanted, master or "local[*]", memory), verbose)
 
