@@ -68,18 +68,19 @@ class Figures:
 def analyze_here(dump: str, output: str, log: str) -> None:
     """In a process of its own: the analysis, with the time of each question and the driver's heap after it."""
     from streamdq_spark import analysis
-    from streamdq_spark.session import FEW_EVENTS, session, settings_for
+    from streamdq_spark.session import session, settings_for
 
     plan = analysis.plan(dump, output)
     events = analysis.events_to_read(plan)
     begun: dict[str, float] = {}
     logged = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{log}",
               "spark.eventLog.rolling.enabled": "false", "spark.eventLog.compress": "false"}  # fmt: skip
-    settings = {**settings_for(events), "spark.executor.memory": "2g"}
+    few = settings_for(events)
+    settings = dict(few) or {"spark.executor.memory": "2g"}
     collections = Path(log).with_name(f"gc-{events}.txt")
     settings[_JAVA_OPTIONS] = f"{settings.get(_JAVA_OPTIONS, '')} -Xlog:gc:file={collections}"
     settings["spark.cleaner.periodicGC.interval"] = f"{_COLLECT_EVERY_S}s"
-    with session(None if events < FEW_EVENTS else MASTER, name="bench", settings=settings | logged) as spark:
+    with session(None if few else MASTER, name="bench", settings=settings | logged) as spark:
         start = time.perf_counter()
         analysis.analyze(spark, plan, progress=lambda name, _done, _all: begun.update({name: time.perf_counter()}))
         end = time.perf_counter()

@@ -17,7 +17,7 @@ from streamdq.dump.open_folder import open_folder
 from streamdq.errors import InvalidInput
 from streamdq.schedules.civil import zone
 
-from . import answered, day_values, reading
+from . import answered, reading
 from .dump_files import Dump, open_dump
 from .failures import spark_errors
 from .measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
@@ -170,7 +170,7 @@ def _analyze(
     with spark_errors("what waits in Redis"):
         asked = _waiting(spark, waiting)
         context = Context(first, last, *asked, plan.slo_ms, plan.objective, plan.tz, plan.compare, goes_on)
-    known, valued = _answered(plan), day_values.kept_days(plan.target, dump)
+    known = _answered(plan)
     tells_hours = questions.keys() & answered.NEEDED
     if tells_hours:
         answered.forget(plan.target, {file.day for file in covered})
@@ -179,13 +179,10 @@ def _analyze(
             if progress:
                 progress(question.name, number, len(questions))
             with spark_errors(question.name):
-                wanted = reading.reading(dump, first, last, question, known, valued)
-                history = read(wanted)
+                history = read(reading.reading(dump, first, last, question, known))
                 rows = question.answer(history, context)
                 rows = of_days(rows, question.day, first, last)
                 summary.tables[question.name] = write_table(rows, plan.target, question.name, first, last)
-                if question.by_values:
-                    day_values.keep(history.values, plan.target, wanted.files, valued)
     plan.target.write(SUMMARY, json.dumps(summary.as_json(), indent=2).encode() + b"\n")
     if tells_hours == answered.NEEDED:
         answered.remember(plan.target, covered, plan.slo_ms)
@@ -194,8 +191,7 @@ def _analyze(
 
 def events_to_read(plan: Plan, questions: Mapping[str, Question] = QUESTIONS) -> int:
     """How many events the question that reads most of them reads."""
-    valued = day_values.kept_days(plan.target, plan.dump)
-    return reading.events_to_read(plan.dump, plan.first_day, plan.last_day, questions, _answered(plan), valued)
+    return reading.events_to_read(plan.dump, plan.first_day, plan.last_day, questions, _answered(plan))
 
 
 def _answered(plan: Plan) -> frozenset[date]:

@@ -29,22 +29,22 @@ _PUNCTUALITY = f"topic string, hour timestamp, attempts long, within_slo long, {
 _COUNTS = ("attempts", "done", "failed", "late")
 
 
-def answered(folder: Folder, dump: Dump, slo_ms: int, told_in: str = _FILE) -> frozenset[date]:
-    """The days of the dump that the tables in the folder have as they are. `told_in`: the file that says so."""
-    told, now = _told(folder, told_in), _marks(dump.files, slo_ms)
+def answered(folder: Folder, dump: Dump, slo_ms: int) -> frozenset[date]:
+    """The days of the dump that the tables in the folder have as they are."""
+    told, now = _told(folder), _marks(dump.files, slo_ms)
     return frozenset(date.fromisoformat(day) for day, mark in now.items() if told.get(day) == mark)
 
 
-def forget(folder: Folder, days: Iterable[date], told_in: str = _FILE) -> None:
+def forget(folder: Folder, days: Iterable[date]) -> None:
     """Before the tables of these days are written anew: after a crash they may be of any files."""
-    told = _told(folder, told_in)
+    told = _told(folder)
     if gone := told.keys() & {str(day) for day in days}:
-        _tell(folder, {day: mark for day, mark in told.items() if day not in gone}, told_in)
+        _tell(folder, {day: mark for day, mark in told.items() if day not in gone})
 
 
-def remember(folder: Folder, files: Iterable[GoodFile], slo_ms: int, told_in: str = _FILE) -> None:
+def remember(folder: Folder, files: Iterable[GoodFile], slo_ms: int) -> None:
     """These are the files from which the tables of their days were computed."""
-    _tell(folder, _told(folder, told_in) | _marks(files, slo_ms), told_in)
+    _tell(folder, _told(folder) | _marks(files, slo_ms))
 
 
 def hours(spark: SparkSession, folder: Folder, days: Iterable[date]) -> DataFrame:
@@ -80,11 +80,11 @@ def _marks(files: Iterable[GoodFile], slo_ms: int) -> dict[str, str]:
     }
 
 
-def _told(folder: Folder, told_in: str) -> dict[str, str]:
+def _told(folder: Folder) -> dict[str, str]:
     with suppress(ValueError, AttributeError, FolderError):
-        return dict(json.loads(folder.read(told_in) or b"{}").items())
+        return dict(json.loads(folder.read(_FILE) or b"{}").items())
     return {}
 
 
-def _tell(folder: Folder, marks: dict[str, str], told_in: str) -> None:
-    folder.write(told_in, json.dumps(marks, indent=2, sort_keys=True).encode() + b"\n")
+def _tell(folder: Folder, marks: dict[str, str]) -> None:
+    folder.write(_FILE, json.dumps(marks, indent=2, sort_keys=True).encode() + b"\n")

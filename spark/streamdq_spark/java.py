@@ -90,7 +90,7 @@ def _wrap(java: Path) -> Path:
     """Writes the wrapper, once per target; a crash leaves none or a complete one."""
     text = _WRAPPER.format(java="'" + str(java).replace("'", "'\\''") + "'")
     name = hashlib.sha256(text.encode()).hexdigest()[:12]
-    folder = (cache() or Path(tempfile.mkdtemp(prefix="streamdq-java-"))) / f"java-{name}" / "bin"
+    folder = _cache() / f"java-{name}" / "bin"
     wrapper = folder / "java"
     if not wrapper.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,15 +101,15 @@ def _wrap(java: Path) -> Path:
     return wrapper
 
 
-def cache() -> Path | None:
-    """A folder of the user that outlasts this process; None if there is no home directory for it."""
+def _cache() -> Path:
+    """A folder of the user that outlasts this process, if there is a home directory for it."""
     named = os.environ.get("XDG_CACHE_HOME")
     try:
         folder = (Path(named) if named else Path.home() / ".cache") / "streamdq"
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # no home, or one that can't be written to
-        return None
-    return folder if os.access(folder, os.W_OK) else None
+        return Path(tempfile.mkdtemp(prefix="streamdq-java-"))
+    return folder if os.access(folder, os.W_OK) else Path(tempfile.mkdtemp(prefix="streamdq-java-"))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 from streamdq.errors import InvalidInput
 
 from . import remote
-from .class_archive import share_classes
 from .errors import AnalysisError, SparkFailed, SparkGone
 from .failures import SPARK_ERRORS, known_meaning, ran_out_of_memory, without_traces
 from .java import prepare_java
@@ -37,25 +36,19 @@ SETTINGS = {
     # For each column it would look up the line of Python, and tell Java: half of Python's time in an analysis.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
-# With the first compiler alone, Java keeps 48 MB of compiled code, and would compile again what it throws away.
-_FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
-_OF_DRIVER, _OF_EXECUTOR = (f"spark.{process}.extraJavaOptions" for process in ("driver", "executor"))
 SMALL = {  # for few events: planning and compiling cost more than the work itself
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # which are a partition each
     "spark.sql.adaptive.enabled": "false",  # no stage is so large that the rest should be planned anew after it
     "spark.sql.codegen.wholeStage": "false",  # compiling the plans was half of all CPU time
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    _OF_DRIVER: _FIRST_COMPILER,
+    # With the first compiler alone, Java keeps 48 MB of compiled code, and would compile again what it throws away.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
 }
 LIVE = {"spark.sql.shuffle.partitions": "2"}
 """For a query that counts by minute, of which there are few: each partition's state takes some files in each batch."""
-MEDIUM = {  # Java's second compiler would take half of all CPU time, and hardly earn it
-    _OF_DRIVER: _FIRST_COMPILER,
-    _OF_EXECUTOR: _FIRST_COMPILER,
-}
-FEW_EVENTS, MANY_EVENTS = 200_000, 3_000_000
-"""With fewer events than these, the settings for small and medium data are faster."""
+FEW_EVENTS = 200_000
+"""With fewer events, the settings for small data are faster."""
 _HEAP = "spark.driver.memory"  # on one machine the driver does the work
 _LOCAL = {
     "spark.ui.enabled": "false",
@@ -68,7 +61,7 @@ _OF_A_SESSION = frozenset(key for key in (SETTINGS | SMALL | _LOCAL) if key.star
 
 def settings_for(events: int) -> Mapping[str, str]:
     """The fastest settings for this many events."""
-    return SMALL if events < FEW_EVENTS else MEDIUM if events < MANY_EVENTS else {}
+    return SMALL if events < FEW_EVENTS else {}
 
 
 @contextmanager
@@ -104,7 +97,7 @@ def session(
             _refuse("the server, which runs already", **{"--memory": memory})
             yield from _served(master, wanted)
         else:
-            share_classes(prepare_java())
+            prepare_java()
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers run the Python that has streamdq
             yield from _begun(_placed(wanted, master or "local[*]", memory), verbose)
 

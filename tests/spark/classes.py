@@ -26,10 +26,8 @@ class ClassArchive:
 
     @property
     def use(self) -> str:
-        """Options of a Java process that takes its classes from there. If there is no archive yet, none that means
-        anything: it keeps the one of the user's cache out.
-        """
-        return f'"-XX:SharedArchiveFile={self.file}" -Xlog:disable' if self.file.exists() else "-Xshare:auto"
+        """Options of a Java process that takes its classes from there; nothing if there is no archive yet."""
+        return f'"-XX:SharedArchiveFile={self.file}" -Xlog:disable' if self.file.exists() else ""
 
     @property
     def leave(self) -> str:

@@ -4,27 +4,23 @@ that they would be.
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from streamdq.dump.local import LocalFolder
-from streamdq.errors import FolderError
-from streamdq_spark import day_values, reading
+from streamdq_spark import reading
 from streamdq_spark.analysis import Plan, analyze, events_to_read, plan
 from streamdq_spark.answered import answered, forget, hours, remember
-from streamdq_spark.day_values import kept_days
 from streamdq_spark.dump_files import open_dump
 from streamdq_spark.errors import AnalysisError
 from streamdq_spark.events import read_events
 from streamdq_spark.measures import SLO_MS
 from streamdq_spark.questions import QUESTIONS, Context, History, Question
-from streamdq_spark.questions.values import week_of
 from tests.spark.dumps import START, days_of, event, write_dump
 from tests.spark.frames import assert_same, collected, rows_of, written
-from tests.spark.plain import Table
 
 WEEKS, EACH = 4, 6
 DAYS = [(START + timedelta(days=n)).date() for n in range(7 * WEEKS)]
@@ -125,77 +121,3 @@ def test_what_can_t_be_read_is_as_if_nothing_were_answered(folder: Path, held: s
 def test_some_of_the_hourly_tables_are_not_enough(spark: SparkSession, folder: Path) -> None:
     analyze(spark, asked(folder), questions={"throughput": QUESTIONS["throughput"]})
     assert known(folder) == set()
-
-
-def test_the_next_day_reads_of_the_last_weeks_only_the_days_where_they_meet(spark: SparkSession, folder: Path) -> None:
-    changes, meet = {"changes": QUESTIONS["changes"]}, {LAST - timedelta(days=7), LAST - timedelta(days=14)}
-    out = LocalFolder(folder / "out")
-    before, first = asked(folder, DAYS[0], DAYS[-2]), asked(folder, LAST, LAST)
-    assert events_to_read(first, changes) == 15 * EACH
-    analyze(spark, before, questions=changes)
-    assert events_to_read(first, changes) == 3 * EACH
-    for run in (before, first):
-        analyze(spark, run, questions=changes)
-        assert_same(changes_of(folder / "out", run), changes_by_events(spark, run, folder / f"{run.last_day}"))
-    assert kept_days(out, first.dump) == set(DAYS[12:])
-    again = reading.reading(first.dump, LAST, LAST, QUESTIONS["changes"], (), kept_days(out, first.dump))
-    assert {file.day for file in again.files} == {LAST, *meet}
-    assert events_to_read(first, changes) == 3 * EACH
-    analyze(spark, first, questions=changes)  # now all that is kept counts
-    assert_same(changes_of(folder / "out", first), changes_by_events(spark, first, folder / "apart"))
-
-
-def changes_of(tables: Path, run: Plan) -> Table:
-    return rows_of(written(tables / "changes" / f"dt={run.last_day}"))
-
-
-def changes_by_events(spark: SparkSession, run: Plan, out: Path) -> Table:
-    """By a run that has nothing from before."""
-    apart = plan(str(out.parent / "dump"), str(out), run.first_day, run.last_day)
-    analyze(spark, apart, questions={"changes": QUESTIONS["changes"]})
-    found = changes_of(out, apart)
-    assert {row["attempts_now"] > 0 for row in found} == {True}
-    return found
-
-
-def test_values_of_a_day_whose_files_changed_are_counted_anew(spark: SparkSession, folder: Path) -> None:
-    changes, last = {"changes": QUESTIONS["changes"]}, asked(folder, LAST, LAST)
-    analyze(spark, last, questions=changes)
-    late = event(77_777, START + timedelta(days=25, hours=20), due=START + timedelta(days=25, hours=19))
-    write_dump(folder / "dump", [*history(), late], hours_each=24)
-    again = asked(folder, LAST, LAST)
-    assert kept_days(LocalFolder(folder / "out"), again.dump) == set(DAYS[13:]) - {DAYS[25]}
-    before = changes_of(folder / "out", last)
-    analyze(spark, again, questions=changes)
-    found = changes_of(folder / "out", again)
-    assert sum(row["attempts_now"] for row in found) > sum(row["attempts_now"] for row in before)
-    assert_same(found, changes_by_events(spark, last, folder / "apart"))
-
-
-def test_values_of_a_run_that_failed_while_it_kept_them_do_not_count_twice(
-    spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    changes, last = {"changes": QUESTIONS["changes"]}, asked(folder, LAST, LAST)
-
-    def fails(*_: object) -> None:
-        raise FolderError("no space")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(day_values, "remember", fails)
-        with pytest.raises(FolderError):
-            analyze(spark, last, questions=changes)
-    assert kept_days(LocalFolder(folder / "out"), last.dump) == set()
-    for _ in range(2):
-        analyze(spark, last, questions=changes)
-    assert_same(changes_of(folder / "out", last), changes_by_events(spark, last, folder / "apart"))
-
-
-def test_a_day_is_of_a_week_if_all_of_it_is() -> None:
-    for last in (START, START + timedelta(hours=13), START + timedelta(days=1, milliseconds=-1)):
-        last_ms = round(last.timestamp() * 1000)
-        for ago in range(-1, 22):
-            day = (START - timedelta(days=ago)).date()
-            starts = datetime.combine(day, time.min, UTC)
-            ends = starts + timedelta(days=1, milliseconds=-1)
-            first_week, last_week = ((last - at) // timedelta(weeks=1) for at in (starts, ends))
-            assert week_of(day, last_ms) == (first_week if first_week == last_week else None)

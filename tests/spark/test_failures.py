@@ -15,7 +15,7 @@ from py4j.protocol import Py4JNetworkError
 from streamdq.store.history import Event
 from streamdq_spark.errors import SparkFailed
 from streamdq_spark.failures import meaning, spark_errors
-from streamdq_spark.session import FEW_EVENTS, MANY_EVENTS, MEDIUM, SMALL, settings_for
+from streamdq_spark.session import FEW_EVENTS, SMALL, settings_for
 from tests.spark.dumps import START, event, write_dump
 
 pytestmark = pytest.mark.thorough
@@ -67,8 +67,7 @@ def test_an_error_that_can_t_be_asked_any_more_is_told_too() -> None:
 
 def test_the_settings_for_few_events() -> None:
     assert settings_for(28_000) == SMALL
-    assert settings_for(FEW_EVENTS) == settings_for(MANY_EVENTS - 1) == MEDIUM
-    assert settings_for(MANY_EVENTS) == {}
+    assert settings_for(FEW_EVENTS) == {}
 
 
 PROGRAM = """

@@ -69,8 +69,7 @@ class Question:
 
     `day` is the timestamp column whose UTC day a row belongs to; rows of days that were not asked for are dropped.
     None: every row belongs to the last day. The runner adds `dt`. `by_hour`: of the days before, it only needs
-    `History.hours`, except of those within `whole` before the first. `by_values`: it only looks at the lookback before
-    the last event, and only needs `History.week_values`.
+    `History.hours`, except of those within `whole` before the first.
     """
 
     name: str
@@ -80,7 +79,6 @@ class Question:
     lookahead: timedelta = timedelta(0)
     by_hour: bool = False
     whole: timedelta = timedelta(0)
-    by_values: bool = False
 
 
 def _of_events(answer: Callable[[History], DataFrame], day: str | None = None) -> Question:
@@ -177,7 +175,7 @@ _ALL = (
     _of_events(advice.advice),
     Question("anomalies", _anomalies, "hour", _LOOKBACK, by_hour=True),
     Question("incidents", _incidents, lookback=_LOOKBACK, by_hour=True),
-    Question("changes", _changes, lookback=timedelta(days=2 * changes.DAYS), by_values=True),
+    Question("changes", _changes, lookback=timedelta(days=2 * changes.DAYS)),
     Question("forecast", _forecast, lookback=_LOOKBACK, by_hour=True),
     Question("forecast_accuracy", _forecast_accuracy, lookback=_LOOKBACK, by_hour=True),
     Question("capacity", _capacity, lookback=_LOOKBACK, by_hour=True, whole=timedelta(days=tried.DAYS)),

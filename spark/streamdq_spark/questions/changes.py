@@ -8,9 +8,8 @@ from pyspark.sql import functions as F
 from streamdq.store.history import Event
 
 from ..measures import SLO_MS
-from .common import FAILED, is_event, percentile, sum_where, value_counts
+from .common import FAILED, is_attempt, is_event, percentile, sum_where, value_counts
 from .history import History
-from .values import DURATION, LATENESS
 
 DAYS = 7
 MIN_ATTEMPTS = 100
@@ -49,17 +48,25 @@ def changes(history: History, *, slo_ms: int = SLO_MS, min_attempts: int = MIN_A
 
 def _measures(history: History, slo_ms: int) -> DataFrame:
     """topic, week, measure, value, attempts."""
-    rows = history.week_values.where(F.col("week") < 2)
+    lateness = history.lateness.select(
+        "topic", "week", F.lit("lateness").alias("kind"), F.lit(None).cast("string").alias("event"),
+        F.col("late_ms").alias("ms"), "n",
+    )  # fmt: skip
+    durations = history.durations.where(is_attempt()).select(
+        "topic", "week", F.lit("duration").alias("kind"), "event",
+        F.when(is_event(Event.DONE), F.col("run_ms")).alias("ms"), "n",
+    )  # fmt: skip
+    rows = lateness.unionByName(durations).where(F.col("week") < 2)
     counted = value_counts(rows, ["topic", "week", "kind"], "ms", apart=["event"])
-    attempts = sum_where(F.col("kind") == DURATION)
+    attempts = sum_where(F.col("kind") == "duration")
     parts = {
-        "late": (F.col("kind") == LATENESS) & (F.col("ms") > slo_ms),
+        "late": (F.col("kind") == "lateness") & (F.col("ms") > slo_ms),
         "failed": F.col("event").isin(*FAILED),
         "dead": is_event(Event.DEAD),
     }
     values = [
         *(_measure(name, sum_where(part) / attempts, attempts) for name, part in parts.items()),
-        *(_time(kind, at) for kind, at in ((LATENESS, 0.99), (DURATION, 0.95))),
+        *(_time(kind, at) for kind, at in (("lateness", 0.99), ("duration", 0.95))),
     ]
     return (
         counted.groupBy("topic", "week")

@@ -26,7 +26,6 @@ from .common import (
     ms_between,
     sum_where,
 )
-from .values import values_of
 
 MINUTE_S = 60
 HOUR_MIN = 60
@@ -43,16 +42,14 @@ _TYPES = {
 
 class History:
     """The events that a question may look at. `last_ms`: when the last of them finished; None: Spark looks for it.
-    `past_values`: what `week_values` says of other days.
 
     What it computes stays in Spark's cache, or on disk where there is no room, until `forget`.
     """
 
-    def __init__(self, events: DataFrame, last_ms: int | None = None, past_values: DataFrame | None = None) -> None:
+    def __init__(self, events: DataFrame, last_ms: int | None = None) -> None:
         self.events = events
         self._last_ms = last_ms
         self._past: DataFrame | None = None
-        self._past_values = past_values
         self._kept: list[DataFrame] = []
         self._tables: dict[str, DataFrame] = {}
 
@@ -111,7 +108,7 @@ class History:
         # Not by grouping sets: Spark does not find them in its cache where they occur twice in a plan.
         kinds = F.array(
             _row("group", "event", "minute"),
-            _row("hour", "late_ms"),
+            _row("hour", "week", "late_ms"),
             _row("group", "event", "week", "step", "timed_out", "run_ms"),
         )
         sums = ("bytes", "mover_ms")
@@ -128,15 +125,16 @@ class History:
 
     @property
     def lateness(self) -> DataFrame:
-        """topic, hour, late_ms, n, mover_ms: of the attempts whose lateness is known."""
+        """topic, hour, week, late_ms, n, mover_ms: of the attempts whose lateness is known. `week`: 0 are the seven
+        days that end with the last event, 1 the seven days before, 2 all before.
+        """
         known = F.col("hour").isNotNull() & F.col("late_ms").isNotNull()
-        return self.counts.where(known).select("topic", "hour", "late_ms", "n", "mover_ms")
+        return self.counts.where(known).select("topic", "hour", "week", "late_ms", "n", "mover_ms")
 
     @property
     def durations(self) -> DataFrame:
         """topic, group, event, week, step, timed_out, run_ms, n: of attempts, also of those that were taken over.
-        `week`: 0 are the seven days that end with the last event, 1 the seven days before, 2 all before. `run_ms` is
-        null if the start is not known or is after the end.
+        `run_ms` is null if the start is not known or is after the end.
         """
         rest = F.col("minute").isNull() & F.col("hour").isNull()
         return self.counts.where(rest & (is_attempt() | is_event(Event.RECLAIMED))).select(
@@ -158,17 +156,6 @@ class History:
             sum_where(F.col("late_ms") > slo_ms).alias("late"),
         )
         return self.keep(counted if self._past is None else counted.unionByName(self._past))
-
-    @cached_property
-    def values(self) -> DataFrame:
-        """How often each lateness and running time occurred on each day, as by `values_of`."""
-        return self.keep(values_of(self.events, self.last_ms))
-
-    @property
-    def week_values(self) -> DataFrame:
-        """week, topic, kind, event, ms, n: the values by the weeks that end with the last event."""
-        known = self.values.select("week", "topic", "kind", "event", "ms", "n")
-        return known if self._past_values is None else known.unionByName(self._past_values)
 
     @cached_property
     def lives(self) -> DataFrame:
