@@ -72,7 +72,7 @@ def test_every_link_leads_to_a_section(html: str) -> None:
     ids = [own["id"] for _, own in page.tags if "id" in own]
     assert len(ids) == len(set(ids))
     links = {(own.get("href") or "").removeprefix("#") for tag, own in page.tags if tag == "a"}
-    assert len(links) == 15
+    assert len(links) == 16
     assert links <= set(ids)
 
 
@@ -218,6 +218,7 @@ def test_what_was_not_worked_out_is_left_out(log: list[Happened]) -> None:
                 "budget_incidents",
                 "error_classes",
                 "compared",
+                "cost_by_key",
             )
         )
     assert "Jobs done" not in Page(render({}, about)).text
