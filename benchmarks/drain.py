@@ -100,9 +100,16 @@ def _least(runs: Sequence[Drained], what: str) -> float:
 
 
 def drained(
-    server: RedisServer, workers: int, runs: list[Drained], jobs: Sequence[NewJob], key_concurrency: int = 0
+    server: RedisServer,
+    workers: int,
+    runs: list[Drained],
+    jobs: Sequence[NewJob],
+    key_concurrency: int = 0,
+    role: Sequence[object] = ("noop",),
 ) -> float:
-    """Jobs per second from the first attempt's start to the last one's finish, by Redis's clock."""
+    """Jobs per second from the first attempt's start to the last one's finish, by Redis's clock. ``role``: of the
+    worker processes, with its options.
+    """
     server.empty()
     count = len(jobs)
     with Queue(server.url, NAMESPACE) as queue:
@@ -110,7 +117,8 @@ def drained(
             queue.configure(TOPIC, key_concurrency=key_concurrency)
         queue.enqueue_many(TOPIC, jobs)
     assert key_concurrency or server.client.xlen(SHARD.ready) == count
-    with processes(server.url, "noop", workers) as started:
+    name, *options = role
+    with processes(server.url, str(name), workers, *options) as started:
         redis_s, workers_s = server.cpu_s(), sum(worker.cpu_s() for worker in started)
         for worker in started:
             worker.serve()

@@ -21,7 +21,8 @@ from typing import Any
 
 import psutil
 
-from streamdq import Job, Worker
+from streamdq import Attempt, Job, Worker
+from streamdq.worker.middleware import CallNext
 
 from .harness import GROUP, NAMESPACE, TOPIC, Order
 from .timers import measure, run
@@ -117,6 +118,17 @@ def _noop(worker: Worker, _log: Path) -> None:
     worker.run()
 
 
+def _around(worker: Worker, log: Path, count: str) -> None:
+    """The same, with so many functions around each attempt that do nothing either."""
+
+    async def passes(_attempt: Attempt, call_next: CallNext) -> None:
+        await call_next()
+
+    for _ in range(int(count)):
+        worker.middleware(passes)
+    _noop(worker, log)
+
+
 def _stamp(worker: Worker, log: Path) -> None:
     """A handler that records when each attempt began. Redis runs on this machine, so the system's clock is Redis's own,
     with a finer resolution than Redis's milliseconds.
@@ -202,7 +214,7 @@ def _callback(url: str) -> None:
 
 
 _ROLES: dict[str, Callable[..., None]] = {
-    "noop": _noop, "stamp": _stamp, "witness": _witness, "herd": _herd, "mover": _mover,
+    "noop": _noop, "around": _around, "stamp": _stamp, "witness": _witness, "herd": _herd, "mover": _mover,
     LOADED: _loaded,
 }  # fmt: skip
 

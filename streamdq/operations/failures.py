@@ -19,12 +19,14 @@ from ..errors import StreamdqError
 from ..job.job import Job
 from ..job.retry import Bury, Retry, Snooze
 from ..process.logs import as_exc_info, hide_credentials, parts_of
+from ..store.failures import MAX_TRACEBACK_CHARS
 
 T = TypeVar("T")
 MAX_ERROR_CHARS = 1000
 _MOST_CALLS = 30  # of each exception
 _MOST_ERRORS = 10  # an exception, those that led to it, and those of a group
 _MESSAGE_CHARS = 500  # within a traceback
+_MOST_CHARS = 2 * MAX_TRACEBACK_CHARS
 _OWN = str(Path(__file__).parent.parent)
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
@@ -80,7 +82,12 @@ def traceback_of(error: BaseException, *, hidden: bool) -> str:
     before it and of a group. Without the calls of streamdq that led to the user's code, and without variables.
     ``hidden``: the body must not show, so without messages.
     """
-    return hide_credentials("\n".join(_told(error, hidden, set())))
+    return without_credentials("\n".join(_told(error, hidden, set())))
+
+
+def without_credentials(traceback: str) -> str:
+    """Its end: of a longer one no more would be kept, and to look through it takes long."""
+    return hide_credentials(traceback[-_MOST_CHARS:])
 
 
 def _told(error: BaseException, hidden: bool, seen: set[int]) -> list[str]:

@@ -65,6 +65,10 @@ class Put(NamedTuple):
         existing = [0] if index in self.existing else []
         return Put(self.now_ms, taken, existing, self.decoder, kept, self.unseen, straight)
 
+    def with_kept(self, kept: Mapping[int, Job], unseen: Exception | None = None) -> Put:
+        """The same, after those that have the ids were looked up."""
+        return Put(self.now_ms, self.taken, self.existing, self.decoder, kept, unseen, self.straight)
+
     def job(self, topic: str, given: Encoded, index: int = 0) -> Job:
         """The job that has the id now, or had it last: that one's body is None, its state ``ended``."""
         if index in self.kept:
@@ -322,7 +326,7 @@ def _with_others(
             try:
                 done = yield from _with_kept(store, topic, store.session.keys.shard(topic, number), jobs, done)
             except StreamdqError as error:  # of no concern to those that have been enqueued
-                done = done._replace(unseen=error)
+                done = done.with_kept({}, unseen=error)
         return [done] if len(jobs) == 1 else [done.of(i) for i in range(len(jobs))]
 
     number = shard_of(job.id, shards, job.key)
@@ -347,7 +351,7 @@ def _with_kept(store: RedisStore, topic: str, shard: ShardKeys, jobs: Sequence[E
             job = done.job(topic, jobs[i], i)
             job.state = JobState.ENDED
         kept[i] = job
-    return done._replace(kept=kept)
+    return done.with_kept(kept)
 
 
 def check_at_most(jobs: Sequence[Encoded], on_conflict: OnConflict) -> None:

@@ -11,11 +11,11 @@ from ..job.job import JobState, check_group, check_topic, check_ttr
 from ..job.retry import Bury
 from ..keys import ShardKeys
 from ..link.session import Op, Pause
-from ..process.logs import hide_credentials
 from ..store.blocking import Entries, read_streams
 from ..store.redis_store import RedisStore
 from ..times.durations import Duration, to_ms
 from .attempts import DeadReason, End, Held, Outcome, failed, held_in, settle, tell_calls, too_late, unreadable
+from .failures import without_credentials
 from .inspect import known_group
 from .large_bodies import EndedJob, drop_ended, fetched
 
@@ -150,7 +150,7 @@ def fail(
     if delay is not None:
         end = End(held, Outcome.RETRY, end.error, to_ms(delay))
     if isinstance(error, str):
-        end.traceback = hide_credentials(traceback)
+        end.traceback = without_credentials(traceback)
     else:
         tell_calls(end, error)
     yield from _end(store, end)

@@ -45,6 +45,18 @@ _PARAMETER = re.compile(
     r"[^&;#\s'\"]+"
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}")
+# And the words of which each of them needs one: to look for these takes a tenth of the time, and most texts have none.
+_NAMED = (
+    (
+        _PARAMETER,
+        r"\1…",
+        (
+            "password", "passwd", "secret", "token", "signature", "credential", "api_key", "api-key", "apikey", "key=",
+            "sig=", "auth=",
+        ),
+    ),
+    (_BEARER, r"\1 …", ("bearer", "basic")),
+)  # fmt: skip
 # C0 except tab and newline, DEL, C1; the marks, embeddings, overrides and isolates of Unicode's bidirectional
 # algorithm; line and paragraph separators; the byte order mark; surrogates, which can't be written at all.
 _OBEYED = re.compile(
@@ -115,8 +127,13 @@ log = Log()
 
 def hide_credentials(text: str) -> str:
     """The text without the user names, passwords and tokens in its URLs and HTTP headers."""
-    text = _CREDENTIALS.sub("…@", _DATABASE.sub(r"\1…@", text))
-    return _BEARER.sub(r"\1 …", _PARAMETER.sub(r"\1…", text))
+    low = text.lower() if text.isascii() else None  # other letters may count as the same, whatever the case
+    if "://" in text and "@" in text:
+        text = _CREDENTIALS.sub("…@", _DATABASE.sub(r"\1…@", text))
+    for secret, shown, words in _NAMED:
+        if low is None or any(word in low for word in words):
+            text = secret.sub(shown, text)
+    return text
 
 
 def what(error: BaseException) -> str:

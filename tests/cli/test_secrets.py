@@ -171,6 +171,14 @@ def test_what_knows_the_password_does_not_show_it() -> None:
     assert SECRET not in repr(parse_url(url)) + repr(parse_url(url).describe()) + repr(Settings(url=url))
 
 
+@pytest.mark.parametrize(
+    "text", ["password=swordfish", "PASSWORD=swordfish", "a?key=swordfish", "ba\u017fic swordfish"]
+)
+@pytest.mark.parametrize("beside", ["", "…"])
+def test_they_are_hidden_in_text_of_any_alphabet(text: str, beside: str) -> None:
+    assert SECRET not in hide_credentials(beside + text)
+
+
 def test_text_without_credentials_stays() -> None:
     text = "topic a@b: https://shop.example/path?page=2 answered 500; basic rules"
     assert hide_credentials(text) == text

@@ -116,6 +116,7 @@ def life(url: str) -> None:
         queue.stats()
         queue.upcoming()
         queue.history("t")
+        assert queue.job_history("t", dead.id)
         assert queue.audit().balanced
         queue.doctor()
         queue.configure("gone", shards=2)
