@@ -14,7 +14,8 @@ from .model import NO_LIMIT, Call, Claim, Delivery, Model, Shard, Step, Tracked,
 from .uniqueness import check_new, postponed
 
 LAG_MS = 50
-_OF_CLAIM = {"finish": 4, "retry": 7, "bury": 6, "release": 4, "touch": 4}  # arguments for each claim
+_OF_CLAIM = {"finish": 4, "retry": 8, "bury": 7, "release": 4, "touch": 4}  # arguments for each claim
+_BEFORE_CLAIMS = {"retry": 7, "bury": 7}  # arguments; of the others 5
 
 # -- jobs come
 
@@ -53,7 +54,7 @@ def enqueue_unique(model: Model, call: Call) -> None:
 
 def _put(model: Model, call: Call, first: int, replaces: bool) -> None:
     status, now_ms, looked, *taken = call.reply
-    if status != 1:
+    if status == 0:
         model.happened[f"{call.name}: settings out of date"] += 1
         return
     for i in range(looked):
@@ -303,7 +304,7 @@ def _accepted(model: Model, call: Call) -> Iterator[tuple[Tracked, Delivery, Seq
     """The claims of a batch that were not refused: the job, its delivery, and the arguments."""
     group, consumer, width = call.args[1].decode(), call.args[4].decode(), _OF_CLAIM[call.name]
     refused = set(call.reply[1:])
-    for number, start in enumerate(range(5, len(call.args), width), start=1):
+    for number, start in enumerate(range(_BEFORE_CLAIMS.get(call.name, 5), len(call.args), width), start=1):
         args = call.args[start : start + width]
         job = model.live.get((call.shard, args[2].decode()))
         if number in refused:
