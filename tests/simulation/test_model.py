@@ -61,7 +61,8 @@ class Story:
         refused: bool = False,
     ) -> None:  # fmt: skip
         reply = [self.now, 1] if refused else [self.now]
-        self.call(name, reply, b"", b"g", b"0", b"1", consumer, *claim, b"a", b"", *more)
+        kept, failure = ((b"5000", b"0"), (b"",)) if name in ("retry", "bury") else ((), ())
+        self.call(name, reply, b"", b"g", b"0", b"1", consumer, *kept, *claim, b"a", b"", *more, *failure)
 
     def start(self, serial: int | str = 1, attempt: int = 1, consumer: str = "c1") -> None:
         self.model.started(serial, attempt, "g", consumer)

@@ -10,7 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[2] / "streamdq"
 OTHERS = {
     ("embedded/supervisor.py", "_exit"),  # of os
-    ("link/node.py", "_close"),  # of redis-py's connections, as the other six
+    ("link/node.py", "_close"),  # of redis-py's connections, as the other seven
+    ("link/node.py", "_parser"),
     ("link/node.py", "_sock"),
     ("link/node.py", "_writer"),
     ("link/tracking.py", "_close"),
