@@ -42,9 +42,9 @@ class Svg:
         )
 
     def label(self, x: float, y: float, text: object, kind: str = "", anchor: str = "start") -> None:
-        self._parts.append(
-            Markup('<text x="{}" y="{}" class="{}" text-anchor="{}">{}</text>').format(_n(x), _n(y), kind, anchor, text)
-        )
+        # Not said where it goes without saying: a report has thousands of labels and cells.
+        more = _attributes({"text_anchor": anchor} if anchor != "start" else {})
+        self._parts.append(Markup('<text x="{}" y="{}" class="{}"{}>{}</text>').format(_n(x), _n(y), kind, more, text))
 
     def __html__(self) -> Markup:
         # The same drawing gets the same id in each report; ids are unique within a report.
@@ -60,7 +60,12 @@ def _n(value: float) -> str:
 
 
 def _attributes(more: dict[str, object]) -> Markup:
-    return Markup("").join(Markup(' {}="{}"').format(name.replace("_", "-"), value) for name, value in more.items())
+    return Markup("").join(Markup(' {}="{}"').format(name.replace("_", "-"), _short(v)) for name, v in more.items())
+
+
+def _short(value: object) -> object:
+    """0.06 as .06, which is the same in SVG."""
+    return f"{value:g}".lstrip("0") or "0" if isinstance(value, float) else value
 
 
 def ticks(top: float, most: int = 5) -> list[float]:
