@@ -313,7 +313,7 @@ class AsyncConnections:
                 connection = self._take()
                 if connection is None:
                     connection = self.make()
-                    await connection.connect()
+                    await _connect(connection)
                 sent = True
                 replies = await self._exchange(connection, commands)
             self._put(connection, replies)
@@ -374,6 +374,18 @@ class AsyncConnections:
             await connection.disconnect(nowait=True)
             if isinstance(writer, asyncio.StreamWriter):
                 writer.transport.abort()  # a TLS shutdown would need the loop, which may end now
+
+
+async def _connect(connection: Any) -> None:
+    """redis-py asks sentinels with ``asyncio.wait_for``, which may swallow a cancellation on Python 3.11. The task
+    would then wait for its reply, and whoever has cancelled it for the task.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    await connection.connect()
+    if task.cancelling() > before:
+        raise asyncio.CancelledError
 
 
 def _has_ended(connection: Any) -> bool:

@@ -281,6 +281,8 @@ class Lease:
 
     async def _stand_in_line(self) -> None:
         """Until the process stops or has the mover's lease, or another place at work."""
+        if await self._try(0, begins=True) <= 0:  # as a rule, if it is the only process: there is no line to listen to
+            return
         line = Listener(self._link, self._session, lambda: [self._session.keys.line], self._heard, lambda: None)
         listening = asyncio.create_task(line.run())
         try:
