@@ -7,10 +7,9 @@ number of the last batch that went into it: a batch that is repeated after a kil
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from streamdq.dump.folder import Folder
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import InvalidInput
 from streamdq.store.history import Event
+from streamdq.times.clock import wall_now
 
 from .failures import spark_errors
 from .measures import SLO_MS
@@ -87,7 +87,7 @@ def follow(
             goes on where this one ended.
     """
     register(spark)
-    begin = datetime.fromtimestamp(time.time(), UTC).replace(second=0, microsecond=0) - KEPT + _MINUTE
+    begin = wall_now().replace(second=0, microsecond=0) - KEPT + _MINUTE
     asked = {"url": url, "namespace": namespace, "from": begin.isoformat()}
     events = spark.readStream.format(NAME).options(**{k: v for k, v in asked.items() if v}).load()
     late: set[int] = set()  # batches

@@ -159,7 +159,7 @@ def test_small_workloads_give_every_figure(bench: Bench) -> None:
     results = run(["enqueue", "pipeline", "enqueue-many", "move", "drain"], bench, Console(quiet=True))
     assert results.failures == {}
     assert [figure.workload for figure in results.figures] == [
-        *["enqueue"] * 3, *["pipeline"] * 3, "enqueue_many", *["move"] * 3, *["drain"] * 12,
+        *["enqueue"] * 4, *["pipeline"] * 3, "enqueue_many", *["move"] * 3, *["drain"] * 12,
     ]  # fmt: skip
     assert all(figure.value > 0 for figure in results.figures)
     found = environment(bench)

@@ -49,7 +49,7 @@ async def test_a_killed_mover_is_replaced_within_a_second(space: Space, redis_se
                 await killed.aclose()
                 started = time.monotonic()
                 await eventually(lambda: second.leading, "it is at work")
-                assert time.monotonic() - started < 1.3  # a busy neighbour included
+                assert time.monotonic() - started < 2 * LEASE_MS / 1000  # it takes one, and a busy machine's pauses
                 assert deputy(client) is None
     assert space.queue.cancel("t", "a")
 
@@ -142,7 +142,7 @@ async def test_an_idle_mover_that_was_killed_is_replaced_within_a_second_of_a_ri
                 space.queue.enqueue("t", "x", id="a", delay="1ms")
                 started = time.monotonic()
                 await space.becomes("a", "ready")
-                assert time.monotonic() - started < 1.3
+                assert time.monotonic() - started < 2 * LEASE_MS / 1000  # it takes one, and a busy machine's pauses
                 assert second.leading
     assert space.queue.cancel("t", "a")
 
@@ -157,7 +157,7 @@ async def test_who_starts_after_an_idle_mover_was_killed_is_at_work_within_a_sec
         assert left_ms(client) > 3 * LEASE_MS
         started = time.monotonic()
         async with mover_at(space.url, "b", lease_ms=LEASE_MS):
-            assert time.monotonic() - started < 1.3
+            assert time.monotonic() - started < 2 * LEASE_MS / 1000
 
 
 async def test_an_idle_mover_answers_whoever_asks(space: Space, redis_server: Server) -> None:
