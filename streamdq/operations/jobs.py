@@ -389,7 +389,9 @@ def _sent_together(
         return [None] * len(calls)
     replies: list[Enqueued | None] = [None] * len(calls)
     # Only the first of each shard: it may leave jobs for another call, and those come before the shard's others.
-    firsts = {shard.shard: index for index, (shard, _) in reversed([*enumerate(calls)])}
+    firsts: dict[int, int] = {}
+    for index, (shard, _) in enumerate(calls):
+        firsts.setdefault(shard.shard, index)
     for some in parts([*firsts.values()], lambda i: _bytes_of(jobs, calls[i][1]), MAX_BATCH, MAX_BYTES):
         arguments = [(calls[i][0], *_arguments(settings, [jobs[j] for j in calls[i][1]])) for i in some]
         if len(some) == 1:
