@@ -138,9 +138,7 @@ class Session:
                 replies = yield Request(commands, left_s)
                 return replies if told is None else told.whole(replies)
             except LinkError as error:
-                if error.answered:
-                    told = told or _Told(len(commands))
-                    commands = told.left_of(commands, error.answered)
+                told, commands = _left(told, commands, error.answered)
                 left_s = deadline - time.monotonic() - pause_s
                 if left_s <= 0 or (error.sent and not repeatable):
                     raise self.unavailable(error) from error
@@ -176,6 +174,16 @@ class _Told:
         for i, reply in zip(self._left, replies, strict=True):
             self._replies[i] = reply
         return self._replies
+
+
+def _left(
+    told: _Told | None, commands: Sequence[Command], answered: Mapping[int, Any]
+) -> tuple[_Told | None, Sequence[Command]]:
+    """What is known of the replies, and the commands left, after some were ``answered``, as a rule none."""
+    if answered:
+        told = told or _Told(len(commands))
+        commands = told.left_of(commands, answered)
+    return told, commands
 
 
 def consumer_name() -> str:
