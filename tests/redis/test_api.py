@@ -236,7 +236,7 @@ def test_of_jobs_with_one_id_the_first_gets_it_also_if_its_call_is_left_for_late
     space.queue.configure("t", shards=4)
     large, beside_a = "x" * 150_000, [id for id in map(str, range(40)) if shard_of(id, 4) == shard_of("a", 4)]
     space.queue.enqueue_many("t", [NewJob(large, id=id) for id in beside_a[:4]])
-    found = [NewJob("", id=id) for id in beside_a[:4]]
+    found = [NewJob("new", id=id) for id in beside_a[:4]]
     jobs = [*found, NewJob("first", id="a"), NewJob(large, id=beside_a[4]), NewJob(large, id=beside_a[5])]
     jobs.append(NewJob("second", id="a"))
     assert space.queue.enqueue_many("t", jobs).existing == [*beside_a[:4], "a"]
