@@ -23,6 +23,7 @@ _LEARN_S = 1.0
 _NOT_RUN = (AskError, TryAgainError, ClusterDownError)  # a MovedError is an AskError, too
 _ASKING = Command("", ("ASKING",))
 _SLOTS = Command("", ("CLUSTER", "SLOTS"))
+_UNKNOWN = ResponseError("not asked yet")
 
 
 @dataclass(slots=True)
@@ -146,7 +147,8 @@ def routed(slots: Slots, commands: Sequence[Command], timeout_s: float, blocking
     """The replies in order. ``blocking``: each node gets the whole time-out, which all nodes share otherwise.
 
     Raises:
-        LinkError: a node did not answer, or its slot is migrating; ``sent`` covers all commands.
+        LinkError: a node did not answer, or its slot is migrating; ``sent`` covers all commands, and what the other
+            nodes answered is in ``answered``.
     """
     deadline = time.monotonic() + timeout_s
     replies: dict[int, Any] = {}
@@ -165,6 +167,7 @@ def routed(slots: Slots, commands: Sequence[Command], timeout_s: float, blocking
                 replies |= yield from _all_followed(slots, name, commands, units, left_s())
         except LinkError as error:
             error.sent |= ran
+            error.answered = _answered(commands, replies)
             raise
         pending = [i for i in pending if isinstance(replies[i], MovedError)]
         if not pending:
@@ -183,6 +186,13 @@ def _units(commands: Sequence[Command], indexes: list[int], replies: list[Any]) 
     """What was sent to a node: each command with those behind it, which share its fate."""
     starts = [at for at, i in enumerate(indexes) if not isinstance(commands[i], Behind)]
     return [(indexes[start:end], replies[start:end]) for start, end in pairwise([*starts, len(indexes)])]
+
+
+def _answered(commands: Sequence[Command], replies: dict[int, Any]) -> dict[int, Any]:
+    """The replies of commands that have run, together with all behind them."""
+    units = _units(commands, [*range(len(commands))], [replies.get(i, _UNKNOWN) for i in range(len(commands))])
+    whole = [unit for unit in units if not any(isinstance(reply, ResponseError) for reply in unit[1])]
+    return {i: reply for indexes, got in whole for i, reply in zip(indexes, got, strict=True)}
 
 
 def _any_ran(units: Sequence[Unit]) -> bool:

@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import hiredis
@@ -61,7 +61,7 @@ class _Socket:
     def read_replies(self, error_of: Callable[[str], Exception]) -> None:
         """From now on, ``reply`` reads all that comes. ``error_of`` makes the exception of an error reply."""
         self._reader = hiredis.Reader(
-            protocolError=InvalidResponse, replyError=error_of, errors="strict", notEnoughData=_NOTHING
+            protocolError=InvalidResponse, replyError=partial(_as_error, error_of), notEnoughData=_NOTHING
         )
 
     def reply(self) -> Any:
@@ -82,8 +82,10 @@ class _Socket:
         return reply
 
     def has_something(self) -> bool:
-        """Whether there is something to read, or the server has closed the connection, or this side has."""
-        return bool(self._look.poll(0))
+        """Whether there is something to read, or the server has closed the connection, or this side has; or something
+        came along with the last reply, which would be taken for the next one.
+        """
+        return bool(self._look.poll(0)) or self._reader.has_data()
 
     def _wait(self) -> None:
         left_s = _calling.deadline - time.monotonic()
@@ -201,6 +203,14 @@ class _Timed:
     def _connect(self) -> Any:
         sock = super()._connect()  # type: ignore[misc]
         return (_PlainSocket if type(sock) is socket.socket else _Socket)(sock, self._socket_timeout)
+
+
+def _as_error(error_of: Callable[[str], Exception], text: str) -> Exception:
+    """redis-py takes the texts of redirections apart, and raises what they may."""
+    try:
+        return error_of(text)
+    except (ValueError, IndexError):
+        return InvalidResponse(f"an error reply that is none of Redis's: {text}")
 
 
 @cache

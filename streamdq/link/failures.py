@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from typing import Any
 
 import redis
 from redis.exceptions import InvalidResponse, ResponseError
@@ -17,11 +18,14 @@ _namespace: ContextVar[str] = ContextVar("namespace", default="")
 
 
 class LinkError(Exception):
-    """A call without a reply. ``sent`` False: Redis can't have run it."""
+    """A call without a reply. ``sent`` False: Redis can't have run it. ``answered``: the replies of a Cluster's other
+    nodes, by the commands' indexes.
+    """
 
     def __init__(self, cause: BaseException, sent: bool) -> None:
         super().__init__(str(cause).rstrip(".") or type(cause).__name__)
         self.sent = sent
+        self.answered: dict[int, Any] = {}
 
 
 class Crowded(LinkError):

@@ -389,9 +389,13 @@ async def _connect(connection: Any) -> None:
 
 
 def _has_ended(connection: Any) -> bool:
-    """Like _was_closed; also notices what the event loop has not seen yet."""
-    writer = connection._writer
-    return writer is None or writer.is_closing() or _was_closed(writer.get_extra_info("socket"))
+    """Like _was_closed; also notices what the event loop has not seen yet, and what came along with the last reply and
+    would be taken for the next one.
+    """
+    writer, parser = connection._writer, connection._parser
+    if writer is None or writer.is_closing() or _was_closed(writer.get_extra_info("socket")):
+        return True
+    return parser._reader.has_data() or bool(parser._stream._buffer)
 
 
 async def _aread(connection: Any) -> Any:

@@ -14,7 +14,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -114,9 +114,10 @@ class Session:
     ) -> Op[list[Any]]:
         """The replies of commands sent together, including error replies, within one overall deadline.
 
-        A call that is not ``repeatable`` is sent again only if Redis can't have run it. With ``timeout_s``, the
-        commands may block in Redis for that long and are sent only once. ``changed``: the commands look at keys, and it
-        is called when these change (AsyncLink.look).
+        A call that is not ``repeatable`` is sent again only if Redis can't have run it. What a Cluster's node has
+        answered is not sent again because another node has not: a job that was enqueued may have ended by then. With
+        ``timeout_s``, the commands may block in Redis for that long and are sent only once. ``changed``: the commands
+        look at keys, and it is called when these change (AsyncLink.look).
 
         Raises:
             ServerUnavailable: no reply by the deadline.
@@ -131,11 +132,13 @@ class Session:
                 raise self.unavailable(error) from error
         left_s, pause_s = min(within_s, self.settings.call_timeout_s), _FIRST_PAUSE_S
         deadline = time.monotonic() + left_s
+        told: _Told | None = None
         while True:
             try:
                 replies = yield Request(commands, left_s)
-                return replies
+                return replies if told is None else told.whole(replies)
             except LinkError as error:
+                told, commands = _left(told, commands, error.answered)
                 left_s = deadline - time.monotonic() - pause_s
                 if left_s <= 0 or (error.sent and not repeatable):
                     raise self.unavailable(error) from error
@@ -149,6 +152,38 @@ class Session:
         return ServerUnavailable(
             f"Redis at {self.address} did not answer: {error}; check that it is running, its URL, and the network"
         )
+
+
+class _Told:
+    """The replies to some of a call's commands."""
+
+    def __init__(self, count: int) -> None:
+        self._replies: list[Any] = [None] * count
+        self._left = [*range(count)]  # the indexes of those that have none yet
+
+    def left_of(self, commands: Sequence[Command], answered: Mapping[int, Any]) -> list[Command]:
+        """Those of the commands left that have no reply yet. ``answered``: replies by the index of these commands."""
+        for i, reply in answered.items():
+            self._replies[self._left[i]] = reply
+        kept = [i for i in range(len(commands)) if i not in answered]
+        self._left = [self._left[i] for i in kept]
+        return [commands[i] for i in kept]
+
+    def whole(self, replies: Sequence[Any]) -> list[Any]:
+        """All replies in order, with these of the commands that were left."""
+        for i, reply in zip(self._left, replies, strict=True):
+            self._replies[i] = reply
+        return self._replies
+
+
+def _left(
+    told: _Told | None, commands: Sequence[Command], answered: Mapping[int, Any]
+) -> tuple[_Told | None, Sequence[Command]]:
+    """What is known of the replies, and the commands left, after some were ``answered``, as a rule none."""
+    if answered:
+        told = told or _Told(len(commands))
+        commands = told.left_of(commands, answered)
+    return told, commands
 
 
 def consumer_name() -> str:

@@ -139,8 +139,13 @@ def _said(error: BaseException, hidden: bool) -> str:
     if hidden:
         return _class_name(error) or "Exception"
     if is_a(error, ValidationError):
-        return f"{_class_name(error)}: {why_invalid(error, hidden=False)[:_MESSAGE_CHARS]}"
-    return text_of(error)[:_MESSAGE_CHARS]
+        return f"{_class_name(error)}: {_beginning(why_invalid(error, hidden=False))}"
+    return _beginning(text_of(error))
+
+
+def _beginning(message: str) -> str:
+    """Cut after credentials are hidden: of a URL without its end, nobody could tell which part is the password."""
+    return message if len(message) <= _MESSAGE_CHARS else hide_credentials(message[:MAX_ERROR_CHARS])[:_MESSAGE_CHARS]
 
 
 def _class_name(error: object) -> str:

@@ -387,13 +387,18 @@ def _sent_together(
     """
     if not _can_travel_together(scripts, jobs, calls, on_conflict):
         return [None] * len(calls)
-    replies: list[Enqueued | None] = []
-    for some in parts(calls, lambda call: _bytes_of(jobs, call[1]), MAX_BATCH, MAX_BYTES):
-        arguments = [(shard, *_arguments(settings, [jobs[i] for i in part])) for shard, part in some]
+    replies: list[Enqueued | None] = [None] * len(calls)
+    # Only the first of each shard: it may leave jobs for another call, and those come before the shard's others.
+    firsts: dict[int, int] = {}
+    for index, (shard, _) in enumerate(calls):
+        firsts.setdefault(shard.shard, index)
+    for some in parts([*firsts.values()], lambda i: _bytes_of(jobs, calls[i][1]), MAX_BATCH, MAX_BYTES):
+        arguments = [(calls[i][0], *_arguments(settings, [jobs[j] for j in calls[i][1]])) for i in some]
         if len(some) == 1:
-            replies.append((yield from scripts.enqueue(*arguments[0])))
+            replies[some[0]] = yield from scripts.enqueue(*arguments[0])
         else:
-            replies += yield from scripts.enqueue_each(arguments)
+            for i, reply in zip(some, (yield from scripts.enqueue_each(arguments)), strict=True):
+                replies[i] = reply
     return replies
 
 

@@ -44,19 +44,24 @@ _PARAMETER = re.compile(
     r"(?i)((?:(?:password|passwd|secret|token|signature|credential|api[_-]?key)s?|[?&;](?:key|sig|auth))=['\"]?)"
     r"[^&;#\s'\"]+"
 )
+# As programs show headers and fields: {'Authorization': 'Token x'}, "password": "x". Bounded: texts come from anywhere.
+_HEADER = re.compile(
+    r"(?i)(\b(?:(?:proxy-)?authorization|(?:set-)?cookie|x-[a-z-]{0,30}(?:token|key|secret|signature))['\"]?\s{0,3}"
+    r"[:=]\s{0,3}(?:b?['\"])?)(?!\s{0,3}(?:bearer|basic)\s)[^'\"\r\n]+"
+)
+_FIELD = re.compile(
+    r"(?i)((['\"])[\w-]{0,30}(?:password|passwd|secret|token|signature|credential|api[_-]?key)s?\2\s{0,3}:\s{0,3}"
+    r"b?['\"])[^'\"]+"
+)
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}")
 # And the words of which each of them needs one: to look for these takes a tenth of the time, and most texts have none.
+_WORDS = ("password", "passwd", "secret", "token", "signature", "credential", "api_key", "api-key", "apikey")
 _NAMED = (
-    (
-        _PARAMETER,
-        r"\1…",
-        (
-            "password", "passwd", "secret", "token", "signature", "credential", "api_key", "api-key", "apikey", "key=",
-            "sig=", "auth=",
-        ),
-    ),
+    (_PARAMETER, r"\1…", (*_WORDS, "key=", "sig=", "auth=")),
+    (_FIELD, r"\1…", _WORDS),
+    (_HEADER, r"\1…", ("authorization", "cookie", "x-")),
     (_BEARER, r"\1 …", ("bearer", "basic")),
-)  # fmt: skip
+)
 # C0 except tab and newline, DEL, C1; the marks, embeddings, overrides and isolates of Unicode's bidirectional
 # algorithm; line and paragraph separators; the byte order mark; surrogates, which can't be written at all.
 _OBEYED = re.compile(

@@ -179,8 +179,28 @@ def test_they_are_hidden_in_text_of_any_alphabet(text: str, beside: str) -> None
     assert SECRET not in hide_credentials(beside + text)
 
 
-def test_text_without_credentials_stays() -> None:
-    text = "topic a@b: https://shop.example/path?page=2 answered 500; basic rules"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "401: {'Authorization': 'Token swordfish', 'Accept': '*/*'}", "X-Api-Key: swordfish", "x-auth-token: swordfish",
+        "Cookie: session=swordfish; theme=dark", "{b'Set-Cookie': b'session=swordfish'}",
+        "Proxy-Authorization: Digest swordfish", "refused: {'user': 'me', 'password': 'swordfish'}",
+        '{"client_secret": "swordfish", "id": 7}', '"api-key" : "swordfish"', "Authorization: Bearer swordfish",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("beside", ["", "…"])
+def test_they_are_hidden_as_programs_show_headers_and_fields(text: str, beside: str) -> None:
+    assert SECRET not in hide_credentials(beside + text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "topic a@b: https://shop.example/path?page=2 answered 500; basic rules",
+        "unexpected token: expected a value", "the password: too short", "cookie jar is empty", "{'tokenizer': 'gpt'}",
+    ],
+)  # fmt: skip
+def test_text_without_credentials_stays(text: str) -> None:
     assert hide_credentials(text) == text
 
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 import streamdq
 from streamdq import Bury, Claim, InvalidInput, Job, JobState, NewJob, Queue, Retry, RetrySchedule, Worker
+from streamdq.keys import shard_of
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.servers import Server
 
@@ -228,6 +229,18 @@ def test_of_jobs_with_one_id_in_a_batch_for_many_shards_the_first_gets_it(space:
     rules = [NewJob("first", id="b", unique_for="1h"), *others, NewJob("second", id="b")]
     assert space.queue.enqueue_many("t", rules).existing == ["b"]
     assert space.job("b").body == "first"
+
+
+def test_of_jobs_with_one_id_the_first_gets_it_also_if_its_call_is_left_for_later(space: Space) -> None:
+    """A call that finds large jobs under its ids leaves the rest for another one."""
+    space.queue.configure("t", shards=4)
+    large, beside_a = "x" * 150_000, [id for id in map(str, range(40)) if shard_of(id, 4) == shard_of("a", 4)]
+    space.queue.enqueue_many("t", [NewJob(large, id=id) for id in beside_a[:4]])
+    found = [NewJob("new", id=id) for id in beside_a[:4]]
+    jobs = [*found, NewJob("first", id="a"), NewJob(large, id=beside_a[4]), NewJob(large, id=beside_a[5])]
+    jobs.append(NewJob("second", id="a"))
+    assert space.queue.enqueue_many("t", jobs).existing == [*beside_a[:4], "a"]
+    assert space.job("a").body == "first"
 
 
 def test_many_take_dicts_too(space: Space) -> None:

@@ -17,7 +17,9 @@ import redis
 
 from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.errors import AuthenticationFailed, ServerUnavailable, TooManyCalls
-from streamdq.link.node import KEPT
+from streamdq.link.command import Command
+from streamdq.link.connection import AsyncLink, Link
+from streamdq.link.node import KEPT, ConnectionLimits
 from tests.redis.harness import NAMESPACE, SETTINGS, Space, eventually
 from tests.redis.proxies import proxy
 from tests.servers import Cluster, Server, until
@@ -463,3 +465,33 @@ def test_a_queue_outlives_lost_connections_to_a_cluster(spread: Space, redis_clu
             with node.client() as client:
                 cut_all(client)
     assert spread.queue.stats("t").topics["t"].jobs == 120
+
+
+# -- what nobody asked for
+
+
+async def _answers_twice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """With each reply comes one that nobody asked for."""
+    try:
+        while asked := (await reader.read(65_536)).decode():
+            word = asked.split("\r\n")[4]
+            writer.write(f"+{word}\r\n+not asked for\r\n".encode())
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_what_nobody_asked_for_is_not_taken_for_the_next_reply(kind: str) -> None:
+    limits = ConnectionLimits(4, 4)
+    async with await asyncio.start_server(_answers_twice, "127.0.0.1", 0) as server:
+        url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+        link, alink = Link(url, 5.0, limits), AsyncLink(url, 5.0, limits)
+        for word in ("a", "b", "c"):
+            commands = [Command("k", ("GET", word))]
+            if kind == "sync":
+                replies = await asyncio.to_thread(link.send, commands, 5.0)
+            else:
+                replies = await alink.send(commands, 5.0)
+            assert replies == [word.encode()]
+        link.close()
+        await alink.close()

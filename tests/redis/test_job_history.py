@@ -98,7 +98,9 @@ async def test_however_the_attempt_ran(space: Space, way: str) -> None:
                 await asyncio.Event().wait()
 
         await space.burst(worker)
-    (event,) = space.queue.job_history("t", "j")
+    *before, event = space.queue.job_history("t", "j")
+    # On a busy machine 50 ms may pass before the handler begins.
+    assert {one.row.event for one in before} <= ({"released"} if way == "ttr" else set())
     assert event.row.event == "dead"
     said = "TimeoutError: TTR 50ms passed" if way == "ttr" else "ConnectionError: no answer from the bank"
     assert event.message == said

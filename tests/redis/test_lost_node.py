@@ -161,6 +161,43 @@ def test_of_a_pipeline_what_is_for_other_nodes_is_enqueued(breakable: Cluster, h
         assert len(raised.value.exceptions) == sum(one.error is not None for one in made)
 
 
+async def test_a_batch_waits_for_a_lost_node_and_runs_nothing_of_the_others_twice(
+    breakable: Cluster, seen: Seen
+) -> None:
+    """What is enqueued again after it was done would be done again."""
+    worker = Worker(breakable.url, NAMESPACE, settings=SETTINGS)
+
+    @worker.handler("t")
+    async def handle(body: int) -> None:
+        seen.add(body)
+
+    patient = SETTINGS.model_copy(update={"call_timeout_s": 20.0})
+    with Queue(breakable.url, NAMESPACE, settings=patient) as queue:
+        queue.configure("t", shards=SHARDS)
+        shards = where(breakable, queue)
+        names = port_of(breakable, f"{{{NAMESPACE}}}:topics")
+        node = node_at(breakable, next(port for port in shards if port != names))
+        gone = {shard.shard for shard in shards[node.port]}
+        jobs = sorted((NewJob(n, id=f"j{n}") for n in range(60)), key=lambda job: shard_of(str(job.id), SHARDS) in gone)
+        healthy = sum(shard_of(str(job.id), SHARDS) not in gone for job in jobs)
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(worker.serve())
+            queue.enqueue_many("t", [NewJob(n) for n in range(60, 120)])  # the nodes know the script then
+            await seen.count(60)
+            node.kill()
+            batch = group.create_task(asyncio.to_thread(queue.enqueue_many, "t", jobs))
+            await seen.count(60 + healthy)
+            done = len(seen)
+            node.start()
+            result = await batch
+            await seen.count(120)
+            worker.stop()
+            await serving
+        assert done == 60 + healthy
+        assert (result.created, result.existing) == (60, [])
+        assert sorted(seen.all) == [*range(120)]
+
+
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 async def test_without_the_leases_of_several_movers_each_moves_everything(breakable: Cluster, how: str) -> None:
     """Until the node with the leases is back; meanwhile one of them may die."""

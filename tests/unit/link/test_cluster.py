@@ -110,6 +110,22 @@ def test_what_may_have_run_in_part_counts_as_sent(answers: dict[str, list[Any]])
     assert raised.value.sent is True
 
 
+@pytest.mark.parametrize(
+    ("low", "answered"),
+    [
+        ([b"1", b"2"], {0: b"1", 1: b"2"}),
+        ([b"1", ResponseError("WAIT")], {}),  # what is behind a command is asked for with it
+        ([ResponseError("OOM"), b"2"], {}),
+        ([MovedError(f"{LOW_SLOT} c:1")] * 2, {}),
+    ],
+)
+def test_what_other_nodes_answered_is_known(low: list[Any], answered: dict[int, Any]) -> None:
+    batch = [*commands("low"), Behind(KEYS["low"], ("WAIT",)), *commands("high")]
+    with pytest.raises(LinkError) as raised:
+        Nodes(a=low, b=[LOST]).carry_out(routed(learned(), batch, 5, False))
+    assert raised.value.answered == answered
+
+
 def test_nodes_that_name_one_another_are_not_followed_for_ever() -> None:
     nodes = Nodes(a=[MovedError(f"{LOW_SLOT} b:1")] * 9, b=[MovedError(f"{LOW_SLOT} a:1")] * 9)
     with pytest.raises(LinkError, match="name one another") as raised:

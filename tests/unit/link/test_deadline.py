@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from redis._parsers import _RESP2Parser
+from redis.exceptions import InvalidResponse
 
 from streamdq.link import deadline
 from streamdq.link.deadline import set_deadline, timed
@@ -126,3 +128,22 @@ def test_what_turns_out_not_to_be_there_is_waited_for(monkeypatch: pytest.Monkey
         assert sock.recv_into(buffer) == 3
         assert buffer == b"now"
     set_deadline(float("inf"))
+
+
+def test_what_nobody_asked_for_is_not_taken_for_the_next_reply(ends: tuple[Any, socket.socket]) -> None:
+    here, there = ends
+    here.read_replies(ValueError)
+    there.sendall(b"+OK\r\n")
+    assert here.reply() == b"OK"
+    assert not here.has_something()
+    there.sendall(b"+OK\r\n+not asked for")
+    assert here.reply() == b"OK"
+    assert here.has_something()
+
+
+@pytest.mark.parametrize("text", ["MOVED", "MOVED here", "MOVED 1 host", "ASK x:y"])
+def test_a_redirection_that_leads_nowhere_is_none_of_redis(ends: tuple[Any, socket.socket], text: str) -> None:
+    here, there = ends
+    here.read_replies(_RESP2Parser.parse_error)
+    there.sendall(f"-{text}\r\n".encode())
+    assert isinstance(here.reply(), InvalidResponse)

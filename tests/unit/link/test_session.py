@@ -113,6 +113,23 @@ def test_what_may_be_repeated_is_repeated(session: Session, carry: Carry, error:
     assert len(wire.pauses_s) == 3
 
 
+def test_what_was_answered_is_not_sent_again(session: Session, carry: Carry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some nodes of a Cluster answer, and others don't."""
+    sent: list[list[str]] = []
+    send = Wire.send
+
+    def noted(wire: Wire, commands: Any, timeout_s: float, *more: Any) -> Any:
+        sent.append([command.key for command in commands])
+        return send(wire, commands, timeout_s, *more)
+
+    monkeypatch.setattr(Wire, "send", noted)
+    first, second = (LinkError(ConnectionError("refused"), sent=True) for _ in range(2))
+    first.answered, second.answered = {1: b"B", 3: b"D"}, {1: b"C"}
+    reply, _ = carry(lambda: session.call([Command(key, ("GET", key)) for key in "abcd"]), first, second, [b"A"])
+    assert reply == [b"A", b"B", b"C", b"D"]
+    assert sent == [[*"abcd"], [*"ac"], ["a"]]
+
+
 def test_what_must_not_run_twice_is_sent_again_only_if_it_was_not_sent(session: Session, carry: Carry) -> None:
     reply, wire = carry(lambda: session.call(COMMANDS, repeatable=False), UNSENT, UNSENT, [b"v"])
     assert reply == [b"v"]

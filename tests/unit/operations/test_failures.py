@@ -153,3 +153,10 @@ def test_what_can_t_be_printed_or_sent_is_left_out() -> None:
 
 def test_an_entry_of_somebody_else_is_no_trouble() -> None:
     assert failure_in(b"\xff") == Failure("�")
+
+
+def test_a_message_is_cut_after_credentials_are_hidden() -> None:
+    """Of a URL that is cut within its password, nobody could tell that it has one."""
+    for length in range(460, 500):
+        error = OSError("x" * (length - len("OSError: ")) + " redis://user:swordfish@host/0 does not answer")
+        assert "swordf" not in traceback_of(error, hidden=False)
