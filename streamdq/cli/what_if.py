@@ -77,7 +77,7 @@ def replay_with(
         frozenset(topics or ()),
     )
     if change == Change(topics=change.topics):
-        raise InvalidInput("nothing would be other: pass --retry, --ttr, --rate, --workers or --concurrency")
+        raise InvalidInput("nothing to change: pass --retry, --ttr, --rate, --workers or --concurrency")
     days = open_days(dump, date_of(first), date_of(last), quarantine=quarantine)
     settings = settings_for(days.events) if master is None else {}
     started = session(master, settings=settings, memory=memory, verbose=verbose)
