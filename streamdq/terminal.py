@@ -37,7 +37,7 @@ from .times.durations import show_ms
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-_PIPE_WIDTH, _WIDE, _NAMES_AND_DUE, _BODY_WIDTH = 200, 106, 64, 60
+_PIPE_WIDTH, _WIDE, _NAMES_AND_DUE, _NAMES_AND_COUNTS, _BODY_WIDTH = 200, 106, 64, 74, 60
 _MARKS = {"ok": ("✔", "green"), "advice": ("!", "yellow"), "problem": ("✘", "red")}
 _SCHEDULE_STYLES = {"active": "green", "paused": "yellow", "ended": "dim"}
 _STYLES = {"delayed": "cyan", "ready": "yellow", "running": "blue", "dead": "red", "done": "green"}
@@ -352,23 +352,26 @@ def jobs_view(jobs: Sequence[Job], what: str) -> RenderableType:
 def history_view(events: Sequence[JobEvent], *, tracebacks: bool = False) -> RenderableType:
     """What became of a job, in its order. ``tracebacks``: below, those of the attempts that failed."""
     local = ["local"] if events and local_text(events[0].row.finished_ms) else []
-    made = table("when", *local, "event", "group", "attempt", "due", "took", "why", numbers=("attempt", "took"))
+    due = [] if narrow() else ["due"]
+    made = table("when", *local, "event", "group", "attempt", *due, "took", "why", numbers=("attempt", "took"))
     for event in events:
         ms = event.row.finished_ms
-        made.add_row(utc_text(ms), *[local_text(ms) for _ in local], *_event_cells(event))
+        made.add_row(utc_text(ms), *[local_text(ms) for _ in local], *_event_cells(event, with_due=bool(due)))
     traced = [event for event in events if event.traceback] if tracebacks else []
     return Group(made, *(part for event in traced for part in _traceback_parts(event)))
 
 
-def _event_cells(event: JobEvent) -> Iterator[str | Text]:
+def _event_cells(event: JobEvent, *, with_due: bool) -> Iterator[str | Text]:
     row = event.row
-    yield from (row.event.value, row.group, str(row.attempt) if row.group and row.attempt else "", utc_text(row.due_ms))
+    yield from (row.event.value, row.group, str(row.attempt) if row.group and row.attempt else "")
+    if with_due:
+        yield utc_text(row.due_ms)
     yield "" if row.started_ms is None else show_ms(max(0, row.finished_ms - row.started_ms))
     yield Text(": ".join(part for part in (row.reason, event.message or row.error) if part))
 
 
 def _traceback_parts(event: JobEvent) -> Iterator[RenderableType]:
-    yield Text(f"\nattempt {event.row.attempt} of {event.row.group}", "bold")
+    yield Text(f"\nattempt {event.row.attempt}, group {event.row.group}", "bold")
     yield Text(visible(event.traceback))
 
 
@@ -395,6 +398,7 @@ def acted_text(action: str, acted: Acted) -> str:
 
 
 _AUDIT_COLUMNS = ("enqueued", "done", "dead", "cancelled", "expired", "live", "missing")
+_AUDIT_NARROW = ("enqueued", "live", "missing")
 
 
 def audit_view(audit: Audit) -> RenderableType:
@@ -409,9 +413,11 @@ def audit_view(audit: Audit) -> RenderableType:
 
 
 def balances_view(balances: Iterable[Balance]) -> Table:
-    made = table("topic", "group", *_AUDIT_COLUMNS, numbers=_AUDIT_COLUMNS)
+    """Where there is no room for all counts, the names of topic and group are worth more than most of them."""
+    columns = _AUDIT_COLUMNS if console().width >= _NAMES_AND_COUNTS else _AUDIT_NARROW
+    made = table("topic", "group", *columns, numbers=columns)
     for b in balances:
-        cells = [count_cell(getattr(b, name), _STYLES.get(name, "")) for name in _AUDIT_COLUMNS[:-1]]
+        cells = [count_cell(getattr(b, name), _STYLES.get(name, "")) for name in columns[:-1]]
         made.add_row(Text(b.topic), b.group, *cells, count_cell(b.imbalance, "bold red"))
     return made
 

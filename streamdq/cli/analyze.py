@@ -55,7 +55,7 @@ def analyze(
     report: _Report = None,
     page: _Page = None,
     only: _Only = None,
-    slo: Annotated[str, typer.Option(help="An attempt is on time if it starts this soon after its due time.")] = "1s",
+    slo: Annotated[str, typer.Option(help="An attempt is on time if it starts within this of its due time.")] = "1s",
     objective: _Objective = "99%",
     tz: Annotated[
         str, typer.Option(help="The time zone by whose clocks hours are compared with those of earlier weeks.")

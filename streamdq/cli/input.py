@@ -78,10 +78,11 @@ class BadLine(InvalidInput):
     """A line is not a valid job. The jobs of the lines before it were enqueued; the rest of the file was not read."""
 
     def __init__(self, number: int, why: str, loaded: Loaded) -> None:
-        super().__init__(
-            f"line {number}: {why}. The lines before it were enqueued ({counted(loaded.created, 'job')} created, "
-            f"{loaded.existing:,} existed already); fix this line and continue with: tail -n +{number}"
+        before = (
+            f"The lines before it were enqueued ({counted(loaded.created, 'job')} created, {loaded.existing:,} existed "
+            f"already); fix this line and continue with: tail -n +{number}"
         )
+        super().__init__(f"line {number}: {why}. {before if number > 1 else 'Nothing was enqueued'}")
         self.number = number
         self.loaded = loaded
 

@@ -37,7 +37,7 @@ def live(
         str, typer.Option(help="An attempt is late if it starts later than this after its due time.")
     ] = "1s",
     latest: Annotated[
-        str, typer.Option(help="How much later than others that finished after it an event may come and be counted.")
+        str, typer.Option(help="How late an event may come, after others that finished later, and still be counted.")
     ] = "10m",
     master: Master = None,
     memory: Memory = None,

@@ -40,15 +40,15 @@ def replay_with(
     retry: _Retry = None,
     ttr: Annotated[str | None, typer.Option(help="Another TTR, such as 20s.")] = None,
     rate: Annotated[
-        float | None, typer.Option(min=0, help="So many jobs of a topic become ready in a second; 0: no limit.")
+        float | None, typer.Option(min=0, help="The jobs of a topic that become ready in a second; 0: no limit.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="So many worker processes, all the time.")] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="So many handlers at once in each worker.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="This many worker processes, all the time.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="This many handlers at once in each worker.")] = None,
     topics: _Topics = None,
     concurrency_was: _Was = None,
     first: Annotated[datetime | None, typer.Option("--from", help="The first UTC day [the dump's].", **DAY)] = None,
     last: Annotated[datetime | None, typer.Option("--to", help="The last UTC day [the dump's].", **DAY)] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Attempts that nobody saw are drawn by this chance.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The seed by which attempts that nobody saw are drawn.")] = 1,
     master: Master = None,
     memory: Memory = None,
     verbose: Verbose = False,
@@ -77,7 +77,7 @@ def replay_with(
         frozenset(topics or ()),
     )
     if change == Change(topics=change.topics):
-        raise InvalidInput("nothing would be other: pass --retry, --ttr, --rate, --workers or --concurrency")
+        raise InvalidInput("nothing to change: pass --retry, --ttr, --rate, --workers or --concurrency")
     days = open_days(dump, date_of(first), date_of(last), quarantine=quarantine)
     settings = settings_for(days.events) if master is None else {}
     started = session(master, settings=settings, memory=memory, verbose=verbose)

@@ -600,7 +600,7 @@ def test_history_shows_what_failed_in_each_attempt(run: Run, queue: Queue) -> No
     assert "exhausted: ValueError: second" in shown.out
     assert "Traceback" not in shown.out
     assert traced.out.count("Traceback (most recent call last):") == 2
-    assert "attempt 1 of default" in traced.out
+    assert "attempt 1, group default" in traced.out
     assert "in test_history_shows_what_failed_in_each_attempt" in traced.out
     assert "\x1b[2J" not in traced.out
     assert [row["message"] for row in told.json] == ["ValueError: first [2J", "ValueError: second"]

@@ -66,6 +66,14 @@ def test_a_line_has_every_field_of_a_job(run: Run, queue: Queue, jobs: Path) -> 
     assert y.due_ms == 1900000000000
 
 
+def test_a_bad_first_line_enqueues_nothing(run: Run, queue: Queue, jobs: Path) -> None:
+    write(jobs, "{", {"body": 1, "id": "after"})
+    result = run("enqueue", "t", "--file", str(jobs))
+    assert result.code == 2
+    assert result.err.rstrip().endswith(". Nothing was enqueued")
+    assert queue.stats().topics == {}
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [

@@ -226,7 +226,7 @@ async def test_one_job_s_story(site: Api, queue: Queue, redis_server: Server) ->
     first.fail(KeyError("gone"))
     page = await see(site, "/topics/t/jobs/a%2Fb")
     assert "On time: it started" in page
-    assert "failed, will be retried" in page
+    assert "failed, another follows" in page
     assert "KeyError" in page
     assert "Attempt 2 to come" in page
     second = queue.take("t", timeout=5)

@@ -193,6 +193,35 @@ def test_a_slip_in_a_name_is_answered_with_the_names_that_there_are(command: Com
     assert "select topc" not in err
 
 
+@pytest.mark.parametrize(
+    ("asked", "advice"),
+    [
+        (["--example", "worst-hours"], "--tables FOLDER"),
+        (["select * from punctuality"], "--tables FOLDER"),
+        (["select group, count(*) from events group by group"], 'write the column as "group"'),
+        (["select id from events where group = 'default'"], 'write the column as "group"'),
+    ],
+)
+def test_a_slip_that_the_schema_invites_is_answered_with_what_to_write(
+    command: Command, folder: Path, asked: list[str], advice: str
+) -> None:
+    code, out, err = command("sql", folder / "dump", *asked, "--engine", "duckdb")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert advice in err
+
+
+def test_other_slips_get_no_such_advice(command: Command, folder: Path) -> None:
+    for query in (
+        "select topic, from events group by",
+        "select percentile_cont(.5) within group (order by from events",
+    ):
+        err = command("sql", folder / "dump", query, "--engine", "duckdb")[2]
+        assert "yntax" in err
+        assert "with its quotes" not in err
+    there = command("sql", folder / "dump", "select * from retrys", "--tables", folder / "tables", "--engine", "duckdb")
+    assert "--tables FOLDER" not in there[2]
+
+
 def test_examples_are_shown(command: Command) -> None:
     code, said, _ = command("sql", "--examples")
     assert code == 0

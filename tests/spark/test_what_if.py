@@ -266,8 +266,8 @@ def test_the_command_warns_of_a_bad_replay(command: Command, dump: Path) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "nothing would be other"),
-        (["--topic", "mails"], "nothing would be other"),
+        ([], "nothing to change"),
+        (["--topic", "mails"], "nothing to change"),
         (["--retry", "soon"], "can't read 'soon'"),
         (["--ttr", "0"], "at least 1 ms"),
         (["--workers", "0"], "--workers"),

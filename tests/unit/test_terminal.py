@@ -10,6 +10,8 @@ from rich.console import Console
 from streamdq import terminal
 from streamdq.operations.audit import Audit, Balance
 from streamdq.operations.inspect import GroupStats, Stats, TopicStats
+from streamdq.operations.job_history import JobEvent
+from streamdq.store.history import Event, HistoryRow
 
 
 @pytest.mark.parametrize("width", [45, 50, 60, 80, 200])
@@ -28,6 +30,38 @@ def test_figures_name_their_topic_and_group_however_narrow_the_terminal(
     assert "138" in shown
     assert ("overdue by" in shown) == (width >= 64)
     assert max(map(len, shown.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [45, 60, 73, 74, 80])
+def test_accounts_name_their_topic_and_group_however_narrow_the_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(terminal, "console", lambda **_: Console(file=screen, width=width))
+    accounts = [Balance("merchant.notify", "default", enqueued=7, done=5), Balance("order.close", "billing")]
+
+    terminal.console().print(terminal.balances_view(accounts))
+
+    for word in ("merc", "orde", "def", "bil", "enqueued", "live", "missing"):
+        assert word in screen.getvalue()
+    assert ("cancelled" in screen.getvalue()) == (width >= 74)
+    assert max(map(len, screen.getvalue().splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_job_s_history_shows_whole_times_in_a_usual_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(terminal, "console", lambda **_: Console(file=screen, width=width))
+    row = HistoryRow(
+        topic="t", shard=0, entry="1-0", event=Event.RETRY, id="j", group="default", attempt=1, step=0, consumer="c",
+        created_ms=0, due_ms=1000, moved_ms=1000, started_ms=1001, finished_ms=1234, error="ValueError", reason="",
+        body_bytes=1,
+    )  # fmt: skip
+
+    terminal.console().print(terminal.history_view([JobEvent(row, "ValueError: no", "")]))
+
+    assert "1970-01-01 00:00:01.234 UTC" in screen.getvalue()
+    assert ("due" in screen.getvalue()) == (width >= 106)
 
 
 def test_counts_are_grouped_in_one_way() -> None:

@@ -6,12 +6,14 @@ queries for a start, written for both.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from streamdq.dump.folder import Folder
+from streamdq.errors import InvalidInput
 
 from ..dump_files import Dump, GoodFile
 
@@ -39,6 +41,20 @@ class Found:
     columns: list[str]
     rows: list[tuple[Any, ...]]
     more: bool = False
+
+
+_BARE_GROUP = re.compile(r"(?<!within)\s+group\b(?!\s+by\b)", re.IGNORECASE)
+_NO_SUCH_TABLE, _NO_SYNTAX = re.compile("Table with name|TABLE_OR_VIEW_NOT_FOUND"), re.compile("syntax", re.IGNORECASE)
+
+
+def refused(said: str, query: str, source: Source) -> InvalidInput:
+    """What an engine said of the query, and what to do about the two slips that this schema invites."""
+    error = InvalidInput(f"sql: {said}")
+    if source.tables is None and _NO_SUCH_TABLE.search(said):
+        error.add_note("the tables of an analysis are there with --tables FOLDER, the output of streamdq analyze")
+    if _NO_SYNTAX.search(said) and _BARE_GROUP.search(query):
+        error.add_note('group is a word of SQL: write the column as "group", with its quotes')
+    return error
 
 
 def found_in(table: pa.Table, most: int | None) -> Found:

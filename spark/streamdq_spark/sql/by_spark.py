@@ -13,7 +13,7 @@ from ..failures import spark_errors
 from ..places import check_reach
 from ..questions.common import ms_between
 from ..tables import read_table
-from . import EVENTS_VIEW, Found, Source, found_in
+from . import EVENTS_VIEW, Found, Source, found_in, refused
 
 QUOTES = "spark.sql.ansi.doubleQuotedIdentifiers"
 """As in standard SQL, `"group"` is a column."""
@@ -39,7 +39,7 @@ def ask(spark: SparkSession, source: Source, query: str, most: int | None = None
             answer = answer if most is None else answer.limit(most + 1)
             table = answer.toArrow()
         except (AnalysisException, ParseException) as error:
-            raise InvalidInput(f"sql: {_told(error)}") from error
+            raise refused(_told(error), query, source) from error
     if not table.column_names:
         raise InvalidInput("sql: this answers nothing; write a query, such as 'select count(*) from events'")
     return found_in(table, most)

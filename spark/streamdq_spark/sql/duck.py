@@ -7,7 +7,7 @@ import duckdb
 from streamdq.dump.local import LocalFolder
 from streamdq.errors import InvalidInput
 
-from . import EVENTS_VIEW, Found, Source, found_in
+from . import EVENTS_VIEW, Found, Source, found_in, refused
 
 _ADDED = {
     "late_ms": "epoch_ms(started) - epoch_ms(due)",
@@ -39,7 +39,7 @@ def ask(source: Source, query: str, most: int | None = None) -> Found:
             answer = database.sql(query)
             table = (answer if most is None else answer.limit(most + 1)).to_arrow_table()
         except duckdb.Error as error:
-            raise InvalidInput(f"sql: {_said(error)}") from error
+            raise refused(_said(error), query, source) from error
     return found_in(table, most)
 
 
