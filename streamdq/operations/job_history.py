@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from ..job.job import check_id, check_topic
 from ..keys import ShardKeys
 from ..link.session import Op
-from ..store import history_reads
+from ..store import history_reads, reads
 from ..store.entries import ms_of
 from ..store.failures import Failure, failure_in
 from ..store.history import Event, HistoryRow, known_row_in, may_concern
@@ -42,22 +43,39 @@ def job_history(store: RedisStore, topic: str, id: str) -> Op[list[JobEvent]]:
     check_id(id)
     found: list[HistoryRow] = []
     for shard in store.topics.all_shards(topic):
-        rows, _ = yield from rows_of(store, shard, id, None, all_rows=True)
+        rows, _ = yield from rows_of(store, shard, id, None, most=inf)
         found += rows
     found.sort(key=lambda row: (row.finished_ms, row.shard, row.place))
     return (yield from with_failures(store, topic, found))
 
 
 def latest_rows(store: RedisStore, topic: str, id: str) -> Op[tuple[list[HistoryRow], bool]]:
-    """The job's rows, oldest first, among the last LOOKBACK_ROWS of the shard that has it, or would have it; and
-    whether no older one can be missing.
+    """The job's rows, oldest first, among the last LOOKBACK_ROWS of the shard that has it, or else as ``ended_rows``
+    finds them; and whether no older one can be missing.
 
     Raises:
         UnknownTopic
     """
     settings = yield from store.topics.latest(check_topic(topic))
     shard = yield from shard_with(store, topic, settings, id)
-    return (yield from rows_of(store, shard, id, None))
+    if (yield from reads.with_job(store.session, [shard], id)):
+        return (yield from rows_of(store, shard, id, None))
+    return (yield from ended_rows(store, shard, id))
+
+
+def ended_rows(store: RedisStore, usual: ShardKeys, id: str) -> Op[tuple[list[HistoryRow], bool]]:
+    """The same of a job that no shard has any more. ``usual``: the shard of its id, which is looked through first. But
+    it may have had a key, or the topic another number of shards; then its rows are in another one, and so many more
+    are looked through, of all others together.
+    """
+    rows, complete = yield from rows_of(store, usual, id, None)
+    others = [] if rows else [shard for shard in store.topics.all_shards(usual.topic) if shard != usual]
+    for shard in others:
+        found, whole = yield from rows_of(store, shard, id, None, most=max(_PAGE, LOOKBACK_ROWS // len(others)))
+        if found:
+            return found, whole
+        complete = complete and whole
+    return rows, complete
 
 
 def with_failures(store: RedisStore, topic: str, rows: Sequence[HistoryRow]) -> Op[list[JobEvent]]:
@@ -72,14 +90,15 @@ def with_failures(store: RedisStore, topic: str, rows: Sequence[HistoryRow]) -> 
 
 
 def rows_of(
-    store: RedisStore, shard: ShardKeys, id: str, since_ms: int | None, *, all_rows: bool = False
+    store: RedisStore, shard: ShardKeys, id: str, since_ms: int | None, *, most: float | None = None
 ) -> Op[tuple[list[HistoryRow], bool]]:
-    """The job's rows, oldest first, among the last LOOKBACK_ROWS of its shard, or among ``all_rows``; and whether these
+    """The job's rows, oldest first, among the last LOOKBACK_ROWS of its shard, or among ``most``; and whether these
     reach back far enough: to ``since_ms``, or to the oldest row.
     """
+    most = LOOKBACK_ROWS if most is None else most
     rows: list[HistoryRow] = []
     before, looked = "", 0
-    while all_rows or looked < LOOKBACK_ROWS:
+    while looked < most:
         entries = yield from history_reads.rows_before(store.session, shard, before, _PAGE)
         for entry in entries:
             if may_concern(entry.value, id):

@@ -265,6 +265,23 @@ async def timeline(site: Api) -> tuple[list[str], list[str]]:
     )
 
 
+async def test_what_became_of_a_job_with_a_key_is_found_after_its_end(site: Api, queue: Queue) -> None:
+    """Its shard is that of its key, which nobody knows any more; and by then the topic may have fewer shards."""
+    queue.configure("t", shards=4, key_concurrency=1)
+    ids = [f"j{n}" for n in range(8)]
+    for id in ids:
+        queue.enqueue("t", id=id, key=f"key of {id}")
+    for _ in ids:
+        with queue.take("t", timeout="5s") as claim:
+            assert claim
+    for shards in (4, 1):
+        queue.configure("t", shards=shards)
+        for id in ids:
+            assert "No such job" not in await see(site, f"/topics/t/jobs/{id}")
+            found = (await site.client.get(site.job("t", id) + "/history")).json()
+            assert ([event["event"] for event in found["events"]], found["complete"]) == (["done"], True)
+
+
 async def test_each_failed_attempt_of_the_timeline_says_what_failed_and_where(site: Api, queue: Queue) -> None:
     fail_twice(queue)
     errors, tracebacks = await timeline(site)

@@ -16,7 +16,7 @@ from ...link.session import Op
 from ...operations.conditions import is_condition
 from ...operations.health import Problem, in_order, problems_of
 from ...operations.inspect import job_of, shard_with
-from ...operations.job_history import LOOKBACK_ROWS, rows_of, with_failures
+from ...operations.job_history import LOOKBACK_ROWS, ended_rows, rows_of, with_failures
 from ...operations.large_bodies import fetched
 from ...operations.waiting_keys import KeyLoad, busiest
 from ...store.entries import ms_of
@@ -195,7 +195,8 @@ async def job_view(
     settings = await _settings(backend, store, topic)
     shard = await backend.do(shard_with(store, topic, settings, id))
     job, moved, now_ms = await backend.do(_look(store, shard, id, settings))
-    rows, complete = await backend.do(rows_of(store, shard, id, job.created_ms if job else None))
+    looked = rows_of(store, shard, id, job.created_ms) if job else ended_rows(store, shard, id)
+    rows, complete = await backend.do(looked)
     who = who_asks(request)
     rows = redact.rows(who, rows)
     job = job and redact.job(who, job)
