@@ -10,9 +10,12 @@ import pytest
 ROOT = Path(__file__).parents[2] / "streamdq"
 OTHERS = {
     ("embedded/supervisor.py", "_exit"),  # of os
-    ("link/node.py", "_close"),  # of redis-py's connections, as the other seven
+    ("link/node.py", "_buffer"),  # of asyncio's streams
+    ("link/node.py", "_close"),  # of redis-py's connections, as the other nine
     ("link/node.py", "_parser"),
+    ("link/node.py", "_reader"),
     ("link/node.py", "_sock"),
+    ("link/node.py", "_stream"),
     ("link/node.py", "_writer"),
     ("link/tracking.py", "_close"),
     ("link/tracking.py", "_parser"),
