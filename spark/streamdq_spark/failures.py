@@ -45,6 +45,7 @@ _MEANINGS = {
 }
 _UNREADABLE = re.compile(r"FAILED_READ_FILE.*?while reading file (\S+?)\.(?:\s|$)")
 _GONE = "Spark's Java process has ended. If the system was short of memory and killed it, give it less: --memory 1g"
+_TOO_DEEP = "Exceeded upb_DecodeOptions_MaxDepth"  # of protobuf, by which a client of Spark Connect makes its messages
 _ENDING = re.compile("SparkContext (?:was|has been) shut ?down|stopped SparkContext")
 _JAVA_NAME = re.compile(r"^(?:[\w$]+\.)+[\w$]+(?:: |$)")
 
@@ -72,6 +73,13 @@ def spark_errors(what: str) -> Iterator[None]:
         if _is_gone(error, text):
             raise SparkGone(what, _GONE) from error
         raise SparkFailed(f"{what}: {meaning(text) or f'Spark failed with {type(error).__name__}'}") from error
+    except Exception as error:
+        if _TOO_DEEP not in str(error):
+            raise
+        raise SparkFailed(
+            f"{what}: its plan is nested too deeply to be sent to a Spark Connect server: name the other tables "
+            "(--only), or use another --master for this one"
+        ) from error
 
 
 def _is_gone(error: Exception, text: str) -> bool:

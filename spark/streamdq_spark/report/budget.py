@@ -28,7 +28,7 @@ def budget(tables: Tables, slo_ms: int = SLO_MS, objective: float = OBJECTIVE) -
     )
     rows = sorted(tables["budget"], key=lambda row: -row["spent"])
     if not rows:
-        section.lacking = "No attempt ended in this period."
+        section.lacking = "Of no attempt in this period is it known when it started."
         return section
     over = [row for row in rows if row["left"] < 0]
     worst = rows[0]
