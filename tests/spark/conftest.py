@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from streamdq.cli import app as cli
 from streamdq_spark.session import SMALL, session
 from tests.conftest import BINARIES
 from tests.servers import Pool, Server
@@ -18,6 +19,8 @@ from tests.spark.classes import ClassArchive
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 PRELOADED = Path(__file__).parent / "preloaded"
+Command = Callable[..., tuple[int, str, str]]
+"""Runs a command in the session that all share: its exit code, what it prints, and what it says on stderr."""
 
 
 @pytest.fixture(scope="session")
@@ -52,3 +55,14 @@ def newest(servers: Pool) -> Server:
     server = servers[BINARIES[-1]]
     server.flush()
     return server
+
+
+@pytest.fixture
+def command(spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setattr("streamdq_spark.session.session", lambda _master, **_: nullcontext(spark))
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        code = cli.run([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return run

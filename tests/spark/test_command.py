@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
-from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ from pyspark.sql import SparkSession
 from dashboards import slo as alerts
 from streamdq import Queue
 from streamdq.cli import analyze as cli_analyze
-from streamdq.cli import app as cli
 from streamdq.config import TopicSettings
 from streamdq.dump.manifest import StreamMark
 from streamdq.dump.open_folder import open_folder
@@ -25,21 +22,9 @@ from streamdq_spark.measures import OBJECTIVE, SLO_MS
 from streamdq_spark.report import write_report
 from streamdq_spark.tables import read_table
 from tests.servers import Server
+from tests.spark.conftest import Command
 from tests.spark.dumps import START, days_of, event, write_dump, write_manifest
 from tests.spark.frames import collected
-
-Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def command(spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setattr("streamdq_spark.session.session", lambda _master, **_: nullcontext(spark))
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        code = cli.run([str(argument) for argument in arguments])
-        return code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture(scope="module")

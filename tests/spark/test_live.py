@@ -9,8 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamdq import Queue, Worker
-from streamdq.cli import app as cli
 from streamdq.dump.local import LocalFolder
 from streamdq.errors import FolderBusy, InvalidInput
 from streamdq.keys import NamespaceKeys
@@ -30,6 +28,7 @@ from tests.children import child
 from tests.dumps import row_text, write_rows
 from tests.servers import Server
 from tests.spark import plain
+from tests.spark.conftest import Command
 from tests.spark.dumps import EPOCH, happened_in
 from tests.spark.frames import assert_same, frame
 from tests.spark.logs import MONDAY, done, random_log
@@ -294,19 +293,6 @@ def test_it_says_that_events_came_too_late(spark: SparkSession, newest: Server, 
 
 
 # -- the command
-
-Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def command(spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setattr("streamdq_spark.session.session", lambda _master, **_: nullcontext(spark))
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        code = cli.run([str(argument) for argument in arguments])
-        return code, *capsys.readouterr()
-
-    return run
 
 
 def test_the_command_shows_the_hour(command: Command, queue: Queue, newest: Server, tmp_path: Path) -> None:

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from streamdq.cli import app as cli
+from tests.spark.conftest import Command
 from tests.spark.dumps import as_row, days_of, write_dump
 from tests.spark.logs import MONDAY, done
 from tests.spark.plain import HOUR
 from tests.spark.test_compared import made_up
 
-Command = Callable[..., tuple[int, str, str]]
 BEFORE, AFTER = "2026-01-05..2026-01-11", "2026-01-12..2026-01-18"
-
-
-@pytest.fixture
-def command(spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setattr("streamdq_spark.session.session", lambda _master, **_: nullcontext(spark))
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        code = cli.run([str(argument) for argument in arguments])
-        return code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable
-from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,19 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from streamdq.cli import app as cli
 from streamdq.dump.open_folder import open_folder
 from streamdq_spark.days import open_days
 from streamdq_spark.sql import Found, Source, by_spark, duck, tables_in
 from streamdq_spark.sql.examples import EXAMPLES
 from tests.extras import run_without
 from tests.spark import plain
+from tests.spark.conftest import Command
 from tests.spark.dumps import as_row, write_dump
 from tests.spark.frames import _equal
 from tests.spark.logs import MONDAY, done, random_log
 from tests.spark.plain import Happened
-
-Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -127,17 +123,6 @@ def test_columns_of_one_name_keep_their_values(source: Source) -> None:
 
 
 # -- the command
-
-
-@pytest.fixture
-def command(spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setattr("streamdq_spark.session.session", lambda _master, **_: nullcontext(spark))
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        code = cli.run([str(argument) for argument in arguments])
-        return code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "spark"])

@@ -3,20 +3,18 @@ are followed millisecond by millisecond (`shop_floor`).
 """
 
 import json
-from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from streamdq.cli import app as cli
 from streamdq_spark.events import EVENTS
 from streamdq_spark.questions.pools import pool_numbers
 from streamdq_spark.whatif import Answer, Change, QueueAnswer, what_if
 from streamdq_spark.whatif.answer import Figures
 from tests.spark import plain
+from tests.spark.conftest import Command
 from tests.spark.dumps import as_row, write_dump
 from tests.spark.frames import frame
 from tests.spark.logs import MONDAY, done, random_log
@@ -220,19 +218,6 @@ def test_queues_that_share_a_worker_are_one_pool() -> None:
 
 
 # -- the command
-
-Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def command(spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setattr("streamdq_spark.session.session", lambda _master, **_: nullcontext(spark))
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        code = cli.run([str(argument) for argument in arguments])
-        return code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture(scope="module")
