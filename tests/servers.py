@@ -211,7 +211,14 @@ class Server:
 class Cluster:
     """Three masters of one binary on loopback, every slot served; with ``replicas``, one for each of them."""
 
-    def __init__(self, binary: Binary | None = None, *, partial: bool = False, replicas: bool = False) -> None:
+    def __init__(
+        self,
+        binary: Binary | None = None,
+        *,
+        partial: bool = False,
+        replicas: bool = False,
+        appendonly: bool = False,
+    ) -> None:
         """``partial``: it goes on serving the other slots when a node is lost."""
         self.binary = binary or binaries()[0]
         self.nodes: list[Server] = []
@@ -221,7 +228,7 @@ class Cluster:
             options["cluster-require-full-coverage"] = "no"
         try:
             for _ in range(3):
-                self.nodes.append(Server(self.binary, options=options))
+                self.nodes.append(Server(self.binary, appendonly=appendonly, options=options))
             self._join()
             until(self._agreed, "all nodes see the whole cluster")
             if replicas:
