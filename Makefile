@@ -81,7 +81,7 @@ docs: $(STAMP) ## build the documentation site into build/site; a broken link or
 docs-serve: $(STAMP) ## show the documentation site while you write it
 	@$(MKDOCS) serve
 
-picture: $(STAMP) ## take the README's pictures anew; needs chromium
+picture: $(STAMP) ## take the documentation's pictures anew; needs chromium
 	@$(BIN)/python docs/images/stats_watch.py
 	@$(BIN)/python docs/images/web_page.py
 	@$(BIN)/python docs/images/report.py

@@ -11,7 +11,6 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from docs.generate.links import ROOT
 from docs.generate.openapi import operations, table
 from streamdq import errors
 from streamdq.callback import CallbackSettings
@@ -143,16 +142,12 @@ def commands() -> str:
     return "\n\n".join(_commands(typer.main.get_command(app), "streamdq", 2))
 
 
-# -- the HTTP API, the README's figures
+# -- the HTTP API
 
 
 def http() -> str:
     create_app = importlib.import_module("streamdq.http").create_app
     return operations(create_app("memory://unused").openapi())
-
-
-def figures() -> str:
-    return (ROOT / "README.md").read_text().partition("\n## Figures\n")[2].partition("\n## ")[0].strip()
 
 
 PARTS: Mapping[str, Callable[[], str]] = {
@@ -166,6 +161,5 @@ PARTS: Mapping[str, Callable[[], str]] = {
         problems,
         commands,
         http,
-        figures,
     )
 }

@@ -1,4 +1,4 @@
-"""Takes the README's picture, docs/images/stats-watch.svg: what `streamdq stats --watch` shows of the compose example's
+"""Takes the picture docs/images/stats-watch.svg: what `streamdq stats --watch` shows of the compose example's
 shop, which runs here for some seconds on a Redis of its own. `make picture`.
 """
 

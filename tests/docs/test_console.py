@@ -30,7 +30,7 @@ from tests.docs.reader import (
 from tests.docs.test_pages import FOLLOWED, name_of, page
 from tests.servers import Server, binaries
 
-ELSEWHERE = {"README": "tests/redis/test_readme.py", "any-language": "tests/redis/test_readme.py"}
+ELSEWHERE = dict.fromkeys(["README", "any-language", "tour"], "tests/redis/test_readme.py")
 
 WORKER = """\
 from streamdq import Worker

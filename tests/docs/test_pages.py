@@ -71,6 +71,7 @@ ELSEWHERE = {
     "callbacks": "tests/callback/test_example.py",
     "outbox": "tests/outbox/test_docs.py",
     "protocol": "tests/clients/test_protocol.py",
+    "tour": "tests/redis/test_readme.py",
 }
 """Pages with Python that other tests run, or whose examples other tests run in full."""
 

@@ -1,4 +1,4 @@
-"""What the README and the page for any language show must run as it stands there."""
+"""What the README, the page of what it can do and that for any language show must run as it stands there."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from streamdq import Queue
 from tests.servers import Server, binaries, free_port, until
 
 README = Path(__file__).parents[2] / "README.md"
-ANY_LANGUAGE = README.parent / "docs" / "any-language.md"
+DOCS = README.parent / "docs"
 BLOCKS = [
     found
-    for page in (README, ANY_LANGUAGE)
+    for page in (README, DOCS / "tour.md", DOCS / "any-language.md")
     for found in re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
 ]
 RUN_ELSEWHERE = {
@@ -115,7 +115,7 @@ def queue(server: Server) -> Iterator[Queue]:
 def test_each_block_is_run_by_a_test_here() -> None:
     ways = {
         "python": ["closing order", "as claim"],
-        "console": ["make demo", "-m venv", "--processes", "streamdq dump", "streamdq serve", "take?"],
+        "console": ["make demo", "-m venv", "--processes", "streamdq dump --out", "streamdq serve", "take?"],
     }
     for language, marks in ways.items():
         found = [text for kind, text in BLOCKS if kind == language]
