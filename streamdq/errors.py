@@ -210,8 +210,9 @@ class MissingExtra(StreamdqError):
     """An optional package is needed and not installed."""
 
     def __init__(self, package: str, extra: str = "") -> None:
-        what = f"'streamdq[{extra}]'" if extra else package
-        super().__init__(f"this needs {package}, which is not installed: pip install {what}")
+        name = package.partition(".")[0]  # an ImportError names the module
+        what = f"'streamdq[{extra}]'" if extra else name
+        super().__init__(f"this needs {name}, which is not installed: pip install {what}")
 
 
 class EmbeddedError(StreamdqError):

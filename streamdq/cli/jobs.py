@@ -15,7 +15,7 @@ import typer
 
 from .. import terminal
 from ..config import DEFAULT_GROUP
-from ..errors import InvalidInput
+from ..errors import InvalidInput, UnknownTopic
 from ..operations import json_out
 from ..queue import Queue
 from .common import At, Delay, Durable, GroupOption, Id, Json, Topic, WithId, answer, commands, open_queue
@@ -196,12 +196,21 @@ def get(context: typer.Context, topic: Topic, id: Id, key: Key = None, as_json: 
     """
     with open_queue(context) as queue:
         job = queue.get(topic, id, key=key)
+        missing = "" if job is not None else _why_missing(queue, topic, id)
     if job is None:
-        answer(as_json, None, f"no job {id!r} in {topic!r}: it has ended, or never was", yes=False)
+        answer(as_json, None, missing, yes=False)
     elif as_json:
         terminal.print_json(json_out.job_json(job))
     else:
         terminal.console().print(terminal.job_view(job))
+
+
+def _why_missing(queue: Queue, topic: str, id: str) -> str:
+    try:
+        queue.configure(topic)  # without options, it only reads
+    except UnknownTopic as error:  # its name may be misspelt
+        return str(error)
+    return f"no job {id!r} in {topic!r}: it has ended, or never was"
 
 
 @app.command(cls=WithId)

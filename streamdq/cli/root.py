@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import typer
@@ -26,13 +26,14 @@ SECTIONS: Mapping[str, Sequence[str]] = {
 """Each command is in one of them."""
 
 _GLOBAL = ("--url", "--namespace")
+_OF_COMMANDS = "--json"  # most commands have it, and take it in front of their names, too
 
 
 class Root(TyperGroup):
     """The group of all commands."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, self._in_front(ctx, args))
+        return super().parse_args(ctx, self._in_front(ctx, self._behind(ctx, args)))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as click calls it
         """The sections, each in the order above."""
@@ -42,6 +43,19 @@ class Root(TyperGroup):
             rows = [(f"{name:<{width}}", self.commands[name].get_short_help_str(room)) for name in names]
             with formatter.section(_bold(section)):
                 formatter.write_dl([(_colored(name), text) for name, text in rows])
+
+    def _behind(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments with ``--json`` after the command, if that has it."""
+        command, at = self._command_in(ctx, args)
+        if command is None or _OF_COMMANDS not in args[: at - 1] or not _has(ctx, command, _OF_COMMANDS):
+            return args
+        kept = [word for word in args[: at - 1] if word != _OF_COMMANDS]
+        words = [*itertools.takewhile(lambda word: word != "--", args[at - 1 :])]
+        return [*kept, *words, _OF_COMMANDS, *args[at - 1 + len(words) :]]
+
+    def has_in_a_command(self, ctx: Any, option: str) -> bool:
+        """Whether it is an option of some command."""
+        return any(_has(ctx, command, option) for command in _all_in(self))
 
     def _in_front(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments with the global options that follow the command put before it, unless the command has an option
@@ -65,9 +79,7 @@ class Root(TyperGroup):
 
     def _command_in(self, ctx: Any, args: Sequence[str]) -> tuple[Any, int]:
         """The command that is called, and where the arguments of the first word of its name begin; None if none is."""
-        at = 0
-        while at < len(args) and args[at].startswith("-"):
-            at += 2 if args[at] in _GLOBAL else 1
+        at = _first_word(args)
         if at >= len(args):
             return None, at
         command, begin = self.get_command(ctx, args[at]), at + 1
@@ -76,6 +88,23 @@ class Root(TyperGroup):
                 break
             command = command.get_command(ctx, word) or command
         return command, begin
+
+
+def _has(ctx: Any, command: Any, option: str) -> bool:
+    return any(option in (*parameter.opts, *parameter.secondary_opts) for parameter in command.get_params(ctx))
+
+
+def _all_in(group: Any) -> Iterator[Any]:
+    for command in group.commands.values():
+        yield from _all_in(command) if isinstance(command, TyperGroup) else (command,)
+
+
+def _first_word(args: Sequence[str]) -> int:
+    """Where the command's name is: after the global options."""
+    at = 0
+    while at < len(args) and args[at].startswith("-"):
+        at += 2 if args[at] in _GLOBAL else 1
+    return at
 
 
 def _bold(text: str) -> str:

@@ -7,8 +7,6 @@ from __future__ import annotations
 import linecache
 from collections import deque
 from collections.abc import Iterator
-from itertools import dropwhile
-from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
 from typing import TypeGuard, TypeVar
@@ -27,7 +25,6 @@ _MOST_CALLS = 30  # of each exception
 _MOST_ERRORS = 10  # an exception, those that led to it, and those of a group
 _MESSAGE_CHARS = 500  # within a traceback
 _MOST_CHARS = 2 * MAX_TRACEBACK_CHARS
-_OWN = str(Path(__file__).parent.parent)
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
 
@@ -115,16 +112,11 @@ def _led_by(error: BaseException) -> tuple[BaseException | None, str]:
 
 def _calls(error: BaseException) -> Iterator[str]:
     """The last of them; in case of an endless recursion, there are a thousand."""
-    calls = deque(walk_tb(as_exc_info(error)[2]), maxlen=_MOST_CALLS)
-    for frame, line in list(dropwhile(_is_own, calls)) or calls:
+    for frame, line in deque(walk_tb(as_exc_info(error)[2]), maxlen=_MOST_CALLS):
         code = frame.f_code
         yield f'  File "{code.co_filename}", line {line}, in {code.co_qualname}'
         if source := _source_of(frame, line):
             yield f"    {source}"
-
-
-def _is_own(call: tuple[FrameType, int]) -> bool:
-    return call[0].f_code.co_filename.startswith(_OWN)
 
 
 def _source_of(frame: FrameType, line: int) -> str:

@@ -11,6 +11,7 @@ control characters, 8-bit ones included, and characters that set the writing dir
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 import sysconfig
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
 
 _MOST_CALLS = 50
-_NOT_THEIRS = (sysconfig.get_path("stdlib"), str(Path(__file__).parent))
+_OWN = f"{Path(__file__).parents[1]}{os.sep}"
+_NOT_THEIRS = (sysconfig.get_path("stdlib"), _OWN)
 LEVELS = ("debug", "info", "warning", "error")
 _NUMBERS = {level: getattr(logging, level.upper()) for level in LEVELS}
 _SECRET = frozenset({
@@ -161,9 +163,15 @@ def way(error: BaseException) -> list[str]:
 
 
 def as_exc_info(error: BaseException) -> ExcInfo:
-    """The exception as the standard library's loggers take it."""
+    """The exception as the standard library's loggers take it, without the calls of streamdq that led to the user's
+    code.
+    """
     # Not error.__traceback__: a user's class may redefine this attribute.
-    return type(error), error, BaseException.__dict__["__traceback__"].__get__(error)
+    calls: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
+    theirs = calls
+    while theirs is not None and theirs.tb_frame.f_code.co_filename.startswith(_OWN):
+        theirs = theirs.tb_next
+    return type(error), error, theirs or calls
 
 
 def cause_of(error: BaseException) -> BaseException | None:

@@ -381,6 +381,38 @@ def test_a_misspelt_option_is_no_id(run: Run) -> None:
         assert f"No such option: {command[-1]}" in result.err
 
 
+def test_json_may_stand_before_the_command(run: Run) -> None:
+    run("enqueue", "t", "1", "--id", "a", "--delay", "1h")
+
+    assert run("--json", "get", "t", "a").json == run("get", "t", "a", "--json").json
+    assert run("--json", "--namespace", "none", "stats").json["delayed"] == 0
+    assert run("--json", "dead", "list", "t").json == []
+    assert run("--json", "get", "--", "t", "a").json["id"] == "a"
+
+
+def test_other_options_of_commands_belong_behind_them(run: Run) -> None:
+    for option in ("--limit", "--all", "--show-payload"):
+        early = run(option, "dead", "list", "t")
+        known = option != "--show-payload"
+        assert early.code == 2
+        assert (f"{option} is an option of commands: write it after the command" in early.err) == known
+        assert (f"No such option: {option}" in early.err) != known
+
+
+def test_a_misspelt_topic_is_not_a_missing_job(run: Run) -> None:
+    run("enqueue", "order.close", "1", "--id", "a", "--delay", "1h")
+
+    asked = run("get", "order.clsoe", "a")
+    assert (asked.code, "did you mean 'order.close'?" in asked.out) == (1, True)
+    assert run("get", "order.clsoe", "a", "--json").out == "null\n"
+    for command in (("cancel",), ("reschedule", "--delay", "1h"), ("history",)):
+        result = run(*command, "order.clsoe", "a")
+        assert (result.code, result.out) == (2, "")
+        assert "did you mean 'order.close'?" in result.err
+    missing = run("get", "order.close", "b")
+    assert (missing.code, missing.out) == (1, "no job 'b' in 'order.close': it has ended, or never was\n")
+
+
 def test_namespaces_do_not_see_each_other(run: Run) -> None:
     run("--namespace", "one", "enqueue", "t", "1", "--delay", "1h")
 

@@ -27,7 +27,7 @@ def test_npm_and_helm_write_versions_in_their_own_way(python: str, others: str) 
 
 
 def test_the_wheel_takes_it_from_the_code(wheel: Path) -> None:
-    found: Distribution = PathDistribution(ZipPath(wheel) / f"streamdq-{__version__}.dist-info/")  # type: ignore[arg-type]
+    found: Distribution = PathDistribution(ZipPath(wheel) / f"streamdq-{__version__}.dist-info/")
     assert found.version == __version__
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+import traceback
+from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pydantic import BaseModel, ValidationError
 
 from streamdq import Bury, Retry, Snooze
 from streamdq.operations.attempts import Outcome
+from streamdq.worker.outcomes import OutcomeSender
 from tests.unit.worker.rig import Rig, held
 
 Line = tuple[str, str, bool]  # level, the line's error, whether the exception came with it
@@ -121,15 +125,44 @@ async def test_without_show_errors_neither_message_nor_traceback_is_logged(
     assert "test_ends_logged.py" in caplog.records[-1].streamdq_fields["at"]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("in_thread", [True, False])
+@pytest.mark.parametrize("show", [True, False])
+async def test_the_calls_begin_with_the_users(caplog: pytest.LogCaptureFixture, in_thread: bool, show: bool) -> None:
+    def plain(_body: Any) -> None:
+        raises(ValueError("no"))()
+
+    async def asynchronous(body: Any) -> None:
+        plain(body)
+
+    rig = Rig(plain if in_thread else asynchronous, retry="1s", show_errors=show)
+    with caplog.at_level(logging.DEBUG, "streamdq"):
+        await rig.run(held("1"))
+        rig.runner.settled(rig.ends, set())
+    failed, ended = [one for one in caplog.records if one.levelno in (logging.DEBUG, logging.WARNING)][-2:]
+    own = [] if in_thread else ["asynchronous"]
+    assert [call.rpartition(".")[2] for call in failed.streamdq_fields["way"]] == [*own, "plain", "do"]  # type: ignore[attr-defined]
+    if show:
+        assert [call.name for call in traceback.extract_tb(ended.exc_info[2])] == [*own, "plain", "do"]  # type: ignore[index]
+
+
 async def test_a_job_that_is_done_costs_no_line_unless_somebody_listens(told: Told) -> None:
     assert await told.of(lambda: None, level=logging.INFO) == []
 
 
-async def test_one_whose_ttr_passed_is_told_so_with_the_users_own_line(caplog: pytest.LogCaptureFixture) -> None:
-    import asyncio
+async def in_the_standard_library() -> None:
+    await asyncio.sleep(3600)
 
+
+async def in_streamdq() -> None:
+    await OutcomeSender.drained(Mock(_empty=asyncio.Event()))
+
+
+@pytest.mark.parametrize("waits", [in_the_standard_library, in_streamdq])
+async def test_one_whose_ttr_passed_is_told_so_with_the_users_own_line(
+    caplog: pytest.LogCaptureFixture, waits: Callable[[], Awaitable[None]]
+) -> None:
     async def handle(_body: Any) -> None:
-        await asyncio.sleep(3600)
+        await waits()
 
     rig, one = Rig(handle, retry="1s"), held("1", 1000)
     with caplog.at_level(logging.WARNING, "streamdq"):

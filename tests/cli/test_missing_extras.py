@@ -1,0 +1,23 @@
+"""A command whose optional packages are not installed names the package, and the extra that brings it."""
+
+import pytest
+
+from tests.extras import run_without
+
+COMMANDS = [
+    ("pyarrow", "spark", ("capacity", "tables")),
+    ("jinja2", "spark", ("capacity", "tables")),
+    ("pyspark", "spark", ("analyze", "--input", "dump", "--output", "tables")),
+    ("pyspark", "spark", ("what-if", "dump", "--retry", "t=1m")),
+    ("pyspark", "spark", ("live", "--output", "tables")),
+    ("pyarrow", "sql", ("sql", "dump", "select 1")),
+    ("pyarrow", "dump", ("--url", "memory://", "dump", "--out", "dump")),
+]
+
+
+@pytest.mark.parametrize(("missing", "extra", "command"), COMMANDS)
+def test_a_command_without_its_extra(missing: str, extra: str, command: tuple[str, ...]) -> None:
+    code, err = run_without(missing, *command)
+    assert (code, err) == (
+        2, f"streamdq: this needs {missing}, which is not installed: pip install 'streamdq[{extra}]'\n"
+    )  # fmt: skip
