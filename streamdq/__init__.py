@@ -71,7 +71,7 @@ if TYPE_CHECKING:
         Queue,
     )
     from .topic import Topic
-    from .worker.middleware import Attempt, CallNext
+    from .worker.middleware import Attempt, AttemptEnd, CallNext
     from .worker.worker import (
         Worker,
     )
@@ -85,6 +85,7 @@ __all__ = [
     "AsyncClaim",
     "AsyncQueue",
     "Attempt",
+    "AttemptEnd",
     "AuthenticationFailed",
     "BodyDamaged",
     "BodyStorageUnavailable",
@@ -201,7 +202,7 @@ _MODULES = {
         "Queue",
     ),
     ".topic": ("Topic",),
-    ".worker.middleware": ("Attempt", "CallNext"),
+    ".worker.middleware": ("Attempt", "AttemptEnd", "CallNext"),
     ".worker.worker": ("Worker",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
@@ -87,6 +87,7 @@ class Held:
     touch_ms: int = 0
     took_s: float = 0.0
     consumer: str = ""  # the consumer that claimed it, if another one ends it
+    listeners: Sequence[Callable[[Any], None]] = ()  # are told how it ended
     receipt: bool = False  # Redis keeps a receipt of its end: callers over HTTP may lose the answer and ask again
 
 

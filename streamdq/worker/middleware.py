@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..job.job import Job
+from ..operations.attempts import End, Held, Outcome
+from ..process.logs import log, what
 
 _TWICE = "twice; an attempt runs its handler once"
 _TOO_LATE = "when the middleware had returned"
 _TOO_EARLY = "middleware: it returned before call_next() had ended; await call_next()"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """How an attempt has ended for one of its jobs, confirmed by Redis. ``outcome``: done, retry, snoozed, dead, released
+    (handed back uncounted) or stale: the claim had been taken over, so this end does not count. ``error`` and ``reason``:
+    what is kept of a failure. ``delay_ms``: until the next attempt. ``took_s``: how long it ran.
+    """
+
+    job: Job
+    outcome: str
+    error: str = ""
+    reason: str = ""
+    delay_ms: int = 0
+    took_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +43,14 @@ class Attempt:
     jobs: Sequence[Job]
     late_ms: int = 0
     crashes: int = 0
+    _listeners: list[Callable[[AttemptEnd], None]] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def on_end(self, function: Callable[[AttemptEnd], None]) -> None:
+        """Has the function called for each of the jobs once Redis has confirmed how the attempt ended, after the
+        middleware has returned. It is called in the worker's event loop, which waits for it. What it raises is logged.
+        If Redis can't be told of the end, as another worker then runs the job again, it is not called.
+        """
+        self._listeners.append(function)
 
     @property
     def job(self) -> Job:
@@ -94,3 +119,26 @@ async def through(
     await step(0)
     if any(rest.is_open for rest in rests):
         raise RuntimeError(_TOO_EARLY)
+
+
+def listen(attempt: Attempt, held: Iterable[Held]) -> None:
+    """From now on, ``tell`` tells the functions of ``Attempt.on_end`` how the attempt ends for these jobs."""
+    for one in held:
+        one.listeners = attempt._listeners
+
+
+def tell(ends: Sequence[End], stale: Collection[int]) -> None:
+    """Calls the functions of ``Attempt.on_end``. ``stale``: the indexes of the ends that Redis refused."""
+    for i, end in enumerate(ends):
+        if listeners := end.held.listeners:
+            _tell(listeners, end, Outcome.STALE if i in stale else end.outcome)
+
+
+def _tell(listeners: Iterable[Callable[[AttemptEnd], None]], end: End, outcome: Outcome) -> None:
+    job = end.held.job
+    told = AttemptEnd(job, outcome.value, end.error, end.reason, end.delay_ms, end.held.took_s)
+    for listener in listeners:
+        try:
+            listener(told)
+        except Exception as error:
+            log.error("on_end failed", error=what(error), topic=job.topic, id=job.id)

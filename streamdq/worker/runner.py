@@ -33,7 +33,7 @@ from ..threads import HandlerThreads
 from ..times.durations import Duration
 from .ends_logged import log_end, passed
 from .handlers import Handler
-from .middleware import Attempt, Middleware, through
+from .middleware import Attempt, Middleware, listen, tell, through
 from .on_dead import DeadLetterNotices
 from .user_functions import called, completed, drop, run
 
@@ -342,6 +342,7 @@ class Runner:
         first = fit[0]
         late_ms = first.started_ms - first.due_ms
         attempt = Attempt(handler.topic, self._group, [one.job for one in fit], late_ms, first.crashes)
+        listen(attempt, fit)
         error = await run(through, self._middleware, attempt, call)
         if not called:  # that was its decision, not the clock's
             for one in fit:
@@ -454,6 +455,8 @@ class Runner:
     def settled(self, ends: list[End], stale: set[int]) -> None:
         """Redis has received these ends of one topic and outcome; it refused those whose index is in ``stale``."""
         self.freed.set()  # a claim that waits because too many ends are unsent must look again
+        if self._middleware:
+            tell(ends, stale)
         outcome = ends[0].outcome
         if outcome is Outcome.DONE and not stale and not log.shows("debug"):
             return

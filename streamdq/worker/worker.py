@@ -298,7 +298,7 @@ class Worker(Generic[S]):
         which awaits ``call_next()`` once. That raises what the handler raises. What the function raises, if anything,
         decides how the attempt ends, as if the handler had raised it; only that the handler was cancelled, since its
         TTR has passed or the worker stops, is no less so if it is caught. The one registered first is the outermost.
-        The TTR covers all of them.
+        The TTR covers all of them. How the attempt ended for its jobs, ``attempt.on_end`` tells.
         """
         check(function, "middleware")
         self._middleware.append(function)

@@ -56,7 +56,7 @@ FOLLOWED = {
     "flask": ['"in_time":true', "1 passed"],
     "idempotency": ["(10,)"],
     "testing": ["2 passed"],
-    "tracing": ['"name": "process order.remind"', '"streamdq_job_attempts"'],
+    "tracing": ['"name": "process order.remind"', '"streamdq_job_attempts"', "'order.ship dead': 2"],
     "migrating/celery": ["1 1"],
     "migrating/rq": ["\n1\n"],
     "migrating/arq": ["corner 1"],

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamdq import Attempt, Bury, CallNext
+from streamdq import Attempt, AttemptEnd, Bury, CallNext, Snooze
 from streamdq.operations.attempts import Outcome
 from tests.unit.worker.rig import Rig, held
 
@@ -287,3 +287,109 @@ async def test_who_catches_the_cancellation_does_not_make_a_job_done(kind: str) 
         await rig.runner.drain(0)
         assert await rig.have_ended(1) == {"1": Outcome.RELEASED}
     watch.cancel()
+
+
+# -- how it ended
+
+
+class Ends:
+    """Middleware that keeps what it is told of ends."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, str]] = []
+
+    async def __call__(self, attempt: Attempt, call_next: CallNext) -> None:
+        attempt.on_end(self.keep)
+        await call_next()
+
+    def keep(self, end: AttemptEnd) -> None:
+        self.told.append((end.job.id, end.outcome, end.error))
+
+
+def confirmed(rig: Rig, *, stale: bool = False) -> None:
+    """Redis has received the ends, one call for each."""
+    for end in rig.ends:
+        rig.runner.settled([end], {0} if stale else set())
+
+
+@pytest.mark.parametrize(
+    ("raised", "retry", "told"),
+    [
+        (None, "1s", ("done", "")),
+        (ValueError("no"), "1s", ("retry", "ValueError: no")),
+        (ValueError("no"), "none", ("dead", "ValueError: no")),
+        (Bury("gone"), "1s", ("dead", "gone")),
+        (Snooze("5s"), "1s", ("snoozed", "Snooze: the handler put the job off")),
+    ],
+)
+async def test_it_is_told_how_the_attempt_ended_when_redis_has_confirmed_it(
+    raised: Exception | None, retry: str, told: tuple[str, str]
+) -> None:
+    async def handle(_body: int) -> None:
+        if raised is not None:
+            raise raised
+
+    ends = Ends()
+    rig = Rig(handle, retry=retry, middleware=[ends])
+    await rig.run(held("1"))
+    assert ends.told == []
+    confirmed(rig)
+    assert ends.told == [("1", *told)]
+
+
+async def test_it_is_told_that_redis_refused_the_end() -> None:
+    async def handle(_body: int) -> None: ...
+
+    ends = Ends()
+    rig = Rig(handle, middleware=[ends])
+    await rig.run(held("1"))
+    confirmed(rig, stale=True)
+    assert ends.told == [("1", "stale", "")]
+
+
+async def test_it_is_told_of_each_job_of_a_batch_and_of_none_that_did_not_get_there() -> None:
+    async def handle(_bodies: list[int]) -> None: ...
+
+    ends = Ends()
+    rig = Rig(handle, batch=5, middleware=[ends])
+    await rig.run(held("1"), held("no number"), held("2"))
+    confirmed(rig)
+    assert sorted(ends.told) == [("1", "done", ""), ("2", "done", "")]
+
+
+async def test_all_of_them_are_told_and_what_one_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def handle(_body: int) -> None: ...
+
+    async def broken(attempt: Attempt, call_next: CallNext) -> None:
+        attempt.on_end(lambda _end: [][0])
+        await call_next()
+
+    ends = Ends()
+    rig = Rig(handle, middleware=[broken, ends])
+    await rig.run(held("1"))
+    confirmed(rig)
+    assert ends.told == [("1", "done", "")]
+    assert "on_end failed" in caplog.text
+    assert "IndexError" in caplog.text
+
+
+async def test_it_is_told_of_a_handler_whose_ttr_has_passed_though_that_still_runs() -> None:
+    go_on = asyncio.Event()
+
+    async def deaf(_body: int) -> None:
+        while not go_on.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await go_on.wait()
+
+    ends = Ends()
+    rig, one = Rig(deaf, retry="1s", middleware=[ends]), held("1", 1000)
+    rig.runner.take([one])
+    await asyncio.sleep(0)
+    one.deadline = 0.0
+    watch = asyncio.create_task(rig.runner.watch())
+    await rig.have_ended(1)
+    confirmed(rig)
+    watch.cancel()
+    assert ends.told == [("1", "retry", "TimeoutError: TTR 1s passed")]
+    go_on.set()
+    await rig.freed(lambda: rig.runner.idle)
