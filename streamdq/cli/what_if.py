@@ -177,7 +177,7 @@ def _of_concurrency(answer: Answer, change: Change) -> Iterator[Text]:
 def _verdict(answer: Answer) -> Text:
     judged = [queue for queue in answer.queues if queue.judged]
     if not judged:
-        return Text("Too few attempts to say whether the replay can be trusted: a queue needs 100", "yellow")
+        return Text("Too few attempts to say whether the replay can be trusted: a topic's group needs 100", "yellow")
     median, p99 = (max(queue.errors[n] for queue in judged) for n in (0, 1))
     off = f"Replayed as it was, the median is off by at most {median:.1%}, the p99 by {p99:.1%}"
     if answer.good:

@@ -36,7 +36,7 @@ def capacity(tables: Tables, slo_ms: int = SLO_MS, objective: float = OBJECTIVE)
         "Workers: the slots over 80 % of the handlers that one worker was seen to run at once.",
         "If a worker may run more at once, ask streamdq capacity --concurrency.",
         "Slots: attempts that have to run at once in the hour, by how they came in the same hours of the last 14 days.",
-        "Queues that share workers are in one row. Low and high: by the forecast's band.",
+        "Topics that share workers are in one row. Low and high: by the forecast's band.",
     ]
     return section
 

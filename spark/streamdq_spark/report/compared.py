@@ -23,7 +23,7 @@ _SHARES = ("failed", "dead", "error")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One measure of a queue that changed, in words."""
+    """One measure of a topic's group that changed, in words."""
 
     subject: str
     what: str
@@ -69,16 +69,16 @@ def compared(tables: Tables, spans: tuple[str, str]) -> Section:
     )
     section.grids = [
         grid(
-            ["Queue", "What", "Verdict", *spans],
+            ["Topic", "What", "Verdict", *spans],
             [[one.subject, one.what, one.verdict, one.before, one.after] for one in found],
             texts=3,
         ),
-        grid(["Queue", *(f"{_WORDS[name]}".capitalize() for name in _WORDS)], _whole(rows), most=40),
+        grid(["Topic", *(f"{_WORDS[name]}".capitalize() for name in _WORDS)], _whole(rows), most=40),
     ]
     section.notes = [
         "If nothing changed, the first table has any row at all in one comparison of 20 at most.",
         "Attempts of one hour are taken to be alike, so one bad hour is no change.",
-        "The second table has all queues: before → after. How many attempts there were is not judged.",
+        "The second table has all topics: before → after. How many attempts there were is not judged.",
     ]  # fmt: skip
     return section
 
