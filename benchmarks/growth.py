@@ -77,7 +77,7 @@ def in_turns(rounds: int, call: Callable[[Topic], None], few: Topic, many: Topic
 
 
 def _figures(few: Topic, many: Topic) -> list[Figure]:
-    label = f"{many.waiting:,} jobs wait".replace(",", " ")
+    label = f"{many.waiting:,} jobs wait"
     return [
         *[_figure(f"enqueue, {delays}, {label}", few.one_us[delays], many.one_us[delays], few.waiting, 1.3)
           for delays in _DELAYS],
@@ -94,7 +94,7 @@ def _figure(
     what: str, few_us: list[float], many_us: list[float], waiting: int, ratio_at_most: float | None = None
 ) -> Figure:
     return Figure(
-        "growth", what, median(many_us), "µs", median(few_us), f"{waiting:,} wait".replace(",", " "),
+        "growth", what, median(many_us), "µs", median(few_us), f"{waiting:,} wait",
         ratio_at_most=ratio_at_most, raw={"many_us": spread(many_us), "few_us": spread(few_us)},
     )  # fmt: skip
 

@@ -108,7 +108,7 @@ def _point(server: RedisServer, size: int, fews: Sequence[Topic], many: Topic) -
 
 def table(results: Results) -> Table:
     """Redis's µs for a job, and times as much as with few."""
-    out = Table("jobs wait", *_LINES, title="Redis's µs for a job (× of 10 000)")
+    out = Table("jobs wait", *_LINES, title="Redis's µs for a job (× of 10,000)")
     few = {name: median(point["calls"][name]["few_us"] for point in results["points"]) for name in _LINES}
     out.add_row(short(results["few"]), *(f"{us:.1f}" for us in few.values()))
     for point in results["points"]:

@@ -27,7 +27,7 @@ _DONE = 3
 
 
 def many(bench: Bench) -> list[Figure]:
-    """10 000 topics, one of them with 256 shards and one with 50 groups: figures, metrics, pages, and start-up."""
+    """10,000 topics, one of them with 256 shards and one with 50 groups: figures, metrics, pages, and start-up."""
     topics = max(_SHARDS, int(_TOPICS * bench.scale))
     with bench.server() as server, Queue(server.url, NAMESPACE) as queue:
         _fill(queue, topics)

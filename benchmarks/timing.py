@@ -87,7 +87,7 @@ def _stampede(server: RedisServer, count: int) -> tuple[float, float, int, float
 
 
 def schedules(bench: Bench) -> list[Figure]:
-    """Of 10 000 schedules those that have the same minute, if they are spread over an hour; and all at once. Beside
+    """Of 10,000 schedules those that have the same minute, if they are spread over an hour; and all at once. Beside
     each, as many jobs without a schedule that are due in the same millisecond.
     """
     count = bench.jobs(10_000)

@@ -36,14 +36,14 @@ def web(bench: Bench) -> list[Figure]:
         for topic, count in (("few", few), ("many", many)):
             _fill(queue, topic, count)
         times = asked(server, bench.rounds(_ROUNDS), _PAGES, ("few", "many"))
-    label = f"{many:,} jobs wait".replace(",", " ")
+    label = f"{many:,} jobs wait"
     return [_figure(what, label, times[what, "few"], times[what, "many"], few) for what in _PAGES]
 
 
 def _figure(what: str, label: str, few_ms: list[float], many_ms: list[float], few: int) -> Figure:
     return Figure(
         "web", f"{what}, {label}, p99", percentile(many_ms, 99), "ms", percentile(few_ms, 99),
-        f"{few:,} wait".replace(",", " "), at_most=200, raw={"many_ms": spread(many_ms), "few_ms": spread(few_ms)},
+        f"{few:,} wait", at_most=200, raw={"many_ms": spread(many_ms), "few_ms": spread(few_ms)},
     )  # fmt: skip
 
 

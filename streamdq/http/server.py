@@ -50,7 +50,7 @@ class _Flow(FlowControl):
 class _Connection(h11.Connection):
     """h11 checks the length of a request's head only while it is incomplete; one that arrives at once may be longer.
     This class checks it always. It also returns a limited number of events per turn: a body may come in chunks of one
-    byte, and nobody else would be served while 40 000 of them are handled.
+    byte, and nobody else would be served while 40,000 of them are handled.
     """
 
     turn_left = _EVENTS_A_TURN

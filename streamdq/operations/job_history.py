@@ -34,7 +34,7 @@ class JobEvent:
 
 def job_history(store: RedisStore, topic: str, id: str) -> Op[list[JobEvent]]:
     """What became of the job: each attempt and change that the topic's history still has, in order. It reads the whole
-    history, by default up to 100 000 rows of each shard.
+    history, by default up to 100,000 rows of each shard.
 
     Raises:
         UnknownTopic

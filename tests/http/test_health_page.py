@@ -41,7 +41,7 @@ async def test_a_group_without_a_consumer_is_late_though_the_others_are_not(
     await work(redis_server)
     page = await see(site, "/")
     (line,) = needs(page)
-    assert line.startswith("2 000 ready, no consumer t / audit: start a worker of the group audit")
+    assert line.startswith("2,000 ready, no consumer t / audit: start a worker of the group audit")
     assert 'href="/topics/t?group=audit&amp;state=ready"' in page
     assert re.search(r'class="late bad"[^>]*>\s*<span class="dot"[^>]*></span>audit: <b>no consumers</b>', page)
     own, other = await see(site, "/topics/t?group=default"), await see(site, "/topics/t?group=audit")

@@ -376,7 +376,7 @@ def test_left_over_socket_is_replaced(opened: Open, directory: Path) -> None:
     set_key(opened(directory).socket_path, "works")
 
 
-def test_path_with_spaces_and_quotes(opened: Open, tmp_path: Path) -> None:
+def test_path_with_commas_and_quotes(opened: Open, tmp_path: Path) -> None:
     odd = tmp_path / 'it\'s "my" dätä'
     first = opened(odd)
     set_key(first.socket_path, "kept")

@@ -22,8 +22,8 @@ def page(name: str) -> str:
 
 def number(cell: str) -> float | None:
     """What a cell begins with: 10 s, 1 MiB, 500, each with …; None: no number."""
-    found = re.match(r"([\d ]+)(KiB|MiB|GiB)?", cell.strip())
-    return float(found[1].replace(" ", "")) * UNITS.get(found[2] or "", 1) if found and found[1].strip() else None
+    found = re.match(r"([\d, ]+)(KiB|MiB|GiB)?", cell.strip())
+    return float(found[1].replace(",", "")) * UNITS.get(found[2] or "", 1) if found and found[1].strip() else None
 
 
 @pytest.mark.parametrize("settings", [Settings, HttpSettings, CallbackSettings])

@@ -81,7 +81,7 @@ export interface paths {
         };
         /**
          * Get the past attempts of a job, and what failed in each
-         * @description Looked for are the last 10 000 rows of the history of the shard that has or had the job. Messages and tracebacks are kept of fewer attempts than rows are. They are never kept by workers with `show_errors=False`. 404: there is nothing of this job.
+         * @description Looked for are the last 10,000 rows of the history of the shard that has or had the job. Messages and tracebacks are kept of fewer attempts than rows are. They are never kept by workers with `show_errors=False`. 404: there is nothing of this job.
          */
         get: operations["get_job_history"];
         put?: never;

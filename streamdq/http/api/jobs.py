@@ -192,7 +192,7 @@ async def get_job(request: Request, topic: TopicPath, id: IdPath, key: KeyIn = N
 async def get_job_history(request: Request, topic: TopicPath, id: IdPath) -> Response:
     """Get the past attempts of a job, and what failed in each.
 
-    Looked for are the last 10 000 rows of the history of the shard that has or had the job. Messages and tracebacks are
+    Looked for are the last 10,000 rows of the history of the shard that has or had the job. Messages and tracebacks are
     kept of fewer attempts than rows are. They are never kept by workers with `show_errors=False`. 404: there is nothing
     of this job.
     """

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..activity import Activity, Row
 from .overview import Load
-from .render import compact, step, with_spaces
+from .render import compact, step, with_commas
 from .timeline import brief
 
 WIDTH, HEIGHT = 600, 120
@@ -82,7 +82,7 @@ def coming(load: Load) -> Chart:
     bars = [
         Bar(
             round(i * width, 2), round(width, 2), round(width * (1 - _GAP), 2), _stack([("bar", count)], top),
-            f"{step(load.now_ms + i * load.step_ms, load.step_ms)}: {with_spaces(count)}",
+            f"{step(load.now_ms + i * load.step_ms, load.step_ms)}: {with_commas(count)}",
         )
         for i, count in enumerate(load.counts)
     ]  # fmt: skip
@@ -117,7 +117,7 @@ def _ran_label(row: Row, step_ms: int) -> str:
     times = step(row.start_ms, step_ms)
     if row.done is None:
         return f"{times}: not known"
-    return f"{times}: {with_spaces(round(row.done))} done, {with_spaces(round(row.failed))} failed"
+    return f"{times}: {with_commas(round(row.done))} done, {with_commas(round(row.failed))} failed"
 
 
 def lateness(found: Activity) -> Chart:

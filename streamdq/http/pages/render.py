@@ -34,9 +34,9 @@ _MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
 _SHOWN_BODY_CHARS = 100_000
 
 
-def with_spaces(value: int) -> str:
-    """1234567 as 1 234 567, with spaces that don't break."""
-    return f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+def with_commas(value: int) -> str:
+    """1234567 as 1,234,567."""
+    return f"{value:,}"
 
 
 def compact(value: int) -> str:
@@ -126,7 +126,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {
-        "with_spaces": with_spaces, "timestamp": timestamp, "since": since, "duration": brief, "clock": hour,
+        "with_commas": with_commas, "timestamp": timestamp, "since": since, "duration": brief, "clock": hour,
         "moment": moment, "ago": ago, "segment": segment, "query": urlencode, "schedule": schedule,
     }  # fmt: skip
     made.globals["version"] = __version__
@@ -182,8 +182,8 @@ def _note(request: Request) -> str:
         return ""
     left = request.query_params.get("left")
     if left is not None:
-        return text.format(n=with_spaces(int(count))) + (_left_alone(int(left)) if _is_count(left) else "")
-    return _NOTHING if int(count) == 0 else text.format(n=with_spaces(int(count)))
+        return text.format(n=with_commas(int(count))) + (_left_alone(int(left)) if _is_count(left) else "")
+    return _NOTHING if int(count) == 0 else text.format(n=with_commas(int(count)))
 
 
 def _is_count(text: str) -> bool:
@@ -194,4 +194,4 @@ def _left_alone(count: int) -> str:
     """What is said of jobs that a search has shown, and to which an action was not done."""
     if not count:
         return ""
-    return f" Left alone: {with_spaces(count)}, as changed since shown, or in a state that does not allow it."
+    return f" Left alone: {with_commas(count)}, as changed since shown, or in a state that does not allow it."

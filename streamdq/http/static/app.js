@@ -72,7 +72,7 @@ function valueIn(row, column) {
   const cell = row.cells[column];
   if (cell === undefined) return "";
   const text = cell.dataset.sort ?? cell.textContent.trim();
-  const number = Number(text.replace(/[\s\u202f]/g, ""));
+  const number = Number(text.replace(/[\s,]/g, ""));
   return text !== "" && !Number.isNaN(number) ? number : text.toLowerCase();
 }
 
