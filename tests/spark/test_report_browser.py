@@ -67,6 +67,8 @@ def test_it_shows_everything_within_the_window(opened: tuple[Page, list[str]]) -
     assert min(sizes) >= 9.5, "labels that can be read"
     assert contrast(page) >= 4.5
     assert page.evaluate(CUT_OFF) == [], "labels within their chart, and texts within the window"
+    if page.viewport_size == {"width": 1280, "height": 900}:
+        assert page.evaluate(SIDEWAYS) == [], "tables as wide as their section"
     lines = page.evaluate(LINES_OF_A_NAME, "appointment.remind")
     assert len(lines) > 5
     assert set(lines) == {1}, "a usual name of a topic is not broken"
@@ -83,6 +85,10 @@ CUT_OFF = """() => {
         .filter(one => box(one).right > innerWidth + 1 || (one.clientWidth && one.scrollWidth > one.clientWidth + 1))
     return [...labels, ...others].map(one => one.textContent.trim().slice(0, 60))
 }"""
+
+
+SIDEWAYS = """() => [...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth + 1)
+    .map(one => one.getAttribute('aria-label'))"""
 
 
 LINES_OF_A_NAME = """name => [...document.querySelectorAll('tr:first-child > td.t:first-child')]

@@ -38,18 +38,18 @@ def errors(tables: Tables, page: str) -> Section:
     section.grids = [
         grid(
             [
-                "Topic", "Error", "Verdict", "First seen (UTC)", "Failed", "Week before", "Now", "Hosts", "Most on",
+                "Topic", "Error", "Verdict", "First seen (UTC)", "Failed", "Week before", "Now", "Hosts",
                 "For example",
             ],
             [
                 [
                     subject(row, groups), row["error"], row["verdict"], hour(row["first"]), number(row["failed"]),
-                    percent(row["before"]), percent(row["now"]), number(row["hosts"]), _most_on(row),
+                    percent(row["before"]), percent(row["now"]), _on(row),
                     job_cell(row["topic"], row["last_id"], page),
                 ]
                 for row in classes
             ],
-            texts=4,
+            texts=3,
         )
     ]  # fmt: skip
     section.notes = [
@@ -59,8 +59,9 @@ def errors(tables: Tables, page: str) -> Section:
     return section
 
 
-def _most_on(row: TableRow) -> str:
-    return f"{row['host']}, {percent(row['of_host'])}" if row["host"] else "–"
+def _on(row: TableRow) -> str:
+    most = f"; {percent(row['of_host'])} on {row['host']}" if row["host"] else ""
+    return f"{number(row['hosts'])}{most}"
 
 
 def new_errors(tables: Tables) -> list[Advised]:

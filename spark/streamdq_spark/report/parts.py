@@ -40,6 +40,11 @@ class Link:
 
 
 Cell = str | Link
+_LONGEST_FIGURE = 18  # a time, or two figures
+
+
+def _text_of(cell: Cell) -> str:
+    return cell if isinstance(cell, str) else cell.text
 
 
 def job_cell(topic: str, id: str, page: str) -> Cell:
@@ -55,6 +60,12 @@ class Grid:
     rows: list[list[Cell]]
     texts: int = 1
     left_out: int = 0
+
+    @property
+    def long(self) -> set[int]:
+        """The columns behind the texts with cells that may be broken: ids and hosts may have any length."""
+        behind = range(self.texts, len(self.columns))
+        return {n for n in behind if any(len(_text_of(row[n])) > _LONGEST_FIGURE for row in self.rows)}
 
 
 def grid(columns: Sequence[str], rows: Sequence[Sequence[Cell]], texts: int = 1, most: int = MOST_ROWS) -> Grid:
