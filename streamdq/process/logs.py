@@ -220,8 +220,11 @@ def _without_secrets(value: Any) -> Any:
 
 
 def _for_people(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A structlog processor: replaces control characters, so that a terminal does not act on them."""
-    return {name: visible(value) if isinstance(value, str) else value for name, value in event.items()}
+    """A structlog processor: replaces control characters, so that a terminal does not act on them, and leaves out what
+    has no value.
+    """
+    shown = {name: value for name, value in event.items() if value is not None}
+    return {name: visible(value) if isinstance(value, str) else value for name, value in shown.items()}
 
 
 def configure(level: str = "info", *, json: bool | None = None) -> None:

@@ -35,9 +35,12 @@ def test_a_traceback_is_one_more_text_in_json(capsys: pytest.CaptureFixture[str]
 def test_people_get_lines_they_can_read(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure(json=False)
 
-    structlog.get_logger("streamdq").warning("claims taken over", topic="t")
+    structlog.get_logger("streamdq").warning("attempt ended", topic="t", delay_ms=0, reason=None)
 
-    assert "claims taken over" in capsys.readouterr().err
+    line = capsys.readouterr().err
+    assert "attempt ended" in line
+    assert "delay_ms" in line
+    assert "reason" not in line
 
 
 @pytest.mark.parametrize("json", [True, False])
