@@ -6,10 +6,18 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+import sqlalchemy
+
+from streamdq import Queue, outbox
+from streamdq.outbox.relay import Relay
 from streamdq.outbox.rows import RowState
 from streamdq.outbox.tables import ROWS, SCHEMA_VERSION
+from tests.outbox.orders import TOPIC, Shop, driver_url, finish
+from tests.postgres import Postgres
 from tests.servers import Server
 
 PAGE = (Path(__file__).parents[2] / "docs/outbox.md").read_text()
@@ -32,3 +40,30 @@ def test_every_column_and_state_is_explained() -> None:
     assert explained == {column.name for column in ROWS.columns}
     assert all(f"`{state}`" in table for state in RowState)
     assert f"the version, {SCHEMA_VERSION}," in PAGE.replace("\n", " ")
+
+
+@pytest.fixture
+def granted(postgres: Postgres, shop: Shop) -> Iterator[Postgres]:
+    """The two roles have the rights that the page prints, and no others."""
+    (printed,) = re.findall(r"^```sql\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    shop.close()
+    roles = ("shop", "relay")
+    postgres.sql(*(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'" for role in roles), printed)
+    yield postgres
+    postgres.sql(*(f"DROP {what} {role}" for role in roles for what in ("OWNED BY", "ROLE")))
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_these_rights_are_enough(granted: Postgres, queue: Queue, keep: bool) -> None:
+    with Relay(granted.url("relay", "relay"), queue, keep=keep) as relay:
+        engine = sqlalchemy.create_engine(driver_url(granted.url("shop", "shop")))
+        with engine.begin() as db:
+            outbox.enqueue(db, TOPIC, {"order": "a"}, id="a")
+        relay.run(burst=True)
+        assert finish(queue) == ["a"]
+        relay.run(burst=True)
+        relay.reconcile()
+        with pytest.raises(sqlalchemy.exc.ProgrammingError, match="permission denied"), engine.begin() as db:
+            db.execute(sqlalchemy.text("SELECT * FROM streamdq_outbox"))
+        engine.dispose()
