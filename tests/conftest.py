@@ -20,6 +20,7 @@ import typer
 from streamdq.metrics import declared
 from tests.leaks import leaked_keys
 from tests.servers import Binary, Cluster, Pool, Server, binaries, recent_binary
+from tests.turns import kept_in
 
 if TYPE_CHECKING:
     from tests.mariadb import Mariadb
@@ -36,6 +37,10 @@ needs_recent = pytest.param(
 EACH_AND_RECENT = EACH_BINARY + (
     [needs_recent] if RECENT is None else [] if RECENT in BINARIES else [pytest.param(RECENT, id=RECENT.name)]
 )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--turn", type=int, metavar="N", help="of what takes turns (tests/turns.py), keep the N-th part")
 
 
 def pytest_configure() -> None:
@@ -78,6 +83,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         if any(value in others for value in parameters.values() if isinstance(value, Binary)):
             item.add_marker("thorough")
+
+
+@pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
+def what_has_its_turn(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Last, so that those take turns which are wanted otherwise."""
+    turn = config.getoption("turn")
+    if turn is not None:
+        items[:], others = kept_in(turn, items)
+        if others:
+            config.hook.pytest_deselected(items=others)
 
 
 def pytest_report_header() -> list[str]:
