@@ -63,6 +63,7 @@ def test_each_script_is_called_or_there_is_a_reason_why_not() -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.in_turn(of=4)
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_was_found_stays_mended(seed: int) -> None:
     done = simulate("--first", str(seed), "--seeds", "1")

@@ -21,6 +21,7 @@ from tests.spark.plain import DAY, WEEK
 from tests.spark.second.__main__ import asked_of
 from tests.spark.second.calculation import REASONS, Row, Second, calculated, differences, names
 
+pytestmark = pytest.mark.in_turn(of=3, by="compared")
 TABLES = names()
 
 
