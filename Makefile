@@ -21,8 +21,8 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --dist loadfile
 test: $(STAMP) ## run the tests, in four processes, on one version of Redis
 	@$(PYTEST) -m "not chaos and not thorough"
 
-test-thorough: $(STAMP) ## run what make test leaves out: other versions of Redis and databases, and what takes long
-	@$(PYTEST) -m "thorough and not chaos"
+test-thorough: $(STAMP) ## run what make test leaves out: other versions of Redis, what takes long; TURN=N for a part
+	@$(PYTEST) -m "thorough and not chaos" $(if $(TURN),--turn $(TURN))
 
 SIMULATE := $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES))
 simulate: $(STAMP) ## simulate histories with every fault; SEEDS=100 or MINUTES=10, FIRST=17 to repeat one

@@ -7,7 +7,10 @@ from typing import Any
 from xdist.scheduler import LoadFileScheduling
 
 _SPARK = "tests/spark"
-_OWN_JAVA = ("test_cluster.py", "test_failures.py", "test_java.py", "test_memory.py")
+_OWN_JAVA = ("test_cluster.py", "test_connect.py", "test_failures.py", "test_java.py", "test_memory.py")
+
+_APART = ("tests/crash/test_silent.py", "tests/redis/test_lost_node.py")
+"""Files whose tests wait for long, each with servers of its own: what is left of one would keep a single process."""
 
 FIRST = (
     _SPARK, "tests/crash/", "tests/redis/test_lost_node.py", "tests/spark/", "tests/dashboards/", "tests/benchmarks/",
@@ -38,10 +41,13 @@ class OneSpark(LoadFileScheduling):  # type: ignore[misc]
 def part_of(nodeid: str) -> str:
     """The tests that stay together."""
     file = nodeid.partition("::")[0]
+    if file in _APART:
+        return nodeid
     return _SPARK if file.startswith(f"{_SPARK}/") and not file.endswith(_OWN_JAVA) else file
 
 
 def turn(part: str) -> int:
     """Lower comes first."""
-    names = (part, part.rpartition("/")[0] + "/")
+    file = part.partition("::")[0]
+    names = (file, file.rpartition("/")[0] + "/")
     return next((place for place, first in enumerate(FIRST) if first in names), len(FIRST))

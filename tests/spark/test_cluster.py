@@ -157,6 +157,7 @@ def test_a_cluster_s_tables_are_those_of_the_plain_calculation(
     assert f"{len(log):,}" in report
 
 
+@pytest.mark.in_turn(of=2, among="Python on its workers")
 def test_its_workers_read_redis(
     cluster: str, bare_python: dict[str, str], archive: Path, newest: Server, tmp_path: Path
 ) -> None:
@@ -170,6 +171,7 @@ def test_its_workers_read_redis(
     assert done.stdout.split() == ["40", "True", cluster]
 
 
+@pytest.mark.in_turn(of=2, among="Python on its workers")
 def test_workers_that_have_no_packages_get_them_as_an_archive(
     cluster: str, bare_python: dict[str, str], naked_python: str, packages: Path, newest: Server, tmp_path: Path
 ) -> None:
