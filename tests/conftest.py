@@ -89,7 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if any(value in others for value in parameters.values() if isinstance(value, Binary)):
             item.add_marker("thorough")
             if _SCRIPTS not in item.path.parents:
-                item.add_marker(pytest.mark.in_turn(of=3, among="other versions of Redis"))
+                item.add_marker(pytest.mark.in_turn(of=3, among=f"other versions: {item.path}"))
     yield
     turn = config.getoption("turn")
     if turn is not None:

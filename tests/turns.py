@@ -2,7 +2,7 @@
 
 A test says so by ``@pytest.mark.in_turn(of=3)``: of three of its parameters one is kept. With ``by="case"``, all tests
 of the file that have the same ``case`` have their turn together, so that what a fixture makes of a case is not made for
-nothing. With ``among="NAME"``, all tests of the file that say the same name take turns. At least one of each is kept.
+nothing. With ``among="NAME"``, all tests that say the same name take turns. At least one of each is kept.
 Without ``--turn`` all are tried.
 """
 
@@ -43,8 +43,9 @@ def _turns(item: pytest.Item) -> Iterator[tuple[Place, int, Hashable]]:
     callspec = getattr(item, "callspec", None)
     for mark in item.iter_markers("in_turn"):
         by, among = mark.kwargs.get("by"), mark.kwargs.get("among")
-        if by is None:
-            test = None if among else getattr(item, "originalname", item.name)
-            yield (item.path, among, test), mark.kwargs["of"], item.name
+        if among is not None:
+            yield (among,), mark.kwargs["of"], (item.path, item.name)
+        elif by is None:
+            yield (item.path, getattr(item, "originalname", item.name)), mark.kwargs["of"], item.name
         elif callspec is not None and by in callspec.params:
             yield (item.path, by), mark.kwargs["of"], callspec.params[by]
