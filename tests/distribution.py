@@ -9,8 +9,9 @@ from xdist.scheduler import LoadFileScheduling
 _SPARK = "tests/spark"
 _OWN_JAVA = ("test_cluster.py", "test_connect.py", "test_failures.py", "test_java.py", "test_memory.py")
 
+_STREAMS = ("test_live.py", "test_sink.py", "test_source.py")
 _APART = ("tests/crash/test_silent.py", "tests/redis/test_lost_node.py")
-"""Files whose tests wait for long, each with servers of its own: what is left of one would keep a single process."""
+"""Files whose tests wait for long and share nothing: one of them would keep a single process till the end."""
 
 FIRST = (
     _SPARK, "tests/crash/", "tests/redis/test_lost_node.py", "tests/spark/", "tests/dashboards/", "tests/benchmarks/",
@@ -24,9 +25,9 @@ of Spark computes for minutes, and leaves time to what follows, which mostly wai
 
 
 class OneSpark(LoadFileScheduling):  # type: ignore[misc]
-    """As ``--dist loadfile``, but all tests that share a Spark session run in one process: Java compiles for a minute
-    in each that starts one. What takes long begins first; of the rest, and within a folder, the files with the most
-    tests.
+    """As ``--dist loadfile``, but all tests that share a Spark session run in one process, and those of streams in
+    another: Java compiles for a minute in each that starts one. What takes long begins first; of the rest, and within a
+    folder, the files with the most tests.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -43,7 +44,9 @@ def part_of(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
     if file in _APART:
         return nodeid
-    return _SPARK if file.startswith(f"{_SPARK}/") and not file.endswith(_OWN_JAVA) else file
+    if not file.startswith(f"{_SPARK}/") or file.endswith(_OWN_JAVA):
+        return file
+    return f"{_SPARK}/streams" if file.endswith(_STREAMS) else _SPARK
 
 
 def turn(part: str) -> int:

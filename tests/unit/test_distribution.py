@@ -18,6 +18,7 @@ def test_a_file_has_the_place_of_its_own_name_or_of_its_folder() -> None:
         return turn(part_of(f"{file}::test_x[a/b::c]"))
 
     assert place("tests/spark/test_questions.py") == place("tests/spark/test_report.py") == 0
+    assert place("tests/spark/test_live.py") == place("tests/spark/test_java.py") == FIRST.index("tests/spark/")
     assert place("tests/crash/test_dump.py") < place("tests/spark/test_java.py") < place("tests/redis/test_dump.py")
     assert place("tests/redis/test_lost_node.py") < place("tests/redis/test_dump.py") < place("tests/lua/test_get.py")
     assert place("tests/crash/test_silent.py") == place("tests/crash/test_dump.py")
