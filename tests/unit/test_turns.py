@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,14 +36,16 @@ class Item:
             raise AttributeError("callspec")  # pytest's items without parameters have none
         return SimpleNamespace(params=self.params)
 
-    def iter_markers(self, name: str) -> Iterator[pytest.Mark]:
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
         assert name == "in_turn"
-        yield from [self.turn] if self.turn else []
+        return self.turn
 
 
 THIRD, BY_CASE = pytest.mark.in_turn(of=3).mark, pytest.mark.in_turn(of=3, by="case").mark
 LONG = pytest.mark.in_turn(of=2, among="long").mark
+WHOLE = {name: pytest.mark.in_turn(of=2, among="files", name=name).mark for name in ("a", "b")}
 ITEMS: list[Any] = [
+    *[Item(f"test_whole_{name}", {"n": n}, mark) for name, mark in WHOLE.items() for n in range(3)],
     *[Item("test_by_itself", {"n": n}, THIRD) for n in range(7)],
     *[Item("test_with_fewer", {"n": n}, THIRD) for n in range(2)],
     *[Item("test_of_a_case", {"case": case}, BY_CASE) for case in "abcdefg"],
@@ -73,6 +74,7 @@ def test_every_turn_has_some_of_each() -> None:
         names = kept(turn)
         long = [name for name in names if "long" in name]
         assert {name.partition("[")[0] for name in names} - {*long} == {
+            f"test_whole_{'ab'[turn % 2]}",
             "test_by_itself", "test_with_fewer", "test_of_a_case", "test_more_of_a_case", "test_of_no_case",
             "test_always",
         }  # fmt: skip
