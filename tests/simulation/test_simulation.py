@@ -48,6 +48,7 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.thorough
+@pytest.mark.in_turn(of=3, among="what takes long")
 def test_they_keep_every_promise_and_have_everything_in_them() -> None:
     done = simulate("--only", *map(str, WIDE))
     assert done.returncode == 0, done.stdout
