@@ -20,6 +20,7 @@ import typer
 from streamdq.metrics import declared
 from tests.leaks import leaked_keys
 from tests.servers import Binary, Cluster, Pool, Server, binaries, recent_binary
+from tests.turns import kept_in
 
 if TYPE_CHECKING:
     from tests.mariadb import Mariadb
@@ -36,6 +37,11 @@ needs_recent = pytest.param(
 EACH_AND_RECENT = EACH_BINARY + (
     [needs_recent] if RECENT is None else [] if RECENT in BINARIES else [pytest.param(RECENT, id=RECENT.name)]
 )
+_SCRIPTS = Path(__file__).parent / "lua"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--turn", type=int, metavar="N", help="of what takes turns (tests/turns.py), keep the N-th part")
 
 
 def pytest_configure() -> None:
@@ -70,14 +76,25 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """``make test`` tries one version of Redis, the newest here; the others are left to ``make test-thorough``."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """``make test`` tries one version of Redis, the newest here; the others are left to ``make test-thorough``, where
+    they take turns if there are turns: what they do otherwise they do to scripts, whose tests do not.
+
+    Turns are taken last, by the tests that are wanted otherwise.
+    """
     others = BINARIES[:-1]
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         if any(value in others for value in parameters.values() if isinstance(value, Binary)):
             item.add_marker("thorough")
+            if _SCRIPTS not in item.path.parents:
+                item.add_marker(pytest.mark.in_turn(of=3, among=f"other versions: {item.path}"))
+    yield
+    turn = config.getoption("turn")
+    if turn is not None:
+        items[:], later = kept_in(turn, items)
+        config.hook.pytest_deselected(items=later)
 
 
 def pytest_report_header() -> list[str]:

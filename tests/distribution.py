@@ -7,7 +7,11 @@ from typing import Any
 from xdist.scheduler import LoadFileScheduling
 
 _SPARK = "tests/spark"
-_OWN_JAVA = ("test_cluster.py", "test_failures.py", "test_java.py", "test_memory.py")
+_OWN_JAVA = ("test_cluster.py", "test_connect.py", "test_failures.py", "test_java.py", "test_memory.py")
+
+_STREAMS = ("test_live.py", "test_sink.py", "test_source.py")
+_APART = ("tests/crash/test_silent.py", "tests/redis/test_lost_node.py")
+"""Files whose tests wait for long and share nothing: one of them would keep a single process till the end."""
 
 FIRST = (
     _SPARK, "tests/crash/", "tests/redis/test_lost_node.py", "tests/spark/", "tests/dashboards/", "tests/benchmarks/",
@@ -21,9 +25,9 @@ of Spark computes for minutes, and leaves time to what follows, which mostly wai
 
 
 class OneSpark(LoadFileScheduling):  # type: ignore[misc]
-    """As ``--dist loadfile``, but all tests that share a Spark session run in one process: Java compiles for a minute
-    in each that starts one. What takes long begins first; of the rest, and within a folder, the files with the most
-    tests.
+    """As ``--dist loadfile``, but all tests that share a Spark session run in one process, and those of streams in
+    another: Java compiles for a minute in each that starts one. What takes long begins first; of the rest, and within a
+    folder, the files with the most tests.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -38,10 +42,15 @@ class OneSpark(LoadFileScheduling):  # type: ignore[misc]
 def part_of(nodeid: str) -> str:
     """The tests that stay together."""
     file = nodeid.partition("::")[0]
-    return _SPARK if file.startswith(f"{_SPARK}/") and not file.endswith(_OWN_JAVA) else file
+    if file in _APART:
+        return nodeid
+    if not file.startswith(f"{_SPARK}/") or file.endswith(_OWN_JAVA):
+        return file
+    return f"{_SPARK}/streams" if file.endswith(_STREAMS) else _SPARK
 
 
 def turn(part: str) -> int:
     """Lower comes first."""
-    names = (part, part.rpartition("/")[0] + "/")
+    file = part.partition("::")[0]
+    names = (file, file.rpartition("/")[0] + "/")
     return next((place for place, first in enumerate(FIRST) if first in names), len(FIRST))

@@ -189,6 +189,7 @@ def test_a_scrape_is_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.thorough
+@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_several_movers_are_measured(bench: Bench) -> None:
     figures = movers(bench)
@@ -197,6 +198,7 @@ def test_several_movers_are_measured(bench: Bench) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_many_topics_are_measured(bench: Bench) -> None:
     figures = many(bench)
@@ -205,6 +207,7 @@ def test_many_topics_are_measured(bench: Bench) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_lateness_among_many_topics_is_measured(bench: Bench) -> None:
     median, most = topics(bench)
@@ -224,6 +227,7 @@ def test_a_crash_is_measured_and_writes_nothing_between_the_progress_lines(
 
 
 @pytest.mark.thorough
+@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_a_restart_under_many_connections_is_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.storm._DUE_FOR_S", 4.0)
@@ -247,6 +251,7 @@ def test_history_and_its_dump_are_measured(bench: Bench) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_limits_of_keys_are_measured(bench: Bench) -> None:
     median, most, *drains = keys(bench)

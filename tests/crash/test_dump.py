@@ -118,6 +118,7 @@ def test_a_dump_killed_at_each_step_where_a_rename_is_a_copy(server: Server, tmp
 
 
 @pytest.mark.thorough
+@pytest.mark.in_turn(of=3, among="what takes long")
 def test_a_dump_into_a_bucket_killed_at_each_step(server: Server, bucket: Bucket) -> None:
     with runner("s3fs") as run:
         assert killed_at_each_step(run, server, lambda step: f"{bucket.url}/{step}", later=False) > 10
@@ -137,6 +138,7 @@ def test_a_compaction_killed_at_each_step_where_a_rename_is_a_copy(tmp_path: Pat
 
 
 @pytest.mark.thorough
+@pytest.mark.in_turn(of=3, among="what takes long")
 def test_a_compaction_in_a_bucket_killed_at_each_step(bucket: Bucket) -> None:
     with runner("s3fs") as run:
         assert compaction_killed_at_each_step(run, lambda step: f"{bucket.url}/{step}", hours=1) > 8

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,7 +88,17 @@ def kill_at_work(shop: Shop, prometheus: Prometheus) -> None:
     shop.kill("doomed")
 
 
+def rightly_absent(prometheus: Prometheus, begun: float) -> set[str]:
+    """The alert of absent figures, if the exporter did not answer or did not reach Redis in time since then: a busy
+    machine may keep it from that for longer than the three seconds of this test.
+    """
+    span = f"[{math.ceil(time.monotonic() - begun)}s]"
+    missed = f'min_over_time(up{{job="streamdq-exporter"}}{span}) < 1 or min_over_time(streamdq_up{span}) < 1'
+    return {"StreamdqFiguresAbsent"} if prometheus.query(missed) else set()
+
+
 def test_alerts_fire_and_every_panel_shows_something(shop: Shop, prometheus: Prometheus) -> None:
+    begun = time.monotonic()
     kill_at_work(shop, prometheus)
 
     fired: set[str] = set()
@@ -100,7 +111,7 @@ def test_alerts_fire_and_every_panel_shows_something(shop: Shop, prometheus: Pro
         return [*sorted(EXPECTED - fired), *(f"{panel}: {expr}" for panel, expr in silent)]
 
     prometheus.awaits(still_silent, "alerts that do not fire, and panels without data", within_s=40)
-    assert not fired & NEVER
+    assert not fired & NEVER - rightly_absent(prometheus, begun)
 
 
 def test_a_paused_topic_is_overdue_and_no_alert_tells(prometheus: Prometheus) -> None:

@@ -30,8 +30,11 @@ def redis_server(servers: Pool) -> Server:
 
 
 @pytest.fixture
-async def open_api(redis_server: Server) -> AsyncIterator[Open]:
-    """Opens the API with other arguments of create_app than `api`; it is closed after the test."""
+async def open_api(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Open]:
+    """Opens the API with other arguments of create_app than `api`; it is closed after the test. Pages have what is read
+    of all topics, however long that takes: otherwise a busy machine would show them without.
+    """
+    monkeypatch.setattr("streamdq.http.survey._WAIT_S", 60.0)
     async with AsyncExitStack() as opened:
 
         async def begin(token: str | None = None, **options: Any) -> Api:

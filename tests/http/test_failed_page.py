@@ -22,7 +22,6 @@ from tests.servers import Server
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look surveys all topics, and waits for that."""
     monkeypatch.setattr("streamdq.http.survey.EVERY_S", 0.0)
-    monkeypatch.setattr("streamdq.http.survey._WAIT_S", 10.0)
 
 
 async def look(site: Api, path: str) -> str:

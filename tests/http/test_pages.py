@@ -94,7 +94,7 @@ async def test_topics_in_trouble_come_first_and_no_page_shows_one_twice(site: Ap
     assert listed_topics(page) == ["t3", "t0"]
     assert await all_topics(site) == ["t3", "t0", "t1", "t2", "t4"]
     assert re.search(r'tile delayed some"[^>]*>\s*<span class="tile-value">1<', page), "of all topics, also not shown"
-    assert "Of all 5 topics, as of 0 s ago" in page
+    assert re.search(r"Of all 5 topics, as of \d+ s ago", page)
     assert "Of all 5 topics" in await see(site, "/?q=t2")
     assert claim
     claim.finish()

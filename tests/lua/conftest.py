@@ -13,8 +13,11 @@ from tests.leaks import leaked_keys
 from tests.lua.shard import Shard
 from tests.servers import Pool
 
+FAKE = (pytest.mark.thorough, pytest.mark.in_turn(of=3, among="fakeredis"))
+"""It runs the scripts many times as slowly as Redis does."""
 
-@pytest.fixture(params=[*EACH_BINARY, pytest.param("memory", id="fakeredis", marks=pytest.mark.thorough)])
+
+@pytest.fixture(params=[*EACH_BINARY, pytest.param("memory", id="fakeredis", marks=FAKE)])
 def url(request: pytest.FixtureRequest, servers: Pool) -> Iterator[str]:
     """An empty server of each kind in turn."""
     if request.param == "memory":

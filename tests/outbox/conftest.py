@@ -26,11 +26,12 @@ _HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """``make test`` tries two kinds of database; the third is left to ``make test-thorough``."""
+    """``make test`` tries two kinds of database; the third is left to ``make test-thorough``, and takes turns there."""
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         if item.path.is_relative_to(_HERE) and parameters.get("database") == "mariadb":
             item.add_marker("thorough")
+            item.add_marker(pytest.mark.in_turn(of=3, among=f"MariaDB: {item.path}"))
 
 
 @pytest.fixture

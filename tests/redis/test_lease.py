@@ -258,10 +258,9 @@ async def test_a_deputy_hears_a_ring_now_and_then_at_most(space: Space, redis_se
 async def test_however_many_stand_by_one_watches_the_lease(space: Space, redis_server: Server) -> None:
     space.queue.configure("t", create=True)
     async with AsyncExitStack() as movers:
-        await movers.enter_async_context(mover_at(space.url, "a", lease_ms=LEASE_MS))
-        standing: list[Mover] = [
-            await movers.enter_async_context(mover_at(space.url, f"m{n}", leads=False, lease_ms=LEASE_MS))
-            for n in range(7)
+        every: list[Mover] = [
+            await movers.enter_async_context(mover_at(space.url, f"m{n}", leads=n == 0, lease_ms=LEASE_MS))
+            for n in range(8)
         ]
         with redis_server.client() as client:
             await eventually(lambda: deputy(client), "there is a deputy")
@@ -271,7 +270,8 @@ async def test_however_many_stand_by_one_watches_the_lease(space: Space, redis_s
             after = client.info("commandstats")
         asked = sum(after[name]["calls"] - before[name]["calls"] for name in ("cmdstat_pttl", "cmdstat_getex"))
         assert asked / 4 < 2
-        assert not any(mover.leading for mover in standing)
+        # Mostly the first, but for as long as its lease lasts a busy machine may keep it from saying so.
+        await eventually(lambda: sum(mover.leading for mover in every) == 1, "one is at work")
 
 
 async def test_who_gives_up_too_late_leaves_its_successors_lease_alone(space: Space, redis_server: Server) -> None:

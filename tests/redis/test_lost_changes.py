@@ -121,6 +121,7 @@ async def disagreement(space: Space, client: Any) -> list[str]:
     return wrong
 
 
+@pytest.mark.in_turn(of=3)
 @pytest.mark.parametrize("holds_jobs", [False, True])
 @pytest.mark.parametrize("other", [None, "pause", "deletion", "more shards"])
 @pytest.mark.parametrize("change", list(CHANGES))

@@ -795,10 +795,11 @@ def capacity(
     of_queue = by(tried, lambda e: (e.topic, e.group))
     arrivals = {queue: _arrivals(rows, slo, objective, Clock(tz)) for queue, rows in of_queue.items()}
     pools = _pools({queue: seen for queue, seen in arrivals.items() if seen})
+    ahead = {} if waiting is None else _ahead(log)
     table = []
     for row in forecast(log, waiting, None if asked_at is None else hour_of(asked_at), tz):
         queues = [queue for queue in of_queue if queue[0] == row["topic"]]
-        still = 1.0 if waiting is None else _not_enqueued(log, row["topic"], row["hour"], asked_at or last)
+        still = _not_enqueued(ahead.get(row["topic"], []), row["hour"], asked_at or last)
         for queue in queues or [(row["topic"], None)]:
             part = len(of_queue[queue]) / sum(len(of_queue[q]) for q in queues) if queues else 1.0
             loads = [
@@ -862,13 +863,18 @@ def _arrivals(tried: Log, slo: int, objective: float, clock: "Clock") -> Arrival
     return found if found.known else None
 
 
-def _not_enqueued(log: Log, topic: str, hour: int, now: int) -> float:
-    """Of what is due in that hour, the share that comes later than now."""
+def _ahead(log: Log) -> dict[str, list[int]]:
+    """By topic: how long before its due time it was known that each attempt would be due."""
     since = max(e.finished for e in log) - 2 * WEEK
-    own = [e for e in log if e.topic == topic and e.event in ENDED and e.finished > since]
+    own = [e for e in log if e.event in ENDED and e.finished > since]
     first = [e for e in own if e.attempt <= 1 and e.due is not None and e.created is not None]
-    ahead = [(e.due or 0) - (e.created or 0) for e in first]
-    ahead += [wait for e, wait in _retried(log) if e.topic == topic and e.finished > since]
+    known = [(e.topic, (e.due or 0) - (e.created or 0)) for e in first]
+    known += [(e.topic, wait) for e, wait in _retried(log) if e.finished > since]
+    return {topic: [ms for _, ms in rows] for topic, rows in by(known, lambda one: one[0]).items()}
+
+
+def _not_enqueued(ahead: Sequence[int], hour: int, now: int) -> float:
+    """Of what is due in that hour, the share that comes later than now."""
     return sum(ms <= max(0, hour + HOUR // 2 - now) for ms in ahead) / len(ahead) if ahead else 1.0
 
 

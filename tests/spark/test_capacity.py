@@ -5,6 +5,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import cache
 
 import pytest
 from pyspark.sql import SparkSession
@@ -60,6 +61,7 @@ def known(jobs: Sequence[tuple[int, int]]) -> list[Happened]:
     return [*log, done("t", MONDAY + DAYS * DAY + 1, id="last")]
 
 
+@cache
 def slots_for(shape: str) -> dict[int, float]:
     """By hour of the day."""
     told = plain.capacity(known(days(shape, 1, 0, DAYS)))

@@ -133,6 +133,7 @@ def submit(environ: dict[str, str], cwd: Path, *arguments: str | Path) -> subpro
     return subprocess.run(command, env=environ, cwd=cwd, capture_output=True, text=True, timeout=LONGEST_S)
 
 
+@pytest.mark.in_turn(of=3, among="a cluster")
 def test_a_cluster_s_tables_are_those_of_the_plain_calculation(
     cluster: str, bare_python: dict[str, str], archive: Path, tmp_path: Path
 ) -> None:
@@ -157,6 +158,7 @@ def test_a_cluster_s_tables_are_those_of_the_plain_calculation(
     assert f"{len(log):,}" in report
 
 
+@pytest.mark.in_turn(of=3, among="a cluster")
 def test_its_workers_read_redis(
     cluster: str, bare_python: dict[str, str], archive: Path, newest: Server, tmp_path: Path
 ) -> None:
@@ -170,6 +172,7 @@ def test_its_workers_read_redis(
     assert done.stdout.split() == ["40", "True", cluster]
 
 
+@pytest.mark.in_turn(of=3, among="a cluster")
 def test_workers_that_have_no_packages_get_them_as_an_archive(
     cluster: str, bare_python: dict[str, str], naked_python: str, packages: Path, newest: Server, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from tests.spark.dumps import START, as_row, event, write_dump
 from tests.spark.frames import rows_of
 from tests.spark.logs import random_log
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.in_turn(of=2, among="many analyses", name="days again")]
 FIRST = START + timedelta(days=80)
 DAYS = [(FIRST + timedelta(days=n)).date() for n in range(3)]
 SILENT = DAYS[1]

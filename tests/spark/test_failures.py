@@ -145,7 +145,7 @@ def test_a_success_says_nothing_on_stderr_and_leaves_no_log(folder: Path) -> Non
 
 @pytest.mark.usefixtures("class_archive")
 def test_what_spark_logs_is_shown_if_asked_for(folder: Path) -> None:
-    done = analyze(folder, "--only", "too_large", "--memory", "512m", "--verbose")
+    done = analyze(folder, "--master", "nonsense", "--verbose")
     assert done.returncode == 1
     assert "\tat " in done.stderr
     assert not list(folder.glob("streamdq-spark-*.log"))

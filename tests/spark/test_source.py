@@ -240,6 +240,7 @@ with session("local[1]", settings=SMALL) as spark:
 """
 
 
+@pytest.mark.in_turn(of=3, among="Spark is killed")
 def test_killed_in_the_midst_it_loses_and_repeats_nothing(followed: Queue, sink: Sink) -> None:
     happen(followed, 20)
     command = [sys.executable, "-c", KILLED, sink.url, str(sink.folder)]
