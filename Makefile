@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough test-sample simulate mutants faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture wheel clean
+.PHONY: help demo test test-thorough simulate mutants faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture wheel clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -18,15 +18,12 @@ demo: $(STAMP) ## watch the queue at work on an embedded Redis, about a minute
 # One of the processes gets all that needs Spark (tests/distribution.py).
 # It starts Python hundreds of times: without bytecode, whatever the environment says, each compiles everything.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --dist loadfile
-test: $(STAMP) ## run the tests, in four processes, on one version of Redis
-	@$(PYTEST) -m "not chaos and not thorough"
+# With TURN all at once: tests are collected once, and Java starts once.
+test: $(STAMP) ## run the tests, in four processes, on one version of Redis; TURN=7: and a part of test-thorough
+	@$(PYTEST) $(if $(TURN),-m "not chaos" --turn $(TURN),-m "not chaos and not thorough")
 
 test-thorough: $(STAMP) ## run what make test leaves out: other versions of Redis and databases, and what takes long
 	@$(PYTEST) -m "thorough and not chaos"
-
-# All at once: tests are collected once, and Java starts once.
-test-sample: $(STAMP) ## run both, of what takes long a part, another for each TURN=N (tests/turns.py)
-	@$(PYTEST) -m "not chaos" --turn $(or $(TURN),0)
 
 SIMULATE := $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES))
 simulate: $(STAMP) ## simulate histories with every fault; SEEDS=100 or MINUTES=10, FIRST=17 to repeat one

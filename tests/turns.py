@@ -4,7 +4,7 @@ A test says so by ``@pytest.mark.in_turn(of=3)``: of three of its parameters one
 of the file that have the same ``case`` have their turn together, so that what a fixture makes of a case is not made for
 nothing. With ``among="GROUP"``, all tests that say the same group take turns, those of the same ``name`` together. Of
 each at least one is kept; without ``--turn`` all are tried. Of several marks the closest counts: by two of them, some
-tests would never have their turn.
+tests would never have their turn. Only what is ``thorough`` takes turns: ``make test`` is whole.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def chosen(turn: int, of: int, among: Sequence[Hashable]) -> Sequence[Hashable]:
 def _turn(item: pytest.Item) -> tuple[Place, int, Hashable] | None:
     """The place, how many take turns, and by which name this test is known among them."""
     mark = item.get_closest_marker("in_turn")
-    if mark is None:
+    if mark is None or item.get_closest_marker("thorough") is None:
         return None
     of, by, among = mark.kwargs["of"], mark.kwargs.get("by"), mark.kwargs.get("among")
     if among is not None:

@@ -69,6 +69,10 @@ async def test_a_resume_that_was_cut_off_does_not_hold_jobs_up(space: Space, red
         await eventually(lambda: space.stats("t").ready == 8, "the mover has told the shards", within_s=8)
 
 
+LONG = (pytest.mark.thorough, pytest.mark.in_turn(of=3))
+OTHERS = ["pause", "deletion", "more shards"]
+"""What else changes at the same time."""
+
 CHANGES: dict[str, Callable[[Queue], Op[Any]]] = {
     "pause": lambda queue: topics.pause(queue._store, "t"),
     "more shards": lambda queue: topics.configure(queue._store, "t", shards=3),
@@ -121,9 +125,8 @@ async def disagreement(space: Space, client: Any) -> list[str]:
     return wrong
 
 
-@pytest.mark.in_turn(of=3)
 @pytest.mark.parametrize("holds_jobs", [False, True])
-@pytest.mark.parametrize("other", [None, "pause", "deletion", "more shards"])
+@pytest.mark.parametrize("other", [None, *(pytest.param(other, marks=LONG) for other in OTHERS)])
 @pytest.mark.parametrize("change", list(CHANGES))
 async def test_shards_follow_the_registry_though_redis_lost_a_part_of_the_change(
     space: Space,

@@ -25,6 +25,7 @@ class Item:
     params: dict[str, Any] = field(default_factory=dict)
     turn: pytest.Mark | None = None
     path: str = "test_it.py"
+    thorough: bool = True
 
     @property
     def name(self) -> str:
@@ -37,8 +38,7 @@ class Item:
         return SimpleNamespace(params=self.params)
 
     def get_closest_marker(self, name: str) -> pytest.Mark | None:
-        assert name == "in_turn"
-        return self.turn
+        return {"in_turn": self.turn, "thorough": pytest.mark.thorough.mark if self.thorough else None}[name]
 
 
 THIRD, BY_CASE = pytest.mark.in_turn(of=3).mark, pytest.mark.in_turn(of=3, by="case").mark
@@ -55,6 +55,7 @@ ITEMS: list[Any] = [
     Item("test_longer", {}, LONG),
     Item("test_long", {}, LONG, "test_other.py"),
     Item("test_always"),
+    *[Item("test_not_thorough", {"n": n}, THIRD, thorough=False) for n in range(3)],
 ]
 
 
@@ -76,8 +77,9 @@ def test_every_turn_has_some_of_each() -> None:
         assert {name.partition("[")[0] for name in names} - {*long} == {
             f"test_whole_{'ab'[turn % 2]}",
             "test_by_itself", "test_with_fewer", "test_of_a_case", "test_more_of_a_case", "test_of_no_case",
-            "test_always",
+            "test_always", "test_not_thorough",
         }  # fmt: skip
+        assert len([name for name in names if name.startswith("test_not_thorough")]) == 3
         assert len(long) in (1, 2), "of three in two files"
         assert len([name for name in names if name.startswith("test_by_itself")]) in (2, 3)
 
