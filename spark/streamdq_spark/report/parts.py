@@ -41,6 +41,7 @@ class Link:
 
 Cell = str | Link
 _LONGEST_FIGURE = 18  # a time, or two figures
+_LONGEST_WORD = 12
 
 
 def _text_of(cell: Cell) -> str:
@@ -64,8 +65,15 @@ class Grid:
     @property
     def long(self) -> set[int]:
         """The columns behind the texts with cells that may be broken: ids and hosts may have any length."""
-        behind = range(self.texts, len(self.columns))
-        return {n for n in behind if any(len(_text_of(row[n])) > _LONGEST_FIGURE for row in self.rows)}
+        return {n for n in range(self.texts, len(self.columns)) if self._longest(n) > _LONGEST_FIGURE}
+
+    @property
+    def short(self) -> set[int]:
+        """The columns of texts, behind the first, that need little room."""
+        return {n for n in range(1, self.texts) if self._longest(n) <= _LONGEST_WORD}
+
+    def _longest(self, column: int) -> int:
+        return max((len(_text_of(row[column])) for row in self.rows), default=0)
 
 
 def grid(columns: Sequence[str], rows: Sequence[Sequence[Cell]], texts: int = 1, most: int = MOST_ROWS) -> Grid:
