@@ -56,7 +56,8 @@ def group_and_id(field: bytes) -> tuple[str, str]:
 
 def progress_in(value: bytes) -> Progress:
     """The progress in a value of the hash."""
-    state, attempts, step, crashes, main, sequence, entry, started, deadline, note = value.decode().split("|", 9)
+    text = value.decode(errors="replace")  # another client's consumer or error need not be UTF-8
+    state, attempts, step, crashes, main, sequence, entry, started, deadline, note = text.split("|", 9)
     phase, counts = Phase(state), (*attempts_in(attempts), int(step), int(crashes), main, sequence, entry)
     if phase is Phase.RUNNING:
         consumer, _, due = note.partition("|")

@@ -45,9 +45,12 @@ class PendingEntry(NamedTuple):
 
 
 class GroupConsumer(NamedTuple):
-    """A consumer, as seen by one stream."""
+    """A consumer, as seen by one stream. ``name``: for people, as another client's need not be UTF-8; ``raw``: as Redis
+    has it.
+    """
 
     name: str
+    raw: bytes
     pending: int
     idle_ms: int
 
@@ -346,7 +349,7 @@ def pending(
 
 def _pending(reply: Any) -> list[PendingEntry]:
     rows = reply if isinstance(reply, list) else []
-    return [PendingEntry(id.decode(), consumer.decode(), idle_ms) for id, consumer, idle_ms, *_ in rows]
+    return [PendingEntry(id.decode(), consumer.decode(errors="replace"), idle_ms) for id, consumer, idle_ms, *_ in rows]
 
 
 def unclaimed(session: Session, shard: ShardKeys, group: str) -> Op[int]:
@@ -393,7 +396,10 @@ def _alive(reply: Any) -> int:
 
 def _consumers(reply: Any) -> list[GroupConsumer]:
     rows = reply if isinstance(reply, list) else []
-    return [GroupConsumer(name.decode(), pending, idle_ms) for _, name, _, pending, _, idle_ms, *_ in rows]
+    return [
+        GroupConsumer(name.decode(errors="replace"), name, pending, idle_ms)
+        for _, name, _, pending, _, idle_ms, *_ in rows
+    ]
 
 
 # -- for metrics

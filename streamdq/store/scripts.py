@@ -807,7 +807,7 @@ class Scripts:
         args = (self._now(), spread, limit, late_ms, again_ms, ahead_ms)
         return fired_in((yield from self._run("fire", keys, args)))
 
-    def remove_consumer(self, k: ShardKeys, group: str, consumer: str, limit: int) -> Op[bool]:
+    def remove_consumer(self, k: ShardKeys, group: str, consumer: str | bytes, limit: int) -> Op[bool]:
         """Returns False if more than ``limit`` entries were pending; call it again."""
         keys = (k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings, k.wake, *k.of_keys)
         reply = yield from self._run("remove_consumer", keys, (self._now(), group, consumer, limit))
