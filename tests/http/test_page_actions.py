@@ -107,6 +107,36 @@ async def test_only_what_was_edited_is_changed(site: Api, queue: Queue) -> None:
     assert (queue.configure("t").ttr_ms, queue.configure("t").rate) == (300_000, 9)
 
 
+def fields(page: str) -> dict[str, Any]:
+    """What a browser sends of the form."""
+    return dict(re.findall(r'name="(\w+)" value="([^"]*)"', page))
+
+
+async def test_a_form_that_is_sent_again_undoes_nothing(site: Api, queue: Queue) -> None:
+    """Something in it could not be read; meanwhile another operator has changed a setting that was not edited."""
+    queue.configure("t", ttr="30s", create=True)
+    shown = await see(site, "/topics/t/settings")
+    queue.configure("t", ttr="5m")
+    again = await post(site, "/topics/t/settings", **{**fields(shown), "rate": "x"})
+    assert again.status_code == 422
+    assert (await post(site, "/topics/t/settings", **{**fields(again.text), "rate": "9"})).status_code == 303
+    assert (queue.configure("t").ttr_ms, queue.configure("t").rate) == (300_000, 9)
+
+
+async def test_what_another_has_set_is_replaced_only_after_it_was_shown(site: Api, queue: Queue) -> None:
+    queue.configure("t", ttr="30s", rate=3, create=True)
+    form = fields(await see(site, "/topics/t/settings"))
+    queue.configure("t", ttr="5m", rate=0)
+    answer = await post(site, "/topics/t/settings", **{**form, "ttr": "1m"})
+    assert answer.status_code == 409
+    assert "it was set to “5m” meanwhile" in answer.text
+    assert queue.configure("t").ttr_ms == 300_000
+    assert "it was removed meanwhile" in (await post(site, "/topics/t/settings", **{**form, "rate": "4"})).text
+    assert (await post(site, "/topics/t/settings", **{**form, "ttr": "5m"})).status_code == 303, "both want the same"
+    assert (await post(site, "/topics/t/settings", **fields(answer.text))).status_code == 303
+    assert (queue.configure("t").ttr_ms, queue.configure("t").rate) == (60_000, None)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("ttr", "soon"), ("retry", "x y"), ("max_deliveries", "many"), ("rate", "-1"), ("rate", "x"), ("shards", "0"),

@@ -110,15 +110,25 @@ def _page(
 
 @post(router, _PATH, every_group=True)
 async def change_settings(request: Request, topic: TopicPath) -> Response:
-    """Changes what differs from what is set. Other settings may be changed by others at the same time."""
+    """Changes what was edited. Others may have changed settings since the form was shown: what they have set stays,
+    unless it is sent again after it was shown.
+    """
     form = await form_of(request)
     settings = await _settings(request, topic)
-    given = {field.name: form.get(field.name, [field.shown(settings)])[0].strip() for field in FIELDS}
-    before = {field.name: form.get(f"was_{field.name}", [field.shown(settings)])[0] for field in FIELDS}
+    now = {field.name: field.shown(settings) for field in FIELDS}
+    given = {name: form.get(name, [shown])[0].strip() for name, shown in now.items()}
+    before = {name: form.get(f"was_{name}", [shown])[0] for name, shown in now.items()}
+    edited = {name for name in now if given[name] != before[name]}
+    given = {name: given[name] if name in edited else now[name] for name in now}  # a form shown again has what is set
+    changes: dict[str, Any] = {}
     try:
-        changes = {
-            field.name: field.read(given[field.name]) for field in FIELDS if given[field.name] != before[field.name]
-        }
+        for field in FIELDS:
+            if field.name in edited and given[field.name] != now[field.name]:
+                changes[field.name] = field.read(given[field.name])
+        for name in changes:
+            if before[name] != now[name]:
+                was = f"it was set to “{now[name]}” meanwhile" if now[name] else "it was removed meanwhile"
+                return _page(request, topic, settings, given, f"{name}: {was}; save again to replace that", 409)
         if changes:
             await (await backend_of(request).queue()).configure(topic, **changes)
     except InvalidInput as error:
