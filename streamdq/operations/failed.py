@@ -75,14 +75,15 @@ class _Place(NamedTuple):
 
 
 def _places(store: RedisStore, which: Which) -> list[_Place]:
+    """In an order that stays when numbers change: a list goes on where equal times were passed in it."""
     if which.state == "dead":
         return [
             _Place(shard, frozenset({group}), shard.dead_of(group))
-            for topic, group in which.places
+            for topic, group in sorted(which.places)
             for shard in store.topics.shards(topic)
         ]
     groups: dict[str, set[str]] = {}
-    for topic, group in which.places:
+    for topic, group in sorted(which.places):
         groups.setdefault(topic, set()).add(group)
     return [
         _Place(shard, frozenset(names), shard.bucket)
@@ -93,7 +94,8 @@ def _places(store: RedisStore, which: Which) -> list[_Place]:
 
 class _Walk:
     """Goes through all places together, by time. ``score`` and ``passed`` are how far it is: the time of the last one,
-    and how many of that time were passed.
+    and how many of that time were passed. Each place goes on from its own last time, not from a rank: so what others
+    take out meanwhile hides nothing, but among those of that very millisecond.
     """
 
     def __init__(self, store: RedisStore, which: Which, start: str) -> None:
@@ -102,10 +104,8 @@ class _Walk:
         self._places = _places(store, which)
         self.score, self._skip = _start_in(start)
         self.passed = 0
-        if self.score is None and which.until_ms is not None:
-            self._from: int | None = which.until_ms
-        else:
-            self._from = self.score
+        start_ms = which.until_ms if self.score is None else self.score
+        self._from: list[int | None] = [start_ms for _ in self._places]
         self._rows: list[deque[reads.Scored]] = [deque() for _ in self._places]
         self._offsets = [0] * len(self._places)
         self._more = [True] * len(self._places)
@@ -142,14 +142,21 @@ class _Walk:
     def _fill(self, empty: Sequence[int]) -> Op[None]:
         if not empty:
             return
-        asked = [(self._places[i].zset, self._from, self._offsets[i]) for i in empty]
+        asked = [(self._places[i].zset, self._from[i], self._offsets[i]) for i in empty]
         pages = yield from reads.by_time(self._store.session, asked, _PAGE, newest_first=self._newest_first)
         for i, page in zip(empty, pages, strict=True):
             self._rows[i].extend(page)
-            self._offsets[i] += len(page)
             self._more[i] = len(page) == _PAGE
             if page:
+                self._go_on(i, page)
                 self._push(i)
+
+    def _go_on(self, i: int, page: Sequence[reads.Scored]) -> None:
+        """From the page's last time, behind those of that time which were read."""
+        last_ms = page[-1][0]
+        before = self._offsets[i] if self._from[i] == last_ms else 0
+        self._from[i] = last_ms
+        self._offsets[i] = before + sum(at_ms == last_ms for at_ms, _ in page)
 
 
 def _start_in(text: str) -> tuple[int | None, int]:
