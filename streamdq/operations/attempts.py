@@ -230,6 +230,16 @@ def ends_together(ends: Sequence[End], groups: int) -> list[End]:
     return next(parts(batch, lambda end: len(end.held.job.raw_body), most, max_bytes))
 
 
+def can_be_sent(end: End) -> bool:
+    """Whether its Job has all that ``settle`` sends of it: nothing keeps a handler from deleting or changing that."""
+    job = end.held.job
+    try:
+        row_of("", end.held, "").encode()
+        return isinstance(job.id, str) and isinstance(job.raw_body, bytes)
+    except (AttributeError, TypeError, UnicodeEncodeError):
+        return False
+
+
 def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:
     """Ends attempts of one shard and one generation of a group that this consumer claimed, all with the same outcome,
     at most MAX_BATCH. Returns the indexes of those refused because another consumer has the job now. Idempotent: a
