@@ -1,0 +1,47 @@
+"""What another client writes, and streamdq can't read, harms nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from streamdq.store.assembly import load_script
+from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.servers import Server
+
+WRITTEN: dict[str, tuple[bytes, Callable[[list[bytes]], object]]] = {
+    "an id that is no text": (b"\xff\xfe", len),
+    "a retry schedule that is no text": (b"foreign", lambda rest: rest.__setitem__(3, b"\xff")),
+    "a line break too few": (b"foreign", lambda rest: rest.pop(4)),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+async def test_a_job_that_cannot_be_read_keeps_no_other_back(
+    space: Space, redis_server: Server, seen: Seen, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    id, change = WRITTEN[name]
+    space.queue.enqueue("t", "own", id="own", delay="1h")
+    k = space.queue._store.session.keys.shard("t", 0)
+    with redis_server.client() as client:
+        _head, _created, *rest = client.hget(k.jobs, "own").split(b"\n", 7)
+        change(rest)
+        keys = (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake)
+        shards = client.hget(k.settings, "shards")
+        script = load_script("enqueue").source
+        reply = client.eval(script, len(keys), *keys, "", shards, 1 << 20, id, "+0", b"\n".join(rest))
+        assert reply[0] in (1, 2)
+        assert reply[3:] == []
+    for n in range(5):
+        space.queue.enqueue("t", n)
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    async with space.serving(worker):
+        await seen.count(5)
+        await eventually(lambda: space.stats().done == 5, "all others are done")
+    assert sorted(seen.all) == list(range(5))
+    assert any("can't be read" in record.getMessage() for record in caplog.records)
+    assert not space.queue.take("t", timeout=0), "nor is it handed out"
+    with redis_server.client() as client:
+        client.flushall()
