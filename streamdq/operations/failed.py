@@ -16,7 +16,7 @@ from ..errors import InvalidInput
 from ..keys import ShardKeys
 from ..link.session import Op
 from ..store import reads
-from ..store.members import member_in
+from ..store.members import id_in, member_in
 from ..store.progress import Progress
 from ..store.redis_store import RedisStore
 from .pace import SLICE, Pace
@@ -186,7 +186,7 @@ def _matches(store: RedisStore, which: Which, rows: Sequence[tuple[_Place, bytes
     wanted = []
     for place, member, at_ms in rows:
         if which.state == "dead":
-            (group,), id = place.groups, member.decode(errors="replace")
+            (group,), id = place.groups, id_in(member)
         else:
             delivery = member_in(member)
             if delivery.group not in place.groups:

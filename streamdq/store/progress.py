@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from .members import id_in
+
 _SEPARATOR = "\x1f"
 
 
@@ -50,7 +52,7 @@ def progress_field(group: str, id: str) -> str:
 
 def group_and_id(field: bytes) -> tuple[str, str]:
     """The group and the job's id in a field of the hash."""
-    group, _, id = field.decode().partition(_SEPARATOR)
+    group, _, id = id_in(field).partition(_SEPARATOR)
     return group, id
 
 

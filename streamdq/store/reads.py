@@ -17,6 +17,7 @@ from ..link.command import Command
 from ..link.session import Op, Session, checked
 from .commands import in_steps, one
 from .counters import GroupCounter, group_field
+from .members import id_in
 from .progress import Progress, progress_field, progress_in
 
 Scored = tuple[int, bytes]
@@ -209,7 +210,7 @@ def jobs_page(
     largest = yield from one(session, shard.settings, "HGET", shard.settings, "largest")
     count = max(1, min(most, _PAGE_BYTES // max(1, int(largest or 0))))
     following, flat = yield from one(session, shard.jobs, "HSCAN", shard.jobs, cursor, "COUNT", count)
-    return following, [(id.decode(), record) for id, record in zip(flat[::2], flat[1::2], strict=True)]
+    return following, [(id_in(id), record) for id, record in zip(flat[::2], flat[1::2], strict=True)]
 
 
 def records(session: Session, jobs: Sequence[tuple[ShardKeys, str]]) -> Op[list[bytes | None]]:

@@ -17,7 +17,7 @@ from ...link.session import Op
 from ...operations.inspect import known_group
 from ...store import reads
 from ...store.entries import ms_of, order_of
-from ...store.members import member_in
+from ...store.members import id_in, member_in
 from ...store.progress import Phase, Progress
 from ...store.redis_store import RedisStore
 
@@ -110,10 +110,10 @@ def _delayed(store: RedisStore, shards: Sequence[ShardKeys], cursor: str) -> Op[
 
 def _dead(store: RedisStore, shards: Sequence[ShardKeys], group: str, cursor: str) -> Op[Listed]:
     page, following = yield from _ranked(store, shards, cursor, lambda shard: shard.dead_of(group), newest_first=True)
-    known = yield from reads.progress(store.session, [(shard, group, member.decode()) for shard, member, _ in page])
+    known = yield from reads.progress(store.session, [(shard, group, id_in(member)) for shard, member, _ in page])
     lines = []
     for (_, member, died_ms), progress in zip(page, known, strict=True):
-        line = ListedJob(member.decode(), died_ms, group)
+        line = ListedJob(id_in(member), died_ms, group)
         if progress:
             line.attempt, line.reason, line.error = progress.attempt, progress.reason, progress.error
         lines.append(line)
