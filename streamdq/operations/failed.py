@@ -19,6 +19,7 @@ from ..store import reads
 from ..store.members import id_in, member_in
 from ..store.progress import Progress
 from ..store.redis_store import RedisStore
+from .inspect import known_group
 from .pace import SLICE, Pace
 
 MOST_PLACES = 100
@@ -28,6 +29,14 @@ _MOST_AT_ONCE = 10_000  # letters that are acted on in one go
 
 State = Literal["dead", "retrying"]
 Deed = Literal["kick", "purge"]
+
+
+def deed_in(text: str) -> Deed:
+    if text == "kick":
+        return "kick"
+    if text == "purge":
+        return "purge"
+    raise InvalidInput("do: is neither kick nor purge")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,14 +205,14 @@ def _matches(store: RedisStore, which: Which, rows: Sequence[tuple[_Place, bytes
             wanted.append((place.shard, group, id, at_ms))
     known = yield from reads.progress(store.session, [(shard, group, id) for shard, group, id, _ in wanted])
     return [
-        Failed(shard, group, id, at_ms, one.attempt, one.error, one.reason, _delivery(one))
+        Failed(shard, group, id, at_ms, one.attempt, one.error, one.reason, delivery_of(one))
         for (shard, group, id, at_ms), one in zip(wanted, known, strict=True)
         if one is not None and which.has(id, one)
     ]
 
 
-def _delivery(progress: Progress) -> str:
-    """As lua/lib/delivery.lua has it."""
+def delivery_of(progress: Progress) -> str:
+    """Which delivery it is, as lua/lib/delivery.lua has it."""
     snoozed = f"+{progress.snoozed}" if progress.snoozed else ""
     return f"{progress.sequence}/{progress.attempt}{snoozed}"
 
@@ -260,14 +269,39 @@ def act_on_failed(store: RedisStore, which: Which, deed: Deed, longest_s: float)
             break
         if deed == "kick" and begun:
             yield from pace.wait(shard, group)
-        script = store.scripts.kick_each if deed == "kick" else store.scripts.purge_each
-        codes = yield from script(shard, group, [(one.id, one.delivery) for one in letters])
-        done = sum(code == 1 for code in codes)
+        done = yield from _act(store, deed, shard, group, [(one.id, one.delivery) for one in letters])
         if done:
             tally.add(letters[0], done)
         tally.left_alone += len(letters) - done
         begun = True
     return tally
+
+
+def _act(store: RedisStore, deed: Deed, shard: ShardKeys, group: str, letters: Sequence[tuple[str, str]]) -> Op[int]:
+    script = store.scripts.kick_each if deed == "kick" else store.scripts.purge_each
+    codes = yield from script(shard, group, letters)
+    return sum(code == 1 for code in codes)
+
+
+def act_on_shown(
+    store: RedisStore, topic: str, group: str, shown: Sequence[tuple[int, str, str]], deed: Deed
+) -> Op[tuple[int, int]]:
+    """Kicks or purges dead letters of one page, unless they have changed since. ``shown``: of each its shard, delivery
+    and id. How many were done, and how many left alone.
+
+    Raises:
+        UnknownTopic, UnknownGroup
+    """
+    yield from known_group(store, topic, group, anew=True)
+    shards, done = store.topics.shards(topic), 0
+    letters: dict[ShardKeys, list[tuple[str, str]]] = {}
+    for number, delivery, id in shown:
+        if number < len(shards):  # a change of the settings may have removed it
+            letters.setdefault(shards[number], []).append((id, delivery))
+    for shard, some in letters.items():
+        for first in range(0, len(some), SLICE):
+            done += yield from _act(store, deed, shard, group, some[first : first + SLICE])
+    return done, len(shown) - done
 
 
 def _slices(found: Sequence[Failed]) -> Iterator[tuple[tuple[ShardKeys, str], list[Failed]]]:

@@ -159,12 +159,13 @@ async def test_dead_letters_are_kicked_and_purged(site: Api, queue: Queue, redis
     await work(redis_server, error="boom")
     page = await see(site, "/topics/t?state=dead")
     assert page.count('name="id" value="j') == 8
-    done = await post(site, "/topics/t/dead", do="kick", id=["j0", "j1"], group="default")
+    shown = re.findall(r'name="shown" value="([^"]*)"', page)
+    done = await post(site, "/topics/t/dead", do="kick", id=["j0", "j1"], group="default", shown=shown)
     assert "Sent back: 2." in await see(site, done.headers["location"])
-    again = await post(site, "/topics/t/dead", do="kick", id=["j0", "j1"], group="default")
+    again = await post(site, "/topics/t/dead", do="kick", id=["j0", "j1"], group="default", shown=shown)
     assert "Nothing was changed" in await see(site, again.headers["location"])
     assert "Deleted for good: 1." in await see(
-        site, (await post(site, "/topics/t/dead", do="purge", id="j2")).headers["location"]
+        site, (await post(site, "/topics/t/dead", do="purge", id="j2", shown=shown)).headers["location"]
     )
     assert "Sent back: 1." in await see(site, (await post(site, "/topics/t/jobs/j3/kick")).headers["location"])
     assert "Deleted for good: 1." in await see(site, (await post(site, "/topics/t/jobs/j4/purge")).headers["location"])
@@ -175,6 +176,31 @@ async def test_dead_letters_are_kicked_and_purged(site: Api, queue: Queue, redis
     assert (await post(site, "/topics/t/dead", do="kick", all="1", group="x")).status_code == 404
     assert queue.audit().balanced
     assert queue.stats("t").ready == 6
+
+
+async def test_a_letter_that_has_changed_since_it_was_shown_is_left_alone(site: Api, queue: Queue) -> None:
+    """Another operator has sent it back meanwhile, and it died of something else, or waits."""
+    queue.configure("t", shards=3, create=True)
+    for name in ("again", "waits", "b c"):
+        queue.enqueue("t", 1, id=name, key=f"of {name}")
+        claim = queue.take("t", timeout=5)
+        assert claim
+        claim.bury("boom")
+    shown = re.findall(r'name="shown" value="([^"]*)"', await see(site, "/topics/t?state=dead"))
+    queue.kick("t", "again")
+    claim = queue.take("t", timeout=5)
+    assert claim
+    claim.bury("disk full")
+    queue.kick("t", "waits")
+    for deed, did in (("purge", "Deleted for good: 1. Left alone: 2,"), ("kick", "Nothing was changed")):
+        done = await post(site, "/topics/t/dead", do=deed, id=["again", "waits", "b c"], group="default", shown=shown)
+        assert did in await see(site, done.headers["location"])
+    assert [job.id for job in queue.dead("t")] == ["again"]
+    for wrong in ("x", "0.zzz/1 again", f"{shown[0]}\n"):
+        assert (await post(site, "/topics/t/dead", do="kick", id="again", shown=wrong)).status_code == 422
+    gone = f"77.{shown[0].partition('.')[2]}"
+    left = await post(site, "/topics/t/dead", do="kick", id=[gone.partition(" ")[2]], shown=gone)
+    assert "n=0" in left.headers["location"]
 
 
 async def test_a_dead_letter_that_goes_while_it_is_listed(site: Api, queue: Queue, redis_server: Server) -> None:
