@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, overload
 
 from typing_extensions import Unpack
 
 from .codec.envelope import check_version
-from .job.job import check_topic, check_ttr
+from .job.job import NewJob, check_topic, check_ttr
 from .job.retry import RetryInput, RetrySchedule
 from .job.uniqueness import DerivedId, UniqueAfter
 from .times.durations import Duration, Moment
 
 if TYPE_CHECKING:
     from .config import TopicSettings
-    from .job.job import Job, NewJob
+    from .job.job import Job
     from .operations.jobs import EnqueueResult, OnConflict
     from .operations.pipeline import AsyncPipeline, Pipeline, Pipelined
     from .queue import AsyncQueue, Queue
@@ -131,8 +131,8 @@ class Topic(Generic[B]):
         """As ``queue.enqueue_many``: ``orders.enqueue_many(queue, [NewJob(CloseOrder(...), delay="30m")])``. Their
         version is the topic's, if it has one.
         """
-        if self.version is not None:
-            jobs = (replace(job, version=self.version) for job in jobs)
+        if (version := self.version) is not None:
+            jobs = (_with_version(job, version) for job in jobs)
         return queue.enqueue_many(self.name, jobs, on_conflict=on_conflict, durable=durable)
 
     @overload
@@ -146,3 +146,9 @@ class Topic(Generic[B]):
         ``take`` and of callbacks; creates the topic if it is not there.
         """
         return queue.configure(self.name, ttr=self.ttr, retry=self.retry, create=True)
+
+
+def _with_version(job: Any, version: int) -> Any:
+    if isinstance(job, NewJob):
+        return replace(job, version=version)
+    return {**job, "version": version} if isinstance(job, Mapping) else job  # the queue refuses others, and says why

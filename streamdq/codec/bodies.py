@@ -47,7 +47,10 @@ class Bodies:
         self._write, self.offload = _split(write)
         if self.offload and self.offload.over > max_bytes:
             raise InvalidInput(f"Offload: over={self.offload.over} is more than STREAMDQ_MAX_BODY_BYTES, {max_bytes}")
+        read = list(read)
         self._codecs = {codec.name: codec for codec in [*read, *write]}
+        # Each has keys or dictionaries of its own, and a body is read with all that are there.
+        self._others = {codec.name: codec for codec in read if codec is not self._codecs[codec.name]}
         self._hiding = {name for name, codec in self._codecs.items() if getattr(codec, "hides", False)} | {"encrypt"}
 
     @property
@@ -154,15 +157,25 @@ class Bodies:
     def _decode(self, topic: str, id: str, stored: Envelope) -> bytes:
         data = stored.data
         for count in range(len(stored.layers), 0, -1):
-            layer = stored.layers[count - 1]
-            codec = self._codec(layer)
-            try:
-                data = codec.decode(data, layer.tag, self._context(topic, id, stored.head(count)))
-            except BodyUnreadable:
-                raise
-            except Exception as error:  # of somebody else's codec: it may work again later
-                raise BodyUnreadable(f"its codec {layer.name!r} failed: {type(error).__name__}") from error
+            data = self._without(stored.layers[count - 1], data, self._context(topic, id, stored.head(count)))
         return data
+
+    def _without(self, layer: Layer, data: bytes, context: Context) -> bytes:
+        """The data before the layer's codec was applied."""
+        try:
+            return _decoded(self._codec(layer), layer, data, context)
+        except BodyDamaged:
+            raise
+        except BodyUnreadable as error:
+            if (other := self._others.get(layer.name)) is None:
+                raise
+            unreadable = error
+        try:
+            return _decoded(other, layer, data, context)
+        except BodyDamaged:
+            raise
+        except BodyUnreadable:
+            raise unreadable from None
 
     def _codec(self, layer: Layer) -> Codec:
         codec = self._codecs.get(layer.name)
@@ -213,6 +226,15 @@ class Bodies:
             return any(layer.name in self._hiding for layer in envelope_in(raw).layers)
         except BodyDamaged:
             return True
+
+
+def _decoded(codec: Codec, layer: Layer, data: bytes, context: Context) -> bytes:
+    try:
+        return codec.decode(data, layer.tag, context)
+    except BodyUnreadable:
+        raise
+    except Exception as error:  # of somebody else's codec: it may work again later
+        raise BodyUnreadable(f"its codec {layer.name!r} failed: {type(error).__name__}") from error
 
 
 def _split(write: Sequence[Codec]) -> tuple[list[Codec], Offload | None]:

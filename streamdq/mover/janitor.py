@@ -46,12 +46,12 @@ class Janitor:
             log.info("removed dead consumers", topic=shard.topic, consumers=removed)
         return removed
 
-    async def _gone(self, shard: ShardKeys, group: str, idle_ms: int) -> list[str]:
+    async def _gone(self, shard: ShardKeys, group: str, idle_ms: int) -> list[bytes]:
         """Consumers that are idle in both streams and have nothing pending in either."""
         op = reads.consumers(self._session, [(shard.ready, group), (shard.ready_of(group), group)])
-        gone: set[str] = set()
-        busy = {"_reclaim"}
+        gone: set[bytes] = set()
+        busy = {b"_reclaim"}
         for consumers in await arun(self._link, op):
             for one in consumers:
-                (gone if one.pending == 0 and one.idle_ms > idle_ms else busy).add(one.name)
+                (gone if one.pending == 0 and one.idle_ms > idle_ms else busy).add(one.raw)
         return sorted(gone - busy)

@@ -16,7 +16,7 @@ from ..job.job import Decoder, Job, JobState
 from ..job.retry import Bury, Retry, RetrySchedule, Snooze
 from ..keys import ShardKeys
 from ..link.session import Op
-from ..process.logs import hide_credentials
+from ..process.logs import hide_credentials, log, what
 from ..store.batches import FREED_BYTES, MAX_BYTES, most_jobs, parts
 from ..store.failures import Failure, failure_text
 from ..store.history import SEPARATOR, Event, moved_ms
@@ -118,12 +118,17 @@ class End:
 def held_in(shard: ShardKeys, group: str, claimed: Claimed, asked: float, decoder: Decoder | None = None) -> list[Held]:
     """The claimed jobs. ``asked``: when the call was about to be sent, on the monotonic clock. The TTR counts from
     then, because another worker may have taken a job over by the time the reply is read. ``decoder``: reads the bodies
-    that are not plain JSON.
+    that are not plain JSON. A job that another client has written in a way that can't be read is left out, as it would
+    keep back all others; it is taken over when its TTR passes.
     """
     topic, generation, topic_ttr_ms, latest = shard.topic, claimed.generation, claimed.ttr_ms, asked + START_WITHIN_S
     running, all_held = JobState.RUNNING, []
     for row in claimed.rows:
-        job = job_in(topic, row.id.decode(), row.record, decoder)
+        try:
+            job = job_in(topic, row.id.decode(), row.record, decoder)
+        except ValueError as error:
+            log.error("a claimed job can't be read", topic=topic, id=repr(row.id), group=group, error=what(error))
+            continue
         job.state, job.attempt = running, 1
         main, entry, past = (row.claim, b"", None) if b"|" not in row.claim else row.parts()
         ttr_ms = job.ttr_ms or topic_ttr_ms
@@ -228,6 +233,16 @@ def ends_together(ends: Sequence[End], groups: int) -> list[End]:
     if sum(map(len, map(_body_of, batch))) <= max_bytes:
         return batch
     return next(parts(batch, lambda end: len(end.held.job.raw_body), most, max_bytes))
+
+
+def can_be_sent(end: End) -> bool:
+    """Whether its Job has all that ``settle`` sends of it: nothing keeps a handler from deleting or changing that."""
+    job = end.held.job
+    try:
+        row_of("", end.held, "").encode()
+        return isinstance(job.id, str) and isinstance(job.raw_body, bytes)
+    except (AttributeError, TypeError, UnicodeEncodeError):
+        return False
 
 
 def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:

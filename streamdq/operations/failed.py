@@ -16,9 +16,10 @@ from ..errors import InvalidInput
 from ..keys import ShardKeys
 from ..link.session import Op
 from ..store import reads
-from ..store.members import member_in
+from ..store.members import id_in, member_in
 from ..store.progress import Progress
 from ..store.redis_store import RedisStore
+from .inspect import known_group
 from .pace import SLICE, Pace
 
 MOST_PLACES = 100
@@ -28,6 +29,14 @@ _MOST_AT_ONCE = 10_000  # letters that are acted on in one go
 
 State = Literal["dead", "retrying"]
 Deed = Literal["kick", "purge"]
+
+
+def deed_in(text: str) -> Deed:
+    if text == "kick":
+        return "kick"
+    if text == "purge":
+        return "purge"
+    raise InvalidInput("do: is neither kick nor purge")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +84,15 @@ class _Place(NamedTuple):
 
 
 def _places(store: RedisStore, which: Which) -> list[_Place]:
+    """In an order that stays when numbers change: a list goes on where equal times were passed in it."""
     if which.state == "dead":
         return [
             _Place(shard, frozenset({group}), shard.dead_of(group))
-            for topic, group in which.places
+            for topic, group in sorted(which.places)
             for shard in store.topics.shards(topic)
         ]
     groups: dict[str, set[str]] = {}
-    for topic, group in which.places:
+    for topic, group in sorted(which.places):
         groups.setdefault(topic, set()).add(group)
     return [
         _Place(shard, frozenset(names), shard.bucket)
@@ -93,7 +103,8 @@ def _places(store: RedisStore, which: Which) -> list[_Place]:
 
 class _Walk:
     """Goes through all places together, by time. ``score`` and ``passed`` are how far it is: the time of the last one,
-    and how many of that time were passed.
+    and how many of that time were passed. Each place goes on from its own last time, not from a rank: so what others
+    take out meanwhile hides nothing, but among those of that very millisecond.
     """
 
     def __init__(self, store: RedisStore, which: Which, start: str) -> None:
@@ -102,10 +113,8 @@ class _Walk:
         self._places = _places(store, which)
         self.score, self._skip = _start_in(start)
         self.passed = 0
-        if self.score is None and which.until_ms is not None:
-            self._from: int | None = which.until_ms
-        else:
-            self._from = self.score
+        start_ms = which.until_ms if self.score is None else self.score
+        self._from: list[int | None] = [start_ms for _ in self._places]
         self._rows: list[deque[reads.Scored]] = [deque() for _ in self._places]
         self._offsets = [0] * len(self._places)
         self._more = [True] * len(self._places)
@@ -142,14 +151,21 @@ class _Walk:
     def _fill(self, empty: Sequence[int]) -> Op[None]:
         if not empty:
             return
-        asked = [(self._places[i].zset, self._from, self._offsets[i]) for i in empty]
+        asked = [(self._places[i].zset, self._from[i], self._offsets[i]) for i in empty]
         pages = yield from reads.by_time(self._store.session, asked, _PAGE, newest_first=self._newest_first)
         for i, page in zip(empty, pages, strict=True):
             self._rows[i].extend(page)
-            self._offsets[i] += len(page)
             self._more[i] = len(page) == _PAGE
             if page:
+                self._go_on(i, page)
                 self._push(i)
+
+    def _go_on(self, i: int, page: Sequence[reads.Scored]) -> None:
+        """From the page's last time, behind those of that time which were read."""
+        last_ms = page[-1][0]
+        before = self._offsets[i] if self._from[i] == last_ms else 0
+        self._from[i] = last_ms
+        self._offsets[i] = before + sum(at_ms == last_ms for at_ms, _ in page)
 
 
 def _start_in(text: str) -> tuple[int | None, int]:
@@ -179,7 +195,7 @@ def _matches(store: RedisStore, which: Which, rows: Sequence[tuple[_Place, bytes
     wanted = []
     for place, member, at_ms in rows:
         if which.state == "dead":
-            (group,), id = place.groups, member.decode(errors="replace")
+            (group,), id = place.groups, id_in(member)
         else:
             delivery = member_in(member)
             if delivery.group not in place.groups:
@@ -189,14 +205,14 @@ def _matches(store: RedisStore, which: Which, rows: Sequence[tuple[_Place, bytes
             wanted.append((place.shard, group, id, at_ms))
     known = yield from reads.progress(store.session, [(shard, group, id) for shard, group, id, _ in wanted])
     return [
-        Failed(shard, group, id, at_ms, one.attempt, one.error, one.reason, _delivery(one))
+        Failed(shard, group, id, at_ms, one.attempt, one.error, one.reason, delivery_of(one))
         for (shard, group, id, at_ms), one in zip(wanted, known, strict=True)
         if one is not None and which.has(id, one)
     ]
 
 
-def _delivery(progress: Progress) -> str:
-    """As lua/lib/delivery.lua has it."""
+def delivery_of(progress: Progress) -> str:
+    """Which delivery it is, as lua/lib/delivery.lua has it."""
     snoozed = f"+{progress.snoozed}" if progress.snoozed else ""
     return f"{progress.sequence}/{progress.attempt}{snoozed}"
 
@@ -253,14 +269,39 @@ def act_on_failed(store: RedisStore, which: Which, deed: Deed, longest_s: float)
             break
         if deed == "kick" and begun:
             yield from pace.wait(shard, group)
-        script = store.scripts.kick_each if deed == "kick" else store.scripts.purge_each
-        codes = yield from script(shard, group, [(one.id, one.delivery) for one in letters])
-        done = sum(code == 1 for code in codes)
+        done = yield from _act(store, deed, shard, group, [(one.id, one.delivery) for one in letters])
         if done:
             tally.add(letters[0], done)
         tally.left_alone += len(letters) - done
         begun = True
     return tally
+
+
+def _act(store: RedisStore, deed: Deed, shard: ShardKeys, group: str, letters: Sequence[tuple[str, str]]) -> Op[int]:
+    script = store.scripts.kick_each if deed == "kick" else store.scripts.purge_each
+    codes = yield from script(shard, group, letters)
+    return sum(code == 1 for code in codes)
+
+
+def act_on_shown(
+    store: RedisStore, topic: str, group: str, shown: Sequence[tuple[int, str, str]], deed: Deed
+) -> Op[tuple[int, int]]:
+    """Kicks or purges dead letters of one page, unless they have changed since. ``shown``: of each its shard, delivery
+    and id. How many were done, and how many left alone.
+
+    Raises:
+        UnknownTopic, UnknownGroup
+    """
+    yield from known_group(store, topic, group, anew=True)
+    shards, done = store.topics.shards(topic), 0
+    letters: dict[ShardKeys, list[tuple[str, str]]] = {}
+    for number, delivery, id in shown:
+        if number < len(shards):  # a change of the settings may have removed it
+            letters.setdefault(shards[number], []).append((id, delivery))
+    for shard, some in letters.items():
+        for first in range(0, len(some), SLICE):
+            done += yield from _act(store, deed, shard, group, some[first : first + SLICE])
+    return done, len(shown) - done
 
 
 def _slices(found: Sequence[Failed]) -> Iterator[tuple[tuple[ShardKeys, str], list[Failed]]]:

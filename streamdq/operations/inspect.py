@@ -15,6 +15,7 @@ from ..link.session import Op, returned, together
 from ..store import history_reads, namespace, reads
 from ..store.counters import GroupCounter, ShardCounter
 from ..store.history import HistoryPage, row_in
+from ..store.members import id_in
 from ..store.progress import Phase
 from ..store.records import job_in
 from ..store.redis_store import RedisStore
@@ -209,7 +210,7 @@ def dead(store: RedisStore, topic: str, group: str = DEFAULT_GROUP, limit: int =
     buried = [(at_ms, id, shard) for shard, letters in zip(shards, found, strict=True) for at_ms, id in letters]
     jobs: list[Job] = []
     for _, raw, shard in sorted(buried, key=lambda one: one[:2])[:limit]:
-        id = raw.decode()
+        id = id_in(raw)
         found_job = yield from store.scripts.get(shard, id)
         if (job := job_of(topic, id, found_job, store.session.bodies)) is not None:
             jobs.append(job)

@@ -643,6 +643,8 @@ def _of_others(taken: Mapping[int, bytes], jobs: Sequence[Encoded]) -> list[int]
 
 
 def _new_job(fields: Mapping[str, Any]) -> NewJob:
+    if not isinstance(fields, Mapping):
+        raise InvalidInput(f"job: {type(fields).__name__} is neither NewJob nor a mapping of its fields: NewJob(body)")
     try:
         return NewJob(**fields)
     except TypeError as error:

@@ -31,6 +31,11 @@ def member_in(member: bytes) -> Member:
     return Member(sequence, None, rest)
 
 
+def id_in(raw: bytes) -> str:
+    """A job's id. One that another client made need not be UTF-8: it is shown, and no job is found by it."""
+    return raw.decode(errors="replace")
+
+
 def lane_of(group: str, key: str = "") -> str:
     """How a key's lane is named where jobs wait for keys; without a key, how the names of the group's lanes begin."""
     return f"{group}{_SEPARATOR}{key}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from .members import id_in
+
 _SEPARATOR = "\x1f"
 
 
@@ -50,13 +52,14 @@ def progress_field(group: str, id: str) -> str:
 
 def group_and_id(field: bytes) -> tuple[str, str]:
     """The group and the job's id in a field of the hash."""
-    group, _, id = field.decode().partition(_SEPARATOR)
+    group, _, id = id_in(field).partition(_SEPARATOR)
     return group, id
 
 
 def progress_in(value: bytes) -> Progress:
     """The progress in a value of the hash."""
-    state, attempts, step, crashes, main, sequence, entry, started, deadline, note = value.decode().split("|", 9)
+    text = value.decode(errors="replace")  # another client's consumer or error need not be UTF-8
+    state, attempts, step, crashes, main, sequence, entry, started, deadline, note = text.split("|", 9)
     phase, counts = Phase(state), (*attempts_in(attempts), int(step), int(crashes), main, sequence, entry)
     if phase is Phase.RUNNING:
         consumer, _, due = note.partition("|")

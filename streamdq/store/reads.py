@@ -17,6 +17,7 @@ from ..link.command import Command
 from ..link.session import Op, Session, checked
 from .commands import in_steps, one
 from .counters import GroupCounter, group_field
+from .members import id_in
 from .progress import Progress, progress_field, progress_in
 
 Scored = tuple[int, bytes]
@@ -45,9 +46,12 @@ class PendingEntry(NamedTuple):
 
 
 class GroupConsumer(NamedTuple):
-    """A consumer, as seen by one stream."""
+    """A consumer, as seen by one stream. ``name``: for people, as another client's need not be UTF-8; ``raw``: as Redis
+    has it.
+    """
 
     name: str
+    raw: bytes
     pending: int
     idle_ms: int
 
@@ -206,7 +210,7 @@ def jobs_page(
     largest = yield from one(session, shard.settings, "HGET", shard.settings, "largest")
     count = max(1, min(most, _PAGE_BYTES // max(1, int(largest or 0))))
     following, flat = yield from one(session, shard.jobs, "HSCAN", shard.jobs, cursor, "COUNT", count)
-    return following, [(id.decode(), record) for id, record in zip(flat[::2], flat[1::2], strict=True)]
+    return following, [(id_in(id), record) for id, record in zip(flat[::2], flat[1::2], strict=True)]
 
 
 def records(session: Session, jobs: Sequence[tuple[ShardKeys, str]]) -> Op[list[bytes | None]]:
@@ -346,7 +350,7 @@ def pending(
 
 def _pending(reply: Any) -> list[PendingEntry]:
     rows = reply if isinstance(reply, list) else []
-    return [PendingEntry(id.decode(), consumer.decode(), idle_ms) for id, consumer, idle_ms, *_ in rows]
+    return [PendingEntry(id.decode(), consumer.decode(errors="replace"), idle_ms) for id, consumer, idle_ms, *_ in rows]
 
 
 def unclaimed(session: Session, shard: ShardKeys, group: str) -> Op[int]:
@@ -393,7 +397,10 @@ def _alive(reply: Any) -> int:
 
 def _consumers(reply: Any) -> list[GroupConsumer]:
     rows = reply if isinstance(reply, list) else []
-    return [GroupConsumer(name.decode(), pending, idle_ms) for _, name, _, pending, _, idle_ms, *_ in rows]
+    return [
+        GroupConsumer(name.decode(errors="replace"), name, pending, idle_ms)
+        for _, name, _, pending, _, idle_ms, *_ in rows
+    ]
 
 
 # -- for metrics

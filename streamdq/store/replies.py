@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ..config import Layout, layout_in
 from .counters import Counters, GroupCounter, counters_in
+from .members import id_in
 from .progress import Progress, attempts_in, progress_in
 
 OUTDATED = -2
@@ -237,7 +238,7 @@ class FoundInOrder(NamedTuple):
 
 
 def _match_in(row: Sequence[Any]) -> Match:
-    id, deliveries = row[0].decode(), row[1].decode()
+    id, deliveries = id_in(row[0]), row[1].decode()
     if len(row) < 4:
         return Match(id, deliveries, None, row[2] if len(row) == 3 else b"")
     return Match(id, deliveries, found_in(row[2:]), row[2])

@@ -19,6 +19,7 @@ from ..link.error_replies import Meaning, meaning_of
 from ..link.session import Op, Session, checked, returned, together
 from .assembly import load_script
 from .batches import MAX_BYTES, REPLACED_BYTES
+from .members import id_in
 from .registry import settings_in
 from .replies import (
     Claimed,
@@ -488,13 +489,13 @@ class Scripts:
         """
         keys = (k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed)
         following, *flat = yield from self._run("audit_jobs", keys, (cursor, limit))
-        names = [value.decode() for value in flat]
+        names = [id_in(value) for value in flat]
         return following, list(zip(names[::2], names[1::2], strict=True))
 
     def audit_bucket(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[tuple[bytes, list[str]]]:
         """The next cursor, b"0" at the end; and the ids of waiting jobs without a record."""
         following, *ids = yield from self._run("audit_bucket", (k.bucket, k.jobs, k.settings), (cursor, limit))
-        return following, [id.decode() for id in ids]
+        return following, [id_in(id) for id in ids]
 
     def stats(self, k: ShardKeys, groups: Sequence[str]) -> Op[ShardStats]:
         return stats_in((yield from self._run("stats", _stats_keys(k, groups), (self._now(),))), groups)
@@ -751,7 +752,7 @@ class Scripts:
         if checked(reply) is None:
             return None
         following, puts, *flat = reply
-        names = [value.decode() for value in flat]
+        names = [id_in(value) for value in flat]
         return ListedIds(following, puts, list(zip(names[::2], names[1::2], strict=True)), server)
 
     def drop_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[bool]:
@@ -807,7 +808,7 @@ class Scripts:
         args = (self._now(), spread, limit, late_ms, again_ms, ahead_ms)
         return fired_in((yield from self._run("fire", keys, args)))
 
-    def remove_consumer(self, k: ShardKeys, group: str, consumer: str, limit: int) -> Op[bool]:
+    def remove_consumer(self, k: ShardKeys, group: str, consumer: str | bytes, limit: int) -> Op[bool]:
         """Returns False if more than ``limit`` entries were pending; call it again."""
         keys = (k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings, k.wake, *k.of_keys)
         reply = yield from self._run("remove_consumer", keys, (self._now(), group, consumer, limit))

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 
 from ..config import MAX_CLAIM
-from ..errors import ServerError
+from ..errors import ServerError, StreamdqError
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import arun
-from ..operations.attempts import End, Outcome, ends_together, settle
+from ..operations.attempts import End, Outcome, can_be_sent, ends_together, settle
 from ..process.logs import log
 from ..process.loop import cancel_and_wait
 from ..store.scripts import Scripts
@@ -127,12 +127,32 @@ class OutcomeSender:
     async def _send(self, shard: ShardKeys, outcome: Outcome, generation: str) -> None:
         waiting = self._waiting[shard, outcome, generation]
         while waiting:
-            batch = ends_together(waiting, self._groups(shard.topic))
-            stale = await arun(self._link, settle(self._scripts, shard, self._group, self._consumer, batch))
+            try:
+                batch = ends_together(waiting, self._groups(shard.topic))
+                stale = await arun(self._link, settle(self._scripts, shard, self._group, self._consumer, batch))
+            except StreamdqError:
+                raise
+            except Exception:
+                if not self._give_up_unsendable(waiting):
+                    raise
+                continue
             del waiting[: len(batch)]
             self.size -= len(batch)
             self._settled(batch, stale)
         del self._waiting[shard, outcome, generation]
+
+    def _give_up_unsendable(self, waiting: list[End]) -> bool:
+        """Drops ends that can't be sent, which would keep back all others; their jobs are taken over when their TTR
+        passes. Returns whether there were any.
+        """
+        left = [end for end in waiting if can_be_sent(end)]
+        dropped = len(waiting) - len(left)
+        if dropped:
+            topic = waiting[0].held.shard.topic
+            log.error("ends can't be sent, their handlers have changed the Job", topic=topic, attempts=dropped)
+            waiting[:] = left
+            self.size -= dropped
+        return dropped > 0
 
     def _groups(self, topic: str) -> int:
         settings = self._topics.known.get(topic)  # None: the topic was deleted

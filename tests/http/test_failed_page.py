@@ -178,6 +178,47 @@ async def test_a_letter_that_has_changed_since_it_was_read_is_left_alone(
     assert [job.id for job in queue.dead("t")] == ["j000"]
 
 
+async def test_what_others_take_out_meanwhile_hides_nothing(
+    site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the letters are read, another operator purges some that were read already."""
+    from streamdq.operations import failed as module
+
+    names = await bury(queue, redis_server, "t", 350, "boom")
+    dead = NamespaceKeys(NAMESPACE).shard("t", 0).dead_of("default")
+    with redis_server.client() as client:
+        client.zadd(dead, {name: 1_700_000_000_000 + n // 3 for n, name in enumerate(names)})
+    plan = await see(site, "/failed/plan?do=purge")
+    matches, others = module._matches, names[-99:]
+
+    def meanwhile(*args: Any) -> Any:
+        while others:
+            queue.purge("t", others.pop())
+        return (yield from matches(*args))
+
+    monkeypatch.setattr(module, "_matches", meanwhile)
+    done = await post(site, "/failed/act", **hidden(plan))
+    assert "n=251" in done.headers["location"]
+    assert queue.stats().dead == 0
+
+
+async def test_a_list_goes_on_where_it_ended_although_numbers_change(
+    site: Api, queue: Queue, redis_server: Server
+) -> None:
+    """Letters of two topics that died in one millisecond: the topic with most letters becomes the one with fewer."""
+    for topic, count in (("a", 60), ("b", 40)):
+        await bury(queue, redis_server, topic, count, "boom", topic)
+        with redis_server.client() as client:
+            dead = NamespaceKeys(NAMESPACE).shard(topic, 0).dead_of("default")
+            client.zadd(dead, {f"{topic}{n:03}": 1_700_000_000_000 for n in range(count)})
+    first = await look(site, "/failed")
+    more = re.search(r'href="([^"]*)" rel="next"', first)
+    assert more
+    await bury(queue, redis_server, "b", 50, "boom", "later")
+    shown = ids(first) + ids(await look(site, html.unescape(more[1])))
+    assert sorted(shown) == sorted([f"a{n:03}" for n in range(60)] + [f"b{n:03}" for n in range(40)])
+
+
 async def test_who_may(open_api: Open, queue: Queue, redis_server: Server) -> None:
     await bury(queue, redis_server, "mine", 2, "boom")
     await bury(queue, redis_server, "theirs", 2, "boom")

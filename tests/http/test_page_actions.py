@@ -107,6 +107,36 @@ async def test_only_what_was_edited_is_changed(site: Api, queue: Queue) -> None:
     assert (queue.configure("t").ttr_ms, queue.configure("t").rate) == (300_000, 9)
 
 
+def fields(page: str) -> dict[str, Any]:
+    """What a browser sends of the form."""
+    return dict(re.findall(r'name="(\w+)" value="([^"]*)"', page))
+
+
+async def test_a_form_that_is_sent_again_undoes_nothing(site: Api, queue: Queue) -> None:
+    """Something in it could not be read; meanwhile another operator has changed a setting that was not edited."""
+    queue.configure("t", ttr="30s", create=True)
+    shown = await see(site, "/topics/t/settings")
+    queue.configure("t", ttr="5m")
+    again = await post(site, "/topics/t/settings", **{**fields(shown), "rate": "x"})
+    assert again.status_code == 422
+    assert (await post(site, "/topics/t/settings", **{**fields(again.text), "rate": "9"})).status_code == 303
+    assert (queue.configure("t").ttr_ms, queue.configure("t").rate) == (300_000, 9)
+
+
+async def test_what_another_has_set_is_replaced_only_after_it_was_shown(site: Api, queue: Queue) -> None:
+    queue.configure("t", ttr="30s", rate=3, create=True)
+    form = fields(await see(site, "/topics/t/settings"))
+    queue.configure("t", ttr="5m", rate=0)
+    answer = await post(site, "/topics/t/settings", **{**form, "ttr": "1m"})
+    assert answer.status_code == 409
+    assert "it was set to “5m” meanwhile" in answer.text
+    assert queue.configure("t").ttr_ms == 300_000
+    assert "it was removed meanwhile" in (await post(site, "/topics/t/settings", **{**form, "rate": "4"})).text
+    assert (await post(site, "/topics/t/settings", **{**form, "ttr": "5m"})).status_code == 303, "both want the same"
+    assert (await post(site, "/topics/t/settings", **fields(answer.text))).status_code == 303
+    assert (queue.configure("t").ttr_ms, queue.configure("t").rate) == (60_000, None)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("ttr", "soon"), ("retry", "x y"), ("max_deliveries", "many"), ("rate", "-1"), ("rate", "x"), ("shards", "0"),
@@ -129,12 +159,13 @@ async def test_dead_letters_are_kicked_and_purged(site: Api, queue: Queue, redis
     await work(redis_server, error="boom")
     page = await see(site, "/topics/t?state=dead")
     assert page.count('name="id" value="j') == 8
-    done = await post(site, "/topics/t/dead", do="kick", id=["j0", "j1"], group="default")
+    shown = re.findall(r'name="shown" value="([^"]*)"', page)
+    done = await post(site, "/topics/t/dead", do="kick", id=["j0", "j1"], group="default", shown=shown)
     assert "Sent back: 2." in await see(site, done.headers["location"])
-    again = await post(site, "/topics/t/dead", do="kick", id=["j0", "j1"], group="default")
+    again = await post(site, "/topics/t/dead", do="kick", id=["j0", "j1"], group="default", shown=shown)
     assert "Nothing was changed" in await see(site, again.headers["location"])
     assert "Deleted for good: 1." in await see(
-        site, (await post(site, "/topics/t/dead", do="purge", id="j2")).headers["location"]
+        site, (await post(site, "/topics/t/dead", do="purge", id="j2", shown=shown)).headers["location"]
     )
     assert "Sent back: 1." in await see(site, (await post(site, "/topics/t/jobs/j3/kick")).headers["location"])
     assert "Deleted for good: 1." in await see(site, (await post(site, "/topics/t/jobs/j4/purge")).headers["location"])
@@ -145,6 +176,31 @@ async def test_dead_letters_are_kicked_and_purged(site: Api, queue: Queue, redis
     assert (await post(site, "/topics/t/dead", do="kick", all="1", group="x")).status_code == 404
     assert queue.audit().balanced
     assert queue.stats("t").ready == 6
+
+
+async def test_a_letter_that_has_changed_since_it_was_shown_is_left_alone(site: Api, queue: Queue) -> None:
+    """Another operator has sent it back meanwhile, and it died of something else, or waits."""
+    queue.configure("t", shards=3, create=True)
+    for name in ("again", "waits", "b c"):
+        queue.enqueue("t", 1, id=name, key=f"of {name}")
+        claim = queue.take("t", timeout=5)
+        assert claim
+        claim.bury("boom")
+    shown = re.findall(r'name="shown" value="([^"]*)"', await see(site, "/topics/t?state=dead"))
+    queue.kick("t", "again")
+    claim = queue.take("t", timeout=5)
+    assert claim
+    claim.bury("disk full")
+    queue.kick("t", "waits")
+    for deed, did in (("purge", "Deleted for good: 1. Left alone: 2,"), ("kick", "Nothing was changed")):
+        done = await post(site, "/topics/t/dead", do=deed, id=["again", "waits", "b c"], group="default", shown=shown)
+        assert did in await see(site, done.headers["location"])
+    assert [job.id for job in queue.dead("t")] == ["again"]
+    for wrong in ("x", "0.zzz/1 again", f"{shown[0]}\n"):
+        assert (await post(site, "/topics/t/dead", do="kick", id="again", shown=wrong)).status_code == 422
+    gone = f"77.{shown[0].partition('.')[2]}"
+    left = await post(site, "/topics/t/dead", do="kick", id=[gone.partition(" ")[2]], shown=gone)
+    assert "n=0" in left.headers["location"]
 
 
 async def test_a_dead_letter_that_goes_while_it_is_listed(site: Api, queue: Queue, redis_server: Server) -> None:

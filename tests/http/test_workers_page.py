@@ -100,8 +100,10 @@ async def test_a_token_sees_who_works_for_its_topics(open_api: Open, queue: Queu
 async def test_names_of_others_are_text(site: Api, queue: Queue, redis_server: Server) -> None:
     queue.enqueue("t", 1)
     with redis_server.client() as client:
-        client.xgroup_createconsumer(NamespaceKeys(NAMESPACE).shard("t", 0).ready, "default", EVIL)
+        for name in (EVIL, b"\xff\x00\x1b[31m-7-zzzzzz"):
+            client.xgroup_createconsumer(NamespaceKeys(NAMESPACE).shard("t", 0).ready, "default", name)
     page = await look(site)
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
+    assert "2 workers" in page
     assert "No worker matches" in await see(site, "/workers?q=nobody")

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, BaseModel, ValidationError
 
-from streamdq import Bury, Job, JobState, Retry, Worker
+from streamdq import Bury, Job, JobState, NewJob, Retry, Worker
 from streamdq.errors import InvalidInput
-from tests.redis.harness import Seen, Space
+from tests.redis.harness import Seen, Space, eventually
 
 # What is raised.
 
@@ -152,6 +152,35 @@ async def test_whatever_a_handler_raises_its_attempt_fails_and_its_slot_is_free(
         reasons = ("buried",) if "Bury" in name else ("exhausted",)
         assert (group.attempt, group.reason in reasons) == (1, True), name
         space.queue.purge(topic, all=True)
+
+
+CHANGED: dict[str, Callable[[Job], None]] = {
+    "no id": lambda job: delattr(job, "id"),
+    "an id that can't be sent": lambda job: setattr(job, "id", "\ud800"),
+    "an id that is no text": lambda job: setattr(job, "id", ["x"]),
+    "no body": lambda job: setattr(job, "raw_body", None),
+    "no number": lambda job: delattr(job, "attempt"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+async def test_a_handler_that_changes_its_job_harms_no_other(space: Space, seen: Seen, name: str) -> None:
+    """Its attempt's end can't be sent; the job is taken over when its TTR passes, and runs again."""
+    worker = space.worker(concurrency=2)
+
+    @worker.handler("t", ttr="300ms", retry="none")
+    async def handler(body: str, job: Job) -> None:
+        seen.add(body)
+        if body == "changed" and seen.all.count("changed") == 1:
+            CHANGED[name](job)
+
+    space.queue.enqueue_many("t", [NewJob("changed"), NewJob("sound")])
+    async with space.serving(worker):
+        await seen.count(3)
+        await eventually(lambda: space.stats().done == 2, "both are done")
+    assert seen.all.count("changed") == 2
+    assert space.stats().reclaimed == 1
+    assert space.audit().left == 0
 
 
 def check(number: int) -> int:

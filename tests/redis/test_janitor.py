@@ -51,6 +51,16 @@ async def test_only_idle_consumers_without_claims_are_removed(redis_server: Serv
         assert busy.audit().left == 0
 
 
+async def test_a_consumer_whose_name_is_no_text_is_removed_as_well(redis_server: Server) -> None:
+    with Queue(redis_server.url) as queue:
+        queue.enqueue("t", 1)
+    async with janitor_at(redis_server.url) as (janitor, shard):
+        with redis_server.client() as client:
+            client.xgroup_createconsumer(shard.ready, "default", b"\xff\xfe")
+            assert await janitor.tidy(shard, idle_ms=-1) == 1
+            assert client.xinfo_consumers(shard.ready, "default") == []
+
+
 async def test_old_history_goes_however_much_there_is(redis_server: Server) -> None:
     with Queue(redis_server.url) as queue:
         queue.configure("t", create=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -74,6 +75,17 @@ def test_a_topic_without_settings_says_nothing_of_them(space: Space) -> None:
     assert repr(plain) == "Topic('plain', dict)"
     with pytest.raises(InvalidInput, match="has a handler already"):
         worker.handler(plain)
+
+
+@pytest.mark.parametrize("version", [None, 2])
+def test_what_is_no_job_is_refused_alike_with_a_version_and_without(space: Space, version: int | None) -> None:
+    topic: Topic[Any] = Topic("t", dict, version=version)
+    for wrong in (CloseOrder(order_id=1), None, "body", 7):
+        with pytest.raises(InvalidInput, match="neither NewJob nor a mapping"):
+            topic.enqueue_many(space.queue, [wrong])  # type: ignore[list-item]
+    fields: Any = [{"body": {"n": 1}, "id": "a"}, NewJob({"n": 2}, id="b")]
+    assert topic.enqueue_many(space.queue, fields).created == 2
+    assert [space.job(id).version for id in ("a", "b")] == [version or 1] * 2
 
 
 def test_configure_makes_its_settings_the_topic_s(space: Space) -> None:

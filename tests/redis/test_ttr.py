@@ -15,6 +15,7 @@ from streamdq.mover.reclaim import Reclaimer
 from streamdq.store.blocking import read_streams
 from streamdq.store.commands import one
 from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.servers import Server
 
 
 async def test_a_handler_over_its_ttr_is_cancelled_and_retried(space: Space, seen: Seen) -> None:
@@ -318,3 +319,24 @@ async def test_what_was_read_and_handed_over_since_is_claimed_once(space: Space,
         await space.becomes("a", "gone")
         await space.becomes("b", "gone")
     assert seen.all == [2, 2]
+
+
+async def test_a_client_whose_name_is_no_text_holds_nothing_up(space: Space, redis_server: Server) -> None:
+    """Names of another client's consumers are bytes. While one holds a job, other groups' jobs are taken over."""
+    space.queue.configure("t", groups=["a", "b"], ttr="500ms", create=True)
+    space.queue.enqueue("t", 1, id="a")
+    ready = space.queue._store.session.keys.shard("t", 0).ready
+    foreign, mover = b"\xff\xfe|\x80", space.worker()
+    mover.handler("another")(recorder(Seen()))
+    async with space.serving(mover):
+        await eventually(lambda: space.stats("t", "a").ready, "it is ready")
+        with redis_server.client() as client:
+            ((_, ((entry, _),)),) = client.xreadgroup("a", foreign, {ready: ">"})
+            assert space.queue.take("t", "b")
+
+            def taken_over() -> int:
+                client.xclaim(ready, "a", foreign, 0, [entry], justid=True)
+                return space.stats("t", "b").reclaimed
+
+            await eventually(taken_over, "b's job is taken over")
+        assert space.audit().balanced

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from fastapi import APIRouter, Request, Response
 
 from ...config import DEFAULT_GROUP
 from ...errors import InvalidInput
+from ...job.job import check_id
+from ...operations.failed import act_on_shown, deed_in
 from ..api.route import IdPath, TopicPath, backend_of, check_group_scope, refused, who_asks
 from ..audit_log import about
 from ..auth import Role
@@ -18,6 +22,7 @@ from .vouched import vouched_for
 router = APIRouter(route_class=PageRoute)
 _TOPIC = "/topics/{topic:segment}"
 _JOB = _TOPIC + "/jobs/{id:segment}"
+_SHOWN = re.compile(r"(\d{1,6})\.([0-9a-f]{12}/\d{1,9}(?:\+\d{1,9})?) (.+)", re.ASCII | re.DOTALL)
 
 
 def _back(request: Request, topic: str, id: str | None, did: str, count: int | None = None, more: str = "") -> Response:
@@ -46,21 +51,30 @@ def _group_in(request: Request, form: dict[str, list[str]]) -> str:
 
 @post(router, _TOPIC + "/dead")
 async def dead_letters(request: Request, topic: TopicPath) -> Response:
-    """Kicks or purges the selected dead letters, or all dead letters of the group."""
+    """Kicks or purges the selected dead letters, unless they have changed since they were shown; or all dead letters of
+    the group.
+    """
     form = await form_of(request)
     group = _group_in(request, form)
-    ids: list[str | None] = [None] if "all" in form else [*form.get("id", [])]
-    queue = await backend_of(request).queue()
-    what = form.get("do", [""])[0]
-    if what == "kick":
-        count = sum([await queue.kick(topic, id, group) for id in ids])
-    elif what == "purge":
-        count = sum([await queue.purge(topic, id, group=group) for id in ids])
+    deed = deed_in(form.get("do", [""])[0])
+    left = 0
+    if "all" in form:
+        queue = await backend_of(request).queue()
+        count = await (queue.kick(topic, None, group) if deed == "kick" else queue.purge(topic, group=group, all=True))
     else:
-        raise InvalidInput("do: is neither kick nor purge")
-    return _back(
-        request, topic, None, "kicked" if what == "kick" else "purged", count, f"&state=dead&group={segment(group)}"
-    )
+        backend, chosen = backend_of(request), set(form.get("id", []))
+        shown = [one for one in map(_shown_in, form.get("shown", [])) if one[2] in chosen]
+        count, left = await backend.do(act_on_shown(await backend.store(), topic, group, shown, deed))
+    more = f"&state=dead&group={segment(group)}" + (f"&left={left}" if count and left else "")
+    return _back(request, topic, None, "kicked" if deed == "kick" else "purged", count, more)
+
+
+def _shown_in(text: str) -> tuple[int, str, str]:
+    """Shard, delivery and id of a letter that the page has shown."""
+    found = _SHOWN.fullmatch(text)
+    if found is None:
+        raise InvalidInput("shown: not a value that a page has sent")
+    return int(found[1]), found[2], check_id(found[3])
 
 
 @post(router, _JOB + "/kick")

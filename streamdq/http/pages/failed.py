@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from ...errors import InvalidInput
 from ...job.job import check_id
 from ...keys import homes_of
-from ...operations.failed import MOST_PLACES, Deed, State, Which, act_on_failed, count_failed, failed, places_of
+from ...operations.failed import MOST_PLACES, State, Which, act_on_failed, count_failed, deed_in, failed, places_of
 from ...store import namespace, reads
 from .. import redact
 from ..api.route import backend_of, who_asks
@@ -69,14 +69,6 @@ async def failed_page(
 # -- the deed
 
 
-def _deed(text: str) -> Deed:
-    if text == "kick":
-        return "kick"
-    if text == "purge":
-        return "purge"
-    raise InvalidInput("do: is neither kick nor purge")
-
-
 async def _letters(request: Request, backend: Backend, given: Mapping[str, str], until_ms: int) -> Which:
     """Of all topics, as of now: what is counted is what is acted on."""
     stats = await (await backend.queue()).stats()
@@ -91,7 +83,7 @@ async def plan_page(
     """How many letters match, before anything is done to them."""
     if not who_asks(request).may(()):
         raise ProblemError("forbidden", "this takes the role admin")
-    backend, deed = backend_of(request), _deed(do)
+    backend, deed = backend_of(request), deed_in(do)
     given = dict(zip(_FIELDS, (in_topic.strip(), in_group.strip(), error, id), strict=True))
     store = await backend.store()
     now_ms = await backend.do(namespace.now_ms(store.session))
@@ -108,7 +100,7 @@ async def act(request: Request) -> Response:
     """Acts on the letters that match, of those that the plan has counted."""
     form = await form_of(request)
     given = {name: form.get(name, [""])[0] for name in _FIELDS}
-    deed, until = _deed(form.get("do", [""])[0]), form.get("until", [""])[0]
+    deed, until = deed_in(form.get("do", [""])[0]), form.get("until", [""])[0]
     if not (until.isascii() and until.isdigit() and len(until) < 16):
         raise InvalidInput("until: is no time")
     backend = backend_of(request)

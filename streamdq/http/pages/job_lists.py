@@ -14,10 +14,11 @@ from ...errors import InvalidInput
 from ...job.job import JobState
 from ...keys import ShardKeys
 from ...link.session import Op
+from ...operations.failed import delivery_of
 from ...operations.inspect import known_group
 from ...store import reads
 from ...store.entries import ms_of, order_of
-from ...store.members import member_in
+from ...store.members import id_in, member_in
 from ...store.progress import Phase, Progress
 from ...store.redis_store import RedisStore
 
@@ -36,6 +37,7 @@ class ListedJob:
     deadline_ms: int | None = None
     reason: str | None = None
     error: str | None = None
+    shown: str = ""  # of a dead letter: its shard, and which delivery it is
 
 
 @dataclass(slots=True)
@@ -110,12 +112,13 @@ def _delayed(store: RedisStore, shards: Sequence[ShardKeys], cursor: str) -> Op[
 
 def _dead(store: RedisStore, shards: Sequence[ShardKeys], group: str, cursor: str) -> Op[Listed]:
     page, following = yield from _ranked(store, shards, cursor, lambda shard: shard.dead_of(group), newest_first=True)
-    known = yield from reads.progress(store.session, [(shard, group, member.decode()) for shard, member, _ in page])
+    known = yield from reads.progress(store.session, [(shard, group, id_in(member)) for shard, member, _ in page])
     lines = []
-    for (_, member, died_ms), progress in zip(page, known, strict=True):
-        line = ListedJob(member.decode(), died_ms, group)
+    for (shard, member, died_ms), progress in zip(page, known, strict=True):
+        line = ListedJob(id_in(member), died_ms, group)
         if progress:
             line.attempt, line.reason, line.error = progress.attempt, progress.reason, progress.error
+            line.shown = f"{shard.shard}.{delivery_of(progress)}"
         lines.append(line)
     return Listed(lines, following)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Request, Response
@@ -108,21 +108,57 @@ def _page(
     )  # fmt: skip
 
 
+class _Sent(NamedTuple):
+    """A form that was sent. ``now``: what is set; ``before``: what was set when the form was shown; ``given``: what a
+    form that is shown again has in its fields, which is ``now`` where nothing was edited.
+    """
+
+    now: Mapping[str, str]
+    before: Mapping[str, str]
+    given: Mapping[str, str]
+
+    def changes(self) -> dict[str, Any]:
+        """What ``configure`` takes.
+
+        Raises:
+            InvalidInput
+        """
+        changed = [field for field in FIELDS if self.given[field.name] != self.now[field.name]]
+        return {field.name: field.read(self.given[field.name]) for field in changed}
+
+    def overtaken(self, changes: Iterable[str]) -> str:
+        """Why the changes are not made without asking: somebody else has set one of them since; '' if nobody has."""
+        for name in changes:
+            if self.before[name] != (now := self.now[name]):
+                was = f"it was set to “{now}” meanwhile" if now else "it was removed meanwhile"
+                return f"{name}: {was}; save again to replace that"
+        return ""
+
+
+def _sent(form: Mapping[str, list[str]], settings: TopicSettings) -> _Sent:
+    now = {field.name: field.shown(settings) for field in FIELDS}
+    before = {name: form.get(f"was_{name}", [shown])[0] for name, shown in now.items()}
+    sent = {name: form.get(name, [shown])[0].strip() for name, shown in now.items()}
+    return _Sent(now, before, {name: now[name] if text == before[name] else text for name, text in sent.items()})
+
+
 @post(router, _PATH, every_group=True)
 async def change_settings(request: Request, topic: TopicPath) -> Response:
-    """Changes what differs from what is set. Other settings may be changed by others at the same time."""
-    form = await form_of(request)
+    """Changes what was edited. Others may have changed settings since the form was shown: what they have set stays,
+    unless it is sent again after it was shown.
+    """
     settings = await _settings(request, topic)
-    given = {field.name: form.get(field.name, [field.shown(settings)])[0].strip() for field in FIELDS}
-    before = {field.name: form.get(f"was_{field.name}", [field.shown(settings)])[0] for field in FIELDS}
+    sent = _sent(await form_of(request), settings)
+    changes: dict[str, Any] = {}
     try:
-        changes = {
-            field.name: field.read(given[field.name]) for field in FIELDS if given[field.name] != before[field.name]
-        }
+        changes = sent.changes()
+        if why := sent.overtaken(changes):
+            return _page(request, topic, settings, sent.given, why, 409)
         if changes:
             await (await backend_of(request).queue()).configure(topic, **changes)
     except InvalidInput as error:
-        return _page(request, topic, settings, given, str(error), 422)
+        return _page(request, topic, settings, sent.given, str(error), 422)
     except TopicNotEmpty as error:
-        return _page(request, topic, settings, given, f"shards: {error}" if "shards" in changes else str(error), 409)
+        why = f"shards: {error}" if "shards" in changes else str(error)
+        return _page(request, topic, settings, sent.given, why, 409)
     return redirect(f"{base_of(request)}/topics/{segment(topic)}?did={'configured' if changes else 'as-before'}")

@@ -10,7 +10,7 @@ from streamdq.codec import Encrypt
 from streamdq.codec.configured import bodies_of
 from streamdq.codec.encrypt import new_key
 from streamdq.config import Settings
-from streamdq.errors import InvalidInput
+from streamdq.errors import BodyDamaged, BodyUnreadable, InvalidInput
 
 A, B = new_key("a"), new_key("b")
 
@@ -45,6 +45,25 @@ def test_the_code_decides_what_is_written_and_the_keys_of_the_environment_are_re
     plain = bodies_of("ns", settings(codec="encrypt", body_keys=A), [])
     assert plain.seal("t") is None
     assert plain.decode("t", "j", written("j", 1, b"3")) == b"3"
+
+
+def test_keys_in_the_code_do_not_hide_those_of_the_environment() -> None:
+    """While a deployment goes from one to the other, both are there."""
+    sealed = bodies_of("ns", settings(codec="encrypt", body_keys=A)).seal("t")
+    assert sealed is not None
+    raw = sealed("j", 1, b"3")
+    both = bodies_of("ns", settings(body_keys=A), [Encrypt(B)])
+    assert both.decode("t", "j", raw) == b"3"
+    seal = both.seal("t")
+    assert seal is not None
+    assert both.decode("t", "j", seal("j", 1, b"4")) == b"4"
+    same_id = bodies_of("ns", settings(body_keys=A), [Encrypt(new_key("a"))])
+    assert same_id.decode("t", "j", raw) == b"3"
+    with pytest.raises(BodyDamaged):
+        both.decode("t", "j", raw[:-1] + bytes([raw[-1] ^ 1]))
+    third = bodies_of("ns", settings(body_keys=new_key("c")), [Encrypt(B)])
+    with pytest.raises(BodyUnreadable, match="the key 'a', which is not configured"):
+        third.decode("t", "j", raw)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_consumers_before_and_after_redis_7_2(session: Session) -> None:
     old = [[b"name", b"me", b"pending", 1, b"idle", 5]]
     new = [[b"name", b"me", b"pending", 1, b"idle", 5, b"inactive", 9]]
     found, _ = answered(reads.consumers(session, [("a", "g"), ("b", "g"), ("c", "g")]), [old, new, NO_GROUP])
-    assert found == [[GroupConsumer("me", 1, 5)], [GroupConsumer("me", 1, 5)], []]
+    assert found == [[GroupConsumer("me", b"me", 1, 5)], [GroupConsumer("me", b"me", 1, 5)], []]
 
 
 def test_entries_that_are_gone(session: Session) -> None:
