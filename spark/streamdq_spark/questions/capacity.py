@@ -166,8 +166,9 @@ def _past(history: History, slo_ms: int, objective: float, tz: str) -> DataFrame
         _arrivals(history, slo_ms)
         .groupBy(*QUEUE, "at", "bucket", "attempt_ms", "window_ms")
         .agg(F.sum("n").alias("n"))
-        .withColumn("at_once", F.sum("n").over(window))
+        # In this order, as the second one needs no other sorting.
         .withColumn("follows", F.lag("at").over(of_queue.orderBy("bucket", "at")).eqNullSafe(F.col("at")))
+        .withColumn("at_once", F.sum("n").over(window))
         .withColumn("clock", clock_hour(F.col("at"), tz) % DAY_H)
     )
     counted = seen.groupBy(*same, "at_once").agg(F.sum("n").alias("n"), count_where(~F.col("follows")).alias("hours"))
