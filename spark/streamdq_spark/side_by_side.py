@@ -17,30 +17,33 @@ def side_by_side(work: Mapping[str, Callable[[], int]], at_once: int, tell: Tell
         Exception: what the first of them that failed has raised. Those that had begun have ended by then, and no others
             have begun.
     """
-    done, failed, lock = 0, False, Lock()
+    waiting, results, failed, lock = iter(work), dict[str, int](), False, Lock()
 
-    def run(name: str) -> int:
-        nonlocal done, failed
-        with lock:
+    def run_next() -> None:
+        nonlocal failed
+        with lock:  # so that they begin, and are told, in this order
             if failed:
-                return 0  # nobody will see it
+                return
+            name = next(waiting)
             if tell:
-                tell(name, done, len(work))
+                tell(name, len(results), len(work))
         try:
             result = work[name]()
         except BaseException:
             failed = True
             raise
         with lock:
-            done += 1
-        return result
+            results[name] = result
 
     if at_once == 1:
-        return {name: run(name) for name in work}
+        for _ in work:
+            run_next()
+        return results
     with ThreadPoolExecutor(at_once) as pool:
-        begun = {name: pool.submit(run, name) for name in work}
         try:
-            return {name: future.result() for name, future in begun.items()}
+            for future in [pool.submit(run_next) for _ in work]:
+                future.result()
         except BaseException:  # also if this thread is interrupted
             failed = True
             raise
+    return results
