@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -58,29 +59,30 @@ class Figures:
     driver_peak_mb: float = 0
     python_peak_mb: float = 0
     executor_peak_mb: float = 0
-    questions: dict[str, float] = field(default_factory=dict)
+    questions: dict[str, float] = field(default_factory=dict)  # seconds until the next one began; several run at once
 
     @property
     def rate(self) -> float:
         return self.events / self.seconds
 
 
-def analyze_here(dump: str, output: str, log: str) -> None:
-    """In a process of its own: the analysis, with the time of each question and the driver's heap after it."""
+def analyze_here(dump: str, output: str, log: str, others: Mapping[str, str]) -> None:
+    """In a process of its own: the analysis, with when each question began and the driver's heap after it. `others`:
+    settings of Spark that replace those of this size.
+    """
     from streamdq_spark import analysis
-    from streamdq_spark.session import session, settings_for
+    from streamdq_spark.session import FEW_EVENTS, session, settings_for
 
     plan = analysis.plan(dump, output)
     events = analysis.events_to_read(plan)
     begun: dict[str, float] = {}
     logged = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{log}",
               "spark.eventLog.rolling.enabled": "false", "spark.eventLog.compress": "false"}  # fmt: skip
-    few = settings_for(events)
-    settings = dict(few) or {"spark.executor.memory": "2g"}
+    settings = {**settings_for(events), "spark.executor.memory": "2g", **others}
     collections = Path(log).with_name(f"gc-{events}.txt")
     settings[_JAVA_OPTIONS] = f"{settings.get(_JAVA_OPTIONS, '')} -Xlog:gc:file={collections}"
     settings["spark.cleaner.periodicGC.interval"] = f"{_COLLECT_EVERY_S}s"
-    with session(None if few else MASTER, name="bench", settings=settings | logged) as spark:
+    with session(None if events < FEW_EVENTS else MASTER, name="bench", settings=settings | logged) as spark:
         start = time.perf_counter()
         analysis.analyze(spark, plan, progress=lambda name, _done, _all: begun.update({name: time.perf_counter()}))
         end = time.perf_counter()
@@ -121,13 +123,14 @@ def read_log(folder: Path, events: int) -> tuple[int, int]:
     return jobs, sum(read[stage] >= _NEARLY_ALL * events for stage in of_files)
 
 
-def measure(events: int, folder: Path) -> Figures:
+def measure(events: int, folder: Path, others: Sequence[str] = ()) -> Figures:
     dump = folder / f"dump-{events}"
     simulate(open_folder(str(dump)), events, DAYS, seed=1)
     found = Figures(events, dump_mb=sum(file.stat().st_size for file in dump.rglob("*.parquet")) / _MB)
     out, log = folder / f"out-{events}", folder / f"log-{events}"
     log.mkdir()
     command = [sys.executable, "-m", "benchmarks.spark", "--one", str(dump), str(out), str(log)]
+    command += [word for other in others for word in ("--set", other)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         watch = threading.Thread(target=_watch, args=(psutil.Process(process.pid), found), daemon=True)
         watch.start()
@@ -203,15 +206,19 @@ def main() -> int:
     parser.add_argument("--sizes", type=_size, nargs="+", metavar="EVENTS", help="instead of the usual ones: 28k 1M")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark, to compare"
+    )
     parser.add_argument("--one", nargs=3, metavar=("DUMP", "OUTPUT", "LOG"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        analyze_here(*given.one)
+        dump, output, log = given.one
+        analyze_here(dump, output, log, dict(other.split("=", 1) for other in given.set))
         return 0
     console, measured = Console(width=130), []
     with tempfile.TemporaryDirectory(prefix="streamdq-bench-") as folder:
         for events in given.sizes or (QUICK if given.quick else SIZES):
-            measured.append(measure(events, Path(folder)))
+            measured.append(measure(events, Path(folder), given.set))
             console.print(f"{events:,} events: {measured[-1].seconds:.0f} s", style="dim")
     show(measured, console)
     worse = [] if given.quick else verdicts(measured)

@@ -134,7 +134,7 @@ class Counted(History):
         self._hours = hours
         super().__init__(hours, LAST * 3_600_000)
 
-    def hours(self, slo_ms: int) -> DataFrame:  # type: ignore[override]  # noqa: ARG002
+    def hours(self, slo_ms: int) -> DataFrame:  # noqa: ARG002
         return self._hours
 
 

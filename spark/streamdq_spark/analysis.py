@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+import os
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -23,12 +25,18 @@ from .failures import spark_errors
 from .measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
 from .places import check_reach
 from .questions import COMPARED, QUESTIONS, Context, Question, Span
+from .session import MANY_EVENTS
+from .side_by_side import Tell, side_by_side
 from .summary import SUMMARY, Summary
 from .tables import of_days, write_table
 from .waiting import Waiting
 
-TellQuestion = Callable[[str, int, int], None]
-"""Called with the present question, how many are done, and how many there are."""
+_AT_ONCE = min(4, os.cpu_count() or 1)
+"""So many questions are asked at once, unless there are many events: while one is planned, which takes one core, the
+tasks of another run.
+"""
+_FIRST = ("punctuality", "workers", "time_to_finish")
+"""Each makes a pass over the events that others rest on: so that these do not wait for the same one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +136,10 @@ def analyze(
     *,
     waiting: Waiting | None = None,
     questions: Mapping[str, Question] = QUESTIONS,
-    progress: TellQuestion | None = None,
+    progress: Tell | None = None,
 ) -> Summary:
-    """Answers the questions, one table each. Idempotent; other days of the tables stay.
+    """Answers the questions, one table each. Idempotent; other days of the tables stay. `progress` is called in several
+    threads, one after another.
 
     What a crash leaves: some tables new and some old, and the summary of the run before.
 
@@ -158,7 +167,7 @@ def _analyze(
     plan: Plan,
     waiting: Waiting | None,
     questions: Mapping[str, Question],
-    progress: TellQuestion | None,
+    progress: Tell | None,
 ) -> Summary:
     dump, first, last = plan.dump, plan.first_day, plan.last_day
     covered = dump.between(first, last)
@@ -175,14 +184,18 @@ def _analyze(
     if tells_hours:
         answered.forget(plan.target, {file.day for file in covered})
     with reading.histories(spark, dump, plan.target) as read:
-        for number, question in enumerate(questions.values()):
-            if progress:
-                progress(question.name, number, len(questions))
+
+        def answer(question: Question) -> int:
             with spark_errors(question.name):
-                history = read(reading.reading(dump, first, last, question, known))
-                rows = question.answer(history, context)
-                rows = of_days(rows, question.day, first, last)
-                summary.tables[question.name] = write_table(rows, plan.target, question.name, first, last)
+                wanted = reading.reading(dump, first, last, question, known)
+                rows = of_days(question.answer(read(wanted), context), question.day, first, last)
+                return write_table(rows, plan.target, question.name, first, last, few=wanted.few_rows)
+
+        order = [*(name for name in _FIRST if name in questions), *(name for name in questions if name not in _FIRST)]
+        work = {name: partial(answer, questions[name]) for name in order}
+        at_once = _AT_ONCE if reading.events_to_read(dump, first, last, questions, known) < MANY_EVENTS else 1
+        counted = side_by_side(work, at_once, progress)
+    summary.tables = {name: counted[name] for name in questions}
     plan.target.write(SUMMARY, json.dumps(summary.as_json(), indent=2).encode() + b"\n")
     if tells_hours == answered.NEEDED:
         answered.remember(plan.target, covered, plan.slo_ms)

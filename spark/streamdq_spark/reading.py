@@ -16,22 +16,34 @@ from .dump_files import Dump, GoodFile
 from .events import read_few, read_files
 from .failures import SPARK_ERRORS
 from .questions import History, Question
+from .questions.once import Once
 from .session import FEW_EVENTS
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The files that a question reads, and the days of which it only needs what the tables have. `last_ms`: when the
-    last event of all of them finished, if their footers say so.
+    """The files that a question reads, and the days of which it only needs what the tables have. Of all of them:
+    `last_ms`, when the last event finished, if their footers say so, and `all_events`, how many there are.
     """
 
     files: tuple[GoodFile, ...]
     answered: frozenset[date]
     last_ms: int | None
+    all_events: int
 
     @property
     def events(self) -> int:
         return sum(file.rows for file in self.files)
+
+    @property
+    def few(self) -> bool:
+        """Whether what is read is so little that the driver can do that, and one partition is best."""
+        return self.events < FEW_EVENTS
+
+    @property
+    def few_rows(self) -> bool:
+        """Whether an answer is so small as well: the tables of the days before may have many rows."""
+        return self.all_events < FEW_EVENTS
 
 
 def reading(dump: Dump, first: date, last: date, question: Question, answered: Collection[date]) -> Reading:
@@ -40,35 +52,41 @@ def reading(dump: Dump, first: date, last: date, question: Question, answered: C
     begin = _moved(first, -question.whole.days)
     known = frozenset(day for day in answered if since <= day < begin) if question.by_hour else frozenset()
     files = dump.between(since, until)
-    return Reading(tuple(file for file in files if file.day not in known), known, _last_ms(files))
+    read = tuple(file for file in files if file.day not in known)
+    return Reading(read, known, _last_ms(files), sum(file.rows for file in files))
 
 
 @contextmanager
 def histories(spark: SparkSession, dump: Dump, tables: Folder) -> Iterator[Callable[[Reading], History]]:
     """Yields a function that gives a question its history; questions that read the same files share one. If there are
     few events, the driver reads them and Spark keeps them, because to open the many files takes longer than the rest.
+    Several threads may call it.
     """
 
+    def whole(wanted: Reading) -> History:
+        if wanted.few:
+            events = read_few(spark, dump, wanted.files).coalesce(1)  # then nothing has to be shuffled
+        else:
+            events = read_files(spark, dump, wanted.files)
+        history = History(events, _last_ms(wanted.files))
+        found.append(history)
+        if wanted.few:
+            history.keep(history.events)
+        return history
+
     def history_of(wanted: Reading) -> History:
-        if not (history := found.get(wanted.files)):
-            few = wanted.events < FEW_EVENTS
-            read = read_few if few else read_files
-            history = found[wanted.files] = History(read(spark, dump, wanted.files), _last_ms(wanted.files))
-            if few:
-                history.keep(history.events)
+        history = once.get(wanted.files, lambda: whole(wanted))
         if not wanted.answered:
             return history
-        if wanted not in after:
-            after[wanted] = history.after(hours(spark, tables, wanted.answered), wanted.last_ms)
-        return after[wanted]
+        return once.get(wanted, lambda: history.after(hours(spark, tables, wanted.answered), wanted.last_ms))
 
-    found: dict[tuple[GoodFile, ...], History] = {}
-    after: dict[Reading, History] = {}
+    once = Once()
+    found: list[History] = []
     try:
         yield history_of
     finally:
         with suppress(*SPARK_ERRORS):  # the Java process has ended, and what it kept with it
-            for history in found.values():
+            for history in found:
                 history.forget()
 
 

@@ -36,19 +36,32 @@ SETTINGS = {
     # For each column it would look up the line of Python, and tell Java: half of Python's time in an analysis.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
+# With the first compiler alone, Java keeps 48 MB of compiled code, and would compile again what it throws away.
+_FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 SMALL = {  # for few events: planning and compiling cost more than the work itself
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # which are a partition each
     "spark.sql.adaptive.enabled": "false",  # no stage is so large that the rest should be planned anew after it
     "spark.sql.codegen.wholeStage": "false",  # compiling the plans was half of all CPU time
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # With the first compiler alone, Java keeps 48 MB of compiled code, and would compile again what it throws away.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # One thread collects so little garbage soonest, and other collectors slow down each write to memory.
+    "spark.driver.extraJavaOptions": f"{_FIRST_COMPILER} -XX:+UseSerialGC",
+}
+_CORES = max(2, os.cpu_count() or 1)
+MEDIUM = {  # for some events: what Java's second compiler takes it does not give back, nor does planning anew
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": str(_CORES),
+    "spark.sql.files.minPartitionNum": str(2 * _CORES),
+    "spark.sql.files.openCostInBytes": "65536",  # hourly files are small: with 4 MB, a task has 30
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # packing ids took a quarter of what is kept with them
+    "spark.driver.extraJavaOptions": f"{_FIRST_COMPILER} -XX:+UseParallelGC",
+    "spark.executor.extraJavaOptions": f"{_FIRST_COMPILER} -XX:+UseParallelGC",
 }
 LIVE = {"spark.sql.shuffle.partitions": "2"}
 """For a query that counts by minute, of which there are few: each partition's state takes some files in each batch."""
-FEW_EVENTS = 200_000
-"""With fewer events, the settings for small data are faster."""
+FEW_EVENTS, MANY_EVENTS = 200_000, 3_000_000
+"""With fewer events, the settings for small data are faster; from the second number on, Spark's own."""
 _HEAP = "spark.driver.memory"  # on one machine the driver does the work
 _LOCAL = {
     "spark.ui.enabled": "false",
@@ -56,12 +69,14 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "16",  # 200, the default, are for a cluster; on 2 cores they took twice the time
 }
-_OF_A_SESSION = frozenset(key for key in (SETTINGS | SMALL | _LOCAL) if key.startswith("spark.sql."))
+_OF_A_SESSION = frozenset(key for key in (SETTINGS | SMALL | MEDIUM | _LOCAL) if key.startswith("spark.sql."))
 
 
 def settings_for(events: int) -> Mapping[str, str]:
     """The fastest settings for this many events."""
-    return SMALL if events < FEW_EVENTS else {}
+    if events < FEW_EVENTS:
+        return SMALL
+    return MEDIUM if events < MANY_EVENTS else {}
 
 
 @contextmanager

@@ -23,7 +23,9 @@ DAY, FROM_DAY = "dt", "from_dt"
 _AT_ONCE = 16  # footers are small; waiting for a distant store is what takes time
 
 
-def write_table(rows: DataFrame, folder: Folder, table: str, first_day: date, last_day: date) -> int:
+def write_table(
+    rows: DataFrame, folder: Folder, table: str, first_day: date, last_day: date, *, few: bool = False
+) -> int:
     """Writes the rows of `of_days` and returns how many; those that the table had of the same days are gone. If there
     are none, a file without rows tells the columns.
 
@@ -31,8 +33,9 @@ def write_table(rows: DataFrame, folder: Folder, table: str, first_day: date, la
     """
     before = set(folder.files(table))
     keys = [key for key in (DAY, FROM_DAY) if key in rows.columns]
-    # One file per day: there are few rows.
-    rows.repartition(*keys).write.mode("overwrite").partitionBy(*keys).parquet(spark_url(folder, table))
+    # One file per day: there are few rows. `few`: so few that one task writes all of them.
+    placed = rows.coalesce(1) if few else rows.repartition(*keys)
+    placed.write.mode("overwrite").partitionBy(*keys).parquet(spark_url(folder, table))
     # Spark chooses new names for each write.
     written = [path for path in folder.files(table) if path not in before and path.endswith(".parquet")]
     if FROM_DAY not in keys:

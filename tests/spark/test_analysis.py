@@ -1,7 +1,9 @@
 """A dump's tables: what they hold, and what running it again does."""
 
+from contextlib import suppress
 from datetime import date, timedelta
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 from unittest.mock import Mock
 
@@ -14,6 +16,7 @@ from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidI
 from streamdq.terminal import progress_bar
 from streamdq_spark.analysis import analyze, check_output, plan
 from streamdq_spark.errors import AnalysisError
+from streamdq_spark.events import read_few
 from streamdq_spark.questions import Context, History, Question
 from streamdq_spark.summary import Summary
 from streamdq_spark.tables import read_table
@@ -74,6 +77,41 @@ def test_many_events_are_read_by_spark_and_not_by_the_driver(
     run(spark, tmp_path)
     assert not by_driver.called
     assert {name: rows(spark, tmp_path, name) for name in QUESTIONS} == before
+
+
+def test_questions_in_several_threads_read_the_events_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_dump(tmp_path / "dump", days_of(3))
+    another, calls = Barrier(2), []
+
+    def counted(*what: Any) -> DataFrame:
+        calls.append(what)
+        with suppress(BrokenBarrierError):
+            another.wait(1)  # so that another thread has the time to read them as well
+        return read_few(*what)
+
+    monkeypatch.setattr("streamdq_spark.reading.read_few", counted)
+    monkeypatch.setattr("streamdq_spark.analysis._AT_ONCE", 3)
+    summary = run(spark, tmp_path)
+    assert len(calls) == 1
+    assert list(summary.tables) == list(QUESTIONS)
+
+
+def partitions(history: History, _: Context) -> DataFrame:
+    return history.events.select(F.spark_partition_id().alias("of")).agg(F.count_distinct("of").alias("n"))
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_only_few_events_are_in_one_partition(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool
+) -> None:
+    write_dump(tmp_path / "dump", days_of(3))
+    monkeypatch.setattr("streamdq_spark.reading.FEW_EVENTS", 31 if few else 30)
+    work = plan(str(tmp_path / "dump"), str(tmp_path / "out"))
+    analyze(spark, work, questions={"partitions": Question("partitions", partitions)})
+    ((found, *_),) = rows(spark, tmp_path, "partitions")
+    assert (found == 1) == few
 
 
 def test_folders_may_be_called_anything(spark: SparkSession, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JNetworkError
 from streamdq.store.history import Event
 from streamdq_spark.errors import SparkFailed
 from streamdq_spark.failures import meaning, spark_errors
-from streamdq_spark.session import FEW_EVENTS, SMALL, settings_for
+from streamdq_spark.session import FEW_EVENTS, MANY_EVENTS, MEDIUM, SMALL, settings_for
 from tests.spark.dumps import START, event, write_dump
 
 pytestmark = pytest.mark.thorough
@@ -65,9 +65,16 @@ def test_an_error_that_can_t_be_asked_any_more_is_told_too() -> None:
         raise Cut
 
 
-def test_the_settings_for_few_events() -> None:
+def test_a_plan_that_is_nested_too_deeply_for_a_client_is_told() -> None:
+    told = r"^compared: its plan is nested too deeply to be sent to a Spark Connect server"
+    with pytest.raises(SparkFailed, match=told), spark_errors("compared"):
+        raise RuntimeError("Error parsing message: Exceeded upb_DecodeOptions_MaxDepth")
+
+
+def test_the_settings_for_few_events_do_not_hold_for_many() -> None:
     assert settings_for(28_000) == SMALL
-    assert settings_for(FEW_EVENTS) == {}
+    assert settings_for(FEW_EVENTS) == settings_for(1_000_000) == MEDIUM
+    assert settings_for(MANY_EVENTS) == {}
 
 
 PROGRAM = """

@@ -42,7 +42,7 @@ class Counted(History):
         self._hours = spark.createDataFrame(rows, "topic string, hour long, attempts long")
         super().__init__(self._hours, last * HOUR)
 
-    def hours(self, slo_ms: int) -> DataFrame:  # type: ignore[override]  # noqa: ARG002
+    def hours(self, slo_ms: int) -> DataFrame:  # noqa: ARG002
         return self._hours
 
 

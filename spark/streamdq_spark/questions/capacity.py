@@ -19,6 +19,7 @@ from .common import (
     is_attempt,
     ms_between,
     percentile,
+    ranked,
     value_counts,
 )
 from .forecast import HOURS, forecast
@@ -62,7 +63,8 @@ def capacity(
     if history.last_ms is None and waiting is None:
         return _nothing(history.events.sparkSession)
     coming = _coming(history, waiting, start, hours, slo_ms, tz)
-    needed = _slots(coming, _past(history, slo_ms, objective, tz), slo_ms, objective, tz)
+    past = history.keep(_past(history, slo_ms, objective, tz))  # it is joined twice
+    needed = _slots(coming, past, slo_ms, objective, tz)
     of_pool = Window.partitionBy("pool", "at")
     staffed = needed.join(_pools(history, slo_ms), same_queue("p"), "left").drop("p_topic", "p_group")
     names = ("low", "", "high")
@@ -157,23 +159,24 @@ def _past(history: History, slo_ms: int, objective: float, tz: str) -> DataFrame
     """topic, group, clock (hour of the day), attempt_ms, window_ms, an_hour, at_once: the mean of what came in such an
     hour, and the quantile of how many were ready within a window.
     """
-    same = (*QUEUE, "clock")
-    window = Window.partitionBy(*QUEUE).orderBy("bucket").rangeBetween(1 - PARTS, 0)
+    same = (*QUEUE, "clock", "attempt_ms", "window_ms")
+    of_queue = Window.partitionBy(*QUEUE)
+    window = of_queue.orderBy("bucket").rangeBetween(1 - PARTS, 0)
     seen = (
         _arrivals(history, slo_ms)
         .groupBy(*QUEUE, "at", "bucket", "attempt_ms", "window_ms")
         .agg(F.sum("n").alias("n"))
+        # In this order, as the second one needs no other sorting.
+        .withColumn("follows", F.lag("at").over(of_queue.orderBy("bucket", "at")).eqNullSafe(F.col("at")))
         .withColumn("at_once", F.sum("n").over(window))
         .withColumn("clock", clock_hour(F.col("at"), tz) % DAY_H)
     )
-    came = seen.groupBy(*same, "attempt_ms", "window_ms").agg(
-        (F.sum("n") / F.count_distinct("at")).alias("an_hour"),
+    counted = seen.groupBy(*same, "at_once").agg(F.sum("n").alias("n"), count_where(~F.col("follows")).alias("hours"))
+    return (
+        ranked(counted, same, "at_once")
+        .groupBy(*same)
+        .agg((F.sum("n") / F.sum("hours")).alias("an_hour"), percentile(F.col("at_once"), objective).alias("at_once"))
     )
-    counted = value_counts(seen.select(*same, "at_once", "n"), same, "at_once")
-    most = counted.groupBy(*same).agg(percentile(F.col("at_once"), objective).alias("at_once"))
-    return came.join(
-        prefixed(most, "m").withColumnRenamed("clock", "m_clock"), [*same_queue("m"), F.expr("clock = m_clock")]
-    ).select(*same, "attempt_ms", "window_ms", "an_hour", "at_once")
 
 
 # -- what it takes
@@ -211,8 +214,9 @@ def _slots(coming: DataFrame, past: DataFrame, slo_ms: int, objective: float, tz
 
 def _pools(history: History, slo_ms: int) -> DataFrame:
     """p_topic, p_group, pool, concurrency, workers_seen."""
-    worked = _arrivals(history, slo_ms).where(F.col("consumer").isNotNull())
-    sets = worked.groupBy("consumer").agg(F.array_sort(F.collect_set(F.struct(*QUEUE))).alias("queues"))
+    arrived = _arrivals(history, slo_ms).where(F.col("consumer").isNotNull())
+    worked = history.keep(arrived.select(*QUEUE, "consumer").distinct())
+    sets = worked.groupBy("consumer").agg(F.array_sort(F.collect_list(F.struct(*QUEUE))).alias("queues"))
     numbers = pool_numbers(
         (queue["topic"], queue["group"], n)
         for n, row in enumerate(sets.select("queues").distinct().collect())
@@ -221,7 +225,7 @@ def _pools(history: History, slo_ms: int) -> DataFrame:
     rows = [(topic, group, number + 1) for (topic, group), number in numbers.items()]
     spark = history.events.sparkSession
     pools = spark.createDataFrame(rows, "p_topic string, p_group string, pool int")
-    of_consumers = worked.select(*QUEUE, "consumer").distinct().join(F.broadcast(pools), same_queue("p"))
+    of_consumers = worked.join(F.broadcast(pools), same_queue("p"))
     members = of_consumers.select("pool", F.col("group").alias("p_group"), F.col("consumer").alias("member")).distinct()
     hours = workers_once(history).join(
         members, F.col("p_group").eqNullSafe(F.col("group")) & (F.col("member") == F.col("consumer"))

@@ -12,16 +12,24 @@ MIN_EXPECTED = 5
 DIGITS = 4
 
 
-def two_sided(off: Column, by_chance: Column, by_hour: Column, free: Column) -> Column:
-    """How likely it is to be ``off`` or more by nothing but chance. ``by_chance``: the variance if all attempts were
-    independent. ``by_hour``: with hours as clusters, as attempts of one hour are alike (Cochran, Sampling Techniques,
-    1977); ``free``: its degrees of freedom, at least 1. If that is more, the distribution is Student's, by Wallace's
-    approximation (Bounds on Normal Approximations to Student's and the Chi-Square Distributions, 1959). Null if both
-    are 0.
+def with_p(rows: DataFrame, off: Column, by_chance: Column, by_hour: Column, free: Column, enough: Column) -> DataFrame:
+    """Adds ``p``: how likely it is to be ``off`` or more by nothing but chance. ``by_chance``: the variance if all
+    attempts were independent. ``by_hour``: with hours as clusters, as attempts of one hour are alike (Cochran, Sampling
+    Techniques, 1977); ``free``: its degrees of freedom, at least 1. If that is more, the distribution is Student's, by
+    Wallace's approximation (Bounds on Normal Approximations to Student's and the Chi-Square Distributions, 1959). Null
+    if both are 0, and unless there is ``enough``.
     """
-    z = F.abs(off) / F.nullif(F.sqrt(F.greatest(by_chance, by_hour)), F.lit(0.0))
-    of_student = F.sqrt(free * F.log1p(z * z / free)) * (8 * free + 1) / (8 * free + 3)
-    return _erfc(F.when(by_hour > by_chance, of_student).otherwise(z) / 2**0.5)
+    # Step by step: a column used several times in one expression would be computed, and planned, as many times.
+    of_student = "sqrt(_free * log1p(_z * _z / _free)) * (8 * _free + 1) / (8 * _free + 3)"
+    return (
+        rows.withColumns(
+            {"_off": F.abs(off), "_by_chance": by_chance, "_by_hour": by_hour, "_free": free, "_enough": enough}
+        )
+        .withColumn("_z", F.expr("_off / nullif(sqrt(greatest(_by_chance, _by_hour)), 0D)"))
+        .withColumn("_x", F.expr(f"if(_by_hour > _by_chance, {of_student}, _z) / {2**0.5}D"))
+        .withColumn("_t", F.expr("1 / (1 + _x / 2)"))
+        .withColumn("p", F.expr(f"if(_enough, {_erfc('_x', '_t')}, null)"))
+    )
 
 
 def holm(tested: DataFrame, *ties: str) -> DataFrame:
@@ -37,12 +45,13 @@ def holm(tested: DataFrame, *ties: str) -> DataFrame:
     return raised.withColumn("chance", F.when(~same, F.round(most, DIGITS))).drop("raised")
 
 
-def _erfc(x: Column) -> Column:
-    """For x ≥ 0, off by less than 1.2e-7 of it (Press et al., Numerical Recipes, chapter 6.2)."""
-    t = 1 / (1 + x / 2)
-    series: Column = F.lit(0.0)
+def _erfc(x: str, t: str) -> str:
+    """For x ≥ 0, off by less than 1.2e-7 of it (Press et al., Numerical Recipes, chapter 6.2). ``t`` is
+    1 / (1 + x / 2).
+    """
+    series = "0D"
     for factor in (
         0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196, 1.00002368,
     ):  # fmt: skip
-        series = (series + factor) * t
-    return t * F.exp(-x * x - 1.26551223 + series)
+        series = f"({series} + {factor}D) * {t}"
+    return f"{t} * exp(-{x} * {x} - 1.26551223D + {series})"

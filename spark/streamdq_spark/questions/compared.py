@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from streamdq.errors import InvalidInput
 from streamdq.store.history import Event
 
-from .chance import LEVEL, MIN_EXPECTED, holm, two_sided
+from .chance import LEVEL, MIN_EXPECTED, holm, with_p
 from .common import FAILED, hour_number, is_attempt, is_event, late, ms_between, percentile, sum_where, value_counts
 from .history import HOUR_MS, History
 
@@ -240,17 +240,23 @@ def _share(span: int) -> Column:
 def _with_p(judged: DataFrame) -> DataFrame:
     """Adds p, of this measure alone; null: too little."""
     n, m = (F.nullif(F.col(name), F.lit(0)) for name in ("n_0", "n_1"))
-    pooled = (F.col("x_0") + F.col("x_1")) / (n + m)
-    by_chance = pooled * (1 - pooled) * (1 / n + 1 / m)
-    free = F.greatest(F.col("hours_0") + F.col("hours_1") - 2, F.lit(1))
-    enough = F.least(pooled, 1 - pooled) * F.least(n, m) >= MIN_EXPECTED
-    p = two_sided(_share(1) - _share(0), by_chance, _of_hours(0) + _of_hours(1), free)
-    return judged.withColumn("p", F.when(enough, p))
+    pooled = F.col("pooled")
+    known = judged.withColumns(
+        {"pooled": (F.col("x_0") + F.col("x_1")) / (n + m), **{f"share_{s}": _share(s) for s in (0, 1)}}
+    )
+    return with_p(
+        known,
+        F.col("share_1") - F.col("share_0"),
+        by_chance=pooled * (1 - pooled) * (1 / n + 1 / m),
+        by_hour=_of_hours(0) + _of_hours(1),
+        free=F.greatest(F.col("hours_0") + F.col("hours_1") - 2, F.lit(1)),
+        enough=F.least(pooled, 1 - pooled) * F.least(n, m) >= MIN_EXPECTED,
+    )
 
 
 def _of_hours(span: int) -> Column:
     """The variance of the share, of hours as clusters; 0 of a single one."""
-    share, hours, n = _share(span), F.col(f"hours_{span}"), F.nullif(F.col(f"n_{span}"), F.lit(0))
+    share, hours, n = F.col(f"share_{span}"), F.col(f"hours_{span}"), F.nullif(F.col(f"n_{span}"), F.lit(0))
     squares = F.col(f"xx_{span}") - 2 * share * F.col(f"xn_{span}") + share * share * F.col(f"nn_{span}")
     return F.when(
         hours > 1, F.greatest(squares, F.lit(0.0)) / (n * n) * hours / F.nullif(hours - 1, F.lit(0))

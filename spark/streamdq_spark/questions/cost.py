@@ -23,7 +23,7 @@ def cost_by_topic(history: History) -> DataFrame:
     ``worker_ms``. An attempt without a start, or with one after its end, adds nothing. ``body_bytes``: the bodies of
     the jobs, each once; ``read_bytes``: once for each time that it was claimed.
     """
-    costs = history.lives.groupBy("topic", "group").agg(F.count("*").alias("jobs"), *sums())
+    costs = _of_keys(history).groupBy("topic", "group").agg(F.sum("jobs").alias("jobs"), *sums())
     everything = F.sum("worker_ms").over(Window.partitionBy(F.lit(0)))
     return costs.select("topic", "group", *figures(everything))
 
@@ -34,10 +34,10 @@ def cost_by_key(history: History) -> DataFrame:
     What the others took is in one row, without a key; ``keys`` says how many they are. ``share``: of the time of all
     jobs of the topic and group, also those without a key. The rest as in ``cost_by_topic``.
     """
-    of_key = history.lives.groupBy("topic", "group", "key").agg(F.count("*").alias("jobs"), *sums())
     of_queue = Window.partitionBy("topic", "group")
     ranked = (
-        of_key.withColumn("everything", F.sum("worker_ms").over(of_queue))
+        _of_keys(history)
+        .withColumn("everything", F.sum("worker_ms").over(of_queue))
         .where(F.col("key").isNotNull())
         .withColumn("rank", F.row_number().over(of_queue.orderBy(F.desc("worker_ms"), "key")))
     )
@@ -52,6 +52,15 @@ def cost_by_key(history: History) -> DataFrame:
         F.count("*").alias("keys"), F.sum("jobs").alias("jobs"), *sums(), F.max("everything").alias("everything")
     )
     return named.select("topic", "group", "rank", "key", "keys", *figures(F.col("everything")))
+
+
+def _of_keys(history: History) -> DataFrame:
+    """topic, group, key, jobs, and the sums of their lives."""
+
+    def summed() -> DataFrame:
+        return history.lives.groupBy("topic", "group", "key").agg(F.count("*").alias("jobs"), *sums())
+
+    return history.once("costs", summed)
 
 
 def sums() -> list[Column]:

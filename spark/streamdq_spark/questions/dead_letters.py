@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from streamdq.store.history import Event
 
-from .common import LIFE, count_where, entry_order, is_event, share
+from .common import SORTED_LIFE, count_where, entry_order, is_event, share
 from .history import History
 
 
@@ -17,7 +17,7 @@ def dead_letters(history: History) -> DataFrame:
     ``share``: of the group's burials. ``kicked``: how many of them were sent back afterwards. ``last_id``: the job
     buried last, as an example to look at. A job that was kicked and buried again counts twice, and once as kicked.
     """
-    of_job = Window.partitionBy(*LIFE, "group").orderBy(entry_order())
+    of_job = Window.partitionBy(*SORTED_LIFE, "group").orderBy(entry_order())
     first, last = F.min("finished").alias("first"), F.max("finished").alias("last")
     return (
         history.troubled.where(is_event(Event.DEAD, Event.KICKED))

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ..measures import SLO_MS
-from .chance import LEVEL, MIN_EXPECTED, holm, two_sided
+from .chance import LEVEL, MIN_EXPECTED, holm, with_p
 from .common import (
     DAY_H,
     FAILED,
@@ -59,23 +59,20 @@ def error_classes(history: History) -> DataFrame:
     ``compared``, all classes together; ``chance``: how likely such a difference is if nothing changed.
     """
     failures = _failures(history)
-    hosts = failures.groupBy(*QUEUE, "error", "host").agg(F.sum("n").alias("n"))
-    most = hosts.groupBy(*QUEUE, "error").agg(
+    first_last = (F.min("first").alias("first"), F.max("last").alias("last"), F.max("newest").alias("newest"))
+    hosts = failures.groupBy(*QUEUE, "error", "host").agg(F.sum("n").alias("n"), *first_last)
+    seen = hosts.groupBy(*QUEUE, "error").agg(
         F.count("host").alias("hosts"),
         # The first by name of those with the most.
         F.min(F.struct((-F.col("n")).alias("most"), "host")).alias("top"),
         F.sum("n").alias("failed"),
-    )
-    seen = failures.groupBy(*QUEUE, "error").agg(
-        F.min("first").alias("first"), F.max("last").alias("last"), F.max("newest").alias("newest")
+        *first_last,
     )
     same = [*QUEUE, "error"]
     hits = _in_weeks(history, failures).groupBy(*QUEUE, "error", "which", "hour").agg(F.sum("n").alias("x"))
     changed = error_changes(hits, _in_weeks(history, _attempts(history)))
-    joined = seen
-    for prefix, other in (("h", most), ("c", changed)):
-        named = other.withColumnsRenamed({key: f"{prefix}_{key}" for key in same})
-        joined = joined.join(named, [F.col(f"{prefix}_{key}").eqNullSafe(F.col(key)) for key in same], "left")
+    named = changed.withColumnsRenamed({key: f"c_{key}" for key in same})
+    joined = seen.join(named, [F.col(f"c_{key}").eqNullSafe(F.col(key)) for key in same], "left")
     return joined.select(
         *same,
         "failed",
@@ -124,8 +121,12 @@ def _host() -> Column:
 
 def _attempts(history: History) -> DataFrame:
     """topic, group, hour, n."""
-    of_hour = history.moments.where(is_attempt()).groupBy(*QUEUE, "hour")
-    return of_hour.agg(F.sum("n").alias("n"))
+
+    def counted() -> DataFrame:
+        of_hour = history.moments.where(is_attempt()).groupBy(*QUEUE, "hour")
+        return of_hour.agg(F.sum("n").alias("n"))
+
+    return history.once("attempts", counted)
 
 
 def _failures(history: History) -> DataFrame:
@@ -205,5 +206,4 @@ def _with_p(rows: DataFrame) -> DataFrame:
     expected = F.col("expected")
     enough = (F.least(expected, F.col("attempts") - expected) >= MIN_EXPECTED) & (F.col("by_chance") > 0)
     free = F.greatest(F.col("hours") - 1, F.lit(1))
-    p = two_sided(F.col("seen") - expected, F.col("by_chance"), F.col("by_hour"), free)
-    return rows.withColumn("p", F.when(enough, p))
+    return with_p(rows, F.col("seen") - expected, F.col("by_chance"), F.col("by_hour"), free, enough)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from .common import LIFE, percentile, ranks_of_many
+from .common import SORTED_LIFE, percentile, ranks_of_many
 from .history import History
 
 _LEVELS = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -37,7 +37,7 @@ def time_to_finish(history: History) -> DataFrame:
 def _whole(lives: DataFrame) -> DataFrame:
     """The jobs that all of their groups have done."""
     return (
-        lives.groupBy(*LIFE)
+        lives.groupBy(*SORTED_LIFE)
         .agg(
             F.when(F.count("done_at") == F.count("*"), F.max("done_at")).alias("done_at"),
             F.when(F.count("first_due") == F.count("*"), F.min("first_due")).alias("first_due"),

@@ -129,7 +129,7 @@ def _told(history: History, start: datetime | None, hours: int, slo_ms: int, tz:
         recent = history.hours(slo_ms).where(F.col("hour") >= last - LOOKBACK_DAYS * DAY_H)
         past = complete_hours(recent, ["attempts"], last)
         coming = _coming(recent.select("topic").distinct(), _now(history, start), hours)
-        return _with_bands(_expected(past, coming, last, tz))
+        return _with_bands(history.keep(_expected(past, coming, last, tz)))
 
     return history.once(f"forecast {start} {hours} {slo_ms} {tz}", told)
 

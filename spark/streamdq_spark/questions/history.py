@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from functools import cache, cached_property
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -15,6 +14,7 @@ from .common import (
     FAILED,
     HOUR_S,
     LIFE,
+    SORTED_LIFE,
     WEEK_H,
     count_where,
     hour_number,
@@ -26,6 +26,7 @@ from .common import (
     ms_between,
     sum_where,
 )
+from .once import Once
 
 MINUTE_S = 60
 HOUR_MIN = 60
@@ -43,7 +44,8 @@ _TYPES = {
 class History:
     """The events that a question may look at. `last_ms`: when the last of them finished; None: Spark looks for it.
 
-    What it computes stays in Spark's cache, or on disk where there is no room, until `forget`.
+    What it computes stays in Spark's cache, or on disk where there is no room, until `forget`. Questions may be asked
+    in several threads.
     """
 
     def __init__(self, events: DataFrame, last_ms: int | None = None) -> None:
@@ -51,7 +53,8 @@ class History:
         self._last_ms = last_ms
         self._past: DataFrame | None = None
         self._kept: list[DataFrame] = []
-        self._tables: dict[str, DataFrame] = {}
+        self._of_events = Once()
+        self._tables = Once()
 
     def forget(self) -> None:
         for kept in self._kept:
@@ -62,7 +65,7 @@ class History:
         """The same events after others, of which only the `hours` are known. `last_ms`: of all of them."""
         self.counts  # noqa: B018 - which both share
         later = copy(self)
-        later._past, later._last_ms, later._tables = past, last_ms, {}
+        later._past, later._last_ms, later._tables = past, last_ms, Once()
         return later
 
     @property
@@ -77,13 +80,16 @@ class History:
         """The hour of the last event, as by `hour_number`; 0 if there is none."""
         return (self.last_ms or 0) // HOUR_MS
 
-    @cached_property
+    @property
     def counts(self) -> DataFrame:
         """How often everything that is counted occurs, `n`, in one pass; `bytes`: of the bodies of jobs done;
         `mover_ms`: how much of the lateness had passed when the jobs were moved.
 
         Three kinds of rows: `moments`, `lateness` and `durations`; what does not belong to a kind is null in it.
         """
+        return self._of_events.get("counts", self._counts)
+
+    def _counts(self) -> DataFrame:
         age_ms = F.lit(self.last_ms).cast("long") - F.unix_millis("finished")
         events = self.events.select(
             "topic",
@@ -141,11 +147,13 @@ class History:
             "topic", "group", "event", "week", "step", "timed_out", "run_ms", "n"
         )
 
-    @cache  # noqa: B019 - a history lives no longer than an analysis
     def hours(self, slo_ms: int) -> DataFrame:
         """topic, hour, attempts, done, failed, late: of each hour in which anything happened. `late`: attempts that
         started later than `slo_ms`.
         """
+        return self.once(f"hours {slo_ms}", lambda: self._counted_hours(slo_ms))
+
+    def _counted_hours(self, slo_ms: int) -> DataFrame:
         moments = self.moments.select("topic", "hour", "event", "n", F.lit(None).cast("long").alias("late_ms"))
         lateness = self.lateness.select("topic", "hour", F.lit(None).cast("string").alias("event"), "n", "late_ms")
         hours = moments.unionByName(lateness).groupBy("topic", "hour")
@@ -155,15 +163,18 @@ class History:
             sum_where(F.col("event").isin(*FAILED)).alias("failed"),
             sum_where(F.col("late_ms") > slo_ms).alias("late"),
         )
-        return self.keep(counted if self._past is None else counted.unionByName(self._past))
+        return counted if self._past is None else counted.unionByName(self._past)
 
-    @cached_property
+    @property
     def lives(self) -> DataFrame:
         """One row for each life of a job in a group: topic, id, created, group; attempts, done, reclaimed, released:
         how often; failed: of the attempts; done_at (null: not done) and first_due (null: not seen), in ms; worker_ms:
         how long attempts ran, also those that did not count; failed_ms, reclaimed_ms, put_back_ms: parts of it;
         body_bytes: of the job's body; read_bytes: once for each of its claims; key: null: it has none.
         """
+        return self._of_events.get("lives", self._lives)
+
+    def _lives(self) -> DataFrame:
         # A retry or kick has its own due time, which may be earlier if the clock was set back.
         first = (F.col("event") != Event.KICKED.value) & (F.col("attempt") <= 1)
         ran = F.when(F.col("started") <= F.col("finished"), ms_between("started", "finished"))
@@ -185,8 +196,8 @@ class History:
         # By life, so that the groups of a job can be combined without another shuffle; before the events are counted,
         # as hardly any two of them are of one life.
         return self.keep(
-            needed.repartition(*LIFE)
-            .groupBy(*LIFE, "group")
+            needed.repartition(*SORTED_LIFE)
+            .groupBy(*SORTED_LIFE, "group")
             .agg(
                 count_where(F.col("attempt")).alias("attempts"),
                 count_where(F.col("done")).alias("done"),
@@ -205,26 +216,30 @@ class History:
             )
         )
 
-    @cached_property
+    @property
     def troubled(self) -> DataFrame:
         """The events of jobs that did not end at their first attempt, as far as they tell of retries, of burials and of
         what was sent back.
         """
+        return self._of_events.get("troubled", self._troubled)
+
+    def _troubled(self) -> DataFrame:
         needed = ("entry", "event", "group", "consumer", "attempt", "step", "due", "finished", "error", "reason")
         not_first = is_event(Event.RETRY, Event.DEAD, Event.KICKED) | (F.col("attempt") > 1)
         return self.keep(self.events.where(not_first).select(*LIFE, *needed))
 
-    @cached_property
+    @property
     def topics_of_groups(self) -> list[str]:
         """The topics that several groups work on."""
+        return self._of_events.get("topics_of_groups", self._topics_of_groups)
+
+    def _topics_of_groups(self) -> list[str]:
         groups = self.moments.groupBy("topic").agg(F.count_distinct("group").alias("groups"))
         return [row["topic"] for row in groups.where(F.col("groups") > 1).collect()]
 
     def once(self, name: str, table: Callable[[], DataFrame]) -> DataFrame:
         """A table that another question uses, too."""
-        if name not in self._tables:
-            self._tables[name] = self.keep(table())
-        return self._tables[name]
+        return self._tables.get(name, lambda: self.keep(table()))
 
     def keep(self, table: DataFrame) -> DataFrame:
         """The table, which Spark computes once."""

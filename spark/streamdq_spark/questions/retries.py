@@ -9,7 +9,7 @@ from streamdq.store.history import Event
 
 from .common import (
     FAILED,
-    LIFE,
+    SORTED_LIFE,
     entry_order,
     is_attempt,
     is_event,
@@ -73,7 +73,7 @@ def waits(history: History) -> DataFrame:
 
 def _each_wait(history: History) -> DataFrame:
     tried_again = history.troubled.where(is_event(Event.RETRY) | (F.col("attempt") > 1))
-    life = Window.partitionBy(*LIFE, "group").orderBy(entry_order())
+    life = Window.partitionBy(*SORTED_LIFE, "group").orderBy(entry_order())
     return (
         tried_again.withColumn("before", F.lag(F.struct("event", "step", "finished")).over(life))
         .where(is_attempt() & F.col("due").isNotNull())

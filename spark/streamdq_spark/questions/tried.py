@@ -66,10 +66,15 @@ def _tried(history: History, slo_ms: int) -> DataFrame:
 
 def _times(history: History, slo_ms: int) -> DataFrame:
     """topic, group, attempt_ms, window_ms, limit."""
-    took = durations(history).where(F.col("run_ms").isNotNull())
-    mean_ms = F.greatest(F.sum(F.col("run_ms") * F.col("n")) / F.sum("n"), F.lit(1.0))
-    means = took.groupBy(*QUEUE).agg(mean_ms.alias("attempt_ms"))
-    done = value_counts(took.where(is_event(Event.DONE)), QUEUE, "run_ms").groupBy(*QUEUE)
-    limits = prefixed(done.agg(percentile(F.col("run_ms"), SLOW).alias("limit")), "l")
+    took = durations(history).where(F.col("run_ms").isNotNull()).withColumn("done", is_event(Event.DONE))
+    of_done = F.when(F.col("done"), F.col("run_ms"))
     window_ms = F.greatest("attempt_ms", F.lit(float(slo_ms))).alias("window_ms")
-    return means.join(limits, same_queue("l"), "left").select(*QUEUE, "attempt_ms", window_ms, "limit")
+    return (
+        value_counts(took, [*QUEUE, "done"], "run_ms")
+        .groupBy(*QUEUE)
+        .agg(
+            F.greatest(F.sum(F.col("run_ms") * F.col("n")) / F.sum("n"), F.lit(1.0)).alias("attempt_ms"),
+            percentile(of_done, SLOW).alias("limit"),
+        )
+        .select(*QUEUE, "attempt_ms", window_ms, "limit")
+    )
