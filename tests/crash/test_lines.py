@@ -20,14 +20,14 @@ FAULTS = [
     if nth == 1 or call not in ONCE
 ]
 # Each kind ends at different moments, so that one call does not carry them all; between the retries, the worker waits.
-RETRY = " ".join(["500ms"] * 6)
+RETRY = " ".join(["500ms"] * 8)
 """Two steps more than the work needs: where the machine is busy, an attempt may take longer than its TTR."""
 SLOW_MS = 150
 WORK = [
     *[Work(ms=SLOW_MS)] * 4,
     *[Work(bury=True, fail=fail) for fail in (0, 1)],
     *[Work(ms=ms, fail=fail) for ms in (0, 100) for fail in (1, 2)],
-    Work(fail=4),
+    Work(fail=6),
 ]
 """In the end the last one is all that there is: its retries find a worker that waits, however slow it was before."""
 DEAD = 2
