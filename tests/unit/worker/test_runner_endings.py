@@ -164,8 +164,29 @@ async def test_a_handler_that_is_over_its_ttr_is_cut_off_and_the_others_are_not(
     watch = asyncio.create_task(rig.runner.watch())
     rig.runner.take([held("1", 1000), held("2", 5000)])
     assert await rig.have_ended(2) == {"1": RETRY, "2": DONE}
-    assert cancelled == [(1, pytest.approx(1.025, abs=0.03))], "within one tick of the watchdog"
+    assert cancelled == [(1, pytest.approx(0.925, abs=0.03))], "within one tick of the watchdog"
     assert rig.ends[0].error == "TimeoutError: TTR 1s passed"
+    watch.cancel()
+
+
+@pytest.mark.parametrize("ttr_ms", [1_000, 4_000])
+@in_virtual_time
+async def test_its_end_is_on_its_way_before_its_ttr_has_passed(ttr_ms: int) -> None:
+    """Else the job may have been taken over: it would start at once, and not by its schedule. As after a touch."""
+    loop = asyncio.get_running_loop()
+
+    async def handle(body: int, job: Job) -> None:
+        if body == 2:
+            job.touch(f"{ttr_ms * 2}ms")
+        await asyncio.sleep(1e6)
+
+    rig = Rig(handle, retry="1h")
+    watch = asyncio.create_task(rig.runner.watch())
+    began = loop.time()
+    rig.runner.take([held("1", ttr_ms), held("2", ttr_ms)])
+    for count, ttr_s in ((1, ttr_ms / 1000), (2, ttr_ms / 500)):
+        assert (await rig.have_ended(count))[str(count)] is RETRY
+        assert began + ttr_s - 0.2 <= loop.time() <= began + ttr_s - 0.04
     watch.cancel()
 
 
