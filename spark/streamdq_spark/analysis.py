@@ -183,23 +183,36 @@ def _analyze(
     tells_hours = questions.keys() & answered.NEEDED
     if tells_hours:
         answered.forget(plan.target, {file.day for file in covered})
+    summary.tables = _answer(spark, plan, context, questions, known, progress)
+    plan.target.write(SUMMARY, json.dumps(summary.as_json(), indent=2).encode() + b"\n")
+    if tells_hours == answered.NEEDED:
+        answered.remember(plan.target, covered, plan.slo_ms)
+    return summary
+
+
+def _answer(
+    spark: SparkSession,
+    plan: Plan,
+    context: Context,
+    questions: Mapping[str, Question],
+    known: frozenset[date],
+    progress: Tell | None,
+) -> dict[str, int]:
+    """Writes the tables, and returns how many rows they have."""
+    dump, first, last = plan.dump, plan.first_day, plan.last_day
     with reading.histories(spark, dump, plan.target) as read:
 
-        def answer(question: Question) -> int:
+        def write(question: Question) -> int:
             with spark_errors(question.name):
                 wanted = reading.reading(dump, first, last, question, known)
                 rows = of_days(question.answer(read(wanted), context), question.day, first, last)
                 return write_table(rows, plan.target, question.name, first, last, few=wanted.few_rows)
 
         order = [*(name for name in _FIRST if name in questions), *(name for name in questions if name not in _FIRST)]
-        work = {name: partial(answer, questions[name]) for name in order}
+        work = {name: partial(write, questions[name]) for name in order}
         at_once = _AT_ONCE if reading.events_to_read(dump, first, last, questions, known) < MANY_EVENTS else 1
         counted = side_by_side(work, at_once, progress)
-    summary.tables = {name: counted[name] for name in questions}
-    plan.target.write(SUMMARY, json.dumps(summary.as_json(), indent=2).encode() + b"\n")
-    if tells_hours == answered.NEEDED:
-        answered.remember(plan.target, covered, plan.slo_ms)
-    return summary
+    return {name: counted[name] for name in questions}
 
 
 def events_to_read(plan: Plan, questions: Mapping[str, Question] = QUESTIONS) -> int:

@@ -94,7 +94,7 @@ def events_to_read(
     dump: Dump, first: date, last: date, questions: Mapping[str, Question], answered: Collection[date]
 ) -> int:
     """How many events the question that reads most of them reads."""
-    return max(reading(dump, first, last, question, answered).events for question in questions.values())
+    return max((reading(dump, first, last, question, answered).events for question in questions.values()), default=0)
 
 
 def _span(dump: Dump, first: date, last: date, question: Question) -> tuple[date, date]:

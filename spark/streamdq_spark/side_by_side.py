@@ -17,33 +17,40 @@ def side_by_side(work: Mapping[str, Callable[[], int]], at_once: int, tell: Tell
         Exception: what the first of them that failed has raised. Those that had begun have ended by then, and no others
             have begun.
     """
-    waiting, results, failed, lock = iter(work), dict[str, int](), False, Lock()
-
-    def run_next() -> None:
-        nonlocal failed
-        with lock:  # so that they begin, and are told, in this order
-            if failed:
-                return
-            name = next(waiting)
-            if tell:
-                tell(name, len(results), len(work))
-        try:
-            result = work[name]()
-        except BaseException:
-            failed = True
-            raise
-        with lock:
-            results[name] = result
-
+    pieces = _Pieces(work, tell)
     if at_once == 1:
         for _ in work:
-            run_next()
-        return results
+            pieces.run_next()
+        return pieces.results
     with ThreadPoolExecutor(at_once) as pool:
         try:
-            for future in [pool.submit(run_next) for _ in work]:
+            for future in [pool.submit(pieces.run_next) for _ in work]:
                 future.result()
         except BaseException:  # also if this thread is interrupted
-            failed = True
+            pieces.failed = True
             raise
-    return results
+    return pieces.results
+
+
+class _Pieces:
+    def __init__(self, work: Mapping[str, Callable[[], int]], tell: Tell | None) -> None:
+        self.results: dict[str, int] = {}
+        self.failed = False
+        self._work, self._left, self._tell = work, iter(work), tell
+        self._lock = Lock()
+
+    def run_next(self) -> None:
+        """Unless one has failed."""
+        with self._lock:  # so that they begin, and are told, in this order
+            if self.failed:
+                return
+            name = next(self._left)
+            if self._tell:
+                self._tell(name, len(self.results), len(self._work))
+        try:
+            result = self._work[name]()
+        except BaseException:
+            self.failed = True
+            raise
+        with self._lock:
+            self.results[name] = result
