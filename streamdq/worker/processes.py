@@ -188,17 +188,10 @@ def import_worker(target: str) -> Worker:
     Raises:
         InvalidInput: the module or the name does not exist, or is not a Worker; the message says which.
     """
-    module_name, colon, name = target.partition(":")
-    if not (module_name and colon and name) or "/" in module_name or module_name.startswith("."):
+    module_name, _, name = target.partition(":")
+    if not (module_name and name) or "/" in module_name or module_name.startswith("."):
         raise InvalidInput(f"worker: {target!r} is not MODULE:WORKER; write for example {_example(target)}")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if not f"{module_name}.".startswith(f"{error.name}."):  # it exists, but imports a missing module
-            raise
-        hint = f"; write for example {_example(target)}" if module_name.endswith(".py") else ""
-        raise InvalidInput(f"worker: {error}, neither in {Path.cwd()} nor among the installed packages{hint}") from None
+    found = _module(module_name, target)
     for part in name.split("."):
         if not hasattr(found, part):
             raise InvalidInput(f"worker: module {module_name!r} has no {name!r}{_workers_of(found)}")
@@ -206,6 +199,17 @@ def import_worker(target: str) -> Worker:
     if not isinstance(found, Worker):
         raise InvalidInput(f"worker: {target} is of type {type(found).__name__}, not a streamdq Worker")
     return found
+
+
+def _module(module_name: str, target: str) -> Any:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if not f"{module_name}.".startswith(f"{error.name}."):  # it exists, but imports a missing module
+            raise
+        hint = f"; write for example {_example(target)}" if module_name.endswith(".py") else ""
+        raise InvalidInput(f"worker: {error}, neither in {Path.cwd()} nor among the installed packages{hint}") from None
 
 
 def _example(target: str) -> str:
