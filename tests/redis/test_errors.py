@@ -140,7 +140,7 @@ def test_many_stops_at_the_first_bad_job_and_says_what_is_in(space: Space) -> No
     with pytest.raises(InvalidInput, match=r"job: 'hello' is neither a NewJob nor a dict such as \{'body': 7\}"):
         space.queue.enqueue_many("t", ["hello"])  # type: ignore[list-item]
     with pytest.raises(InvalidInput, match="job: 'body' is neither"):
-        space.queue.enqueue_many("t", {"body": 1})  # type: ignore[arg-type]
+        space.queue.enqueue_many("t", {"body": 1})  # type: ignore[dict-item]
 
 
 def test_an_unknown_group(space: Space) -> None:
