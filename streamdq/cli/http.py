@@ -48,7 +48,7 @@ def serve(
     ] = None,
     log_level: LogLevel = "info",
 ) -> None:
-    """Serve the HTTP API and the web page.
+    """Serve the HTTP API and the operations page.
 
     For producers, workers and operators, in any language and in a browser. Runs until SIGTERM or Ctrl-C.
 

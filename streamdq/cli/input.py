@@ -36,7 +36,8 @@ def parse_json(text: str | bytes, what: str) -> Any:
     try:
         return from_json(given, allow_inf_nan=False)
     except ValueError as error:
-        raise InvalidInput(f"{what}: not JSON: {error}") from None
+        hint = "; write a text with its quotes: '\"hello\"'" if given[:1].isalpha() else ""
+        raise InvalidInput(f"{what}: not JSON: {error}{hint}") from None
 
 
 def parse_moment(text: str | int, what: str = "at") -> Moment:

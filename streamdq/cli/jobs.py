@@ -114,19 +114,14 @@ def enqueue(
     with open_queue(context) as queue:
         if file is None:
             text = sys.stdin.buffer.read() if body == "-" else "{}" if body is None else body
-            job = queue.enqueue(topic, _body(text), id=id, on_conflict=on_conflict.value, durable=durable, **fields)
+            job = queue.enqueue(
+                topic, parse_json(text, "body"), id=id, on_conflict=on_conflict.value, durable=durable, **fields
+            )
             answer(as_json, json_out.job_json(job), f"{job.topic} / {job.id}, due {terminal.time_text(job.due_ms)}")
             return
         if id is not None:
             raise InvalidInput('id: the jobs of a file have ids of their own; put "id" on each line')
         _enqueue_file(queue, topic, file, fields, on_conflict, durable, as_json)
-
-
-def _body(text: str | bytes) -> Any:
-    try:
-        return parse_json(text, "body")
-    except InvalidInput as error:
-        raise InvalidInput(f"{error}; write a text with its quotes: '\"hello\"'") from None
 
 
 def _enqueue_file(

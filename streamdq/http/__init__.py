@@ -1,4 +1,4 @@
-"""streamdq over HTTP: the API for any language, and the web page. Needs ``pip install 'streamdq[http]'``."""
+"""streamdq over HTTP: the API for any language, and the operations page. Needs ``pip install 'streamdq[http]'``."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def parse_url(url: str) -> Target:
         EmbeddedError: no embedded server can be started.
     """
     if not isinstance(url, str):  # a queue, or a client of Redis
-        raise InvalidInput(f"url: it is a {type(url).__name__}, not text; write for example redis://localhost:6379/0")
+        raise InvalidInput(f"url: {type(url).__name__} is not text; write for example redis://localhost:6379/0")
     scheme, _, rest = url.partition("://")
     if scheme == "memory":
         return Target("memory", url)

@@ -109,8 +109,12 @@ def enqueue(
     on_conflict: OnConflict = "reject",
     durable: str | None = None,
 ) -> Op[Job]:
-    """Enqueues one job, due after ``delay`` by Redis's clock, or ``at`` a point in time. When this returns, Redis
-    has the job.
+    """Enqueues one job, due after ``delay`` by Redis's clock, or ``at`` a point in time; with neither, at once. When
+    this returns, Redis has the job.
+
+    ``ttr``: how long an attempt may take. ``retry``: the delays between attempts, such as "15s 3m 10m", or "none". Both
+    are those of the group's handler, or of the topic, if not given. ``expire``: an attempt that would start later than
+    this after its due time is given up instead. ``url``: where a callback worker POSTs the body.
 
     ``tz``: the time zone, such as "Europe/Paris", in which an ``at`` without one is a local time, "2027-03-28T09:00".
     If clocks skip that time, the first moment after the gap is meant; if it comes twice, the first. ``quiet``: hours of
@@ -118,16 +122,16 @@ def enqueue(
     due up to this much later; it is due in the minute in which the fewest other jobs of the topic are.
 
     ``on_conflict``: what to do if a job that has not ended has this id: "reject" raises, "keep" returns that job
-    as it is now, "replace" cancels it first, "postpone" gives it this job's body and due time, but for ``at_most`` no
-    later than that after its first due time. A call that is repeated after a lost connection finds its own job. The
-    state of a new job is ``ready`` if it is due at once and nothing that is due waits before it, otherwise ``delayed``;
-    also if the call was repeated, which does not tell. ``version``: of the body's shape (``Worker.upcast``).
+    as it is now, "replace" cancels it first, "postpone" gives it this job's body and due time, but no later than
+    ``at_most`` after its first due time. A call that is repeated after a lost connection finds its own job. The state
+    of a new job is ``ready`` if it is due at once and nothing that is due waits before it, otherwise ``delayed``; so it
+    is if the call was repeated, whatever became of the job since. ``version``: of the body's shape (``Worker.upcast``).
 
     ``id``: a text, or ``unique("user", "kind")`` for one made of these fields of the body (``streamdq.job.unique``).
     ``unique_for``: it stays taken for this long from now on, whatever becomes of the job; with ``unique_after``
-    "finish", from when the job has ended. ``rate_of_id``: at most so
-    many jobs may get it, "3/h" in any hour. If only a job that has ended is in the way, "keep" returns what is known of
-    that: its times, the state ``ended``, and no body. docs/uniqueness.md has a table of all cases.
+    "finish", from when the job has ended. ``rate_of_id``: at most so many jobs may get it, "3/h" in any hour. If only a
+    job that has ended is in the way, "keep" returns what is known of that: its times, the state ``ended``, and no body.
+    docs/uniqueness.md has a table of all cases.
 
     ``key``: what the job belongs to, such as a customer. Jobs with the same key are in the same shard, and an id is
     taken or free in that shard alone. So give a job with an id of your own the same key each time.
@@ -644,8 +648,12 @@ def _of_others(taken: Mapping[int, bytes], jobs: Sequence[Encoded]) -> list[int]
 
 def _new_job(fields: Mapping[str, Any]) -> NewJob:
     if not isinstance(fields, Mapping):
-        raise InvalidInput(f"job: {type(fields).__name__} is neither NewJob nor a mapping of its fields: NewJob(body)")
+        what = repr(fields[:80]) if isinstance(fields, str) else type(fields).__name__
+        raise InvalidInput(f"job: {what} is neither a NewJob nor a dict such as {{'body': 7}}")
+    known = NewJob.__dataclass_fields__
+    if unknown := [name for name in fields if name not in known]:
+        raise InvalidInput(f"job: there is no field {unknown[0]!r}; fields are {', '.join(known)}")
     try:
         return NewJob(**fields)
-    except TypeError as error:
-        raise InvalidInput(f"job: {error}; fields are {', '.join(NewJob.__dataclass_fields__)}") from None
+    except TypeError:  # the one field without a default
+        raise InvalidInput("job: the field 'body' is missing") from None

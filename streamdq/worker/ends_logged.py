@@ -19,6 +19,7 @@ _LEVELS = {
     Outcome.DONE: "debug", Outcome.RETRY: "warning", Outcome.DEAD: "error", Outcome.SNOOZED: "info",
     Outcome.RELEASED: "info", Outcome.STALE: "info",
 }  # fmt: skip
+_GO_ON = frozenset({Outcome.RETRY, Outcome.SNOOZED})
 _FAILED = frozenset({Outcome.RETRY, Outcome.DEAD})
 
 
@@ -35,7 +36,7 @@ def log_end(end: End, outcome: Outcome, naming: dict[str, Any], *, show: bool) -
     tell = getattr(log, _LEVELS[outcome] if failed or end.held.started_ms else "debug")  # debug: it had not begun
     fields = {
         "outcome": outcome.value, **naming, "error": shown(end, show=show) or None, "at": end.at or None,
-        "reason": end.reason or None, "delay_ms": end.delay_ms or None,
+        "reason": end.reason or None, "delay_ms": end.delay_ms if outcome in _GO_ON else None,
     }  # fmt: skip
     if failed and end.cause is not None and not is_told(end.cause):
         _with_exception(tell, fields, end.cause)

@@ -188,20 +188,39 @@ def import_worker(target: str) -> Worker:
     Raises:
         InvalidInput: the module or the name does not exist, or is not a Worker; the message says which.
     """
-    module_name, colon, name = target.partition(":")
-    if not (module_name and colon and name):
-        raise InvalidInput(f"worker: {target!r} is not MODULE:WORKER; write for example shop.jobs:worker")
+    module_name, _, name = target.partition(":")
+    if not (module_name and name) or "/" in module_name or module_name.startswith("."):
+        raise InvalidInput(f"worker: {target!r} is not MODULE:WORKER; write for example {_example(target)}")
+    found = _module(module_name, target)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise InvalidInput(f"worker: module {module_name!r} has no {name!r}{_workers_of(found)}")
+        found = getattr(found, part)
+    if not isinstance(found, Worker):
+        raise InvalidInput(f"worker: {target} is of type {type(found).__name__}, not a streamdq Worker")
+    return found
+
+
+def _module(module_name: str, target: str) -> Any:
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found: Any = importlib.import_module(module_name)
+        return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if not f"{module_name}.".startswith(f"{error.name}."):  # it exists, but imports a missing module
             raise
-        raise InvalidInput(f"worker: {error}, neither in {Path.cwd()} nor among the installed packages") from None
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise InvalidInput(f"worker: module {module_name!r} has no {name!r}")
-        found = getattr(found, part)
-    if not isinstance(found, Worker):
-        raise InvalidInput(f"worker: {target} is a {type(found).__name__}, not a streamdq Worker")
-    return found
+        hint = f"; write for example {_example(target)}" if module_name.endswith(".py") else ""
+        raise InvalidInput(f"worker: {error}, neither in {Path.cwd()} nor among the installed packages{hint}") from None
+
+
+def _example(target: str) -> str:
+    """What to write instead of the target: of the path of a file, the module that it is."""
+    module_name, _, name = target.partition(":")
+    if not module_name.endswith(".py"):
+        return "shop.jobs:worker"
+    parts = Path(module_name.removesuffix(".py")).parts
+    return f"{'.'.join(part for part in parts if part.isidentifier()) or 'shop.jobs'}:{name or 'worker'}"
+
+
+def _workers_of(module: Any) -> str:
+    names = [name for name, value in getattr(module, "__dict__", {}).items() if isinstance(value, Worker)]
+    return f"; its workers are: {', '.join(names)}" if names else ", nor any Worker"

@@ -9,6 +9,7 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, Literal, TypeVar
 
@@ -112,6 +113,7 @@ class Serving:
         self._files = EndedFiles(self.link, self.session)
         self._signs = Signs(self.link, self.session, scripts, self._holds_claims)
         self._loop = asyncio.get_running_loop()
+        self._told_what_waits = False
         self._refused: NewerFormat | None = None
         self._signalled_at: float | None = None  # the last time; more within ONE_SIGNAL_S are the same signal
 
@@ -315,8 +317,21 @@ class Serving:
             group = found.groups.get(self._group)
             waits = found.overdue_ms if burst == "due" or group is None else group.delayed
             if group is None or waits or group.ready + group.running:
+                if burst is True and waits:
+                    self._tell_what_waits(topic, waits, found.next_due_ms)
                 return False  # None: deleted, or without the group; it is made again, or served no more
         return True
+
+    def _tell_what_waits(self, topic: str, delayed: int, next_due_ms: int | None) -> None:
+        """Says once why a burst goes on though nothing runs: it may be for hours."""
+        if self._told_what_waits:
+            return
+        self._told_what_waits = True
+        due = None if next_due_ms is None else datetime.fromtimestamp(next_due_ms / 1000, UTC)
+        log.info(
+            "waiting for delayed jobs", consumer=self.name, topic=topic, delayed=delayed,
+            next_due=due and due.isoformat(timespec="milliseconds"),
+        )  # fmt: skip
 
     # -- outcomes and stopping
 

@@ -48,7 +48,8 @@ def one_line(result: Result) -> None:
         ((*ENQUEUE, "--id", " "), "id"),
         ((*ENQUEUE, "--id", "a\nb"), "id"),
         (("enqueue", "t", '"' + "x" * 262_144 + '"'), "STREAMDQ_MAX_BODY_BYTES"),
-        (("enqueue", "t", "hello"), "not JSON"),
+        (("enqueue", "t", "hello"), "; write a text with its quotes: '\"hello\"'"),
+        (("enqueue", "t", "{a: 1}"), "not JSON: key must be a string at line 1 column 2\n"),
         (("enqueue", "t", "NaN"), "not JSON"),
         (("enqueue", "t", ""), "not JSON"),
         (("enqueue", "t", '"\udcff"'), "not JSON"),
@@ -73,7 +74,10 @@ def one_line(result: Result) -> None:
         (("worker", "nonsense"), "MODULE:WORKER"),
         (("worker", "no_such_module:worker"), "no_such_module"),
         (("worker", "json:loads"), "not a streamdq Worker"),
-        (("worker", "json:nothing"), "has no 'nothing'"),
+        (("worker", "json:nothing"), "has no 'nothing', nor any Worker"),
+        (("worker", "shop/jobs.py"), "'shop/jobs.py' is not MODULE:WORKER; write for example shop.jobs:worker"),
+        (("worker", "./shop.py:orders"), "is not MODULE:WORKER; write for example shop:orders"),
+        (("worker", "no_such.py:orders"), "installed packages; write for example no_such:orders"),
         (("worker", "json:loads", "--log-level", "loud"), "log-level"),
         (("get", "t"), "see streamdq get --help"),
         (("get", "t", "x", "--loud"), "--loud"),
@@ -120,6 +124,18 @@ def test_turns_that_make_no_sense_are_refused(
     one_line(result)
     assert result.code == 2
     assert says in result.err
+
+
+def test_a_misspelt_worker_is_told_which_there_are(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "two_workers.py").write_text("from streamdq import Worker\nmails = Worker()\norders = Worker()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    result = run("worker", "two_workers:oders")
+
+    one_line(result)
+    assert result.code == 2
+    assert "module 'two_workers' has no 'oders'; its workers are: mails, orders" in result.err
 
 
 @pytest.mark.parametrize(

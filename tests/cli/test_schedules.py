@@ -194,7 +194,7 @@ def test_no_such_schedule_is_a_no_and_no_such_topic_wrong_usage(run: Run, queue:
         (("t", "--cron", "x"), "cron: can't read 'x'"),
         (("t", "--every", "1h", "--tz", "Mars"), "tz: 'Mars'"),
         (("t", "--every", "1h", "--start", "soon"), "start: can't read 'soon'"),
-        (("t", "hello", "--every", "1h"), "body: not JSON"),
+        (("t", "hello", "--every", "1h"), "; write a text with its quotes: '\"hello\"'"),
         (("t", "--every", "1h", "--overlap", "never"), "overlap"),
         (("t", "--every", "1h", "--id", "x" * 201), "a schedule's has at most 200 bytes"),
         (("a b", "--every", "1h"), "topic"),

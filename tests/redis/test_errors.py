@@ -133,10 +133,14 @@ def test_many_stops_at_the_first_bad_job_and_says_what_is_in(space: Space) -> No
     for size in (0, 501, -1):
         with pytest.raises(InvalidInput, match="batch_size"):
             space.queue.enqueue_many("t", [], batch_size=size)
-    with pytest.raises(InvalidInput, match="fields are body"):
+    with pytest.raises(InvalidInput, match="job: there is no field 'dealy'; fields are body, delay, "):
         space.queue.enqueue_many("t", [{"body": 1, "dealy": 5}])
-    with pytest.raises(InvalidInput, match="body"):
+    with pytest.raises(InvalidInput, match="job: the field 'body' is missing"):
         space.queue.enqueue_many("t", [{"id": "x"}])
+    with pytest.raises(InvalidInput, match=r"job: 'hello' is neither a NewJob nor a dict such as \{'body': 7\}"):
+        space.queue.enqueue_many("t", ["hello"])  # type: ignore[list-item]
+    with pytest.raises(InvalidInput, match="job: 'body' is neither"):
+        space.queue.enqueue_many("t", {"body": 1})  # type: ignore[dict-item]
 
 
 def test_an_unknown_group(space: Space) -> None:
@@ -196,7 +200,7 @@ def test_an_option_of_the_url_that_cannot_be_used(url: str, says: str) -> None:
 
 
 def test_a_url_that_is_no_text() -> None:
-    with Queue("memory://x") as queue, pytest.raises(InvalidInput, match="url: it is a Queue, not text"):
+    with Queue("memory://x") as queue, pytest.raises(InvalidInput, match="url: Queue is not text"):
         Queue(queue)  # type: ignore[arg-type]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import threading
 from datetime import datetime
 from typing import Any
@@ -14,6 +15,7 @@ from pydantic import BaseModel
 
 from streamdq import Job, JobState, StaleClaim, Worker
 from streamdq.errors import InvalidInput, ServerUnavailable
+from streamdq.operations.inspect import stats
 from tests.redis.harness import Seen, Space, eventually, recorder
 from tests.servers import Server, free_port
 
@@ -166,6 +168,34 @@ async def test_burst_waits_for_what_is_delayed_and_retried(space: Space, seen: S
     space.queue.enqueue("t", "retried")
     await space.burst(worker)
     assert sorted(seen.all) == [("delayed", 1), ("retried", 1), ("retried", 2)]
+
+
+async def test_burst_says_once_that_it_waits_for_what_is_delayed(
+    space: Space, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    def counted(*asked: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return stats(*asked)
+
+    monkeypatch.setattr("streamdq.worker.serving.stats", counted)
+    worker = space.worker()
+    worker.handler("t")(recorder(Seen()))
+    job = space.queue.enqueue("t", 1, id="later", delay="1h")
+
+    def told() -> list[str]:
+        return [line for record in caplog.records if "waiting for delayed jobs" in (line := record.getMessage())]
+
+    with caplog.at_level(logging.INFO, "streamdq"):
+        serving = asyncio.create_task(worker.serve(burst=True))
+        await eventually(lambda: looks >= 5, "it looks again and again")
+        worker.stop()
+        await serving
+    assert len(told()) == 1
+    assert job.due.isoformat(timespec="milliseconds") in told()[0]
+    space.queue.cancel("t", "later")
 
 
 async def test_burst_returns_when_there_is_nothing(space: Space) -> None:

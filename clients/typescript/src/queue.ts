@@ -168,6 +168,7 @@ export class Queue<T extends Topics = Topics> {
 
   /** Sends dead letters back; returns how many. They are ready at once, and their retry schedule starts again. */
   async kick(topic: TopicOf<T>, which: Letters, options: { group?: string } & CallOptions = {}): Promise<number> {
+    if ("ids" in which && which.ids.length === 0) return 0;
     const { signal, group } = options;
     const request = { params: { path: { topic } }, body: { ...which, group } };
     const ask = (signal: AbortSignal) => this.http.POST("/v1/topics/{topic}/dead/kick", { ...request, signal });
@@ -176,6 +177,7 @@ export class Queue<T extends Topics = Topics> {
 
   /** Deletes dead letters for good; returns how many. */
   async purge(topic: TopicOf<T>, which: Letters, options: { group?: string } & CallOptions = {}): Promise<number> {
+    if ("ids" in which && which.ids.length === 0) return 0;
     const { signal, group } = options;
     const request = { params: { path: { topic } }, body: { ...which, group } };
     const ask = (signal: AbortSignal) => this.http.POST("/v1/topics/{topic}/dead/purge", { ...request, signal });

@@ -147,6 +147,7 @@ test("claims end in each way", async () => {
   const past = await queue.history(name, "fail");
   assert.deepEqual(past?.events.map((one) => [one.event, one.message, one.traceback]), [["dead", "no answer", "at shop.ts:7"]]);
   assert.equal(await queue.history(name, "never was"), null);
+  assert.deepEqual([await queue.kick(name, { ids: [] }), await queue.purge(name, { ids: [] })], [0, 0]);
   assert.equal(await queue.kick(name, { ids: ["fail", "snooze"] }), 1);
   assert.equal(await queue.purge(name, { all: true }), 1);
   const again = await queue.take(name, { timeout: "20s" });

@@ -108,6 +108,17 @@ async def test_a_failure_is_logged_by_how_bad_it_is(
     assert (await told.of(does, retry=retry))[-1:] == [line]
 
 
+@pytest.mark.parametrize(
+    ("error", "retry", "delay_ms"),
+    [(ValueError("no"), "0", 0), (ValueError("no"), "1s", 1000), (Snooze("0s"), "1s", 0), (Bury("why"), "1s", None)],
+)
+async def test_the_delay_to_the_next_attempt_is_logged_also_if_it_is_none_at_all(
+    told: Told, caplog: pytest.LogCaptureFixture, error: Exception, retry: str, delay_ms: int | None
+) -> None:
+    await told.of(raises(error), retry=retry)
+    assert caplog.records[-1].streamdq_fields["delay_ms"] == delay_ms  # type: ignore[attr-defined]
+
+
 async def test_what_a_model_refuses_is_told_without_its_values(told: Told) -> None:
     ((level, error, raised),) = await told.of(refuses_what_it_quotes)
     assert (level, raised) == ("warning", False)
