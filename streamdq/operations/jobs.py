@@ -646,7 +646,7 @@ def _of_others(taken: Mapping[int, bytes], jobs: Sequence[Encoded]) -> list[int]
     return [i for i, record in taken.items() if nonce_of(record) != jobs[i].nonce]
 
 
-def _new_job(fields: Mapping[str, Any]) -> NewJob:
+def _new_job(fields: object) -> NewJob:
     if not isinstance(fields, Mapping):
         what = repr(fields[:80]) if isinstance(fields, str) else type(fields).__name__
         raise InvalidInput(f"job: {what} is neither a NewJob nor a dict such as {{'body': 7}}")

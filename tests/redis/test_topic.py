@@ -81,7 +81,7 @@ def test_a_topic_without_settings_says_nothing_of_them(space: Space) -> None:
 def test_what_is_no_job_is_refused_alike_with_a_version_and_without(space: Space, version: int | None) -> None:
     topic: Topic[Any] = Topic("t", dict, version=version)
     for wrong in (CloseOrder(order_id=1), None, "body", 7):
-        with pytest.raises(InvalidInput, match="CloseOrder is neither a NewJob nor a dict"):
+        with pytest.raises(InvalidInput, match="is neither a NewJob nor a dict"):
             topic.enqueue_many(space.queue, [wrong])  # type: ignore[list-item]
     fields: Any = [{"body": {"n": 1}, "id": "a"}, NewJob({"n": 2}, id="b")]
     assert topic.enqueue_many(space.queue, fields).created == 2
