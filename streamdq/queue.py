@@ -213,7 +213,7 @@ class Queue(_Base):
         return NoClaim() if held is None else Claim(self, held)
 
     def close(self) -> None:
-        """Closes connections; the embedded server ends when its last user has."""
+        """Closes connections; the embedded server ends when its last user has. A later call opens them again."""
         self._stop_mover()
         self._link.close()
 
@@ -298,7 +298,7 @@ class AsyncQueue(_Base):
         return NoClaim() if held is None else AsyncClaim(self, held)
 
     async def close(self) -> None:
-        """Closes connections; the embedded server ends when its last user has."""
+        """Closes connections; the embedded server ends when its last user has. A later call opens them again."""
         import asyncio
 
         await asyncio.to_thread(self._stop_mover)

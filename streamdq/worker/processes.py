@@ -24,7 +24,7 @@ from ..errors import InvalidInput
 from ..exporter.exporter import ProcessFiles
 from ..process.logs import log
 from .signals import LOOK_S, ONE_SIGNAL_S, install, uninstall
-from .worker import Worker
+from .worker import Worker, importing
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 _HEALTHY_S = 10.0
@@ -203,6 +203,7 @@ def import_worker(target: str) -> Worker:
 
 def _module(module_name: str, target: str) -> Any:
     sys.path.insert(0, str(Path.cwd()))
+    token = importing.set(module_name)
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -210,6 +211,8 @@ def _module(module_name: str, target: str) -> Any:
             raise
         hint = f"; write for example {_example(target)}" if module_name.endswith(".py") else ""
         raise InvalidInput(f"worker: {error}, neither in {Path.cwd()} nor among the installed packages{hint}") from None
+    finally:
+        importing.reset(token)
 
 
 def _example(target: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, overload
 
 from typing_extensions import TypeVar  # that of Python 3.11 has no default
@@ -39,6 +40,9 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=Middleware)
 S = TypeVar("S", default=Any)
+
+importing: ContextVar[str | None] = ContextVar("importing", default=None)
+"""The module that the command line imports for the worker in it: it may not run one meanwhile."""
 
 
 class _Unset:
@@ -310,6 +314,9 @@ class Worker(Generic[S]):
         called. In the main thread it also freezes the objects in memory, so that full garbage collections don't delay
         due jobs. If the program has not configured logging, what the worker logs is shown on stderr meanwhile.
         """
+        if target := importing.get():
+            rule = "put that under if __name__ == '__main__':"
+            raise InvalidInput(f"worker: {target} calls run() while `streamdq worker` imports it; {rule}")
         if running_loop() is not None:
             raise InvalidInput("worker: run() starts an event loop, and one runs here already; await serve() instead")
         signals = threading.current_thread() is threading.main_thread()

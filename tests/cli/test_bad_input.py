@@ -138,6 +138,23 @@ def test_a_misspelt_worker_is_told_which_there_are(run: Run, tmp_path: Path, mon
     assert "module 'two_workers' has no 'oders'; its workers are: mails, orders" in result.err
 
 
+def test_a_module_that_runs_its_worker_when_it_is_imported_is_told(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would run one that nobody asked for, with none of the options of the command."""
+    (tmp_path / "unguarded.py").write_text(
+        "from streamdq import Worker\nworker = Worker()\nworker.handler('t')(print)\nworker.run(burst=True)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    result = run("worker", "unguarded:worker", "--burst")
+
+    one_line(result)
+    assert result.code == 2
+    assert "unguarded calls run() while `streamdq worker` imports it; put that under if __name__ ==" in result.err
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [
