@@ -26,7 +26,7 @@ from .signing import Signer
 from .target import TargetRefused, Targets
 
 CONCURRENCY = 200
-_TTR_SHARE = 0.9  # of the TTR that is left: the outcome must reach Redis before it passes
+_TTR_SHARE = 0.9  # of the time that is left: an answer that does not come is told as such, before the TTR is over
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 30.0  # for a busy receiver; doubles each time
 _SNOOZES = 10  # per step of a job whose receiver does not answer
 _NO_STATUS = "none"

@@ -256,8 +256,8 @@ class Job(_HasBody):
         touch(held, ttr)
 
     def time_left_s(self) -> float:
-        """How many seconds the running attempt has until its TTR passes; ``touch`` gives it more. The handler is
-        cancelled a tenth of the TTR before that, at most 0.2 s.
+        """How many seconds the running attempt has until its handler is cancelled, which is a tenth of its TTR before
+        that has passed, at most 0.2 s; ``touch`` gives it more.
 
         Raises:
             StaleClaim: this job is not being run by a worker here.
@@ -265,7 +265,7 @@ class Job(_HasBody):
         held = self._held
         if held is None or held.ended:
             raise StaleClaim(f"job {self.id!r} is not running here; time_left_s belongs in its handler")
-        return max(0.0, held.deadline - time.monotonic())
+        return max(0.0, held.cut_at - time.monotonic())
 
     @property
     def queue(self) -> Queue:
@@ -299,7 +299,9 @@ class RunningAttempt(Protocol):
     """What a job needs to know of its running attempt."""
 
     ended: bool
-    deadline: float  # when its TTR passes, on this host's monotonic clock
+
+    @property
+    def cut_at(self) -> float: ...  # when its handler is cancelled, on this host's monotonic clock
 
 
 class Queues(Protocol):

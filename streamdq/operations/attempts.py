@@ -29,6 +29,7 @@ from .failures import MAX_ERROR_CHARS, is_a, is_told, text_of, told_of, tracebac
 _NO_ATTEMPT = -1  # sent instead of the number of used steps: the attempt does not count
 _LONGEST_UNREADABLE_MS = 60_000  # so it runs soon after a key was added
 _STALLED_S = 0.25  # if a claim took longer, the process or the network had stalled
+_CUT_BEFORE_S, _CUT_BEFORE = 0.2, 0.1  # before the TTR passes, or such a part of it if that is less
 _CLASS = re.compile(r"[^\W\d][\w.]{0,99}(?=: )")
 
 
@@ -89,6 +90,13 @@ class Held:
     consumer: str = ""  # the consumer that claimed it, if another one ends it
     listeners: Sequence[Callable[[Any], None]] = ()  # are told how it ended
     receipt: bool = False  # Redis keeps a receipt of its end: callers over HTTP may lose the answer and ask again
+
+    @property
+    def cut_at(self) -> float:
+        """When a worker cancels its handler, on this host's monotonic clock: just before its TTR passes. Then the job
+        may be taken over, and would start again at once instead of by its schedule.
+        """
+        return self.deadline - min(_CUT_BEFORE_S, _CUT_BEFORE * (self.touch_ms or self.ttr_ms) / 1000)
 
 
 @dataclass(slots=True)

@@ -38,9 +38,6 @@ from .on_dead import DeadLetterNotices
 from .user_functions import called, completed, drop, run
 
 _WATCHDOG_S = 0.05
-# So long before its TTR passes, or such a part of it if that is less, a handler is cancelled: when it has passed, the
-# job may be taken over, and would start again at once instead of by its schedule.
-_BEFORE_TTR_S, _BEFORE_TTR = 0.2, 0.1
 _DEAF_S = 1.0  # how long the drain waits for a handler that ignores its cancellation
 _AHEAD_S = 0.02  # how much work may be claimed ahead of free slots
 _HOLD_S = 0.05  # how long such jobs may wait for a slot
@@ -429,7 +426,7 @@ class Runner:
             now = time.monotonic()
             for task, held in list(self._running.items()):
                 self._end_late(held, now)
-                if any(_is_late(one, now) and not one.late and not one.ended for one in held):
+                if any(one.cut_at <= now and not one.late and not one.ended for one in held):
                     for one in held:
                         one.late = True
                     task.cancel()
@@ -523,9 +520,3 @@ class Runner:
         if self._giving_up is not None:
             self._giving_up.cancel()
         self._threads.shutdown()
-
-
-def _is_late(held: Held, now: float) -> bool:
-    """Whether the TTR is about to pass."""
-    ttr_s = (held.touch_ms or held.ttr_ms) / 1000
-    return held.deadline - min(_BEFORE_TTR_S, _BEFORE_TTR * ttr_s) <= now
