@@ -70,12 +70,13 @@ class Walk:
 
     def go_on(self, pages: int) -> Op[bool | None]:
         """Looks at so many pages at most. True: the topic has settled; None: it has another layout by now, or a shard
-        has yet to hear of it.
+        has yet to hear of it. If that, or an error, ends it early, the next one begins where it began.
         """
-        runs = yield from self._runs(place.shard for place in self._places)
+        places = self._places.copy()  # what a page that could not be looked at leaves as it was
+        runs = yield from self._runs(place.shard for place in places)
         waiting, done, self.strays = list[_Place](), list[_Place](), 0
-        while self._places and pages > 0:
-            place = self._places.popleft()
+        while places and pages > 0:
+            place = places.popleft()
             if place.run != runs[place.shard]:
                 place = _Place(place.shard, runs[place.shard])
             page = yield from self._page(place)
@@ -85,13 +86,14 @@ class Walk:
             if _run_in(page.server) != place.run:  # its slot migrates, and another node has answered
                 waiting.append(_Place(place.shard))
             elif place.puts not in (b"", page.puts):
-                self._places.append(_Place(place.shard, place.run))
+                places.append(_Place(place.shard, place.run))
             else:
-                self._sort(place._replace(puts=page.puts), page, waiting, done)
-        self._places.extend(waiting)
+                self._sort(place._replace(puts=page.puts), page, places, waiting, done)
+        places.extend(waiting)
         now = yield from self._runs(place.shard for place in done)
-        self._places.extend(_Place(place.shard) for place in done if now[place.shard] != place.run)
-        return not self._places
+        places.extend(_Place(place.shard) for place in done if now[place.shard] != place.run)
+        self._places = places
+        return not places
 
     def _page(self, place: _Place) -> Op[ListedIds | None]:
         return self._scripts.list_ids(place.shard, self.layout.text, place.kind, place.cursor, _PAGE)
@@ -113,7 +115,9 @@ class Walk:
             found[place.kind] += strays
         return Left(found["jobs"], found["taken"], exact)
 
-    def _sort(self, place: _Place, page: ListedIds, waiting: list[_Place], done: list[_Place]) -> None:
+    def _sort(
+        self, place: _Place, page: ListedIds, places: deque[_Place], waiting: list[_Place], done: list[_Place]
+    ) -> None:
         """What to do next, after a page."""
         self.has_keys = self.has_keys or any(key for _, key in page.ids)
         strays = self._strays(place, page.ids)
@@ -123,7 +127,7 @@ class Walk:
         elif (following := place.after(page.following)) is None:
             done.append(place)
         else:
-            self._places.appendleft(following)
+            places.appendleft(following)
 
     def _strays(self, place: _Place, ids: Sequence[tuple[str, str]]) -> int:
         unknown = self._keyed and place.kind == "taken"  # to which key those belong that have none

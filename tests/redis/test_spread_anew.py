@@ -517,6 +517,34 @@ def test_the_walk_begins_anew_where_a_server_was_restarted(
     assert walk.strays
 
 
+@pytest.mark.parametrize("ends", ["an error", "a shard that has yet to hear of it"])
+@pytest.mark.parametrize("page", range(1, 5))
+def test_a_walk_that_ended_early_has_been_nowhere(
+    space: Space, monkeypatch: pytest.MonkeyPatch, ends: str, page: int
+) -> None:
+    """What waited to be looked at again was forgotten, and the topic seemed to have settled."""
+    space.queue.configure("t", shards=2)
+    space.queue.enqueue_many("t", [NewJob(1, id=id, delay="1h") for id in moving(2, 4, 20)])
+    space.queue.configure("t", shards=4)
+    store = space.queue._store
+    walk = Walk(store.session, store.scripts, "t", store.topics.known["t"])
+    list_ids, asked = store.scripts.list_ids, iter(range(1, 1000))
+
+    def cut(*arguments: Any) -> Any:
+        if next(asked) != page:
+            return (yield from list_ids(*arguments))
+        if ends == "an error":
+            raise ServerUnavailable("the reply is lost")
+        return None
+
+    monkeypatch.setattr(store.scripts, "list_ids", cut)
+    with contextlib.suppress(ServerUnavailable):
+        assert run(space.queue._link, walk.go_on(1000)) is None
+    for _ in range(2):
+        assert run(space.queue._link, walk.go_on(1000)) is False
+    assert walk.strays == 20
+
+
 def test_how_much_is_left(space: Space) -> None:
     """Counted where a page has all, otherwise estimated."""
 
