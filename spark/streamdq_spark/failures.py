@@ -46,7 +46,12 @@ _MEANINGS = {
 _UNREADABLE = re.compile(r"FAILED_READ_FILE.*?while reading file (\S+?)\.(?:\s|$)")
 _GONE = "Spark's Java process has ended. If the system was short of memory and killed it, give it less: --memory 1g"
 _TOO_DEEP = "Exceeded upb_DecodeOptions_MaxDepth"  # of protobuf, by which a client of Spark Connect makes its messages
-_ENDING = re.compile("SparkContext (?:was|has been) shut ?down|stopped SparkContext")
+# What Java says of a session that is being stopped, as it is after a failure of memory: the last one by the parts of it
+# that it finds gone.
+_ENDING = re.compile(
+    r"SparkContext (?:was|has been) shut ?down|stopped SparkContext"
+    r'|because the return value of "org\.apache\.spark\.Spark(?:Context|Env)\b[^"]*" is null'
+)
 _JAVA_NAME = re.compile(r"^(?:[\w$]+\.)+[\w$]+(?:: |$)")
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from ..embedded import supervisor
 from ..job.retry import DEFAULT_RETRY
@@ -18,6 +16,7 @@ from ..terminal import console, print_json
 from ..times.durations import show_ms
 from .analysis import as_json as page_json
 from .analysis import keep_history, say_where, write_up
+from .interrupts import ending_on_sigterm
 from .play import Play
 from .report import build, report_json, report_view
 from .shop import ANALYST_GROUP, NAMESPACE, SHOP_GROUP, UNPAID_AFTER_S, Scale
@@ -36,7 +35,7 @@ def run_demo(speed: float, as_json: bool, analysis: bool = True) -> int:
     for name in [name for name in os.environ if name.startswith("STREAMDQ_")]:
         del os.environ[name]  # the demo runs with the default settings
     scale = Scale(speed)
-    with _ending_on_sigterm(), _temporary_directory() as directory:
+    with ending_on_sigterm(), _temporary_directory() as directory:
         url = f"embedded://{directory / _REDIS}"
         with Queue(url, NAMESPACE) as queue, Staff(url, directory, scale) as staff:
             redis = next((finding.what for finding in queue.doctor()), "")
@@ -87,18 +86,3 @@ def _await_supervisor(directory: Path) -> None:
     while not supervisor.try_lock(lock) and time.monotonic() < deadline:
         time.sleep(_TICK_S)
     os.close(lock)
-
-
-@contextmanager
-def _ending_on_sigterm() -> Iterator[None]:
-    """Makes SIGTERM and a closed terminal end the demo like Ctrl-C, with everything that it started."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -11,6 +11,7 @@ from typing import Self
 
 from ..errors import StreamdqError
 from ..worker.processes import command_line
+from .interrupts import interrupted_afterwards
 from .shop import ANALYST_GROUP, DIRECTORY_VARIABLE, SHOP_GROUP, SPEED_VARIABLE, Scale
 
 _END_S = 15.0
@@ -50,7 +51,8 @@ class Staff:
                 ("shop 2", "shop", SHOP_GROUP),
                 ("analyst", "analytics", ANALYST_GROUP),
             ):
-                self.hired.append(self._hire(name, worker, group))
+                with interrupted_afterwards():  # one that nobody knows of would begin when the demo has gone
+                    self.hired.append(self._hire(name, worker, group))
         except BaseException:
             self._kill()
             raise

@@ -3,15 +3,19 @@
 import json
 import os
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from streamdq.demo.interrupts import ending_on_sigterm
 from streamdq.demo.report import lateness, lateness_by_kill, steps_of
 from streamdq.demo.shop import NOTIFY, SHOP_GROUP, Scale
+from streamdq.demo.staff import Staff
 from streamdq.store.history import Event, HistoryRow
 from tests.cli.conftest import Start
 from tests.servers import binaries, until
@@ -75,6 +79,26 @@ def test_an_interrupted_demo_ends_all_it_started(start: Start, temporary: Path, 
     assert "Traceback" not in err
     until(lambda: family(temporary) == [], "all have ended")
     assert list(temporary.iterdir()) == []
+
+
+def test_an_interruption_while_a_worker_is_started_ends_it_as_well(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker of which nobody knew began when the demo had gone, and made its folder again."""
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+
+    staff = Staff(f"embedded://{temporary / 'redis'}", temporary, Scale(1.0))
+    with ending_on_sigterm(), pytest.raises(KeyboardInterrupt), staff:
+        pytest.fail("nobody was hired without an interruption")
+
+    assert [one.process.returncode for one in staff.hired] == [-signal.SIGKILL]
+    assert family(temporary) == []
 
 
 def test_a_killed_demo_leaves_no_process(start: Start, temporary: Path) -> None:

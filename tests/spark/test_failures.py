@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
 
 from streamdq.store.history import Event
-from streamdq_spark.errors import SparkFailed
+from streamdq_spark.errors import SparkFailed, SparkGone
 from streamdq_spark.failures import meaning, spark_errors
 from streamdq_spark.session import FEW_EVENTS, MANY_EVENTS, MEDIUM, SMALL, settings_for
 from tests.spark.dumps import START, event, write_dump
@@ -63,6 +64,27 @@ def test_an_error_that_can_t_be_asked_any_more_is_told_too() -> None:
 
     with pytest.raises(SparkFailed, match=r"^retries: Spark's Java process has ended"), spark_errors("retries"):
         raise Cut
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Job 3 cancelled because SparkContext was shut down",
+        "Cannot call methods on a stopped SparkContext.",
+        (
+            'Cannot invoke "org.apache.spark.scheduler.DAGScheduler.cleanup(long)" because the return value of '
+            '"org.apache.spark.SparkContext.dagScheduler()" is null'
+        ),
+        (
+            'Cannot invoke "org.apache.spark.SparkEnv.blockManager()" because the return value of '
+            '"org.apache.spark.SparkEnv$.MODULE$.get()" is null'
+        ),
+    ],
+)
+def test_a_session_that_is_being_stopped_is_gone(said: str) -> None:
+    """Whatever Java calls it that has no parts left: what it was stopped for is in its log."""
+    with pytest.raises(SparkGone, match=r"^retries: "), spark_errors("retries"):
+        raise PySparkException(f"An error occurred while calling o1.count.\n: java.lang.X: {said}\n\tat a.B(C:1)")
 
 
 def test_a_plan_that_is_nested_too_deeply_for_a_client_is_told() -> None:
