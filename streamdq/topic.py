@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, overload
 from typing_extensions import Unpack
 
 from .codec.envelope import check_version
+from .errors import InvalidInput
 from .job.job import NewJob, check_topic, check_ttr
 from .job.retry import RetryInput, RetrySchedule
 from .job.uniqueness import DerivedId, UniqueAfter
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .queue import AsyncQueue, Queue
 
 B = TypeVar("B")
+_NO_TYPES = (str, bytes, bool, int, float, list, tuple, dict, set)
 
 
 class JobOptions(TypedDict, total=False):
@@ -68,6 +70,8 @@ class Topic(Generic[B]):
         version: int | None = None,
     ) -> None:
         self.name = check_topic(name)
+        if isinstance(body, _NO_TYPES):
+            raise InvalidInput(f"body: {body!r:.80} is a value; pass the bodies' type, such as a dataclass or dict")
         self.body = body
         if ttr is not None:
             check_ttr(ttr)

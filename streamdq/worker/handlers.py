@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter
-from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 from pydantic_core import to_json
 
 from ..config import MAX_BATCH
@@ -156,7 +155,7 @@ def _parameters_of(function: Callable[..., Any], code: Callable[..., Any], name:
     parameters = list(inspect.signature(function).parameters.values())
     try:
         hints = get_type_hints(code, include_extras=True)  # Annotated may restrict the body
-    except (NameError, TypeError) as error:
+    except Exception as error:  # whatever the text of an annotation does when it is evaluated
         raise InvalidInput(f"handler {name}: can't resolve its annotations: {error}") from None
     job_name = next((p.name for p in parameters if p.name == "job" or _is_job(hints.get(p.name))), None)
     bodies = [p for p in parameters if p.name != job_name and _is_required(p)]
@@ -181,8 +180,9 @@ def _item_type(body_type: Any, name: str) -> Any:
 def _validator(body_type: Any, name: str) -> Callable[[bytes], Any]:
     try:
         return TypeAdapter(body_type).validator.validate_json
-    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation) as error:
-        raise InvalidInput(f"handler {name}: pydantic can't check {body_type!r}: {error}") from None
+    except Exception as error:  # of what is no type pydantic may raise anything
+        told = str(error).partition("\n")[0]
+        raise InvalidInput(f"handler {name}: pydantic can't check {body_type!r}, is it a type? {told}") from None
 
 
 def _code_of(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -95,7 +95,17 @@ def test_configure_makes_its_settings_the_topic_s(space: Space) -> None:
     assert space.queue.configure("order.close") == settings
 
 
-@pytest.mark.parametrize("wrong", [{"name": "a b"}, {"ttr": "0s"}, {"retry": "soon"}, {"version": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "a b"},
+        {"ttr": "0s"},
+        {"retry": "soon"},
+        {"version": 0},
+        {"body": "CloseOrder"},
+        {"body": {"order_id": int}},
+    ],
+)
 def test_what_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
         Topic(**({"name": "a", "body": dict} | wrong))  # type: ignore[arg-type]

@@ -96,11 +96,19 @@ class Odd: ...
 
 
 async def not_for_pydantic(body: Odd) -> None: ...
+async def no_expression(body: "no type") -> None: ...  # type: ignore[valid-type]  # noqa: F722
+async def a_value(body: Any) -> None: ...
 
 
-@pytest.mark.parametrize("function", [nothing, two_bodies, keyword_body, only_job, unresolved, not_for_pydantic])
+a_value.__annotations__["body"] = {"a": int}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [nothing, two_bodies, keyword_body, only_job, unresolved, not_for_pydantic, no_expression, a_value],
+)
 def test_signatures_that_are_refused(function: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"^handler "):
+    with pytest.raises(InvalidInput, match=r"^handler [^\n]+$"):
         read(function)
 
 
