@@ -29,7 +29,7 @@ from .failures import MAX_ERROR_CHARS, is_a, is_told, text_of, told_of, tracebac
 _NO_ATTEMPT = -1  # sent instead of the number of used steps: the attempt does not count
 _LONGEST_UNREADABLE_MS = 60_000  # so it runs soon after a key was added
 _STALLED_S = 0.25  # if a claim took longer, the process or the network had stalled
-_CUT_BEFORE_S, _CUT_BEFORE = 0.2, 0.1  # before the TTR passes, or such a part of it if that is less
+CUT_BEFORE_S, _CUT_BEFORE = 0.2, 0.1  # before the TTR passes, or such a part of it if that is less
 _CLASS = re.compile(r"[^\W\d][\w.]{0,99}(?=: )")
 
 
@@ -81,9 +81,11 @@ class Held:
     start_by: float = float("inf")  # the latest start, on this host's monotonic clock
     crashes: int = 0
     started_ms: int = 0
+    started: float = 0.0  # the same on this host's monotonic clock
     begun: bool = False  # its handler was called
     ended: bool = False
     late: bool = False  # its TTR passed here
+    give_up_at: float = float("inf")  # when it ends in any case, although its handler goes on; if it is late
     touching: bool = False  # a touch of `touch_ms` is about to be sent
     touch_ms: int = 0
     took_s: float = 0.0
@@ -96,7 +98,7 @@ class Held:
         """When a worker cancels its handler, on this host's monotonic clock: just before its TTR passes. Then the job
         may be taken over, and would start again at once instead of by its schedule.
         """
-        return self.deadline - min(_CUT_BEFORE_S, _CUT_BEFORE * (self.touch_ms or self.ttr_ms) / 1000)
+        return self.deadline - min(CUT_BEFORE_S, _CUT_BEFORE * (self.touch_ms or self.ttr_ms) / 1000)
 
 
 @dataclass(slots=True)
@@ -141,8 +143,9 @@ def held_in(shard: ShardKeys, group: str, claimed: Claimed, asked: float, decode
         main, entry, past = (row.claim, b"", None) if b"|" not in row.claim else row.parts()
         ttr_ms = job.ttr_ms or topic_ttr_ms
         deadline = asked + ttr_ms / 1000
-        start_by = latest if latest < deadline else deadline  # noqa: FURB136 - min() takes longer
-        held = Held(shard, group, job, main, entry, job.due_ms, generation, ttr_ms, deadline, start_by)
+        held = Held(shard, group, job, main, entry, job.due_ms, generation, ttr_ms, deadline, latest)
+        if deadline - CUT_BEFORE_S < latest:
+            held.start_by = min(latest, held.cut_at)
         if past is not None:
             job.attempt, job.snoozed, job.step, held.crashes, due_ms = past
             if due_ms is not None:

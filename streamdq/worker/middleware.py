@@ -10,6 +10,7 @@ from typing import Any
 from ..job.job import Job
 from ..operations.attempts import End, Held, Outcome
 from ..process.logs import log, what
+from .user_functions import called
 
 _TWICE = "twice; an attempt runs its handler once"
 _TOO_LATE = "when the middleware had returned"
@@ -138,7 +139,5 @@ def _tell(listeners: Iterable[Callable[[AttemptEnd], None]], end: End, outcome: 
     job = end.held.job
     told = AttemptEnd(job, outcome.value, end.error, end.reason, end.delay_ms, end.held.took_s)
     for listener in listeners:
-        try:
-            listener(told)
-        except Exception as error:
+        if (error := called(listener, told)[1]) is not None:
             log.error("on_end failed", error=what(error), topic=job.topic, id=job.id)

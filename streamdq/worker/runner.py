@@ -36,8 +36,8 @@ from .handlers import Handler
 from .middleware import Attempt, Middleware, listen, tell, through
 from .on_dead import DeadLetterNotices
 from .user_functions import called, completed, drop, run
+from .watchdog import Watchdog
 
-_WATCHDOG_S = 0.05
 _DEAF_S = 1.0  # how long the drain waits for a handler that ignores its cancellation
 _AHEAD_S = 0.02  # how much work may be claimed ahead of free slots
 _HOLD_S = 0.05  # how long such jobs may wait for a slot
@@ -115,6 +115,8 @@ class Runner:
         self._notices = DeadLetterNotices(on_dead, self._naming)
         self._waiting: deque[tuple[float, list[Held]]] = deque()  # (arrival, jobs of one call)
         self._running: dict[asyncio.Task[None], list[Held]] = {}
+        self._watchdog = Watchdog(self._running, self._give_up_late)
+        self.watch = self._watchdog.run
         self._draining = False
         self._busy = 0  # running calls, and threads that still run after their call was cancelled
         self._expected = 0  # calls for jobs that are about to be claimed
@@ -254,7 +256,8 @@ class Runner:
         started = time.monotonic()
         now_ms, touch = self._now_ms(), self._touch
         for one in held:
-            one.started_ms = max(now_ms, one.due_ms)
+            one.started, one.started_ms = started, max(now_ms, one.due_ms)
+            self._watchdog.begins(one)
             begin_attempt(one.job, one, touch, self._queues)
         if self._with_files and any(map(_is_elsewhere, held)):
             await self._fetch(held)
@@ -417,29 +420,16 @@ class Runner:
 
     # -- TTR
 
-    async def watch(self) -> None:
-        """A loop's body: cancels handlers just before their TTR passes. A handler that ignores the cancellation, or
-        takes long to clean up, keeps its slot, but its attempt ends.
-        """
-        while True:
-            await asyncio.sleep(_WATCHDOG_S)
-            now = time.monotonic()
-            for task, held in list(self._running.items()):
-                self._end_late(held, now)
-                if any(one.cut_at <= now and not one.late and not one.ended for one in held):
-                    for one in held:
-                        one.late = True
-                    task.cancel()
-
-    def _end_late(self, held: list[Held], now: float) -> None:
-        """Ends attempts whose handlers still run although they were cancelled in an earlier round."""
-        for one in held:
-            if one.late and not one.ended:
-                self._end(one, self._end_of(one, asyncio.CancelledError()), now - one.deadline + one.ttr_ms / 1000)
+    def _give_up_late(self, held: Held) -> None:
+        self._end(held, self._end_of(held, asyncio.CancelledError()), time.monotonic() - held.started)
 
     def _touch(self, held: Held, ttr: Duration | None) -> None:
-        """Extends the deadline, here at once and in Redis as soon as the touch arrives. Any thread may call it."""
+        """Extends the deadline, here at once and in Redis as soon as the touch arrives. Any thread may call it.
+        Once the handler was cancelled, it comes too late.
+        """
         ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
+        if held.late:
+            return
         held.deadline = time.monotonic() + ttr_ms / 1000
         held.touch_ms = ttr_ms
         if not held.touching:  # otherwise the touch that is about to be sent carries the latest TTR
@@ -448,6 +438,7 @@ class Runner:
 
     def _touched(self, held: Held) -> None:
         held.touching = False
+        self._watchdog.begins(held)
         self._tell_touched(held, held.touch_ms)
 
     # -- endings

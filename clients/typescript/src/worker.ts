@@ -68,6 +68,8 @@ type Outcome = () => Promise<void>;
 const UNKNOWN_MS = 1000; // between looks whether a topic is there
 const TAKE = "30s";
 const UNREADABLE = "10s";
+const CUT_BEFORE_MS = 200; // before the TTR passes, or such a part of it if that is less
+const CUT_BEFORE = 0.1;
 const MOST_ERROR_CHARS = 2000;
 const MOST_STACK_CHARS = 4000; // of longer ones the server keeps the end, and a stack begins with the call that threw
 
@@ -235,7 +237,10 @@ async function aborted(signal: AbortSignal): Promise<void> {
 export class Attempt<Body> {
   readonly job: Job<Body>;
   readonly group: string;
-  /** Aborted when the TTR has passed, or the worker stops. Pass it on to fetch and the like. */
+  /**
+   * Aborted a tenth of the TTR before that has passed, at most 0.2 s, or when the worker stops. Pass it on to fetch and
+   * the like.
+   */
   readonly signal: AbortSignal;
   /** @internal Resolves with the reason when the signal is aborted. */
   readonly aborted: Promise<unknown>;
@@ -261,9 +266,10 @@ export class Attempt<Body> {
 
   /** Starts the TTR again, or sets another one, in seconds. */
   async touch(ttr_s?: number): Promise<void> {
+    const asked_ms = performance.now();
     await this.#touch(ttr_s);
     if (ttr_s !== undefined) this.#ttr_ms = ttr_s * 1000;
-    if (!this.signal.aborted) this.#start();
+    if (!this.signal.aborted) this.#start(asked_ms);
   }
 
   /** @internal Aborts the signal. */
@@ -276,9 +282,11 @@ export class Attempt<Body> {
     clearTimeout(this.#timer);
   }
 
-  #start(): void {
+  /** Just before the TTR has passed, because then another worker may get the job at once, and not by its schedule. */
+  #start(from_ms = performance.now()): void {
     this.end();
     const passed = () => this.abort(new TtrPassed(`TTR ${this.#ttr_ms / 1000}s passed`));
-    this.#timer = setTimeout(passed, Math.min(this.#ttr_ms, 2 ** 31 - 1));
+    const cut_ms = this.#ttr_ms - Math.min(CUT_BEFORE_MS, this.#ttr_ms * CUT_BEFORE);
+    this.#timer = setTimeout(passed, Math.min(from_ms + cut_ms - performance.now(), 2 ** 31 - 1));
   }
 }

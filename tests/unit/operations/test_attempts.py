@@ -112,6 +112,15 @@ def test_a_first_attempt() -> None:
     assert (claimed.job.state, claimed.ttr_ms, claimed.deadline) == (JobState.RUNNING, 60_000, 70.0)
 
 
+@pytest.mark.parametrize(
+    ("ttr_ms", "start_by"), [(100, 10.09), (1_000, 10.9), (1_150, 11.0), (1_300, 11.0), (9_000, 11.0)]
+)
+def test_none_starts_that_would_be_cancelled_at_once(ttr_ms: int, start_by: float) -> None:
+    claimed = claimed_as(ClaimedRow(b"5-0", b"j", RECORD % (b"%d" % ttr_ms, b"")))
+    assert claimed.start_by == pytest.approx(start_by)
+    assert claimed.start_by <= claimed.cut_at < claimed.deadline == pytest.approx(10 + ttr_ms / 1000)
+
+
 def test_a_later_attempt_knows_its_past() -> None:
     row = ClaimedRow(b"-|7-1|4|2|1|1800000060000", b"j", RECORD % (b"5000", b"1000ms"))
     claimed = claimed_as(row)

@@ -11,6 +11,7 @@ import pytest
 
 from streamdq.operations.attempts import Outcome
 from streamdq.worker import runner as module
+from streamdq.worker import watchdog
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.rig import Rig, held
 
@@ -165,7 +166,7 @@ async def test_a_thread_that_outlives_its_ttr_keeps_its_slot(
     makes: Callable[[], Exception | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It can't be cancelled; its attempt has ended, and what it does in the end changes nothing more."""
-    monkeypatch.setattr(module, "_WATCHDOG_S", 0.001)
+    monkeypatch.setattr(watchdog, "_ROUND_S", 0.001)
     begun, go_on = threading.Event(), threading.Event()
 
     def handle(_body: int) -> None:

@@ -1,0 +1,68 @@
+"""Cancels handlers just before their TTR passes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+from ..operations.attempts import CUT_BEFORE_S, Held
+from ..process.loop import wait
+
+_ROUND_S = 0.05
+_LEAST_S = 0.001  # between two rounds, however many handlers are to be cancelled
+
+
+class Watchdog:
+    """Looks at all running handlers in rounds, and at once where a time is up: what matters is the little time that is
+    left then to tell Redis, before the job may be taken over.
+    """
+
+    def __init__(self, running: Mapping[asyncio.Task[None], list[Held]], give_up: Callable[[Held], None]) -> None:
+        """``running``: the attempts that each task makes. ``give_up`` ends an attempt whose handler goes on."""
+        self._running = running
+        self._give_up = give_up
+        self._next = 0.0  # round, on the monotonic clock
+        self._sooner = asyncio.Event()
+
+    async def run(self) -> None:
+        """A loop's body. A handler that ignores the cancellation, or takes long to clean up, keeps its slot, but its
+        attempt ends.
+        """
+        while True:
+            now = time.monotonic()
+            self._next = now + _ROUND_S
+            for task, held in list(self._running.items()):
+                self._look_at(task, held, now)
+            least = now + _LEAST_S
+            while (left_s := max(self._next, least) - time.monotonic()) > 0:
+                self._sooner.clear()
+                await wait(self._sooner, left_s)
+
+    def begins(self, held: Held) -> None:
+        """Its attempt begins, or its TTR starts again."""
+        if held.deadline - CUT_BEFORE_S < self._next:
+            self._look_by(held.cut_at)
+
+    def _look_at(self, task: asyncio.Task[None], held: list[Held], now: float) -> None:
+        for one in held:
+            if one.give_up_at <= now and not one.ended:
+                self._give_up(one)
+        running = [one for one in held if not one.ended]
+        if any(one.cut_at <= now and not one.late for one in running):
+            _cut(task, held, now)
+        for one in running:
+            self._look_by(one.give_up_at if one.late else one.cut_at)
+
+    def _look_by(self, at: float) -> None:
+        if at < self._next:
+            self._next = at
+            self._sooner.set()
+
+
+def _cut(task: asyncio.Task[None], held: list[Held], now: float) -> None:
+    """Its handler is cancelled, and may use half of the time that is left to clean up."""
+    for one in held:
+        left_s = one.deadline - now
+        one.late, one.give_up_at = True, now + (min(_ROUND_S, left_s / 2) if left_s > 0 else _ROUND_S)
+    task.cancel()
