@@ -13,7 +13,7 @@ from typing import TypeGuard, TypeVar
 
 from pydantic import ValidationError
 
-from ..errors import StreamdqError
+from ..errors import BodyUnreadable
 from ..job.job import Job
 from ..job.retry import Bury, Retry, Snooze
 from ..process.logs import as_exc_info, hide_credentials, parts_of
@@ -51,10 +51,10 @@ def text_of(error: object) -> str:
 
 
 def told_of(job: Job, error: object) -> str:
-    """What is kept of an exception. If the body is encrypted, not the message of an exception that came from anywhere:
-    it may quote the body. Of pydantic's, never the values.
+    """What is kept of an exception. If the body is encrypted, not the message of one that was not raised to be kept: it
+    may quote the body, as streamdq's own do when they refuse a value. Of pydantic's, never the values.
     """
-    if job.is_hidden and not (is_a(error, StreamdqError) or is_a(error, Retry) or is_a(error, Snooze)):
+    if job.is_hidden and not (is_a(error, Retry) or is_a(error, Snooze) or is_a(error, BodyUnreadable)):
         return f"{text_of(error).partition(':')[0]}: its message is not kept, as the body is encrypted"
     if is_a(error, ValidationError):
         return f"{_class_name(error)}: {why_invalid(error, hidden=False)}"

@@ -226,16 +226,22 @@ async def test_what_does_not_fit_the_handler_is_buried_without_its_keys_and_valu
     async def fails(body: dict[str, str]) -> None:
         int(body["card"])
 
+    @worker.handler("refused", retry="none")
+    async def refused(body: dict[str, str], job: Job) -> None:
+        await job.async_queue.enqueue("t", 1, delay=body["card"])
+
     queue = encrypting(space)
     queue.enqueue("t", {SECRET: "no number"}, id="j")
     queue.enqueue("fails", BODY, id="j")
+    queue.enqueue("refused", BODY, id="j")
     await space.burst(worker)
     assert space.job("j").groups["default"].error == "int_parsing"
-    assert space.job("j", "fails").groups["default"].error == (
-        "ValueError: its message is not kept, as the body is encrypted"
-    )
+    for topic, error in (("fails", "ValueError"), ("refused", "InvalidInput")):
+        assert space.job("j", topic).groups["default"].error == (
+            f"{error}: its message is not kept, as the body is encrypted"
+        )
     assert SECRET.encode() not in everything_in(space)
-    for topic in ("t", "fails"):
+    for topic in ("t", "fails", "refused"):
         queue.purge(topic, all=True)
 
 
