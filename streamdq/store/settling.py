@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..config import TopicSettings
@@ -63,6 +63,7 @@ class Walk:
         self.strays = 0  # on the pages that were looked at last
         shards = [session.keys.shard(topic, number) for number in range(self.layout.in_use)]
         self._places = deque(map(_Place, shards))
+        self._done: list[_Place] = []
 
     def is_of(self, settings: TopicSettings) -> bool:
         """Whether these are the settings by which it looks."""
@@ -73,8 +74,9 @@ class Walk:
         has yet to hear of it. If that, or an error, ends it early, the next one begins where it began.
         """
         places = self._places.copy()  # what a page that could not be looked at leaves as it was
-        runs = yield from self._runs(place.shard for place in places)
-        waiting, done, self.strays = list[_Place](), list[_Place](), 0
+        runs = yield from self._runs(place.shard for place in (*places, *self._done))
+        done = _still_done(self._done, runs, places)
+        waiting, self.strays = list[_Place](), 0
         while places and pages > 0:
             place = places.popleft()
             if place.run != runs[place.shard]:
@@ -90,9 +92,8 @@ class Walk:
             else:
                 self._sort(place._replace(puts=page.puts), page, places, waiting, done)
         places.extend(waiting)
-        now = yield from self._runs(place.shard for place in done)
-        places.extend(_Place(place.shard) for place in done if now[place.shard] != place.run)
-        self._places = places
+        done = _still_done(done, (yield from self._runs(place.shard for place in done)), places)
+        self._places, self._done = places, done
         return not places
 
     def _page(self, place: _Place) -> Op[ListedIds | None]:
@@ -145,6 +146,12 @@ class Walk:
         replies = yield from self._session.call([Command(shard.jobs, ("INFO", "server")) for shard in asked.values()])
         runs = {node: _run_in(reply) for node, reply in zip(asked, replies, strict=True)}
         return {shard: runs[node] for shard, node in nodes.items()}
+
+
+def _still_done(done: Iterable[_Place], runs: Mapping[ShardKeys, str], places: deque[_Place]) -> list[_Place]:
+    """Those of them whose server is the same; the others are to be looked at again, as it may have lost writes."""
+    places.extend(_Place(place.shard) for place in done if runs[place.shard] != place.run)
+    return [place for place in done if runs[place.shard] == place.run]
 
 
 def _run_in(reply: object) -> str:

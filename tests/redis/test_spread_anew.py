@@ -585,6 +585,31 @@ def test_a_server_that_is_restarted_at_the_end_of_the_walk(space: Space, monkeyp
     assert settle(space.queue)
 
 
+def test_a_server_that_lost_its_last_writes_in_the_middle_of_the_walk(
+    space: Space, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job is back in a shard that the walk was through with, as another one had yet to settle."""
+    space.queue.configure("t", shards=2)
+    gone = next(id for id in moving(2, 4, 50) if shard_of(id, 2) == 0)
+    waits = next(id for id in moving(2, 4, 50) if shard_of(id, 2) == 1)
+    space.queue.enqueue_many("t", [NewJob(1, id=id, delay="1h") for id in (gone, waits)])
+    space.queue.configure("t", shards=4)
+    store = space.queue._store
+    shards = store.topics.all_shards("t")
+    with redis_server.client() as client:
+        before = {key: client.dump(key) for key in client.keys(f"{shards[0].prefix}*")}
+        assert space.queue.cancel("t", gone)
+        walk = Walk(store.session, store.scripts, "t", store.topics.known["t"])
+        assert run(space.queue._link, walk.go_on(1000)) is False
+        assert space.queue.cancel("t", waits)
+        for key, value in before.items():  # as the replica has it that takes over
+            client.restore(key, 0, value, replace=True)
+        monkeypatch.setattr(walking, "_run_in", lambda _: "another run")
+    assert run(space.queue._link, walk.go_on(1000)) is False
+    assert space.queue.cancel("t", gone)
+    assert run(space.queue._link, walk.go_on(1000)) is True
+
+
 async def test_a_worker_at_work_goes_on(space: Space) -> None:
     seen: list[int] = []
     buried = sum((100 * count + n) % 7 == 0 for count in (5, 2, 3) for n in range(30))
