@@ -37,6 +37,19 @@ async def test_a_server_with_the_key_encrypts_and_shows(open_api: Open, redis_se
         assert SECRET.encode() not in queue.get("t", "j").raw_body  # type: ignore[union-attr]
 
 
+async def test_who_takes_a_job_learns_whether_its_body_is_encrypted(open_api: Open, queue: Queue) -> None:
+    """A worker over HTTP gets it in the clear, and must not send an error that quotes it."""
+    api: Api = await open_api(settings=settings(codec="zstd encrypt", body_keys=KEY))
+    for encrypted in (True, False):
+        if encrypted:
+            await api.put("j", {"card": SECRET})
+        else:
+            queue.enqueue("t", {"card": SECRET}, id="k")
+        taken = (await api.client.post("/v1/topics/t/take", params={"timeout": "0s"})).json()
+        assert (taken["encrypted"], taken["job"]["body"]) == (encrypted, {"card": SECRET})
+        assert (await api.client.post("/v1/claims/finish", json={"claim": taken["claim"]})).status_code == 204
+
+
 async def test_a_server_without_the_key_tells_why(open_api: Open, redis_server: Server) -> None:
     with Queue(redis_server.url, NAMESPACE, settings=settings(codec="encrypt", body_keys=KEY)) as queue:
         queue.enqueue("t", {"card": SECRET}, id="j", delay="1h")

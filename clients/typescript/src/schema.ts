@@ -1037,6 +1037,7 @@ export interface components {
          * @description A claimed job.
          * @example {
          *       "claim": "v1.W10.c2lnbmF0dXJl",
+         *       "encrypted": false,
          *       "group": "default",
          *       "job": {
          *         "attempt": 0,
@@ -1068,6 +1069,12 @@ export interface components {
              * @description Time to run, from now; after that the job is delivered again.
              */
             ttr_ms: number;
+            /**
+             * Encrypted
+             * @description Its body is stored encrypted: then send no text that may quote it, such as a message of an exception.
+             * @default false
+             */
+            encrypted?: boolean;
             job: components["schemas"]["JobOut"];
         };
         /**

@@ -50,7 +50,7 @@ export interface WorkerOptions {
   grace_ms?: number;
   /**
    * Whether the message and the stack of what handlers throw are kept with the job and its history. Default: true. Otherwise
-   * only the name of the error is, and the text of Retry, Snooze and Bury.
+   * only the name of the error is, and the text of Retry, Snooze and Bury. So it is if the body is stored encrypted.
    */
   keep_errors?: boolean;
   /** Where failures are told. Default: the console. Bodies are never shown. */
@@ -190,11 +190,13 @@ export class Worker<T extends Topics = Topics> {
     const text = textOf(error).slice(0, MOST_ERROR_CHARS);
     if (error instanceof WorkerStops) return () => this.#queue.release(claim, limits(claim));
     if (error instanceof Snooze) return () => this.#queue.snooze(claim, error.delay, text, limits(claim));
-    this.#options.log.warn(`streamdq: attempt ${job.attempt} of ${job.topic} ${job.id} failed:`, error);
+    const keeps = this.#options.keep_errors && !claim.encrypted; // they may quote the body
+    const kept = keeps || error instanceof TtrPassed ? text : `${nameOf(error)}: its message is not kept`;
+    const shown = claim.encrypted ? kept : error;
+    this.#options.log.warn(`streamdq: attempt ${job.attempt} of ${job.topic} ${job.id} failed:`, shown);
     if (error instanceof Bury) return () => this.#queue.bury(claim, text, limits(claim));
     if (error instanceof Retry) return () => this.#queue.fail(claim, text, { delay: error.delay, ...limits(claim) });
-    const kept = this.#options.keep_errors ? text : `${nameOf(error)}: its message is not kept`;
-    const stack = this.#options.keep_errors && error instanceof Error ? { traceback: stackOf(error) } : {};
+    const stack = keeps && error instanceof Error ? { traceback: stackOf(error) } : {};
     return () => this.#queue.fail(claim, kept, { ...stack, ...limits(claim) });
   }
 

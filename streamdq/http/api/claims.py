@@ -66,7 +66,7 @@ async def take_job(
     about(request, id=held.job.id, group=group)
     consumer = (await backend.store()).session.consumer
     claim = await backend.claims.seal(pack(held, consumer))
-    rest = {"claim": claim, "group": group, "ttr_ms": held.ttr_ms}
+    rest = {"claim": claim, "group": group, "ttr_ms": held.ttr_ms, "encrypted": held.job.is_hidden}
     return Response(to_json(rest)[:-1] + b',"job":' + job_bytes(held.job) + b"}", media_type=JSON)
 
 

@@ -297,9 +297,15 @@ class ClaimOut(BaseModel):
     claim: str = Field(description="Send it back to end or extend the attempt. A restart of the server does no harm.")
     group: str
     ttr_ms: int = Field(description="Time to run, from now; after that the job is delivered again.")
+    encrypted: bool = Field(
+        default=False,
+        description="Its body is stored encrypted: then send no text that may quote it, such as a message of an exception.",
+    )
     job: JobOut
 
-    model_config = example({"claim": "v1.W10.c2lnbmF0dXJl", "group": "default", "ttr_ms": 60000, "job": EXAMPLE_JOB})
+    model_config = example(
+        {"claim": "v1.W10.c2lnbmF0dXJl", "group": "default", "ttr_ms": 60000, "encrypted": False, "job": EXAMPLE_JOB}
+    )
 
 
 ClaimToken = Annotated[

@@ -1,4 +1,4 @@
-/** When an attempt is cut off, by a clock that the test sets. */
+/** What a worker tells of an attempt, and when, by a clock that the test sets. */
 
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
@@ -7,9 +7,9 @@ import { type Claim, type Queue, TtrPassed, Worker } from "streamdq";
 type Topics = { t: number };
 
 /** A queue with one job, of this TTR, and what its worker tells it. */
-function oneJob(ttr_ms: number) {
+function oneJob(ttr_ms: number, encrypted = false) {
   const job = { topic: "t", id: "1", body: 1, attempt: 1, body_unreadable: null };
-  const claims = [{ claim: "token", group: "default", ttr_ms, job } as unknown as Claim<number>];
+  const claims = [{ claim: "token", group: "default", ttr_ms, encrypted, job } as unknown as Claim<number>];
   const told: string[] = [];
   const queue = {
     take: async (_topic: string, { signal }: { signal: AbortSignal }) => {
@@ -18,7 +18,9 @@ function oneJob(ttr_ms: number) {
       return claim;
     },
     touch: async (_token: string, ttr?: number) => void told.push(`touch ${ttr}`),
-    fail: async (_claim: Claim, error: string) => void told.push(error),
+    fail: async (_claim: Claim, error: string, options: { traceback?: string }) => {
+      told.push(options.traceback === undefined ? error : `${error} with its traceback`);
+    },
   };
   return { queue: queue as unknown as Queue<Topics>, told };
 }
@@ -44,13 +46,32 @@ for (const { ttr_ms, touch_s, cut_ms, text } of [
     });
     const running = worker.run(stop.signal);
     await begun;
-    mock.timers.tick(cut_ms * 0.9);
+    mock.timers.tick(cut_ms * 0.5);
     assert.equal(signal?.aborted, false);
-    mock.timers.tick(cut_ms * 0.1);
+    mock.timers.tick(cut_ms * 0.5);
     assert.ok(signal?.reason instanceof TtrPassed);
     stop.abort();
     await running;
     mock.timers.reset();
-    assert.deepEqual(told.slice(-1), [`TtrPassed: TTR ${text}s passed`]);
+    assert.deepEqual(told.slice(-1), [`TtrPassed: TTR ${text}s passed with its traceback`]);
+  });
+}
+
+for (const [encrypted, error] of [
+  [false, "TypeError: swordfish with its traceback"],
+  [true, "TypeError: its message is not kept"],
+] as const) {
+  test(`what may quote a body that is ${encrypted ? "" : "not "}encrypted`, async () => {
+    const { queue, told } = oneJob(60_000, encrypted);
+    const stop = new AbortController();
+    const shown: string[] = [];
+    const log = { warn: (...parts: unknown[]) => void shown.push(parts.join(" ")) };
+    const worker = new Worker(queue, { concurrency: 1, log }).handle("t", () => {
+      queueMicrotask(() => stop.abort());
+      throw new TypeError("swordfish");
+    });
+    await worker.run(stop.signal);
+    assert.deepEqual(told, [error]);
+    assert.equal(shown.join().includes("swordfish"), !encrypted);
   });
 }
