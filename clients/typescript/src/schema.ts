@@ -1071,7 +1071,7 @@ export interface components {
             ttr_ms: number;
             /**
              * Encrypted
-             * @description Its body is stored encrypted: then send no text that may quote it, such as a message of an exception.
+             * @description Its body is stored encrypted: send no text that may quote it, such as an exception's message.
              * @default false
              */
             encrypted?: boolean;

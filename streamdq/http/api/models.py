@@ -299,7 +299,7 @@ class ClaimOut(BaseModel):
     ttr_ms: int = Field(description="Time to run, from now; after that the job is delivered again.")
     encrypted: bool = Field(
         default=False,
-        description="Its body is stored encrypted: then send no text that may quote it, such as a message of an exception.",
+        description="Its body is stored encrypted: send no text that may quote it, such as an exception's message.",
     )
     job: JobOut
 
