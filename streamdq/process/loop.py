@@ -30,7 +30,9 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: as
         try:
             await body()
             return
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if _is_cancelled(error):
+                raise
             if (newer := _newer_format(error)) is not None:
                 raise newer from error
             restarts.inc()
@@ -41,6 +43,12 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: as
             backoff_s = _FIRST_BACKOFF_S
         await wait(stopping, _spread(backoff_s))
         backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
+
+
+def _is_cancelled(error: BaseException) -> bool:
+    """Whether somebody has cancelled this task. Otherwise the body has awaited something that was cancelled."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def _spread(pause_s: float) -> float:

@@ -24,6 +24,35 @@ async def test_a_loop_that_fails_runs_again() -> None:
     assert len(runs) == 3
 
 
+async def test_a_loop_that_awaits_what_somebody_cancelled_runs_again() -> None:
+    """It would end without a word, while the others go on."""
+    runs = []
+
+    async def body() -> None:
+        runs.append(1)
+        if len(runs) < 3:
+            awaited = asyncio.get_running_loop().create_future()
+            awaited.cancel()
+            await awaited
+
+    await supervise("test", body, asyncio.Event(), "ns")
+    assert len(runs) == 3
+
+
+async def test_a_loop_that_is_cancelled_itself_ends() -> None:
+    begun = asyncio.Event()
+
+    async def body() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(supervise("test", body, asyncio.Event(), "ns"))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 @pytest.mark.parametrize("grouped", [False, True], ids=["alone", "in a group of errors"])
 async def test_a_newer_format_ends_a_loop(grouped: bool) -> None:
     async def fail() -> None:
