@@ -60,17 +60,35 @@ class Promises:
     buried: set[str] = field(default_factory=set)  # ids: kicked, they start whatever they were rescheduled to elsewhere
     faults: Counter[str] = field(default_factory=Counter)
     broken: list[str] = field(default_factory=list)
+    undone: int = 0  # times
 
-    def accept(self, key: Key, due_ms: float) -> None:
+    def accept(self, key: Key, due_ms: float, undone: int) -> None:
+        """``undone``: as it was when the call began. If it is more now, the answer may be one that Redis has forgotten
+        before it is noted here.
+        """
         self.due[key] = due_ms
         self.accepted[key] = time.time()
+        if undone < self.undone:
+            self.unsure.add(key)
+
+    def cancel(self, key: Key, undone: int) -> None:
+        self.cancelled[key] = time.time()
+        if undone < self.undone:
+            self.cancelled.pop(key, None)
+            self.unsure.add(key)
+
+    def reschedule(self, key: Key, called: float, due_ms: float, undone: int) -> None:
+        self.rescheduled[key].append((called, time.time(), due_ms))
+        if undone < self.undone:
+            self.unsure.add(key)
 
     def undo(self, since: float) -> None:
         """Redis has forgotten what it said since then."""
+        self.undone += 1
         for key in [key for key, at in self.accepted.copy().items() if at >= since]:
             self.unsure.add(key)
         for key in [key for key, at in self.cancelled.copy().items() if at >= since]:
-            del self.cancelled[key]
+            self.cancelled.pop(key, None)
             self.unsure.add(key)
         for key, changes in self.rescheduled.copy().items():
             if any(answered >= since for _, answered, _ in changes):
@@ -134,16 +152,17 @@ class Chaos:
         return NewJob(body=asdict(work), id=id, delay=dice.choice((0, 0, dice.random() * 5)))
 
     def put(self, queue: Queue, topic: str, jobs: list[NewJob]) -> None:
-        keys = [(topic, str(job.id)) for job in jobs]
+        keys, undone = [(topic, str(job.id)) for job in jobs], self.said.undone
         try:
             if len(jobs) == 1:
                 made = queue.enqueue(topic, jobs[0].body, id=jobs[0].id, delay=jobs[0].delay)
-                self.said.accept(keys[0], made.due_ms)
+                self.said.accept(keys[0], made.due_ms, undone)
             else:
                 before_ms = time.time() * 1000
                 queue.enqueue_many(topic, jobs)
                 for key, job in zip(keys, jobs, strict=True):
-                    self.said.accept(key, before_ms + float(job.delay or 0) * 1000)  # type: ignore[arg-type]
+                    due_ms = before_ms + float(job.delay or 0) * 1000  # type: ignore[arg-type]
+                    self.said.accept(key, due_ms, undone)
         except ServerError:
             self.said.unsure.update(keys)
 
@@ -155,16 +174,16 @@ class Chaos:
                 recent = list(self.said.due)[-200:]
                 if not recent:
                     continue
-                key = dice.choice(recent)
+                key, undone = dice.choice(recent), self.said.undone
                 try:
                     if dice.random() < 0.6:
                         if queue.cancel(*key):
-                            self.said.cancelled[key] = time.time()
+                            self.said.cancel(key, undone)
                     else:
                         delay_s = dice.random() * 2
                         before = time.time()
                         if queue.reschedule(*key, delay=delay_s):
-                            self.said.rescheduled[key].append((before, time.time(), (before + delay_s) * 1000))
+                            self.said.reschedule(key, before, (before + delay_s) * 1000, undone)
                 except ServerError:
                     self.said.unsure.add(key)
 
