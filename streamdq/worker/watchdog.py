@@ -32,8 +32,8 @@ class Watchdog:
         while True:
             now = time.monotonic()
             self._next = now + _ROUND_S
-            for task, held in list(self._running.items()):
-                self._look_at(task, held, now)
+            for task, held in [each for each in self._running.items() if self._has_late(each[1], now)]:
+                self._end_late(task, held, now)
             least = now + _LEAST_S
             while (left_s := max(self._next, least) - time.monotonic()) > 0:
                 self._sooner.clear()
@@ -44,25 +44,31 @@ class Watchdog:
         if held.deadline - CUT_BEFORE_S < self._next:
             self._look_by(held.cut_at)
 
-    def _look_at(self, task: asyncio.Task[None], held: list[Held], now: float) -> None:
+    def _has_late(self, held: list[Held], now: float) -> bool:
+        """Whether the time of one of them is up. If not, the next round is no later than that."""
+        found = False
+        for one in held:
+            if one.ended or (one.deadline - CUT_BEFORE_S > self._next and not one.late):
+                continue
+            at = one.give_up_at if one.late else one.cut_at
+            found = found or at <= now
+            if now < at < self._next:
+                self._next = at
+        return found
+
+    def _end_late(self, task: asyncio.Task[None], held: list[Held], now: float) -> None:
         for one in held:
             if one.give_up_at <= now and not one.ended:
                 self._give_up(one)
-        running = [one for one in held if not one.ended]
-        if any(one.cut_at <= now and not one.late for one in running):
-            _cut(task, held, now)
-        for one in running:
-            self._look_by(one.give_up_at if one.late else one.cut_at)
+        if all(one.late or one.ended for one in held):
+            return
+        for one in held:
+            left_s = one.deadline - now  # half of it is for what the handler does to clean up
+            one.late, one.give_up_at = True, now + (min(_ROUND_S, left_s / 2) if left_s > 0 else _ROUND_S)
+            self._look_by(one.give_up_at)
+        task.cancel()
 
     def _look_by(self, at: float) -> None:
         if at < self._next:
             self._next = at
             self._sooner.set()
-
-
-def _cut(task: asyncio.Task[None], held: list[Held], now: float) -> None:
-    """Its handler is cancelled, and may use half of the time that is left to clean up."""
-    for one in held:
-        left_s = one.deadline - now
-        one.late, one.give_up_at = True, now + (min(_ROUND_S, left_s / 2) if left_s > 0 else _ROUND_S)
-    task.cancel()
