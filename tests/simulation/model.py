@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from .outbox import Outbox
 
@@ -339,6 +340,17 @@ class Model:
             if open_in and not all(other.may_be_late(self.now_ms, group) for group in open_in):
                 self.broken(
                     f"job {job.serial} got {job.id!r} in {job.shard}; {other.serial} has it in {shard}: {other}"
+                )
+
+    def check_at_home(self, shard: Shard, shards: int) -> None:
+        """A topic has settled only if each open job is where its id or key leads now: nobody looks elsewhere any more.
+        What Redis has lost since may have brought one back.
+        """
+        for job in [] if self.lost_data else self.jobs_in(shard):
+            home = crc32((job.key or job.id).encode()) % shards
+            if home != shard[1] and any(job.of(group).ended in ("", "dead") for group in self.groups_of(job)):
+                self.broken(
+                    f"its topic has settled, and job {job.serial} is in {shard}, not in {home} of {shards}: {job}"
                 )
 
     def jobs_in(self, shard: Shard) -> list[Tracked]:

@@ -73,9 +73,11 @@ class Store:
         self._replaying: float | None = None
         self.log: list[tuple[float, Fields]] = []
         self.flushes = 0
+        self._runs = 0
         self._begin()
 
     def _begin(self) -> None:
+        self._runs += 1
         self._server = FakeServer(version=(7, 0))
         self._session = _Session(self._server, 0, client_class=redis.Redis)
 
@@ -96,6 +98,8 @@ class Store:
         return reply
 
     def _run(self, fields: Fields) -> Any:
+        if fields[0] == b"INFO":  # fakeredis knows none
+            return b"run_id:%d\r\n" % self._runs
         session, now_s = self._session, self.time()
         for database in self._server.dbs.values():
             database.time = now_s
@@ -132,6 +136,11 @@ class Store:
             self._run(fields)
         self._replaying = None
         self._server.script_cache.clear()
+
+    def restart(self) -> None:
+        """It has lost nothing but what is not kept on disk: the scripts, and which run of it this was."""
+        self._runs += 1
+        self.flush_scripts()
 
     def flush_scripts(self) -> None:
         self._server.script_cache.clear()

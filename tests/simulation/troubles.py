@@ -134,7 +134,7 @@ async def shake(world: World) -> None:
 async def restart(world: World) -> None:
     world.network.faults.down = True
     world.network.drop_all()
-    world.store.flush_scripts()
+    world.store.restart()
     await world.pause(3.0)
     world.network.faults.down = False
 
