@@ -245,7 +245,8 @@ class Job(_HasBody):
         return datetime.fromtimestamp(self.created_ms / 1000, UTC)
 
     def touch(self, ttr: Duration | None = None) -> None:
-        """The running attempt's TTR starts again (or ``ttr`` does). Any thread may call it; it returns at once.
+        """The running attempt's TTR starts again (or ``ttr`` does). Any thread may call it; it returns at once. If
+        another worker has the job by now, as this one was stopped for a while, the handler is cancelled.
 
         Raises:
             StaleClaim: this job is not being run by a worker here.

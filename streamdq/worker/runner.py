@@ -420,6 +420,10 @@ class Runner:
 
     # -- TTR
 
+    def lost(self, held: Held) -> None:
+        """Its claim was taken over, so its handler must not go on beside that of another worker: it is cancelled."""
+        self._watchdog.lost(held)
+
     def _give_up_late(self, held: Held) -> None:
         self._end(held, self._end_of(held, asyncio.CancelledError()), time.monotonic() - held.started)
 

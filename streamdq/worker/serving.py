@@ -98,7 +98,9 @@ class Serving:
         self.consumer = Consumer(
             self.link, self.session, scripts, self._topics, self._group, self.name, self._outcomes.failing, orders.turns
         )
-        self._touches = Touches(self.link, scripts, self._topics, self._group, self.name)
+        self._touches = Touches(
+            self.link, scripts, self._topics, self._group, self.name, lambda held: self._runner.lost(held)
+        )
         self._queues = HandlerQueues(orders.url, orders.namespace, orders.settings, orders.clock, orders.codec)
         self._runner = Runner(
             orders.handlers, self._group, orders.concurrency, self._topics, self.consumer.now_ms, self.name,

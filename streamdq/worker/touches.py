@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from ..errors import NewerFormat, ServerError
 from ..keys import ShardKeys
@@ -22,7 +23,17 @@ class Touches:
     sent again for as long as the attempt runs.
     """
 
-    def __init__(self, link: AsyncLink, scripts: Scripts, topics: Topics, group: str, consumer: str) -> None:
+    def __init__(
+        self,
+        link: AsyncLink,
+        scripts: Scripts,
+        topics: Topics,
+        group: str,
+        consumer: str,
+        lost: Callable[[Held], None],
+    ) -> None:
+        """``lost`` is told of a running attempt whose touch Redis has refused: its claim was taken over."""
+        self._lost = lost
         self._link = link
         self._scripts = scripts
         self._topics = topics
@@ -61,7 +72,9 @@ class Touches:
         group_ttr_ms = self._topics.settings_of(shard.topic).ttr_of(self._group)
         claims = [part for held, ttr_ms in batch.items() for part in (held.main, held.entry, held.job.id, ttr_ms)]
         call = self._scripts.touch(shard, self._group, generation, self._consumer, group_ttr_ms, claims)
-        await arun(self._link, call)
+        refused = await arun(self._link, call)
+        for held in [held for i, held in enumerate(batch) if i in refused.stale and not held.ended]:
+            self._lost(held)
 
     def close(self) -> None:
         for task in self._sending:

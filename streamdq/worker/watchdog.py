@@ -60,8 +60,22 @@ class Watchdog:
         for one in held:
             if one.give_up_at <= now and not one.ended:
                 self._give_up(one)
-        if all(one.late or one.ended for one in held):
-            return
+        if not all(one.late or one.ended for one in held):
+            self._cut(task, held, now)
+
+    def lost(self, held: Held) -> None:
+        """Cancels the handler of an attempt that is no longer this worker's. One of several goes on for the others."""
+        for task, attempts in self._running.items():
+            if held in attempts and not held.late:
+                others = [one for one in attempts if one is not held and not (one.late or one.ended)]
+                if others:
+                    held.late = True
+                    self._give_up(held)
+                else:
+                    self._cut(task, [held], time.monotonic())
+                return
+
+    def _cut(self, task: asyncio.Task[None], held: list[Held], now: float) -> None:
         for one in held:
             left_s = one.deadline - now  # half of it is for what the handler does to clean up
             one.late, one.give_up_at = True, now + (min(_ROUND_S, left_s / 2) if left_s > 0 else _ROUND_S)

@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import threading
 import time
+from typing import Any
 
 import pytest
 
-from streamdq import Bury, Job, JobState
+from streamdq import Bury, Job, JobState, NewJob, StaleClaim
 from streamdq.link.session import run
 from streamdq.mover.reclaim import Reclaimer
 from streamdq.store.blocking import read_streams
 from streamdq.store.commands import one
+from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space, eventually, recorder
 from tests.servers import Server
 
@@ -125,6 +127,82 @@ async def test_heartbeats_keep_a_long_job(space: Space, seen: Seen) -> None:
     await space.burst(worker)
     assert seen.all == [1]
     assert (space.stats().done, space.stats().reclaimed) == (1, 0)
+
+
+@pytest.mark.parametrize("batch", [None, 5])
+async def test_a_heartbeat_that_comes_too_late_ends_the_handler(
+    stepped: Space, clock: ManualClock, seen: Seen, batch: int | None
+) -> None:
+    """As where its process was stopped for longer than the TTR. It would run on beside that of another worker, for as
+    long as it gives heartbeats.
+    """
+    stopped, other, goes_on, ends = stepped.worker(concurrency=1), stepped.worker(), asyncio.Event(), asyncio.Event()
+
+    @stopped.handler("t", batch=batch, ttr="60s")
+    async def has_lost_it(_body: Any, job: Job | list[Job]) -> None:
+        (only,) = job if isinstance(job, list) else [job]
+        seen.add(("first", only.attempt))
+        await goes_on.wait()
+        only.touch()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.add("cancelled")
+            raise
+
+    @other.handler("t", ttr="60s")
+    async def has_it(_body: int, job: Job) -> None:
+        seen.add(("second", job.attempt))
+        await ends.wait()
+
+    stepped.queue.enqueue("t", 1)
+    async with stepped.serving(stopped):
+        await seen.count(1)
+        clock.advance("61s")
+        async with stepped.serving(other):
+            await seen.count(2)
+            goes_on.set()
+            await seen.count(3)
+            ends.set()
+            await eventually(lambda: stepped.stats().done == 1, "the other has done it")
+    assert seen.all == [("first", 1), ("second", 2), "cancelled"]
+    assert (stepped.stats().retried, stepped.stats().reclaimed) == (0, 1)
+
+
+async def test_one_of_a_batch_that_was_lost_ends_for_itself(space: Space, seen: Seen, redis_server: Server) -> None:
+    worker, goes_on = space.worker(), asyncio.Event()
+
+    @worker.handler("t", batch=5, ttr="60s")
+    async def handler(bodies: list[int], jobs: list[Job]) -> None:
+        seen.add(sorted(bodies))
+        await goes_on.wait()
+        for job in jobs:
+            job.touch()
+        with pytest.raises(StaleClaim):
+            await _until_it_is_not_running(next(job for job in jobs if job.id == "1"))
+        seen.add("done")
+
+    space.queue.enqueue_many("t", [NewJob(n, id=str(n)) for n in range(3)])
+    async with space.serving(worker):
+        await seen.count(1)
+        with redis_server.client() as client:  # its claim is gone, as after a failover
+            (progress,) = client.keys("*:progress")
+            kept = {key: value for key, value in client.hgetall(progress).items() if key.endswith(b"\x1f1")}
+            client.hdel(progress, *kept)
+        goes_on.set()
+        await seen.count(2)
+        await eventually(lambda: space.stats().done == 2, "the others are done")
+        with redis_server.client() as client:
+            client.hset(progress, mapping=kept)
+            space.queue.delete_topic("t", force=True)
+    assert seen.all == [[0, 1, 2], "done"]
+
+
+async def _until_it_is_not_running(job: Job) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            job.time_left_s()
+            await asyncio.sleep(0.005)
 
 
 async def test_heartbeats_from_a_thread(space: Space, seen: Seen) -> None:
