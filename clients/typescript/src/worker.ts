@@ -250,6 +250,7 @@ export class Attempt<Body> {
   readonly #touch: (ttr?: number) => Promise<void>;
   #ttr_ms: number;
   #timer: NodeJS.Timeout | undefined;
+  #ended = false;
 
   /** @internal */
   constructor(queue: Pick<Queue, "touch">, claim: Claim<Body>) {
@@ -266,12 +267,20 @@ export class Attempt<Body> {
     return this.job.body;
   }
 
-  /** Starts the TTR again, or sets another one, in seconds. */
+  /**
+   * Starts the TTR again, or sets another one, in seconds. If another worker has the job by now, the signal is aborted, and
+   * StaleClaim thrown.
+   */
   async touch(ttr_s?: number): Promise<void> {
     const asked_ms = performance.now();
-    await this.#touch(ttr_s);
+    try {
+      await this.#touch(ttr_s);
+    } catch (error) {
+      if (error instanceof StaleClaim) this.abort(error);
+      throw error;
+    }
     if (ttr_s !== undefined) this.#ttr_ms = ttr_s * 1000;
-    if (!this.signal.aborted) this.#start(asked_ms);
+    if (!this.signal.aborted && !this.#ended) this.#start(asked_ms);
   }
 
   /** @internal Aborts the signal. */
@@ -281,12 +290,13 @@ export class Attempt<Body> {
 
   /** @internal Stops its clock. */
   end(): void {
+    this.#ended = true;
     clearTimeout(this.#timer);
   }
 
   /** Just before the TTR has passed, because then another worker may get the job at once, and not by its schedule. */
   #start(from_ms = performance.now()): void {
-    this.end();
+    clearTimeout(this.#timer);
     const passed = () => this.abort(new TtrPassed(`TTR ${this.#ttr_ms / 1000}s passed`));
     const cut_ms = this.#ttr_ms - Math.min(CUT_BEFORE_MS, this.#ttr_ms * CUT_BEFORE);
     this.#timer = setTimeout(passed, Math.min(from_ms + cut_ms - performance.now(), 2 ** 31 - 1));

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
-import { type Claim, type Queue, TtrPassed, Worker } from "streamdq";
+import { type Claim, type Queue, StaleClaim, TtrPassed, Worker } from "streamdq";
 
 type Topics = { t: number };
 
@@ -75,3 +75,21 @@ for (const [encrypted, error] of [
     assert.equal(shown.join().includes("swordfish"), !encrypted);
   });
 }
+
+test("a touch that comes too late ends the handler", async () => {
+  const { queue, told } = oneJob(60_000);
+  const stale = new StaleClaim(409, { title: "taken over" });
+  queue.touch = () => Promise.reject(stale);
+  const stop = new AbortController();
+  const reasons: unknown[] = [];
+  const worker = new Worker(queue, { concurrency: 1, log: { warn: () => {} } }).handle("t", async (attempt) => {
+    attempt.touch().catch((error: unknown) => reasons.push(error)); // as in an interval
+    await new Promise((resolve) => attempt.signal.addEventListener("abort", resolve));
+    reasons.push(attempt.signal.reason);
+    stop.abort();
+    attempt.signal.throwIfAborted();
+  });
+  await worker.run(stop.signal);
+  assert.deepEqual(reasons, [stale, stale]);
+  assert.equal(told.length, 1);
+});
