@@ -85,7 +85,8 @@ class Held:
     begun: bool = False  # its handler was called
     ended: bool = False
     late: bool = False  # its TTR passed here
-    give_up_at: float = float("inf")  # when it ends in any case, although its handler goes on; if it is late
+    lost: bool = False  # Redis has refused a touch: another worker has the job, or will have it
+    give_up_at: float = float("inf")  # when it ends in any case, although its handler goes on; if it is late, or lost
     touching: bool = False  # a touch of `touch_ms` is about to be sent
     touch_ms: int = 0
     took_s: float = 0.0

@@ -393,7 +393,7 @@ class Runner:
 
     def _end_of(self, held: Held, error: BaseException) -> End:
         cancelled = is_a(error, asyncio.CancelledError)  # by the watchdog or by the drain; `late` tells which
-        if cancelled and self._draining and not held.late:
+        if cancelled and self._goes_back(held):
             return End(held, Outcome.RELEASED)
         log.debug("attempt failed", error=text_of(error).partition(":")[0], way=way(error), **self._naming(held.job))
         if cancelled:
@@ -410,6 +410,10 @@ class Runner:
         else:
             hide(end, own=cancelled)
         return end
+
+    def _goes_back(self, held: Held) -> bool:
+        """Whether its cancellation is no failure."""
+        return held.lost or (self._draining and not held.late)
 
     def _end(self, held: Held, end: End, took_s: float) -> None:
         if held.ended:

@@ -67,9 +67,8 @@ class Watchdog:
         """Cancels the handler of an attempt that is no longer this worker's. One of several goes on for the others."""
         for task, attempts in self._running.items():
             if held in attempts and not held.late:
-                others = [one for one in attempts if one is not held and not (one.late or one.ended)]
-                if others:
-                    held.late = True
+                held.lost = held.late = True
+                if not all(one.late or one.ended for one in attempts):
                     self._give_up(held)
                 else:
                     self._cut(task, [held], time.monotonic())

@@ -198,6 +198,30 @@ async def test_one_of_a_batch_that_was_lost_ends_for_itself(space: Space, seen: 
     assert seen.all == [[0, 1, 2], "done"]
 
 
+async def test_a_touch_that_redis_refused_is_no_failure_if_the_claim_holds_all_the_same(
+    space: Space, seen: Seen, redis_server: Server
+) -> None:
+    """Somebody has destroyed the consumer group, and its claims with it."""
+    worker = space.worker()
+
+    @worker.handler("t", ttr="60s", retry="none")
+    async def handler(_body: int, job: Job) -> None:
+        seen.add(job.attempt)
+        if len(seen) == 1:
+            with redis_server.client() as client:
+                (ready,) = client.keys("*:ready")
+                client.xgroup_destroy(ready, "default")
+                client.xgroup_create(ready, "default", "0")
+            job.touch()
+            await asyncio.Event().wait()
+
+    space.queue.enqueue("t", 1, id="a")
+    async with space.serving(worker):
+        await space.becomes("a", "gone")
+    assert (space.stats().done, space.stats().dead) == (1, 0)
+    assert len(seen) == 2
+
+
 async def _until_it_is_not_running(job: Job) -> None:
     async with asyncio.timeout(10):
         while True:
