@@ -31,7 +31,8 @@ def write_table(
     """Writes the rows of `of_days` and returns how many; those that the table had of the same days are gone. If there
     are none, a file without rows tells the columns.
 
-    What a crash leaves: each day's rows are the old ones or the new ones. Writing again completes it.
+    What a crash leaves: each day's rows are the old ones or the new ones; of one day they may be gone, as Spark removes
+    the old ones before it puts the new ones in their place. Writing again completes it.
     """
     _remove_leftovers(folder, table)
     before = set(table_files(folder, table))
