@@ -1,12 +1,15 @@
 """``python -m benchmarks.what_if``: how well `streamdq what-if` replays what real workers did.
 
-Worker processes work on three loads, one after the other, each on a Redis of its own: handlers of up to two seconds,
-with failures, retries, timeouts and bursts, that share few slots; one of which workers are full most of the time; and
-handlers of some 20 ms. The history is dumped, and replayed with the settings as they were: median and 99th
-percentile of the lateness of each topic, as seen and as replayed. It fails if a replay is worse than what
-`streamdq what-if` says of one to be trusted.
+Worker processes work on four loads, one after the other, each on a Redis of its own: handlers of up to two seconds,
+with failures, retries, timeouts and bursts, that share few slots; one of which workers are full most of the time; one
+with many handlers that hang; and handlers of some 20 ms. The history is dumped, and replayed with the settings as they
+were: median and 99th percentile of the lateness of each topic, as seen and as replayed. It fails if a replay is worse
+than what `streamdq what-if` says of one to be trusted.
 
 Each load is run with another number of workers, too, and compared with what the replay of the first run predicts.
+
+``--repeat 4`` runs each load four times instead, with the same jobs, workers and settings, and compares what happened:
+how far one run is from another is how well any of them can be foretold.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import argparse
 import random
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,8 +35,8 @@ from streamdq.terminal import table
 from streamdq.times.durations import show_ms
 from streamdq_spark.events import read_events
 from streamdq_spark.session import SMALL, session
-from streamdq_spark.whatif import Answer, Change, what_if
-from streamdq_spark.whatif.answer import ENOUGH, MEDIAN_ERROR, P99_ERROR, Figures
+from streamdq_spark.whatif import Answer, Change, QueueAnswer, what_if
+from streamdq_spark.whatif.answer import Figures
 
 from .harness import must, until
 from .server import RedisServer
@@ -76,6 +79,7 @@ LOADS = (
         20,
     ),
     Load("full", 2, 4, (Kind("orders", 25, 900, 5, 35, 0.02), Kind("mails", 6, 200, 40, 160, 0.2, 0.01)), 20),
+    Load("hung", 2, 8, (Kind("calls", 25, 100, 5, 60, 0.05, 0.04), Kind("mails", 12, 40, 40, 160, 0.1)), 15),
     Load("short", 2, 10, (Kind("clicks", 120, 900, 5, 10), Kind("views", 40, 250, 8, 20, 0.05)), 15),
 )  # fmt: skip
 OTHER_WORKERS = 3
@@ -142,21 +146,23 @@ def record(loads: list[Load], seconds: float, keep: Path, folder: Path, seed: in
         parquet.write_table(pa.concat_tables(files), folder / f"{load.name}.parquet", **parquet_options())
 
 
-def judged(answer: Answer) -> Iterator[tuple[str, Figures, Figures]]:
+def _judged(name: str, answer: Answer) -> Iterator[tuple[bool, list[str]]]:
     for queue in answer.queues:
-        if queue.seen.attempts >= ENOUGH:
-            yield queue.topic, queue.seen, queue.replayed
+        if queue.judged:
+            remark = "by chance" if queue.p99_by_chance else "" if queue.good else "too far"
+            yield queue.good, [*_cells(name, queue.topic, queue.seen, queue.replayed), remark]
 
 
-def _rows(name: str, compared: Iterable[tuple[str, Figures, Figures]]) -> Iterator[tuple[bool, list[str]]]:
-    for topic, real, told in compared:
-        median, p99 = (_off(a, b) for a, b in ((real.p50_ms, told.p50_ms), (real.p99_ms, told.p99_ms)))
-        shown = [show_ms(value or 0) for value in (real.p50_ms, told.p50_ms, real.p99_ms, told.p99_ms)]
-        good = median <= MEDIAN_ERROR and p99 <= P99_ERROR
-        yield good, [
-            name, topic, f"{real.attempts:,}", *shown[:2], f"{median:.1%}", *shown[2:], f"{p99:.1%}",
-            "" if good else "too far",
-        ]  # fmt: skip
+def _foretold(name: str, before: Answer, after: Answer) -> Iterator[list[str]]:
+    really = {queue.topic: queue.seen for queue in after.queues}
+    for queue in before.queues:
+        yield [*_cells(name, queue.topic, really[queue.topic], queue.changed), ""]
+
+
+def _cells(name: str, topic: str, real: Figures, told: Figures) -> list[str]:
+    median, p99 = (_off(a, b) for a, b in ((real.p50_ms, told.p50_ms), (real.p99_ms, told.p99_ms)))
+    shown = [show_ms(value or 0) for value in (real.p50_ms, told.p50_ms, real.p99_ms, told.p99_ms)]
+    return [name, topic, f"{real.attempts:,}", *shown[:2], f"{median:.1%}", *shown[2:], f"{p99:.1%}"]
 
 
 def _off(real: float | None, told: float | None) -> float:
@@ -170,6 +176,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", choices=[load.name for load in LOADS], help="only this load")
     parser.add_argument("--keep", type=Path, help="a folder for the dumps; those that are there already are used")
     parser.add_argument("--record", type=Path, help="only write a history of each load into this folder, for tests")
+    parser.add_argument("--repeat", type=int, metavar="N", help="run each load so often, and compare these runs")
     options = parser.parse_args(arguments)
     loads = [load for load in LOADS if options.only in (None, load.name)]
     with tempfile.TemporaryDirectory() as own:
@@ -177,6 +184,8 @@ def main(arguments: list[str] | None = None) -> int:
         if options.record:
             record(loads, options.seconds, keep, options.record, options.seed)
             return 0
+        if options.repeat:
+            return _compare(loads, options.seconds, keep, options.seed, options.repeat)
         return _measure(loads, options.seconds, keep, options.seed)
 
 
@@ -195,18 +204,46 @@ def _measure(loads: list[Load], seconds: float, folder: Path, seed: int) -> int:
                 what_if(spark, read_events(spark, str(folder / f"{load.name}-{n}")), other)
                 for n in (load.workers, OTHER_WORKERS)
             )
-            for good, cells in _rows(load.name, judged(before)):
+            for good, cells in _judged(load.name, before):
                 shown.add_row(*cells)
                 well &= good
-            really = {queue.topic: queue.seen for queue in after.queues}
-            foretold = [(queue.topic, really[queue.topic], queue.changed) for queue in before.queues]
-            for _, cells in _rows(f"{load.name}, {load.workers} → {OTHER_WORKERS} workers", foretold):
+            for cells in _foretold(f"{load.name}, {load.workers} → {OTHER_WORKERS} workers", before, after):
                 shown.add_row(*cells)
-            for good, cells in _rows(f"{load.name}, {OTHER_WORKERS} workers", judged(after)):
+            for good, cells in _judged(f"{load.name}, {OTHER_WORKERS} workers", after):
                 shown.add_row(*cells)
                 well &= good
     Console(width=140).print(shown)
     return 0 if well else 1
+
+
+def _compare(loads: list[Load], seconds: float, folder: Path, seed: int, times: int) -> int:
+    """Runs each load several times, and shows how far the runs are from each other, and from their replays."""
+    shown = table(
+        "load", "topic", "attempts", "p50 of each run", "p99 of each run", "apart", "replayed", "farthest off"
+    )
+    with session("local[2]", settings=SMALL) as spark:
+        for load in loads:
+            answers = []
+            for number in range(1, times + 1):
+                dump = folder / f"{load.name}-{load.workers}-run-{number}"
+                if not dump.exists():
+                    run(load, load.workers, seconds, dump, seed)
+                answers.append(what_if(spark, read_events(spark, str(dump)), Change(workers=load.workers)))
+            for same in zip(*(answer.queues for answer in answers), strict=True):
+                shown.add_row(load.name, *_apart(same))
+    Console(width=180).print(shown)
+    return 0
+
+
+def _apart(same: tuple[QueueAnswer, ...]) -> Iterator[str]:
+    """Of a topic in several runs: how far one is at most from another, and how far one is at most from its replay."""
+    p99 = [queue.seen.p99_ms for queue in same]
+    yield from (same[0].topic, f"{same[0].seen.attempts:,}")
+    yield " ".join(show_ms(queue.seen.p50_ms or 0) for queue in same)
+    yield " ".join(show_ms(ms or 0) for ms in p99)
+    yield f"{max(_off(a, b) for a in p99 for b in p99):.1%}"
+    yield " ".join(show_ms(queue.replayed.p99_ms or 0) for queue in same)
+    yield f"{max(queue.errors[1] for queue in same):.1%}"
 
 
 if __name__ == "__main__":

@@ -81,6 +81,8 @@ def plan(
     """
     if first_day and last_day and last_day < first_day:
         raise InvalidInput(f"--to {last_day} is before --from {first_day}")
+    if date.max in (first_day, last_day):
+        raise InvalidInput(f"no day follows {date.max}: leave out --to for the dump's last day")
     if slo_ms < 1 or not 0 < objective < 1:
         raise InvalidInput(
             f"an SLO of {slo_ms} ms for {objective:.9g} of the attempts: 1 ms or more, and a share below 1"

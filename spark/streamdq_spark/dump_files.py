@@ -28,7 +28,7 @@ from .errors import BadDump
 _AT_ONCE = 16  # footers are small; waiting for a distant store is what takes time
 _SHOWN = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DAY = re.compile(r"/dt=(\d{4}-\d\d-\d\d)/")
+_DAY = re.compile(rf"{EVENTS}/dt=(\d{{4}}-\d\d-\d\d)(/[^/.][^/]*)+")  # the only name that a file has
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,12 @@ def open_dump(input: str, *, quarantine: bool = False) -> Dump:
     folder = open_folder(input)
     manifest = require_manifest(folder)
     dump = Dump(folder, manifest, _unlisted(folder, manifest))
+    once: dict[str, DumpFile] = {}
+    for file in manifest.files:
+        if once.setdefault(file.path, file) is not file:
+            dump.bad.append(BadFile(file.path, "is named twice by the manifest", file.rows))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for found in pool.map(lambda file: _check(folder, file), manifest.files):
+        for found in pool.map(lambda file: _check(folder, file), once.values()):
             if isinstance(found, BadFile):
                 dump.bad.append(found)
             else:
@@ -104,7 +108,7 @@ def _told(bad: Sequence[BadFile]) -> str:
 
 
 def _check(folder: Folder, file: DumpFile) -> GoodFile | BadFile:
-    day = _DAY.search(file.path)
+    day = _DAY.fullmatch(file.path)
     if not day:
         return BadFile(file.path, "is not below a folder dt=YYYY-MM-DD", file.rows)
     try:

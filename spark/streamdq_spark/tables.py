@@ -16,8 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from streamdq.dump.folder import Folder
+from streamdq.dump.local import LocalFolder
 
 from .places import remove_folder, spark_url, to_read
+from .table_files import leftovers, table_files
 
 DAY, FROM_DAY = "dt", "from_dt"
 _AT_ONCE = 16  # footers are small; waiting for a distant store is what takes time
@@ -29,15 +31,17 @@ def write_table(
     """Writes the rows of `of_days` and returns how many; those that the table had of the same days are gone. If there
     are none, a file without rows tells the columns.
 
-    What a crash leaves: each day's rows are the old ones or the new ones. Writing again completes it.
+    What a crash leaves: each day's rows are the old ones or the new ones; of one day they may be gone, as Spark removes
+    the old ones before it puts the new ones in their place. Writing again completes it.
     """
-    before = set(folder.files(table))
+    _remove_leftovers(folder, table)
+    before = set(table_files(folder, table))
     keys = [key for key in (DAY, FROM_DAY) if key in rows.columns]
     # One file per day: there are few rows. `few`: so few that one task writes all of them.
     placed = rows.coalesce(1) if few else rows.repartition(*keys)
     placed.write.mode("overwrite").partitionBy(*keys).parquet(spark_url(folder, table))
     # Spark chooses new names for each write.
-    written = [path for path in folder.files(table) if path not in before and path.endswith(".parquet")]
+    written = [path for path in table_files(folder, table) if path not in before]
     if FROM_DAY not in keys:
         _remove_days(folder, table, _days(table, before) - _days(table, written), first_day, last_day)
     if not written:
@@ -48,8 +52,10 @@ def write_table(
 
 
 def read_table(spark: SparkSession, folder: Folder, table: str, schema: StructType | str | None = None) -> DataFrame:
-    """All days of a table, `dt` and `from_dt` as text."""
-    read = spark.read.schema(schema) if schema else spark.read
+    """All days of a table, `dt` and `from_dt` as text. Without a schema, its columns are those of all days: an older
+    version may have written some with fewer.
+    """
+    read = spark.read.schema(schema) if schema else spark.read.option("mergeSchema", "true")
     found = read.parquet(to_read(folder, table))
     return found.withColumns({key: F.col(key).cast("string") for key in (DAY, FROM_DAY) if key in found.columns})
 
@@ -62,6 +68,13 @@ def of_days(rows: DataFrame, day: str | None, first_day: date, last_day: date) -
         return rows.withColumns({DAY: F.lit(str(last_day)), FROM_DAY: F.lit(str(first_day))})
     dated = rows.withColumn(DAY, F.date_format(day, "yyyy-MM-dd"))
     return dated.where(F.col(DAY).between(str(first_day), str(last_day)))
+
+
+def _remove_leftovers(folder: Folder, table: str) -> None:
+    """Removes what killed writes left. A folder without locks keeps it: another run may be writing there."""
+    if isinstance(folder, LocalFolder):
+        for path in leftovers(folder, table):
+            remove_folder(folder, path)
 
 
 def _days(table: str, paths: Iterable[str]) -> set[str]:

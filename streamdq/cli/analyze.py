@@ -101,6 +101,7 @@ def analyze(
     )
     asked = _waiting(context) if waiting else None
     analysis.check_output(plan)
+    _check_report(report)
     settings = settings_for(analysis.events_to_read(plan, questions)) if master is None else {}
     started = session(master, settings=settings, memory=memory, verbose=verbose)
     with terminal.progress_bar("starting Spark") as bar, started as spark:
@@ -140,6 +141,13 @@ def _tell_changes(plan: Plan, compare: tuple[str, str]) -> None:
         told = (Text(text) for text in (one.subject, one.what, one.before, one.after))
         made.add_row(*told, Text(one.verdict, "red" if one.is_bad else "green"))
     terminal.console().print(made)
+
+
+def _check_report(report: Path | None) -> None:
+    from streamdq_spark.report import check_report
+
+    if report is not None:
+        check_report(report)
 
 
 def _check_page(page: str | None, report: Path | None) -> None:

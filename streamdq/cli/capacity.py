@@ -41,10 +41,11 @@ def capacity(
     try:
         from streamdq_spark.report import load_tables
         from streamdq_spark.report.pools import pools
+        from streamdq_spark.table_files import table_files
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "pyarrow", "spark") from error
     folder = open_folder(tables)
-    if not (newest := max((_days(path) for path in folder.files(_TABLE) if "from_dt=" in path), default=None)):
+    if not (newest := max((_days(path) for path in table_files(folder, _TABLE) if "from_dt=" in path), default=None)):
         raise InvalidInput(f"there is no table {_TABLE} in {folder.url}: pass the output folder of streamdq analyze")
     found = pools(load_tables(folder, [_TABLE], newest[1], newest[0])[_TABLE], concurrency)
     if as_json:

@@ -15,13 +15,14 @@ from rich.text import Text
 from .. import terminal
 from ..errors import InvalidInput, MissingExtra
 from ..job.retry import RetrySchedule
+from ..operations.topics import check_rate
 from ..terminal import counted
 from ..times.durations import show_ms, to_ms
 from .common import EXIT_NO, Json, commands
 from .spark_options import DAY, Master, Memory, Quarantine, Verbose, date_of
 
 if TYPE_CHECKING:
-    from streamdq_spark.whatif import Answer, Change
+    from streamdq_spark.whatif import Answer, Change, QueueAnswer
     from streamdq_spark.whatif.answer import Figures, PoolAnswer
 
 app = commands()
@@ -71,7 +72,7 @@ def replay_with(
     change = Change(
         None if retry is None else RetrySchedule.of(retry).steps_ms,
         None if ttr is None else _above_zero(to_ms(ttr, "ttr")),
-        rate,
+        _rate_in(rate),
         workers,
         concurrency,
         frozenset(topics or ()),
@@ -91,6 +92,10 @@ def replay_with(
         terminal.console().print(_view(answer, change, told_concurrency=concurrency_was is not None))
     if not answer.good:
         raise typer.Exit(EXIT_NO)
+
+
+def _rate_in(rate: float | None) -> float | None:
+    return None if rate is None else check_rate(rate)
 
 
 def _above_zero(ms: int) -> int:
@@ -141,12 +146,16 @@ def _ms(value: float | None) -> str:
 
 
 def _workers(pool: PoolAnswer) -> Text:
-    topics = list(dict.fromkeys(queue.topic for queue in pool.queues))
-    more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
     before = f"{counted(pool.workers, 'worker')} × {pool.concurrency:,}"
     after = f"{counted(pool.changed_workers, 'worker')} × {pool.changed_concurrency:,}"
     hours = f"{pool.worker_ms / _HOUR_MS:,.2f} → {pool.changed_worker_ms / _HOUR_MS:,.2f} worker hours"
-    return Text(f"{', '.join(topics[:_NAMED])}{more}: at most {before} at once → {after}; {hours}")
+    return Text(f"{_topics(pool.queues)}: at most {before} at once → {after}; {hours}")
+
+
+def _topics(queues: list[QueueAnswer]) -> str:
+    topics = list(dict.fromkeys(queue.topic for queue in queues))
+    more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
+    return f"{', '.join(topics[:_NAMED])}{more}"
 
 
 def _notes(answer: Answer, change: Change, told_concurrency: bool) -> Iterator[Text]:
@@ -181,6 +190,9 @@ def _verdict(answer: Answer) -> Text:
     median, p99 = (max(queue.errors[n] for queue in judged) for n in (0, 1))
     off = f"Replayed as it was, the median is off by at most {median:.1%}, the p99 by {p99:.1%}"
     if answer.good:
-        return Text(f"{off}: good enough (5 %, 15 %)", "green")
-    worst = max(judged, key=lambda queue: max(queue.errors[0] * 3, queue.errors[1]))
+        few = [queue for queue in judged if queue.p99_by_chance]
+        chance = f" (that of {_topics(few)} by no more than chance, with so few attempts)" if few else ""
+        return Text(f"{off}{chance}: good enough (5 %, 15 %)", "green")
+    bad = (queue for queue in judged if not queue.good)
+    worst = max(bad, key=lambda queue: max(queue.errors[0] * 3, queue.errors[1]))
     return Text(f"{off}, most in {worst.topic}: DON'T TRUST IT (good enough: 5 %, 15 %)", "bold red")

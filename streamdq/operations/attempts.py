@@ -14,6 +14,7 @@ from ..config import MAX_CLAIM, START_WITHIN_S
 from ..errors import BodyDamaged, BodyUnreadable
 from ..job.job import Decoder, Job, JobState
 from ..job.retry import Bury, Retry, RetrySchedule, Snooze
+from ..job.ttr import LONGEST_CUT_MS, cut_before_ms
 from ..keys import ShardKeys
 from ..link.session import Op
 from ..process.logs import hide_credentials, log, what
@@ -29,7 +30,6 @@ from .failures import MAX_ERROR_CHARS, is_a, is_told, text_of, told_of, tracebac
 _NO_ATTEMPT = -1  # sent instead of the number of used steps: the attempt does not count
 _LONGEST_UNREADABLE_MS = 60_000  # so it runs soon after a key was added
 _STALLED_S = 0.25  # if a claim took longer, the process or the network had stalled
-CUT_BEFORE_S, _CUT_BEFORE = 0.2, 0.1  # before the TTR passes, or such a part of it if that is less
 _CLASS = re.compile(r"[^\W\d][\w.]{0,99}(?=: )")
 
 
@@ -96,10 +96,8 @@ class Held:
 
     @property
     def cut_at(self) -> float:
-        """When a worker cancels its handler, on this host's monotonic clock: just before its TTR passes. Then the job
-        may be taken over, and would start again at once instead of by its schedule.
-        """
-        return self.deadline - min(CUT_BEFORE_S, _CUT_BEFORE * (self.touch_ms or self.ttr_ms) / 1000)
+        """When a worker cancels its handler, on this host's monotonic clock: just before its TTR passes."""
+        return self.deadline - cut_before_ms(self.touch_ms or self.ttr_ms) / 1000
 
 
 @dataclass(slots=True)
@@ -145,7 +143,7 @@ def held_in(shard: ShardKeys, group: str, claimed: Claimed, asked: float, decode
         ttr_ms = job.ttr_ms or topic_ttr_ms
         deadline = asked + ttr_ms / 1000
         held = Held(shard, group, job, main, entry, job.due_ms, generation, ttr_ms, deadline, latest)
-        if deadline - CUT_BEFORE_S < latest:
+        if deadline - LONGEST_CUT_MS / 1000 < latest:
             held.start_by = min(latest, held.cut_at)
         if past is not None:
             job.attempt, job.snoozed, job.step, held.crashes, due_ms = past

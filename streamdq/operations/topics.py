@@ -114,8 +114,7 @@ def resume(store: RedisStore, topic: str, *, key: str | None = None) -> Op[None]
 def _of_flow(rate: float | None, durable: str | None) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if rate is not None:
-        _check_rate(rate)
-        changes["rate"] = rate or None
+        changes["rate"] = check_rate(rate) or None
     if durable is not None:
         changes["durable"] = None if durable == _OF_PROCESS else check_level(durable)
     return changes
@@ -153,10 +152,12 @@ def _key_rate(rate: str | Literal[0]) -> str | None:
     return str(rate).strip()
 
 
-def _check_rate(rate: float) -> None:
+def check_rate(rate: float) -> float:
+    """The jobs of a topic that become ready in a second; 0: no limit. Raises `InvalidInput`."""
     number = isinstance(rate, int | float) and not isinstance(rate, bool)
     if not number or not (rate == 0 or _LEAST_RATE <= rate <= 1e6):
         raise InvalidInput(f"rate: {rate!r} is not a number of jobs per second: 0, or from 0.000001 to 1,000,000")
+    return rate
 
 
 def _checked_groups(groups: Sequence[str]) -> list[str]:

@@ -6,9 +6,11 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-from ..operations.attempts import CUT_BEFORE_S, Held
+from ..job.ttr import LONGEST_CUT_MS
+from ..operations.attempts import Held
 from ..process.loop import wait
 
+_LONGEST_CUT_S = LONGEST_CUT_MS / 1000
 _ROUND_S = 0.05
 _LEAST_S = 0.001  # between two rounds, however many handlers are to be cancelled
 
@@ -41,14 +43,14 @@ class Watchdog:
 
     def begins(self, held: Held) -> None:
         """Its attempt begins, or its TTR starts again."""
-        if held.deadline - CUT_BEFORE_S < self._next:
+        if held.deadline - _LONGEST_CUT_S < self._next:
             self._look_by(held.cut_at)
 
     def _has_late(self, held: list[Held], now: float) -> bool:
         """Whether the time of one of them is up. If not, the next round is no later than that."""
         found = False
         for one in held:
-            if one.ended or (one.deadline - CUT_BEFORE_S > self._next and not one.late):
+            if one.ended or (one.deadline - _LONGEST_CUT_S > self._next and not one.late):
                 continue
             at = one.give_up_at if one.late else one.cut_at
             found = found or at <= now

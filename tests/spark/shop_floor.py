@@ -36,9 +36,15 @@ class Floor:
     each: int = 3
     retry: tuple[int, ...] = (500, 2000)
     ttr: int = 10**9
+    cut: bool = True  # whether handlers are cancelled before the TTR passes; 0.1.0 did so when it had
     apart: int = 0  # ms between two jobs of a topic that become ready
     report: int = 0  # ms from the end of an attempt, when its place is free, until the end is recorded
     only: str = ""  # the topic that retry, ttr and apart are for; the others have those of a plain floor
+
+    @property
+    def longest(self) -> float:
+        """For so long a handler may run: it is cancelled a tenth of the TTR early, but never more than 200 ms."""
+        return max(self.ttr * 9 / 10, self.ttr - 200) if self.cut else self.ttr
 
     def of(self, topic: str) -> "Floor":
         return self if not self.only or topic == self.only else Floor(self.workers, self.each, report=self.report)
@@ -119,7 +125,7 @@ def happened(tasks: list[Task], floor: Floor) -> list[Happened]:
 
 def _begin(task: Task, worker: _Worker, now: int, floor: Floor) -> None:
     task.attempt += 1
-    worker.ends[now + min(task.runs[task.attempt - 1], floor.ttr)].append((task, now))
+    worker.ends[now + int(min(task.runs[task.attempt - 1], floor.longest))].append((task, now))
 
 
 def _end(
@@ -128,7 +134,7 @@ def _end(
     """Writes the row; returns 1 if that was the job's end."""
     step = task.attempt - 1
     now += floor.report
-    cut = task.runs[step] > floor.ttr
+    cut = task.runs[step] > floor.longest
     event, reason = "done", None
     if task.attempt <= task.fails or cut:
         event = "retry" if step < len(floor.retry) and not task.buried else "dead"

@@ -65,6 +65,18 @@ def test_each_question_gets_its_table(spark: SparkSession, tmp_path: Path) -> No
     assert all(len(list((tmp_path / "out" / "by_hour" / name).glob("*.parquet"))) == 1 for name in folders)
 
 
+def test_what_a_killed_analysis_left_is_gone_after_the_next(spark: SparkSession, tmp_path: Path) -> None:
+    write_dump(tmp_path / "dump", days_of(1))
+    run(spark, tmp_path)
+    before = {name: rows(spark, tmp_path, name) for name in QUESTIONS}
+    left = tmp_path / "out" / "by_hour" / ".spark-staging-7d5c" / f"dt={MONDAY}" / "part-0.parquet"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"PAR1")
+    run(spark, tmp_path)
+    assert not list((tmp_path / "out" / "by_hour").glob(".*/"))
+    assert {name: rows(spark, tmp_path, name) for name in QUESTIONS} == before
+
+
 def test_many_events_are_read_by_spark_and_not_by_the_driver(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +183,8 @@ def test_what_is_asked_must_be_there(tmp_path: Path) -> None:
     dump, out = str(tmp_path / "dump"), str(tmp_path / "out")
     with pytest.raises(HistoryUnreadable, match="holds no dump"):
         plan(str(tmp_path / "nowhere"), out)
+    with pytest.raises(InvalidInput, match="no day follows 9999-12-31: leave out --to"):
+        plan(dump, out, None, date(9999, 12, 31))
     with pytest.raises(InvalidInput, match="--to 2026-01-01 is before --from 2026-01-02"):
         plan(dump, out, date(2026, 1, 2), date(2026, 1, 1))
     with pytest.raises(InvalidInput, match=f"it holds {MONDAY} to {MONDAY}"):

@@ -135,6 +135,32 @@ def test_or_is_left_out_and_counted(dump: Path, damage: Callable[[Path], None]) 
     assert sum(file.rows for file in opened.files) == EVENTS_EACH - 1
 
 
+def test_a_file_that_is_named_twice_counts_once(dump: Path) -> None:
+    manifest = manifest_of(dump)
+    write_manifest(dump, manifest.model_copy(update={"files": [*manifest.files, manifest.files[3]]}))
+    name = manifest.files[3].path
+    with pytest.raises(BadDump, match=rf"1 of the dump's {FILES + 1} files are bad: {name} is named twice"):
+        open_dump(str(dump))
+    opened = open_dump(str(dump), quarantine=True)
+    assert (len(opened.files), len(opened.bad)) == (FILES, 1)
+
+
+@pytest.mark.parametrize(
+    ("part", "other"), [("events", "events/."), ("/hour", "/../{day}/hour"), ("events", "{dump}/events")]
+)
+def test_a_file_has_one_name(dump: Path, part: str, other: str) -> None:
+    """By another it would count twice."""
+    manifest = manifest_of(dump)
+    first = manifest.files[0]
+    day = first.path.split("/")[1]
+    again = first.path.replace(part, other.format(day=day, dump=dump))
+    assert (dump / again).samefile(dump / first.path)
+    files = [*manifest.files, first.model_copy(update={"path": again})]
+    write_manifest(dump, manifest.model_copy(update={"files": files}))
+    with pytest.raises(BadDump, match="is not below a folder dt=YYYY-MM-DD"):
+        open_dump(str(dump))
+
+
 def test_numbers_are_those_of_the_good_files(spark: SparkSession, dump: Path, tmp_path: Path) -> None:
     other_version(dump)
     out = tmp_path / "out"

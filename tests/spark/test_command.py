@@ -7,6 +7,7 @@ import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 from dashboards import slo as alerts
 from streamdq import Queue
 from streamdq.cli import analyze as cli_analyze
+from streamdq.cli import app as cli
 from streamdq.config import TopicSettings
 from streamdq.dump.manifest import StreamMark
 from streamdq.dump.open_folder import open_folder
@@ -231,6 +233,18 @@ def test_a_page_without_use_is_refused(
     assert code == 2
     assert problem in err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_report_that_can_t_be_written_is_told_before_anything_is_done(
+    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamdq_spark.session.session", Mock(side_effect=AssertionError("Spark starts")))
+    (tmp_path / "file").write_text("no folder")
+    report = tmp_path / "file" / "report.html"
+    code = cli.run(["analyze", "--input", str(dump), "--output", str(tmp_path / "out"), "--report", str(report)])
+    said = capsys.readouterr().err
+    assert (code, said.count("\n")) == (1, 1)
+    assert "Not a directory" in said or "File exists" in said
 
 
 # -- what is not in the numbers

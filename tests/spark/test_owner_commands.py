@@ -48,6 +48,7 @@ def test_what_changed_is_shown_and_in_the_report(command: Command, dump: Path, t
     [
         (("2026-01-05", AFTER), "is no span; write 2026-01-05..2026-01-11"),
         (("2026-01-05..soon", AFTER), "is no span"),
+        (("2026-01-05..9999-12-31", AFTER), "is no span"),
         (("2026-01-11..2026-01-05", AFTER), "ends before it begins"),
         ((BEFORE, "2026-01-11..2026-01-18"), "overlap"),
         ((BEFORE, "2026-01-12..2026-01-20"), "is not within the days that are analysed, 2026-01-05 to 2026-01-18"),

@@ -190,6 +190,23 @@ def test_tables_are_read_for_the_days_of_the_report(tmp_path: Path) -> None:
     assert "workers" not in tables
 
 
+def test_what_a_killed_write_left_is_no_part_of_a_table(tmp_path: Path) -> None:
+    """It would count twice, once the analysis has run again; and what was half written can't be read."""
+    rows, day = pa.Table.from_pylist(tables_of([done("t", AT)])["retries"]), "dt=2026-01-05"
+    for name in ("", "_temporary/0/task_1/", ".spark-staging-7d5c/"):
+        folder = tmp_path / "retries" / name / day
+        folder.mkdir(parents=True)
+        pq.write_table(rows, folder / "part-0.parquet")
+    half = tmp_path / "retries" / day / "_temporary" / "0" / "part-1.parquet"
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"PAR1")
+    (tmp_path / "workers" / ".spark-staging-7d5c" / day).mkdir(parents=True)
+    (tmp_path / "workers" / ".spark-staging-7d5c" / day / "part-0.parquet").write_bytes(b"PAR1")
+    tables = load_tables(LocalFolder(tmp_path), TABLES, date(2026, 1, 5), date(2026, 1, 5))
+    assert len(tables["retries"]) == len(rows)
+    assert "workers" not in tables
+
+
 def test_tables_of_an_earlier_analysis_are_no_part_of_it(tmp_path: Path) -> None:
     for table in ("throughput", "retries"):
         for day in ("2026-01-05", "2026-01-06"):

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from streamdq.dump.local import LocalFolder
 from streamdq.dump.open_folder import open_folder
 from streamdq_spark.days import open_days
 from streamdq_spark.sql import Found, Source, by_spark, duck, tables_in
@@ -106,6 +107,26 @@ def test_a_table_has_its_days(spark: SparkSession, source: Source) -> None:
     query = "select dt, budget_burn from punctuality order by dt"
     wanted = [("2026-01-05", 2.5), ("2026-01-06", 0.5)]
     assert duck.ask(source, query).rows == by_spark.ask(spark, source, query).rows == wanted
+
+
+def test_days_of_an_older_version_have_no_value_where_it_had_no_column(spark: SparkSession, source: Source) -> None:
+    """And what a killed analysis left is no part of a table."""
+    assert isinstance(source.tables, LocalFolder)
+    tables = source.tables.root.parent / "upgraded"
+    for day, row in (("2026-01-05", {"topic": "a"}), ("2026-01-06", {"topic": "b", "added": 1.5}),
+                     ("2026-01-07", {"topic": "c"})):  # fmt: skip
+        part = tables / "retries" / f"dt={day}" / "part.parquet"
+        part.parent.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist([row]), part)
+    for table in ("retries", "never_written"):
+        left = tables / table / ".spark-staging-7d5c" / "dt=2026-01-05" / "part.parquet"
+        left.parent.mkdir(parents=True)
+        left.write_bytes(b"PAR1")
+    folder = open_folder(str(tables))
+    both = Source(source.dump, source.files, folder, tables_in(folder))
+    assert both.names == ("retries",)
+    query, wanted = "select topic, added from retries order by dt", [("a", None), ("b", 1.5), ("c", None)]
+    assert duck.ask(both, query).rows == by_spark.ask(spark, both, query).rows == wanted
 
 
 def test_only_the_requested_days_are_read(folder: Path, log: list[Happened]) -> None:

@@ -3,16 +3,20 @@ are followed millisecond by millisecond (`shop_floor`).
 """
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from streamdq.cli.what_if import _verdict
 from streamdq_spark.events import EVENTS
 from streamdq_spark.questions.pools import pool_numbers
 from streamdq_spark.whatif import Answer, Change, QueueAnswer, what_if
-from streamdq_spark.whatif.answer import Figures
+from streamdq_spark.whatif.answer import Figures, PoolAnswer, range_of_p99
 from tests.spark import plain
 from tests.spark.conftest import Command
 from tests.spark.dumps import as_row, write_dump
@@ -22,6 +26,7 @@ from tests.spark.plain import Happened
 from tests.spark.shop_floor import Floor, Task, happened, tasks
 
 JOBS = tasks(1, 3000, over_ms=45_000)
+HANGING = [Task("t", f"j{n}", MONDAY + 100 * n, [20 + n % 100] * 9, 0) for n in range(1000)]
 ONE = frozenset(["mails"])
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -127,25 +132,44 @@ def test_steps_that_nobody_saw_are_drawn_by_the_chance_of_the_last_one(spark: Sp
 
 
 def test_a_shorter_ttr_cuts_attempts_off_and_a_longer_one_cant_know(spark: SparkSession) -> None:
-    jobs = [Task("t", f"j{n}", MONDAY + 100 * n, [20 + n % 100] * 9, 0) for n in range(1000)]
-    log = happened(jobs, Floor(workers=4, ttr=90, retry=(30,)))
+    log = happened(HANGING, Floor(workers=4, ttr=90, retry=(30,)))
     cut = sum(e.error == "TimeoutError" for e in log)
-    assert cut == 2 * sum(e.event == "dead" for e in log) == 2 * 290
+    assert cut == 2 * sum(e.event == "dead" for e in log) == 2 * 380
     shorter = of(asked(spark, log, Change(ttr_ms=60, retry_ms=())), "t")
-    assert (shorter.changed.dead, shorter.changed.done, shorter.unknown) == (590, 410, 0)
-    assert shorter.changed.busy_ms == sum(min(task.runs[0], 60) for task in jobs)
+    assert (shorter.changed.dead, shorter.changed.done, shorter.unknown) == (650, 350, 0)
+    assert shorter.changed.busy_ms == sum(min(task.runs[0], 54) for task in HANGING)
+    never_cut = of(asked(spark, happened(HANGING, Floor(workers=4)), Change(ttr_ms=60, retry_ms=())), "t")
+    assert (never_cut.changed.dead, never_cut.unknown) == (650, 0)
+    same = of(asked(spark, log, Change(ttr_ms=90)), "t")
+    assert (same.unknown, same.drawn, same.changed) == (0, 0, same.replayed)
     longer = of(asked(spark, log, Change(ttr_ms=100)), "t")
-    assert (longer.unknown, longer.changed.dead) == (cut, 290)
-    assert longer.changed.busy_ms == longer.seen.busy_ms + 10 * cut
+    assert (longer.unknown, longer.changed.dead) == (cut, 380)
+    assert longer.changed.busy_ms == longer.seen.busy_ms + 9 * cut
 
 
-@pytest.mark.parametrize("name", ["long", "full", "short"])
-def test_a_replay_of_what_real_workers_did_is_close_to_it(spark: SparkSession, name: str) -> None:
-    """Recorded by `python -m benchmarks.what_if --record`: two workers on a real Redis, bursts, failures, TTRs that
-    pass, and topics that share slots.
+def test_attempts_that_0_1_0_cut_off_when_the_ttr_had_passed_would_be_cut_off_before_that(spark: SparkSession) -> None:
+    was = Floor(workers=4, ttr=90, retry=(), cut=False)
+    log = happened(HANGING, was)
+    same = of(asked(spark, log, Change(ttr_ms=90)), "t")
+    assert (same.seen.dead, same.unknown) == (290, 0)
+    now = happened(HANGING, replace(was, cut=True))
+    assert figures(same.changed) == pytest.approx(seen_in(now, "t"))
+    assert same.changed.busy_ms == sum(e.finished - (e.started or 0) for e in now)
+    upgraded = [e for e in log if int(e.id[1:]) < 500] + [e for e in now if int(e.id[1:]) >= 500]
+    assert of(asked(spark, upgraded, Change(ttr_ms=200)), "t").unknown == (290 + 380) / 2
+
+
+def recorded(spark: SparkSession, name: str) -> DataFrame:
+    """Recorded by `python -m benchmarks.what_if --record`: two workers on a real Redis, bursts, failures, TTRs of 2 s
+    that pass, and topics that share slots. In `long` and `full` handlers were cancelled as by 0.1.0, when their TTR had
+    passed; in `hung`, which is newer, before that.
     """
-    events = spark.createDataFrame(pq.read_table(RECORDED / f"{name}.parquet", columns=EVENTS.names), EVENTS)
-    (pool,) = what_if(spark, events, Change(workers=2)).pools
+    return spark.createDataFrame(pq.read_table(RECORDED / f"{name}.parquet", columns=EVENTS.names), EVENTS)
+
+
+@pytest.mark.parametrize("name", ["long", "full", "short", "hung"])
+def test_a_replay_of_what_real_workers_did_is_close_to_it(spark: SparkSession, name: str) -> None:
+    (pool,) = what_if(spark, recorded(spark, name), Change(workers=2)).pools
     judged = [queue for queue in pool.queues if queue.judged]
     assert len(judged) >= 2
     assert pool.workers == 2
@@ -154,6 +178,51 @@ def test_a_replay_of_what_real_workers_did_is_close_to_it(spark: SparkSession, n
         assert queue.good, (queue.topic, queue.errors)
         same = queue.seen.attempts, queue.seen.done, queue.seen.dead
         assert (queue.replayed.attempts, queue.replayed.done, queue.replayed.dead) == same
+
+
+@pytest.mark.parametrize(("name", "topic", "cut"), [("hung", "calls", 40), ("full", "mails", 9)])
+def test_what_real_workers_cut_off_is_known_with_their_own_ttr(
+    spark: SparkSession, name: str, topic: str, cut: int
+) -> None:
+    events = recorded(spark, name)
+    same, longer = (of(what_if(spark, events, Change(ttr_ms=ttr)), topic) for ttr in (2000, 2500))
+    assert (same.unknown, longer.unknown) == (0, cut)
+    assert (same.changed.done, same.changed.dead) == (same.seen.done, same.seen.dead)
+    assert same.changed.busy_ms == pytest.approx(cut * 1800 + same.seen.busy_ms - ran_when_cut(events, topic))
+
+
+def ran_when_cut(events: DataFrame, topic: str) -> float:
+    rows = events.where(f"topic = '{topic}' and error = 'TimeoutError'").select("started", "finished").collect()
+    return sum((row["finished"] - row["started"]).total_seconds() * 1000 for row in rows)
+
+
+def test_a_p99_of_few_attempts_may_be_off_by_chance() -> None:
+    def answer(p99_ms: float) -> QueueAnswer:
+        seen = Figures(300, 300, 0, 0, 0, 0, 5, 100, 1000)
+        return QueueAnswer("t", "g", seen, replace(seen, p99_ms=p99_ms), seen, 0, 0, 1.0, 60, 180)
+
+    for p99 in (90, 100, 110):
+        assert (answer(p99).good, answer(p99).p99_by_chance) == (True, False)
+    for p99 in (60, 80, 120, 180):
+        assert (answer(p99).good, answer(p99).p99_by_chance) == (True, True)
+    for p99 in (50, 190):
+        assert (answer(p99).good, answer(p99).p99_by_chance) == (False, False)
+    far = replace(answer(120), replayed=replace(answer(120).replayed, p50_ms=9))
+    assert not far.good
+    told = [_verdict(Answer([PoolAnswer([queue], 1, 1, 0, 0, 1, 1, 0)])).plain for queue in (answer(180), far)]
+    assert told[0].endswith(
+        "the p99 by 79.0% (that of t by no more than chance, with so few attempts): good enough (5 %, 15 %)"
+    )
+    assert "most in t: DON'T TRUST IT" in told[1]
+
+
+@pytest.mark.parametrize("count", [364, 1000, 5000])
+def test_the_range_of_a_p99_has_the_true_one_in_19_of_20_cases(count: int) -> None:
+    chance = np.random.default_rng(1)
+    ranges = [range_of_p99(chance.exponential(1, count)) for _ in range(2000)]
+    true = math.log(100)
+    within = sum(found["p99_low_ms"] <= true <= found["p99_high_ms"] for found in ranges)
+    assert 0.93 < within / 2000 < 0.97
 
 
 def test_a_replay_that_is_off_says_so(spark: SparkSession, log: list[Happened]) -> None:
@@ -257,6 +326,8 @@ def test_the_command_warns_of_a_bad_replay(command: Command, dump: Path) -> None
         (["--ttr", "0"], "at least 1 ms"),
         (["--workers", "0"], "--workers"),
         (["--rate", "-1"], "--rate"),
+        (["--rate", "nan"], "--rate"),
+        (["--rate", "1e-9"], "rate: 1e-09 is not a number of jobs per second"),
         (["--workers", "1", "--from", "2030-01-01"], "no events on the requested days"),
         (["--workers", "1", "--topic", "mial"], "no topic 'mial' in these days; there are mails, orders"),
     ],

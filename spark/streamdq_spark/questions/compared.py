@@ -45,7 +45,7 @@ class Span:
         try:
             first, last = text.split("..")
             since, until = _moment(first, timedelta(0)), _moment(last, timedelta(days=1))
-        except ValueError:
+        except (ValueError, OverflowError):  # the latter of 9999-12-31, which no day follows
             raise InvalidInput(
                 f"compare: {text!r} is no span; write 2026-01-05..2026-01-11 or 2026-01-12T14:00..2026-01-12T18:00"
             ) from None

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,18 @@ from .todo import Settings
 if TYPE_CHECKING:
     from ..summary import Summary
 
-__all__ = ["TABLES", "About", "load_tables", "render", "write_report"]
+__all__ = ["TABLES", "About", "check_report", "load_tables", "render", "write_report"]
+
+
+def check_report(path: Path) -> None:
+    """Checks that a report can be written there, before an analysis takes its time; creates the folder.
+
+    Raises:
+        FolderError: it can't.
+    """
+    folder, trial = LocalFolder(path.parent), f"_report-{os.getpid()}.tmp"
+    folder.write(trial, b"")
+    folder.remove(trial)
 
 
 def write_report(

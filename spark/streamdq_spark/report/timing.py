@@ -101,7 +101,7 @@ def _calendar(
     cells = [[values.get(date + timedelta(hours=h)) for h in range(24)] for date in days]
     at = max(values, key=values.__getitem__)
     text = f"{what} by day and hour; the most was {show(values[at])}, {hour(at)}."
-    title = f"{what}, by hour of the last {len(days)} days"
+    title = f"{what}, by hour of the last {f'{len(days)} days' if len(days) > 1 else 'day'}"
     names, columns = [day(date) for date in days], [f"{h:02}" for h in range(24)]
     across = "hour of the day, UTC"
 

@@ -16,6 +16,7 @@ from streamdq.dump.folder import Folder
 from streamdq.errors import InvalidInput
 
 from ..dump_files import Dump, GoodFile
+from ..table_files import table_files
 
 EVENTS_VIEW = "events"
 
@@ -74,5 +75,5 @@ def _plain(column: pa.ChunkedArray) -> list[Any]:
 
 def tables_in(folder: Folder) -> tuple[str, ...]:
     """The names of the tables below the folder: those of its folders that hold Parquet files."""
-    paths = (path.split("/") for path in folder.files("") if path.endswith(".parquet"))
+    paths = (path.split("/") for path in table_files(folder))
     return tuple(sorted({parts[0] for parts in paths if len(parts) > 1 and parts[0].isidentifier()} - {EVENTS_VIEW}))

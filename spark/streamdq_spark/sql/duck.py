@@ -7,6 +7,7 @@ import duckdb
 from streamdq.dump.local import LocalFolder
 from streamdq.errors import InvalidInput
 
+from ..table_files import table_files
 from . import EVENTS_VIEW, Found, Source, found_in, refused
 
 _ADDED = {
@@ -57,9 +58,10 @@ def _views(source: Source) -> dict[str, str]:
     views = {EVENTS_VIEW: f"SELECT *, {added} FROM {read}"}  # noqa: S608
     for name in source.names:
         assert isinstance(source.tables, LocalFolder)
-        own = [source.tables.root / path for path in source.tables.files(name) if path.endswith(".parquet")]
+        own = [source.tables.root / path for path in table_files(source.tables, name)]
         listed = ", ".join(_text(str(path)) for path in own)
-        views[name] = f"SELECT * FROM read_parquet([{listed}], hive_partitioning = true, hive_types_autocast = false)"  # noqa: S608
+        days = "hive_partitioning = true, hive_types_autocast = false, union_by_name = true"
+        views[name] = f"SELECT * FROM read_parquet([{listed}], {days})"  # noqa: S608
     return views
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from streamdq.job.ttr import cut_before_ms
+
 from ..questions.pools import Queue
 from .lives import Kind
 from .seen import Array, Seen, Waits
@@ -77,7 +79,8 @@ class _Queue:
 
     def __init__(self, seen: Seen, number: int, name: Queue, change: Change) -> None:
         own = change.of(name[0])
-        self.ttr_ms = own.ttr_ms
+        self.limit_ms = inf if own.ttr_ms is None else own.ttr_ms - cut_before_ms(own.ttr_ms)  # inf: as they ran
+        self.longest_timeout_ms = float(seen.longest_timeout[number])
         self.changed = own.retry_ms is not None
         self.apart_ms = 1000 / own.rate if own.rate else 0.0
         self.limited = own.rate is not None
@@ -296,9 +299,9 @@ class _Pool:
         run_ms = self.run_ms[row]
         if self.known[row]:
             queue.out.late_ms.append(at - self.due[job])
-        if queue.ttr_ms is not None and (run_ms > queue.ttr_ms or self.cut_off[row]):
-            queue.out.unknown += run_ms < queue.ttr_ms
-            run_ms = queue.ttr_ms
+        if run_ms > queue.limit_ms or (self.cut_off[row] and queue.limit_ms < inf):
+            queue.out.unknown += self.cut_off[row] and queue.limit_ms > queue.longest_timeout_ms
+            run_ms = queue.limit_ms
         queue.out.busy_ms += run_ms
         self.by[job] = worker
         self._put(at + max(run_ms + self.turn_ms, 0), _FREE, job)
@@ -368,7 +371,7 @@ class _Pool:
             self._again(at, job, keeps_due=kind == Kind.HANDED_BACK)
             return
         out.attempts += 1
-        too_long = queue.ttr_ms is not None and self.run_ms[row] > queue.ttr_ms
+        too_long = self.run_ms[row] > queue.limit_ms
         if kind == Kind.FAILED or (too_long and kind == Kind.DONE):
             self._failed(at, job, too_long)
         elif kind == Kind.DONE:

@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamdq.job.ttr import cut_before_ms
+
 from ..questions.pools import Queue
 from .lives import UNKNOWN, Kind
 
@@ -118,14 +120,22 @@ class Seen:
 
     @cached_property
     def cut_off(self) -> Array:
-        """Attempts that were cancelled at their TTR, as far as one can tell: time-outs that took as long as any of
-        their queue's. How long they would have taken nobody knows.
+        """Attempts that were cancelled because of their TTR, as far as one can tell: time-outs that took as long as any
+        of their queue's. How long they would have taken nobody knows. Version 0.1.0 let handlers run until the TTR had
+        passed; a history may have attempts of both.
         """
+        ttrs = self.longest_timeout
+        least = np.array([(ttr - cut_before_ms(ttr)) * _NEARLY for ttr in ttrs.tolist()])
+        found: Array = self.timed_out & self.in_slot & (self.run >= least[self.queue_of_row])
+        return found
+
+    @cached_property
+    def longest_timeout(self) -> Array:
+        """How long the longest attempt of each queue took that ended with a time-out; 0: none did."""
         out = self.timed_out & self.in_slot
         longest = np.zeros(len(self.queues))
         np.maximum.at(longest, self.queue_of_row[out], self.run[out])
-        found: Array = out & (self.run >= longest[self.queue_of_row] * _NEARLY)
-        return found
+        return longest
 
     def waits(self, concurrency: int) -> Waits:
         """How the jobs waited, with this many slots for each worker."""
