@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -112,6 +113,7 @@ class Reclaimer:
             self._failures.worked(shard)
 
     async def _look_at(self, shard: ShardKeys, watch: _Watch) -> None:
+        watch.next = math.inf  # until this look is over; meanwhile time may jump, and another one be wanted
         running = ready = 0
         holders: dict[str, list[str]] = {}
         if topic := self._topics.known.get(shard.topic):
@@ -125,7 +127,7 @@ class Reclaimer:
         now = time.monotonic()
         if running:
             watch.until = now + _WATCH_S
-        watch.next = now + (_TICK_S if watch.until > now else _SLOW_S)
+        watch.next = min(watch.next, now + (_TICK_S if watch.until > now else _SLOW_S))
         if not running and not ready and watch.until <= now:
             self.drop(shard)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from streamdq import Bury, Job, JobState, NewJob, StaleClaim
+from streamdq.keys import ShardKeys
 from streamdq.link.session import run
 from streamdq.mover.reclaim import Reclaimer
 from streamdq.store.blocking import read_streams
@@ -442,3 +443,27 @@ async def test_a_client_whose_name_is_no_text_holds_nothing_up(space: Space, red
 
             await eventually(taken_over, "b's job is taken over")
         assert space.audit().balanced
+
+
+async def test_time_that_jumps_while_the_mover_looks_is_noticed(
+    stepped: Space, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a clock that is moved by hand there is no other look."""
+    worker, sweep, jumps = stepped.worker(), Reclaimer._sweep, [clock.advance]
+
+    @worker.handler("another")
+    async def handler(_body: int) -> None:
+        pass
+
+    async def swept(self: Reclaimer, shard: ShardKeys, topic: Any, group: str, watch: Any) -> Any:
+        found = await sweep(self, shard, topic, group, watch)
+        if found is not None and found.running and jumps:
+            jumps.pop()("61s")
+            await eventually(lambda: watch.next == 0.0, "another look is wanted")
+        return found
+
+    monkeypatch.setattr(Reclaimer, "_sweep", swept)
+    async with stepped.serving(worker):
+        stepped.queue.enqueue("t", 1, ttr="60s")
+        assert await asyncio.to_thread(stepped.queue.take, "t")
+        await eventually(lambda: stepped.stats().reclaimed == 1, "it is taken over")
