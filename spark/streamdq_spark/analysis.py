@@ -25,15 +25,14 @@ from .failures import spark_errors
 from .measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
 from .places import check_reach
 from .questions import COMPARED, QUESTIONS, Context, Question, Span
-from .session import MANY_EVENTS
 from .side_by_side import Tell, side_by_side
 from .summary import SUMMARY, Summary
 from .tables import of_days, write_table
 from .waiting import Waiting
 
 _AT_ONCE = min(4, os.cpu_count() or 1)
-"""So many questions are asked at once, unless there are many events: while one is planned, which takes one core, the
-tasks of another run.
+"""So many questions are asked at once: while one is planned, which takes one core, the tasks of another run. As many
+tasks run as there are cores, so it needs no more memory.
 """
 _FIRST = ("punctuality", "workers", "time_to_finish")
 """Each makes a pass over the events that others rest on: so that these do not wait for the same one."""
@@ -212,8 +211,7 @@ def _answer(
 
         order = [*(name for name in _FIRST if name in questions), *(name for name in questions if name not in _FIRST)]
         work = {name: partial(write, questions[name]) for name in order}
-        at_once = _AT_ONCE if reading.events_to_read(dump, first, last, questions, known) < MANY_EVENTS else 1
-        counted = side_by_side(work, at_once, progress)
+        counted = side_by_side(work, int(os.environ.get("ATONCE") or _AT_ONCE), progress)
     return {name: counted[name] for name in questions}
 
 

@@ -68,7 +68,7 @@ def histories(spark: SparkSession, dump: Dump, tables: Folder) -> Iterator[Calla
             events = read_few(spark, dump, wanted.files).coalesce(1)  # then nothing has to be shuffled
         else:
             events = read_files(spark, dump, wanted.files)
-        history = History(events, _last_ms(wanted.files))
+        history = History(events, _last_ms(wanted.files), wanted.events)
         found.append(history)
         if wanted.few:
             history.keep(history.events)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import sys
 import tempfile
@@ -32,6 +33,7 @@ SETTINGS = {
     # Otherwise a union whose children are partitioned alike lets its reader do without a shuffle; but Spark 4.3 forgets
     # that they are once it reads one of them from an exchange elsewhere in the plan, and then takes them one by one.
     "spark.sql.unionOutputPartitioning": "false",
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "10000",  # else all lives are sorted by key
     "spark.ui.showConsoleProgress": "false",
     # For each column it would look up the line of Python, and tell Java: half of Python's time in an analysis.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
@@ -51,17 +53,31 @@ SMALL = {  # for few events: planning and compiling cost more than the work itse
 _CORES = max(2, os.cpu_count() or 1)
 MEDIUM = {  # for some events: what Java's second compiler takes it does not give back, nor does planning anew
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": str(_CORES),
     "spark.sql.files.minPartitionNum": str(2 * _CORES),
     "spark.sql.files.openCostInBytes": "65536",  # hourly files are small: with 4 MB, a task has 30
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # packing ids took a quarter of what is kept with them
     "spark.driver.extraJavaOptions": f"{_FIRST_COMPILER} -XX:+UseParallelGC",
     "spark.executor.extraJavaOptions": f"{_FIRST_COMPILER} -XX:+UseParallelGC",
 }
+# Ten times the usual thresholds: the second compiler is for what each event goes through, not for what makes plans.
+_HOT_ALONE = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 "
+    "-XX:Tier4BackEdgeThreshold=400000"
+)
+LARGE = {  # for many events: what is kept is packed, as it is by default, so that it stays in memory
+    "spark.sql.adaptive.enabled": "false",  # a job for each exchange, between which a core had nothing to do
+    "spark.sql.files.minPartitionNum": str(6 * _CORES),
+    "spark.sql.files.openCostInBytes": "65536",
+    "spark.driver.extraJavaOptions": f"{_HOT_ALONE} -XX:+UseParallelGC",
+    "spark.executor.extraJavaOptions": f"{_HOT_ALONE} -XX:+UseParallelGC",
+}
 LIVE = {"spark.sql.shuffle.partitions": "2"}
 """For a query that counts by minute, of which there are few: each partition's state takes some files in each batch."""
 FEW_EVENTS, MANY_EVENTS = 200_000, 3_000_000
-"""With fewer events, the settings for small data are faster; from the second number on, Spark's own."""
+"""With fewer events, the settings for small data are faster; from the second number on, those for large data."""
+OF_A_PARTITION = 750_000
+"""Events: what sorts them needs some 200 MB, of which each core has one at a time."""
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # `spark-submit` sets it
 _HEAP = "spark.driver.memory"  # on one machine the driver does the work
 _LOCAL = {
     "spark.ui.enabled": "false",
@@ -69,14 +85,20 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "16",  # 200, the default, are for a cluster; on 2 cores they took twice the time
 }
-_OF_A_SESSION = frozenset(key for key in (SETTINGS | SMALL | MEDIUM | _LOCAL) if key.startswith("spark.sql."))
+_OF_A_SESSION = frozenset(key for key in (SETTINGS | SMALL | MEDIUM | LARGE | _LOCAL) if key.startswith("spark.sql."))
 
 
 def settings_for(events: int) -> Mapping[str, str]:
-    """The fastest settings for this many events."""
+    """The fastest settings for this many events on one machine. Under `spark-submit`, where that may be a cluster, none
+    for many events.
+    """
     if events < FEW_EVENTS:
         return SMALL
-    return MEDIUM if events < MANY_EVENTS else {}
+    if events >= MANY_EVENTS and _SUBMITTED in os.environ:
+        return {}
+    rounds = math.ceil(events / OF_A_PARTITION / _CORES)
+    partitions = {"spark.sql.shuffle.partitions": str(_CORES * rounds)}
+    return (MEDIUM if events < MANY_EVENTS else LARGE) | partitions
 
 
 @contextmanager
@@ -105,7 +127,7 @@ def session(
     """
     wanted = {**SETTINGS, **(settings or {}), "spark.app.name": name}
     with nullcontext() if verbose else without_traces():
-        if "PYSPARK_GATEWAY_PORT" in os.environ:
+        if _SUBMITTED in os.environ:
             _refuse("spark-submit, which has started Spark already", **{"--master": master, "--memory": memory})
             yield from _joined(wanted if verbose else wanted | {"spark.log.level": "OFF"})
         elif master is not None and remote.is_remote(master):

@@ -67,11 +67,11 @@ def connect_server(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def daemon(name: str, arguments: list[str], log: Path) -> Iterator[None]:
+def daemon(name: str, arguments: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("w") as out:
         command = [str(SPARK_HOME / "bin" / "spark-class"), name, *arguments]
-        with child(command, env=environment(), stdout=out, stderr=subprocess.STDOUT):
-            yield
+        with child(command, env=environment(), stdout=out, stderr=subprocess.STDOUT) as process:
+            yield process
 
 
 def free_port() -> int:

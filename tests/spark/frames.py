@@ -21,6 +21,10 @@ TIMES = {"created", "due", "moved", "started", "finished"}
 ARROW = pa.schema([(f.name, to_arrow_type(f.dataType, timezone="UTC")) for f in EVENTS])
 
 
+SEVERAL_SLOTS = 100_000
+"""As if there were so many events: lives lie in several slots."""
+
+
 def frame(spark: SparkSession, log: Iterable[Happened]) -> DataFrame:
     """By Arrow, which takes thousands of rows in no time."""
     rows = [{k: None if v is None else v * 1000 if k in TIMES else v for k, v in e._asdict().items()} for e in log]
@@ -28,7 +32,7 @@ def frame(spark: SparkSession, log: Iterable[Happened]) -> DataFrame:
 
 
 def history_of(spark: SparkSession, log: Iterable[Happened]) -> History:
-    return History(frame(spark, log))
+    return History(frame(spark, log), size=SEVERAL_SLOTS)
 
 
 def collected(table: DataFrame) -> Table:

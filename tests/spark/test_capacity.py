@@ -115,6 +115,18 @@ def test_it_equals_the_plain_calculation_with_what_waits(spark: SparkSession, tz
     assert (new["group"], new["load"], new["slots"], new["workers"]) == (None, 4, None, None)
 
 
+@pytest.mark.parametrize("took_ms", [500, 40_000, 200 * 60_000], ids=["a second", "a minute", "hours"])
+def test_a_window_reaches_into_the_hours_before(spark: SparkSession, took_ms: int) -> None:
+    """Jobs become ready around each full hour, so windows are shared by two hours, or by several."""
+    chance = random.Random(took_ms)
+    ready = [
+        MONDAY + hour * HOUR + chance.choice((-400, -1, 0, 1, 250, 900, 1100)) for hour in range(1, 60) for _ in "abcd"
+    ]
+    log = [done("t", at + took_ms, id=f"{n}", due=at, started=at) for n, at in enumerate(ready)]
+    log.append(done("t", MONDAY + 16 * DAY, id="last"))
+    assert_same(collected(capacity(history_of(spark, log))), plain.capacity(log))
+
+
 def test_what_waits_is_not_expected_once_more(spark: SparkSession) -> None:
     """All jobs are enqueued ten hours before they are due: what is due within ten hours waits, and no more comes."""
     log = [

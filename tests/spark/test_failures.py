@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from streamdq.store.history import Event
 from streamdq_spark.errors import SparkFailed, SparkGone
 from streamdq_spark.failures import meaning, spark_errors
-from streamdq_spark.session import FEW_EVENTS, MANY_EVENTS, MEDIUM, SMALL, settings_for
+from streamdq_spark.session import FEW_EVENTS, LARGE, MANY_EVENTS, MEDIUM, OF_A_PARTITION, SMALL, settings_for
 from tests.spark.dumps import START, event, write_dump
 
 pytestmark = pytest.mark.thorough
@@ -95,8 +95,20 @@ def test_a_plan_that_is_nested_too_deeply_for_a_client_is_told() -> None:
 
 def test_the_settings_for_few_events_do_not_hold_for_many() -> None:
     assert settings_for(28_000) == SMALL
-    assert settings_for(FEW_EVENTS) == settings_for(1_000_000) == MEDIUM
+    assert settings_for(FEW_EVENTS).items() >= MEDIUM.items()
+    assert settings_for(MANY_EVENTS).items() >= LARGE.items()
+
+
+def test_many_events_on_a_cluster_are_its_own_business(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1234")
     assert settings_for(MANY_EVENTS) == {}
+
+
+@pytest.mark.parametrize("events", [FEW_EVENTS, 1_000_000, MANY_EVENTS, 30_000_000])
+def test_partitions_keep_all_cores_busy_and_grow_no_larger(events: int) -> None:
+    partitions = int(settings_for(events)["spark.sql.shuffle.partitions"])
+    assert partitions % (os.cpu_count() or 1) == 0
+    assert events / partitions <= OF_A_PARTITION
 
 
 PROGRAM = """

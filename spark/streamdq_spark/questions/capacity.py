@@ -26,7 +26,7 @@ from .forecast import HOURS, forecast
 from .history import HOUR_MS, History
 from .pools import pool_numbers
 from .retries import waits
-from .tried import DAYS, PARTS, QUEUE, durations, prefixed, same_queue, tried
+from .tried import DAYS, PARTS, QUEUE, arrivals, durations, prefixed, same_queue, tried
 from .workers import workers
 
 _BANDS = ("load_low", "load", "load_high")
@@ -151,24 +151,26 @@ def _enqueued_later(history: History, now_ms: int, hours: int) -> DataFrame:
 # -- how it came
 
 
-def _arrivals(history: History, slo_ms: int) -> DataFrame:
-    return tried(history, slo_ms).where(F.col("bucket").isNotNull())
-
-
 def _past(history: History, slo_ms: int, objective: float, tz: str) -> DataFrame:
     """topic, group, clock (hour of the day), attempt_ms, window_ms, an_hour, at_once: the mean of what came in such an
     hour, and the quantile of how many were ready within a window.
     """
     same = (*QUEUE, "clock", "attempt_ms", "window_ms")
-    of_queue = Window.partitionBy(*QUEUE)
-    window = of_queue.orderBy("bucket").rangeBetween(1 - PARTS, 0)
+    # An hour of a queue at a time, so that they are shared evenly; with what came in the windows that end in it.
+    of_hour = Window.partitionBy(*QUEUE, "hour")
+    window = of_hour.orderBy("bucket").rangeBetween(1 - PARTS, 0)
+    begin, end = (F.floor((F.col("bucket") + n) * F.col("window_ms") / PARTS) for n in (0, PARTS))
+    counts_in = F.sequence(F.floor((begin - 1) / HOUR_MS), F.floor((end + 1) / HOUR_MS))  # more does no harm
     seen = (
-        _arrivals(history, slo_ms)
-        .groupBy(*QUEUE, "at", "bucket", "attempt_ms", "window_ms")
-        .agg(F.sum("n").alias("n"))
+        arrivals(history, slo_ms)
+        .withColumn("hour", F.explode(counts_in))
+        .repartition(*QUEUE, "hour")  # before they are counted, as there are few in a bucket
+        .groupBy(*QUEUE, "hour", "at", "bucket", "attempt_ms", "window_ms")
+        .agg(F.count("*").alias("n"))
         # In this order, as the second one needs no other sorting.
-        .withColumn("follows", F.lag("at").over(of_queue.orderBy("bucket", "at")).eqNullSafe(F.col("at")))
+        .withColumn("follows", F.lag("at").over(of_hour.orderBy("bucket", "at")).eqNullSafe(F.col("at")))
         .withColumn("at_once", F.sum("n").over(window))
+        .where(F.col("at") == F.col("hour"))
         .withColumn("clock", clock_hour(F.col("at"), tz) % DAY_H)
     )
     counted = seen.groupBy(*same, "at_once").agg(F.sum("n").alias("n"), count_where(~F.col("follows")).alias("hours"))
@@ -214,7 +216,7 @@ def _slots(coming: DataFrame, past: DataFrame, slo_ms: int, objective: float, tz
 
 def _pools(history: History, slo_ms: int) -> DataFrame:
     """p_topic, p_group, pool, concurrency, workers_seen."""
-    arrived = _arrivals(history, slo_ms).where(F.col("consumer").isNotNull())
+    arrived = tried(history, slo_ms).where(F.col("known") & F.col("consumer").isNotNull())
     worked = history.keep(arrived.select(*QUEUE, "consumer").distinct())
     sets = worked.groupBy("consumer").agg(F.array_sort(F.collect_list(F.struct(*QUEUE))).alias("queues"))
     numbers = pool_numbers(

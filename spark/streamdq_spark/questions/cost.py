@@ -6,10 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from .common import share
-from .history import History
-
-_SUMS = ("attempts", "failed", "reclaimed", "worker_ms", "failed_ms", "reclaimed_ms", "put_back_ms", "body_bytes",
-         "read_bytes")  # fmt: skip
+from .history import SUMS, History
 
 MOST_KEYS = 20
 
@@ -23,7 +20,7 @@ def cost_by_topic(history: History) -> DataFrame:
     ``worker_ms``. An attempt without a start, or with one after its end, adds nothing. ``body_bytes``: the bodies of
     the jobs, each once; ``read_bytes``: once for each time that it was claimed.
     """
-    costs = _of_keys(history).groupBy("topic", "group").agg(F.sum("jobs").alias("jobs"), *sums())
+    costs = history.jobs.groupBy("topic", "group").agg(*sums())
     everything = F.sum("worker_ms").over(Window.partitionBy(F.lit(0)))
     return costs.select("topic", "group", *figures(everything))
 
@@ -36,7 +33,8 @@ def cost_by_key(history: History) -> DataFrame:
     """
     of_queue = Window.partitionBy("topic", "group")
     ranked = (
-        _of_keys(history)
+        history.jobs.groupBy("topic", "group", "key")
+        .agg(*sums())
         .withColumn("everything", F.sum("worker_ms").over(of_queue))
         .where(F.col("key").isNotNull())
         .withColumn("rank", F.row_number().over(of_queue.orderBy(F.desc("worker_ms"), "key")))
@@ -48,24 +46,13 @@ def cost_by_key(history: History) -> DataFrame:
         F.when(is_named, F.col("rank")).alias("rank"),
         F.when(is_named, F.col("key")).alias("key"),
     )
-    named = ranked.groupBy(*kept).agg(
-        F.count("*").alias("keys"), F.sum("jobs").alias("jobs"), *sums(), F.max("everything").alias("everything")
-    )
+    named = ranked.groupBy(*kept).agg(F.count("*").alias("keys"), *sums(), F.max("everything").alias("everything"))
     return named.select("topic", "group", "rank", "key", "keys", *figures(F.col("everything")))
 
 
-def _of_keys(history: History) -> DataFrame:
-    """topic, group, key, jobs, and the sums of their lives."""
-
-    def summed() -> DataFrame:
-        return history.lives.groupBy("topic", "group", "key").agg(F.count("*").alias("jobs"), *sums())
-
-    return history.once("costs", summed)
-
-
 def sums() -> list[Column]:
-    """Of lives, what they cost."""
-    return [F.sum(name).alias(name) for name in _SUMS]
+    """Of jobs, what they cost."""
+    return [F.sum(name).alias(name) for name in ("jobs", *SUMS)]
 
 
 def figures(everything: Column) -> list[Column]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from .common import count_where, share
+from .common import share
 from .history import History
 
 
@@ -18,29 +18,14 @@ def duplicates(history: History) -> DataFrame:
     it was started. ``share_reclaimed``: of all that was started. ``most_reclaimed``: of one job, whose id is
     ``most_reclaimed_id``.
     """
-    worst = F.max(F.when(F.col("reclaimed") > 0, F.struct("reclaimed", "id")))
+    sums = ("jobs", "attempts", "done_again", "jobs_done_again", "reclaimed", "jobs_reclaimed", "released")
     return (
-        history.lives.groupBy("topic", "group")
-        .agg(
-            F.count("*").alias("jobs"),
-            F.sum("attempts").alias("attempts"),
-            F.sum(F.greatest(F.col("done") - 1, F.lit(0))).alias("done_again"),
-            count_where(F.col("done") > 1).alias("jobs_done_again"),
-            F.sum("reclaimed").alias("reclaimed"),
-            count_where(F.col("reclaimed") > 0).alias("jobs_reclaimed"),
-            F.sum("released").alias("released"),
-            worst.alias("worst"),
-        )
+        history.jobs.groupBy("topic", "group")
+        .agg(*(F.sum(name).alias(name) for name in sums), F.max("worst").alias("worst"))
         .select(
             "topic",
             "group",
-            "jobs",
-            "attempts",
-            "done_again",
-            "jobs_done_again",
-            "reclaimed",
-            "jobs_reclaimed",
-            "released",
+            *sums,
             share(F.col("reclaimed"), F.col("attempts") + F.col("reclaimed")).alias("share_reclaimed"),
             F.coalesce(F.col("worst.reclaimed"), F.lit(0)).alias("most_reclaimed"),
             F.col("worst.id").alias("most_reclaimed_id"),

@@ -10,6 +10,7 @@ from .history import History
 
 _LEVELS = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 SCOPES = ("group", "job")
+KINDS = ("total", "after_due")
 _KEYS = ("scope", "topic", "group")
 
 
@@ -20,41 +21,47 @@ def time_to_finish(history: History) -> DataFrame:
     ``total_…``: from ``created``. ``after_due_…``: from the first due time, over ``after_due_jobs``: those whose first
     attempt is in the data.
     """
-    several = F.col("topic").isin(history.topics_of_groups)
-    lives = history.lives.where(F.col("created").isNotNull())
-    ends = lives.where(F.col("done_at").isNotNull()).withColumn("scope", F.lit("group"))
-    if history.topics_of_groups:
-        ends = ends.unionByName(_whole(lives.where(several)), allowMissingColumns=True)
+    several = history.topics_of_groups
+    times = _times(history.jobs.withColumn("scope", F.lit("group")))
+    if several:
+        times = times.unionByName(history.keep(_times(_whole(history.lives(several)))))
     # Where a topic has one group only, that is all of the job.
-    scopes = F.when(several | (F.col("scope") == "job"), F.array("scope")).otherwise(F.array(*map(F.lit, SCOPES)))
+    scopes = F.when(F.col("topic").isin(several) | (F.col("scope") == "job"), F.array("scope"))
     return (
-        _percentiles(ends.select(*_KEYS, "created", "done_at", "first_due"))
-        .withColumn("scope", F.explode(scopes))
+        _percentiles(times)
+        .withColumn("scope", F.explode(scopes.otherwise(F.array(*map(F.lit, SCOPES)))))
         .withColumn("group", F.when(F.col("scope") == "group", F.col("group")))
     )
 
 
 def _whole(lives: DataFrame) -> DataFrame:
     """The jobs that all of their groups have done."""
+    known = lives.where(F.col("created").isNotNull())
     return (
-        lives.groupBy(*SORTED_LIFE)
+        known.groupBy(*SORTED_LIFE, "slot")
         .agg(
             F.when(F.count("done_at") == F.count("*"), F.max("done_at")).alias("done_at"),
             F.when(F.count("first_due") == F.count("*"), F.min("first_due")).alias("first_due"),
         )
-        .where(F.col("done_at").isNotNull())
-        .withColumns({"group": F.lit(""), "scope": F.lit("job")})
+        .select(
+            F.lit("job").alias("scope"),
+            "topic",
+            F.lit("").alias("group"),
+            F.array(F.col("done_at") - F.unix_millis("created")).alias("total"),
+            F.array(F.col("done_at") - F.col("first_due")).alias("after_due"),
+        )
     )
 
 
-def _percentiles(ends: DataFrame) -> DataFrame:
-    """Both times in one pass, as two rows that differ in `kind`."""
-    times = F.array(
-        F.struct(F.lit("total").alias("kind"), (F.col("done_at") - F.unix_millis("created")).alias("ms")),
-        F.struct(F.lit("after_due").alias("kind"), (F.col("done_at") - F.col("first_due")).alias("ms")),
-    )
-    timed = ends.select(*_KEYS, F.explode(times).alias("time")).select(*_KEYS, "time.kind", "time.ms")
-    ranks = ranks_of_many(timed.where(F.col("ms").isNotNull()), [*_KEYS, "kind"], "ms", [*_LEVELS.values()])
+def _times(jobs: DataFrame) -> DataFrame:
+    """scope, topic, group, kind, ms: a row for each time of `total` and `after_due`."""
+    kinds = F.array(*(F.struct(F.lit(kind).alias("kind"), F.col(kind).alias("each")) for kind in KINDS))
+    of_kind = jobs.select(*_KEYS, F.explode(kinds).alias("one")).select(*_KEYS, "one.*")
+    return of_kind.select(*_KEYS, "kind", F.explode("each").alias("ms")).where(F.col("ms").isNotNull())
+
+
+def _percentiles(times: DataFrame) -> DataFrame:
+    ranks = ranks_of_many(times, [*_KEYS, "kind"], "ms", [*_LEVELS.values()])
     return (
         ranks.groupBy(*_KEYS)
         .agg(*_levels("total", "jobs"), *_levels("after_due", "after_due_jobs"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from copy import copy
 
 from pyspark.sql import Column, DataFrame
@@ -35,6 +35,11 @@ SNOOZED = "snoozed"
 HOUR_MS = HOUR_S * 1000
 _WEEK_MS = WEEK_H * HOUR_MS
 _OLDER = 2
+_OF_A_SLOT = 20_000
+"""Events, so that partitions of several slots are about the same size."""
+SUMS = ("attempts", "failed", "reclaimed", "released", "worker_ms", "failed_ms", "reclaimed_ms", "put_back_ms",
+        "body_bytes", "read_bytes")  # fmt: skip
+"""Of lives, what may be added up."""
 _TYPES = {
     "group": "string", "event": "string", "minute": "long", "hour": "long", "week": "int", "late_ms": "long",
     "step": "int", "timed_out": "boolean", "run_ms": "long",
@@ -43,13 +48,15 @@ _TYPES = {
 
 class History:
     """The events that a question may look at. `last_ms`: when the last of them finished; None: Spark looks for it.
+    `size`: about how many they are.
 
     What it computes stays in Spark's cache, or on disk where there is no room, until `forget`. Questions may be asked
     in several threads.
     """
 
-    def __init__(self, events: DataFrame, last_ms: int | None = None) -> None:
+    def __init__(self, events: DataFrame, last_ms: int | None = None, size: int = 0) -> None:
         self.events = events
+        self._slots = 1 + size // _OF_A_SLOT
         self._last_ms = last_ms
         self._past: DataFrame | None = None
         self._kept: list[DataFrame] = []
@@ -166,21 +173,48 @@ class History:
         return counted if self._past is None else counted.unionByName(self._past)
 
     @property
-    def lives(self) -> DataFrame:
-        """One row for each life of a job in a group: topic, id, created, group; attempts, done, reclaimed, released:
-        how often; failed: of the attempts; done_at (null: not done) and first_due (null: not seen), in ms; worker_ms:
-        how long attempts ran, also those that did not count; failed_ms, reclaimed_ms, put_back_ms: parts of it;
-        body_bytes: of the job's body; read_bytes: once for each of its claims; key: null: it has none.
+    def jobs(self) -> DataFrame:
+        """By topic, group and key (null: none), and in slots, so that no row is of too many: jobs, whose lives these
+        are; the sums of what `lives` tells of them; jobs_done_again, done_again, jobs_reclaimed; worst:
+        reclaimed and id of the job that was taken over most often. Of those that are done: total and after_due, how
+        long each took, in ms, from when it was created, and from its first due time; where these are known.
         """
-        return self._of_events.get("lives", self._lives)
+        return self._of_events.get("jobs", self._jobs)
 
-    def _lives(self) -> DataFrame:
+    def _jobs(self) -> DataFrame:
+        is_lost = F.col("reclaimed") > 0
+        known = F.col("created").isNotNull()
+        return self.keep(
+            self.lives()
+            # Here, as to keep each life takes as long as to find it.
+            .groupBy("slot", "topic", "group", "key")
+            .agg(
+                F.count("*").alias("jobs"),
+                *(F.sum(name).alias(name) for name in SUMS),
+                count_where(F.col("done") > 1).alias("jobs_done_again"),
+                F.sum(F.greatest(F.col("done") - 1, F.lit(0))).alias("done_again"),
+                count_where(is_lost).alias("jobs_reclaimed"),
+                F.max(F.when(is_lost, F.struct("reclaimed", "id"))).alias("worst"),
+                F.collect_list(F.when(known, F.col("done_at") - F.unix_millis("created"))).alias("total"),
+                F.collect_list(F.when(known, F.col("done_at") - F.col("first_due"))).alias("after_due"),
+            )
+        )
+
+    def lives(self, topics: Collection[str] | None = None) -> DataFrame:
+        """One row for each life of a job in a group, of all topics or these: topic, id, created, group; attempts, done,
+        reclaimed, released: how often; failed: of the attempts; done_at (null: not done) and first_due (null: not
+        seen), in ms; worker_ms: how long attempts ran, also those that did not count; failed_ms, reclaimed_ms,
+        put_back_ms: parts of it; body_bytes: of the job's body; read_bytes: once for each of its claims; key: null: it
+        has none. slot: lives of a job have the same, by which the rows are partitioned.
+        """
         # A retry or kick has its own due time, which may be earlier if the clock was set back.
         first = (F.col("event") != Event.KICKED.value) & (F.col("attempt") <= 1)
         ran = F.when(F.col("started") <= F.col("finished"), ms_between("started", "finished"))
         claimed = is_attempt() | is_event(Event.RECLAIMED, Event.RELEASED)
-        needed = self.events.select(
+        events = self.events if topics is None else self.events.where(F.col("topic").isin(*topics))
+        needed = events.select(
             *LIFE,
+            F.pmod(F.xxhash64("created", "id"), F.lit(self._slots)).alias("slot"),
             "group",
             is_attempt().alias("attempt"),
             F.col("event").isin(*FAILED).alias("failed"),
@@ -193,11 +227,11 @@ class History:
             F.when(is_event(Event.DONE), F.unix_millis("finished")).alias("done_at"),
             F.when(first, F.unix_millis("due")).alias("first_due"),
         )
-        # By life, so that the groups of a job can be combined without another shuffle; before the events are counted,
-        # as hardly any two of them are of one life.
-        return self.keep(
-            needed.repartition(*SORTED_LIFE)
-            .groupBy(*SORTED_LIFE, "group")
+        # By slot, so that lives can be combined without another shuffle; before the events are counted, as hardly any
+        # two of them are of one life.
+        return (
+            needed.repartition("slot")
+            .groupBy(*SORTED_LIFE, "slot", "group")
             .agg(
                 count_where(F.col("attempt")).alias("attempts"),
                 count_where(F.col("done")).alias("done"),

@@ -1,4 +1,4 @@
-"""The attempts of the last two weeks, as far as they tell how they come, and how they end on each host: in one pass."""
+"""The attempts of the last two weeks: how they come, and how they end on each host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from streamdq.store.history import Event
 
-from .common import DAY_H, FAILED, is_attempt, is_event, ms_between, percentile, value_counts
+from .common import DAY_H, FAILED, hour_number, is_attempt, is_event, ms_between, percentile, value_counts
 from .history import HOUR_MS, History
 
 DAYS = 14
@@ -19,13 +19,38 @@ QUEUE = ("topic", "group")
 
 
 def tried(history: History, slo_ms: int) -> DataFrame:
-    """topic, group, consumer, hour (in which it ended), at and bucket (hour and bucket in which it became ready),
-    attempt_ms, window_ms; n: how many such attempts; failed, timed, slow: of them. `timed`: those that were done and
-    whose time is known.
+    """topic, group, consumer, hour (in which it ended), known (whether it is among the `arrivals`); n: how many such
+    attempts; failed, timed, slow: of them. `timed`: those that were done and whose time is known.
+    """
+
+    def counted() -> DataFrame:
+        took = F.when(is_event(Event.DONE) & (F.col("started") <= F.col("finished")), ms_between("started", "finished"))
+        return (
+            _recent(history, slo_ms)
+            .select(
+                *QUEUE, "consumer",
+                hour_number(F.col("finished")).alias("hour"),
+                _bucket().isNotNull().alias("known"),
+                F.col("event").isin(*FAILED).cast("int").alias("failed"),
+                took.isNotNull().cast("int").alias("timed"),
+                F.coalesce(took > F.col("limit"), F.lit(False)).cast("int").alias("slow"),
+            )
+            .groupBy(*QUEUE, "consumer", "hour", "known")
+            .agg(F.count("*").alias("n"), *(F.sum(name).alias(name) for name in ("failed", "timed", "slow")))
+        )  # fmt: skip
+
+    return history.once(f"tried {slo_ms}", counted)
+
+
+def arrivals(history: History, slo_ms: int) -> DataFrame:
+    """topic, group, at and bucket (hour and bucket in which it became ready), attempt_ms, window_ms: a row for each
+    attempt of which that is known.
 
     A window is the mean time of the queue's attempts, or the SLO if that is longer; null if no time is known.
     """
-    return history.once(f"tried {slo_ms}", lambda: _tried(history, slo_ms))
+    at = F.floor(_ready_ms() / HOUR_MS).alias("at")
+    rows = _recent(history, slo_ms).select(*QUEUE, at, _bucket().alias("bucket"), "attempt_ms", "window_ms")
+    return rows.where(F.col("bucket").isNotNull())
 
 
 def durations(history: History) -> DataFrame:
@@ -42,26 +67,20 @@ def prefixed(rows: DataFrame, prefix: str) -> DataFrame:
     return rows.withColumnsRenamed({key: f"{prefix}_{key}" for key in QUEUE})
 
 
-def _tried(history: History, slo_ms: int) -> DataFrame:
+def _recent(history: History, slo_ms: int) -> DataFrame:
+    """The attempts of the last two weeks, with attempt_ms, window_ms and limit of their queue."""
     since = (history.last_ms or 0) - DAYS * DAY_H * HOUR_MS
     recent = F.col("finished") > F.timestamp_millis(F.lit(since))  # so that Spark skips the files of other days
-    ready = F.unix_millis(F.coalesce(F.greatest("moved", "due"), "started"))
-    took = F.when(is_event(Event.DONE) & (F.col("started") <= F.col("finished")), ms_between("started", "finished"))
-    return (
-        history.events.where(recent & is_attempt())
-        .join(F.broadcast(prefixed(_times(history, slo_ms), "t")), same_queue("t"), "left")
-        .select(
-            *QUEUE, "consumer", "attempt_ms", "window_ms",
-            F.floor(F.unix_millis("finished") / HOUR_MS).alias("hour"),
-            F.floor(ready / HOUR_MS).alias("at"),
-            F.floor(ready * PARTS / F.col("window_ms")).alias("bucket"),
-            F.col("event").isin(*FAILED).cast("int").alias("failed"),
-            took.isNotNull().cast("int").alias("timed"),
-            F.coalesce(took > F.col("limit"), F.lit(False)).cast("int").alias("slow"),
-        )
-        .groupBy(*QUEUE, "consumer", "hour", "at", "bucket", "attempt_ms", "window_ms")
-        .agg(F.count("*").alias("n"), *(F.sum(name).alias(name) for name in ("failed", "timed", "slow")))
-    )  # fmt: skip
+    times = history.once(f"times {slo_ms}", lambda: prefixed(_times(history, slo_ms), "t"))
+    return history.events.where(recent & is_attempt()).join(F.broadcast(times), same_queue("t"), "left")
+
+
+def _ready_ms() -> Column:
+    return F.unix_millis(F.coalesce(F.greatest("moved", "due"), "started"))
+
+
+def _bucket() -> Column:
+    return F.floor(_ready_ms() * PARTS / F.col("window_ms"))
 
 
 def _times(history: History, slo_ms: int) -> DataFrame:
