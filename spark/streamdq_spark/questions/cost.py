@@ -60,7 +60,7 @@ def _of_keys(history: History) -> DataFrame:
     def summed() -> DataFrame:
         return history.lives.groupBy("topic", "group", "key").agg(F.count("*").alias("jobs"), *sums())
 
-    return history.once("costs", summed)
+    return history.once_counted("costs", summed)
 
 
 def sums() -> list[Column]:
