@@ -34,7 +34,7 @@ _AT_ONCE = min(4, os.cpu_count() or 1)
 """So many questions are asked at once: while one is planned, which takes one core, the tasks of another run. As many
 tasks run as there are cores, so it needs no more memory.
 """
-_FIRST = ("punctuality", "workers", "time_to_finish")
+_FIRST = ("punctuality", "workers", "time_to_finish", "capacity")
 """Each makes a pass over the events that others rest on: so that these do not wait for the same one."""
 
 
@@ -207,7 +207,7 @@ def _answer(
             with spark_errors(question.name):
                 wanted = reading.reading(dump, first, last, question, known)
                 rows = of_days(question.answer(read(wanted), context), question.day, first, last)
-                return write_table(rows, plan.target, question.name, first, last, few=wanted.few_rows)
+                return write_table(rows, plan.target, question.name, first, last, few=not wanted.many)
 
         order = [*(name for name in _FIRST if name in questions), *(name for name in questions if name not in _FIRST)]
         work = {name: partial(write, questions[name]) for name in order}

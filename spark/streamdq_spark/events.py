@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -17,7 +18,7 @@ from streamdq.store.history import COLUMNS, ColumnType
 
 from .dump_files import Dump, GoodFile, open_dump
 from .errors import BadDump
-from .places import check_reach, to_read
+from .places import check_reach, spark_url, to_read
 
 _AT_ONCE = 16  # files of an hour are small; waiting for a distant store is what takes time
 _TYPES: dict[ColumnType, DataType] = {
@@ -51,11 +52,19 @@ def read_events(
 
 
 def read_files(spark: SparkSession, dump: Dump, files: Sequence[GoodFile]) -> DataFrame:
-    """The events of these files of the dump, which Spark must be able to reach."""
+    """The events of these files of the dump, which Spark must be able to reach.
+
+    It reads whole days where these hold nothing else: whenever it has written a table, it looks for each path that
+    anything it keeps was read from.
+    """
     if not files:
         return spark.createDataFrame([], EVENTS)
-    paths = [to_read(dump.folder, file.path) for file in files]
-    return spark.read.schema(EVENTS).parquet(*paths)
+    reader = spark.read.schema(EVENTS).option("recursiveFileLookup", "true")  # hour=… is no column
+    days = {file.path.partition("/dt=")[0] + f"/dt={file.day}" for file in files}
+    found = reader.parquet(*(to_read(dump.folder, day) for day in sorted(days)))
+    if {unquote(url) for url in found.inputFiles()} == {spark_url(dump.folder, file.path) for file in files}:
+        return found
+    return reader.parquet(*(to_read(dump.folder, file.path) for file in files))
 
 
 def read_few(spark: SparkSession, dump: Dump, files: Sequence[GoodFile]) -> DataFrame:

@@ -17,7 +17,7 @@ from .events import read_few, read_files
 from .failures import SPARK_ERRORS
 from .questions import History, Question
 from .questions.once import Once
-from .session import FEW_EVENTS
+from .session import FEW_EVENTS, MANY_EVENTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,11 @@ class Reading:
         return self.events < FEW_EVENTS
 
     @property
-    def few_rows(self) -> bool:
-        """Whether an answer is so small as well: the tables of the days before may have many rows."""
-        return self.all_events < FEW_EVENTS
+    def many(self) -> bool:
+        """Whether they are so many that several tasks should share even an answer; the tables of the days before may
+        have many rows, too.
+        """
+        return self.all_events >= MANY_EVENTS
 
 
 def reading(dump: Dump, first: date, last: date, question: Question, answered: Collection[date]) -> Reading:
@@ -68,7 +70,7 @@ def histories(spark: SparkSession, dump: Dump, tables: Folder) -> Iterator[Calla
             events = read_few(spark, dump, wanted.files).coalesce(1)  # then nothing has to be shuffled
         else:
             events = read_files(spark, dump, wanted.files)
-        history = History(events, _last_ms(wanted.files), wanted.events)
+        history = History(events, _last_ms(wanted.files), wanted.events, many=wanted.many)
         found.append(history)
         if wanted.few:
             history.keep(history.events)

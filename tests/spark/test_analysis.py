@@ -1,5 +1,6 @@
 """A dump's tables: what they hold, and what running it again does."""
 
+import re
 from contextlib import suppress
 from datetime import date, timedelta
 from pathlib import Path
@@ -15,12 +16,14 @@ from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidInput
 from streamdq.terminal import progress_bar
 from streamdq_spark.analysis import analyze, check_output, plan
+from streamdq_spark.dump_files import open_dump
 from streamdq_spark.errors import AnalysisError
-from streamdq_spark.events import read_few
+from streamdq_spark.events import EVENTS, read_few, read_files
 from streamdq_spark.questions import Context, History, Question
 from streamdq_spark.summary import Summary
 from streamdq_spark.tables import read_table
 from tests.spark.dumps import START, days_of, write_dump
+from tests.spark.frames import parts_of
 
 MONDAY = START.date()
 TUESDAY, WEDNESDAY = MONDAY + timedelta(1), MONDAY + timedelta(2)
@@ -124,6 +127,45 @@ def test_only_few_events_are_in_one_partition(
     analyze(spark, work, questions={"partitions": Question("partitions", partitions)})
     ((found, *_),) = rows(spark, tmp_path, "partitions")
     assert (found == 1) == few
+
+
+@pytest.mark.parametrize("many", [True, False])
+def test_only_of_many_events_what_is_counted_is_in_several_partitions(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
+    write_dump(tmp_path / "dump", days_of(3))
+    monkeypatch.setattr("streamdq_spark.reading.FEW_EVENTS", 30)
+    monkeypatch.setattr("streamdq_spark.reading.MANY_EVENTS", 30 if many else 31)
+    found: list[int] = []
+
+    def counted(history: History, context: Context) -> DataFrame:
+        found.extend((parts_of(history.counts), parts_of(history.hours(context.slo_ms)), parts_of(history.lives())))
+        return in_all(history, context)
+
+    analyze(spark, plan(str(tmp_path / "dump"), str(tmp_path / "out")), questions={"c": Question("c", counted)})
+    assert [parts > 1 for parts in found] == [many, many, True]
+
+
+def read_from(capsys: pytest.CaptureFixture[str], events: DataFrame) -> int:
+    """How many paths Spark was given."""
+    capsys.readouterr()
+    events.explain()
+    found = re.search(r"InMemoryFileIndex\((\d+) paths?\)", capsys.readouterr().out)
+    assert found
+    return int(found[1])
+
+
+def test_days_are_read_as_a_whole_where_they_hold_nothing_else(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "a [b]{c,d}*?%20 ü"
+    write_dump(root, days_of(2))
+    dump = open_dump(str(root))
+    everything = read_files(spark, dump, dump.files)
+    assert (everything.count(), read_from(capsys, everything)) == (20, 2)
+    assert everything.columns == list(EVENTS.names)
+    some = read_files(spark, dump, dump.files[1:])
+    assert (some.count(), read_from(capsys, some)) == (19, 19)
 
 
 def test_folders_may_be_called_anything(spark: SparkSession, tmp_path: Path) -> None:

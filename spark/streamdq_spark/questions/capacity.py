@@ -243,7 +243,7 @@ def _pools(history: History, slo_ms: int) -> DataFrame:
 
 def workers_once(history: History) -> DataFrame:
     """The table of the workers, which is two questions' business."""
-    return history.once("workers", lambda: workers(history))
+    return history.once_counted("workers", lambda: workers(history))
 
 
 def _median(values: DataFrame, value: str, name: str) -> DataFrame:

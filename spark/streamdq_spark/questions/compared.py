@@ -87,7 +87,7 @@ def compared(history: History, before: Span, after: Span, *, level: float = LEVE
     A change is at least 0.1 percentage points (not asked of an error that is new or gone), or a tenth and 5 ms.
     ``size``: the greater value over the smaller one.
     """
-    cells = history.keep(_cells(history, before, after))
+    cells = history.keep_counted(_cells(history, before, after))
     shares, times = _hourly_shares(cells), _hourly_times(cells)
     judged = _with_values(_sums(shares.unionByName(times)), cells).unionByName(_errors(*_by_error(cells)))
     tested = _with_chance(_with_p(judged))

@@ -48,16 +48,18 @@ _TYPES = {
 
 class History:
     """The events that a question may look at. `last_ms`: when the last of them finished; None: Spark looks for it.
-    `size`: about how many they are.
+    `size`: about how many they are. `many`: whether they are so many that several tasks should share even what is
+    counted of them. Otherwise that is kept in one partition, so that what is computed from it needs no shuffle.
 
     What it computes stays in Spark's cache, or on disk where there is no room, until `forget`. Questions may be asked
     in several threads.
     """
 
-    def __init__(self, events: DataFrame, last_ms: int | None = None, size: int = 0) -> None:
+    def __init__(self, events: DataFrame, last_ms: int | None = None, size: int = 0, *, many: bool = True) -> None:
         self.events = events
         self._slots = 1 + size // _OF_A_SLOT
         self._last_ms = last_ms
+        self._many = many
         self._past: DataFrame | None = None
         self._kept: list[DataFrame] = []
         self._of_events = Once()
@@ -125,9 +127,9 @@ class History:
             _row("group", "event", "week", "step", "timed_out", "run_ms"),
         )
         sums = ("bytes", "mover_ms")
-        rows = events.select("topic", F.explode(kinds).alias("row"), *sums).select("topic", "row.*", *sums)
+        rows = events.select("topic", F.inline(kinds), *sums)
         added = (F.sum(name).alias(name) for name in sums)
-        return self.keep(rows.groupBy("topic", *_TYPES).agg(F.count("*").alias("n"), *added))
+        return self.keep_counted(rows.groupBy("topic", *_TYPES).agg(F.count("*").alias("n"), *added))
 
     @property
     def moments(self) -> DataFrame:
@@ -161,9 +163,9 @@ class History:
         return self.once(f"hours {slo_ms}", lambda: self._counted_hours(slo_ms))
 
     def _counted_hours(self, slo_ms: int) -> DataFrame:
-        moments = self.moments.select("topic", "hour", "event", "n", F.lit(None).cast("long").alias("late_ms"))
-        lateness = self.lateness.select("topic", "hour", F.lit(None).cast("string").alias("event"), "n", "late_ms")
-        hours = moments.unionByName(lateness).groupBy("topic", "hour")
+        # Rows of moments have an event, those of lateness a lateness.
+        hour = F.coalesce("hour", F.floor(F.col("minute") / HOUR_MIN))
+        hours = self.counts.where(hour.isNotNull()).groupBy("topic", hour.alias("hour"))
         counted = hours.agg(
             sum_where(is_attempt()).alias("attempts"),
             sum_where(is_event(Event.DONE)).alias("done"),
@@ -275,10 +277,18 @@ class History:
         """A table that another question uses, too."""
         return self._tables.get(name, lambda: self.keep(table()))
 
+    def once_counted(self, name: str, table: Callable[[], DataFrame]) -> DataFrame:
+        """The same, in one partition unless there are `many` events."""
+        return self._tables.get(name, lambda: self.keep_counted(table()))
+
     def keep(self, table: DataFrame) -> DataFrame:
         """The table, which Spark computes once."""
         self._kept.append(table.persist())
         return table
+
+    def keep_counted(self, table: DataFrame) -> DataFrame:
+        """The same, in one partition unless there are `many` events."""
+        return self.keep(table if self._many else table.coalesce(1))
 
 
 def _sum_of(name: str, condition: Column | None = None) -> Column:

@@ -68,7 +68,7 @@ def waits(history: History) -> DataFrame:
     """topic, group, step, finished, wait_ms: of each attempt that followed a failure, how long it had to wait by the
     schedule. Most jobs are done at the first attempt and have none.
     """
-    return history.once("retry_waits", lambda: _each_wait(history))
+    return history.once_counted("retry_waits", lambda: _each_wait(history))
 
 
 def _each_wait(history: History) -> DataFrame:
@@ -76,8 +76,12 @@ def _each_wait(history: History) -> DataFrame:
     life = Window.partitionBy(*SORTED_LIFE, "group").orderBy(entry_order())
     return (
         tried_again.withColumn("before", F.lag(F.struct("event", "step", "finished")).over(life))
-        .where(is_attempt() & F.col("due").isNotNull())
-        .where((F.col("before.event") == Event.RETRY.value) & (F.col("before.step") == F.col("step") - 1))
+        .where(
+            is_attempt()
+            & F.col("due").isNotNull()
+            & (F.col("before.event") == Event.RETRY.value)
+            & (F.col("before.step") == F.col("step") - 1)
+        )
         .withColumn("failed_at", F.col("before.finished"))
         .select(*STEP, "finished", ms_between("failed_at", "due").alias("wait_ms"))
     )

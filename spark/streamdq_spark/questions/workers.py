@@ -49,8 +49,11 @@ def _pieces(events: DataFrame) -> DataFrame:
     first = F.greatest(hour_number(F.col("started")), F.col("last") - (MOST_HOURS - 1))
     hour_ms = F.col("at") * HOUR_MS
     return (
-        events.where(is_attempt() | is_event(Event.RELEASED, Event.RECLAIMED))
-        .where(F.col("consumer").isNotNull() & (F.col("started") <= F.col("finished")))
+        events.where(
+            (is_attempt() | is_event(Event.RELEASED, Event.RECLAIMED))
+            & F.col("consumer").isNotNull()
+            & (F.col("started") <= F.col("finished"))
+        )
         .withColumn("last", hour_number(F.col("finished")))
         .select(
             "group", "consumer", "started", "finished", "last", F.explode(F.sequence(first, F.col("last"))).alias("at")
