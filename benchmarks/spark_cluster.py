@@ -52,11 +52,12 @@ class Run:
 def analyze_here(url: str, dump: str, output: str, log: str, *only: str) -> None:
     """In a process of its own: prints when it begins, and the seconds that it took. `only`: tables; none: all."""
     from streamdq_spark import analysis
-    from streamdq_spark.session import session
+    from streamdq_spark.session import session, settings_for
 
     plan = analysis.plan(dump, output)
     local = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    with session(url, name="bench", settings=local | log_settings(log), memory=MEMORY) as spark:
+    settings = {**settings_for(analysis.events_to_read(plan), url), **local, **log_settings(log)}
+    with session(url, name="bench", settings=settings, memory=MEMORY) as spark:
         spark.range(WORKERS).collect()  # the executors are there
         print("begins", flush=True)
         begun = time.perf_counter()

@@ -71,6 +71,13 @@ LARGE = {  # for many events: what is kept is packed, as it is by default, so th
     "spark.driver.extraJavaOptions": f"{_HOT_ALONE} -XX:+UseParallelGC",
     "spark.executor.extraJavaOptions": f"{_HOT_ALONE} -XX:+UseParallelGC",
 }
+ELSEWHERE = {  # for few or some events where a cluster works: what it has is for more, and each task costs the same
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.files.minPartitionNum": "8",
+    "spark.sql.files.openCostInBytes": "65536",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+}
 LIVE = {"spark.sql.shuffle.partitions": "2"}
 """For a query that counts by minute, of which there are few: each partition's state takes some files in each batch."""
 FEW_EVENTS, MANY_EVENTS = 200_000, 3_000_000
@@ -88,10 +95,12 @@ _LOCAL = {
 _OF_A_SESSION = frozenset(key for key in (SETTINGS | SMALL | MEDIUM | LARGE | _LOCAL) if key.startswith("spark.sql."))
 
 
-def settings_for(events: int) -> Mapping[str, str]:
-    """The fastest settings for this many events on one machine. Under `spark-submit`, where that may be a cluster, none
-    for many events.
+def settings_for(events: int, master: str | None = None) -> Mapping[str, str]:
+    """The fastest settings for this many events. For many, none with a `master`, nor under `spark-submit`, where that
+    may be a cluster, too.
     """
+    if master is not None:
+        return ELSEWHERE if events < MANY_EVENTS else {}
     if events < FEW_EVENTS:
         return SMALL
     if events >= MANY_EVENTS and _SUBMITTED in os.environ:

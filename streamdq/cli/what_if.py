@@ -80,7 +80,7 @@ def replay_with(
     if change == Change(topics=change.topics):
         raise InvalidInput("nothing to change: pass --retry, --ttr, --rate, --workers or --concurrency")
     days = open_days(dump, date_of(first), date_of(last), quarantine=quarantine)
-    settings = settings_for(days.events) if master is None else {}
+    settings = settings_for(days.events, master)
     started = session(master, settings=settings, memory=memory, verbose=verbose)
     with terminal.progress_bar("starting Spark", shown=not as_json) as bar, started as spark:
         bar.work_on("replaying", 0, 1)
