@@ -466,4 +466,5 @@ async def test_time_that_jumps_while_the_mover_looks_is_noticed(
     async with stepped.serving(worker):
         stepped.queue.enqueue("t", 1, ttr="60s")
         assert await asyncio.to_thread(stepped.queue.take, "t")
+        clock.advance("1s")  # the mover looks
         await eventually(lambda: stepped.stats().reclaimed == 1, "it is taken over")
