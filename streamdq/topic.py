@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .queue import AsyncQueue, Queue
 
 B = TypeVar("B")
-_NO_TYPES = (str, bytes, bool, int, float, list, tuple, dict, set)
+_NO_TYPES = (str, bytes, int, float, list, tuple, dict, set)
 
 
 class JobOptions(TypedDict, total=False):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 _REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_Handler = Callable[[int, FrameType | None], None]
 
 
 @contextmanager
@@ -17,12 +18,20 @@ def ending_on_sigterm() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in _REQUESTS}
+    with _handled_by(interrupt):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: _Handler) -> Iterator[None]:
+    """Requests that this process was started to ignore, as by `nohup`, stay so."""
+    heeded = [number for number in _REQUESTS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in heeded}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, its in before.items():
+            signal.signal(number, its)
 
 
 @contextmanager
@@ -32,11 +41,9 @@ def interrupted_afterwards() -> Iterator[None]:
     The signals are not blocked: a process that is started within would inherit that.
     """
     came: list[int] = []
-    before = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in _REQUESTS}
     try:
-        yield
+        with _handled_by(lambda number, _frame: came.append(number)):
+            yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         if came:
             raise KeyboardInterrupt

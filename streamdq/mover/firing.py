@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
-from ..process.loop import Failures
+from ..process.loop import Failures, part
 from ..schedules.civil import database_version, forget_zones
 from ..store.replies import Fired
 from ..store.schedules import LOOK_AGAIN_MS, Schedules
@@ -71,16 +71,15 @@ class Firing:
         await self._some.wait()
         self.look_everywhere()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._work(tasks))
-            tasks.create_task(self._walk())
-            tasks.create_task(self._check_plans())
+            for loop in (self._work(tasks), self._walk(), self._check_plans()):
+                tasks.create_task(part(loop))
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
         """Each shard in a task of its own: one whose node does not answer holds up no other."""
         with Alarm() as alarm:
             while True:
                 for shard in self._timers.take_due():
-                    tasks.create_task(self._try(shard))
+                    tasks.create_task(part(self._try(shard)))
                 await self._timers.wait(alarm)
 
     async def _try(self, shard: ShardKeys) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -113,7 +112,8 @@ class Reclaimer:
             self._failures.worked(shard)
 
     async def _look_at(self, shard: ShardKeys, watch: _Watch) -> None:
-        watch.next = math.inf  # until this look is over; meanwhile time may jump, and another one be wanted
+        # Before the look, as time may jump meanwhile, and another one be wanted; and should this one not end.
+        watch.next = time.monotonic() + _SLOW_S
         running = ready = 0
         holders: dict[str, list[str]] = {}
         if topic := self._topics.known.get(shard.topic):

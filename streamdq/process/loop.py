@@ -45,6 +45,21 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: as
         backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
 
 
+async def part(body: Awaitable[None]) -> None:
+    """A loop that is one of a task group's. The group would go on without it if it awaited what somebody else has
+    cancelled: that is a failure, of which `supervise` is told.
+
+    Raises:
+        RuntimeError: that happened.
+    """
+    try:
+        await body
+    except asyncio.CancelledError as error:
+        if _is_cancelled(error):
+            raise
+        raise RuntimeError("awaited what somebody else has cancelled") from error
+
+
 def _is_cancelled(error: BaseException) -> bool:
     """Whether somebody has cancelled this task. Otherwise the body has awaited something that was cancelled."""
     task = asyncio.current_task()

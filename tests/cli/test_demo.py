@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from streamdq.demo.interrupts import ending_on_sigterm
+from streamdq.demo.interrupts import ending_on_sigterm, interrupted_afterwards
 from streamdq.demo.report import lateness, lateness_by_kill, steps_of
 from streamdq.demo.shop import NOTIFY, SHOP_GROUP, Scale
 from streamdq.demo.staff import Staff
@@ -99,6 +99,17 @@ def test_an_interruption_while_a_worker_is_started_ends_it_as_well(
 
     assert [one.process.returncode for one in staff.hired] == [-signal.SIGKILL]
     assert family(temporary) == []
+
+
+def test_a_request_that_is_ignored_stays_so() -> None:
+    """As by `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ending_on_sigterm(), interrupted_afterwards():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_killed_demo_leaves_no_process(start: Start, temporary: Path) -> None:

@@ -468,3 +468,27 @@ async def test_time_that_jumps_while_the_mover_looks_is_noticed(
         assert await asyncio.to_thread(stepped.queue.take, "t")
         clock.advance("1s")  # the mover looks
         await eventually(lambda: stepped.stats().reclaimed == 1, "it is taken over")
+
+
+async def test_a_look_that_does_not_end_is_made_again(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where it awaits something that somebody else cancels: the loop goes on."""
+    worker, sweep, breaks = space.worker(), Reclaimer._sweep, [True]
+    monkeypatch.setattr("streamdq.mover.reclaim._SLOW_S", 0.1)
+
+    @worker.handler("another")
+    async def handler(_body: int) -> None:
+        pass
+
+    async def swept(self: Reclaimer, *args: Any) -> Any:
+        found = await sweep(self, *args)
+        if found is not None and found.running and breaks:
+            breaks.pop()
+            raise asyncio.CancelledError
+        return found
+
+    monkeypatch.setattr(Reclaimer, "_sweep", swept)
+    async with space.serving(worker):
+        space.queue.enqueue("t", 1, ttr="2s")
+        assert await asyncio.to_thread(space.queue.take, "t")
+        await eventually(lambda: not breaks, "a look does not end")
+        await eventually(lambda: space.stats().reclaimed == 1, "it is taken over")
