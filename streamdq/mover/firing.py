@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
@@ -71,7 +72,7 @@ class Firing:
         await self._some.wait()
         self.look_everywhere()
         async with asyncio.TaskGroup() as tasks:
-            for loop in (self._work(tasks), self._walk(), self._check_plans()):
+            for loop in (partial(self._work, tasks), self._walk, self._check_plans):
                 tasks.create_task(part(loop))
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
@@ -79,7 +80,7 @@ class Firing:
         with Alarm() as alarm:
             while True:
                 for shard in self._timers.take_due():
-                    tasks.create_task(part(self._try(shard)))
+                    tasks.create_task(part(partial(self._try, shard)))
                 await self._timers.wait(alarm)
 
     async def _try(self, shard: ShardKeys) -> None:

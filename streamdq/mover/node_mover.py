@@ -121,7 +121,7 @@ class NodeMover:
         self.look_everywhere()
         async with asyncio.TaskGroup() as tasks:
             for loop in (self._work, self._walk, self._reclaimer.run):
-                tasks.create_task(part(loop()))
+                tasks.create_task(part(loop))
 
     # -- moving
 

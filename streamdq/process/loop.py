@@ -45,7 +45,7 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: as
         backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
 
 
-async def part(body: Awaitable[None]) -> None:
+async def part(body: Callable[[], Awaitable[None]]) -> None:
     """A loop that is one of a task group's. The group would go on without it if it awaited what somebody else has
     cancelled: that is a failure, of which `supervise` is told.
 
@@ -53,7 +53,7 @@ async def part(body: Awaitable[None]) -> None:
         RuntimeError: that happened.
     """
     try:
-        await body
+        await body()
     except asyncio.CancelledError as error:
         if _is_cancelled(error):
             raise

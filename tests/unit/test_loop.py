@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
 from streamdq.errors import FORMAT, NewerFormat, ServerUnavailable
-from streamdq.process.loop import Failures, supervise
+from streamdq.process.loop import Failures, part, supervise
 
 NEWER = FORMAT + 1
 
@@ -51,6 +53,44 @@ async def test_a_loop_that_is_cancelled_itself_ends() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_part_that_awaits_what_somebody_cancelled_ends_its_group() -> None:
+    """The group would go on without it."""
+
+    async def body() -> None:
+        awaited = asyncio.get_running_loop().create_future()
+        awaited.cancel()
+        await awaited
+
+    async def other() -> None:
+        await asyncio.Event().wait()
+
+    async def group() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for loop in (body, other):
+                tasks.create_task(part(loop))
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await asyncio.wait_for(group(), 10)
+    assert raised.group_contains(RuntimeError, match="somebody else has cancelled")
+
+
+async def test_a_part_that_is_cancelled_before_it_began_leaves_nothing_behind() -> None:
+    """Python would warn of a coroutine that nobody awaited."""
+    called = []
+
+    async def body() -> None: ...
+
+    def made() -> Coroutine[Any, Any, None]:
+        called.append(1)
+        return body()
+
+    task = asyncio.create_task(part(made))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not called
 
 
 @pytest.mark.parametrize("grouped", [False, True], ids=["alone", "in a group of errors"])
