@@ -10,7 +10,10 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
+
+from ..process.loop import part
 
 AT_ONCE = 2  # calls of one kind: with one alone, a task would wait for the call before its own; more are smaller
 MOST = 100  # tasks or threads in one call: so it takes Redis some hundred µs
@@ -92,7 +95,8 @@ class Batcher:
     async def _carry_out(self, batch: Sequence[_Waiting], run: Run) -> None:
         first, failed = batch[0].step, None
         try:
-            results = await run(first.operation([one.step.item for one in batch]))
+            # A storage of bodies may raise a CancelledError: not as if all of their tasks were cancelled.
+            results = await part(partial(run, first.operation([one.step.item for one in batch])))
         except Exception as error:
             failed = error
             for one in batch:
@@ -246,8 +250,13 @@ class ThreadBatcher:
 
 
 def twin(error: Exception) -> Exception:
-    """A copy: an exception that several tasks raise would collect the tracebacks of all."""
-    twin = type(error).__new__(type(error), *error.args)
+    """A copy: an exception that several tasks raise would collect the tracebacks of all. One that can't be copied, as
+    some of other libraries, is raised as it is.
+    """
+    try:
+        twin = type(error).__new__(type(error), *error.args)
+    except Exception:
+        return error
     twin.__dict__.update(error.__dict__)
     twin.__cause__ = error.__cause__
     return twin.with_traceback(error.__traceback__)

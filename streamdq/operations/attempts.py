@@ -245,11 +245,11 @@ def ends_together(ends: Sequence[End], groups: int) -> list[End]:
     return next(parts(batch, lambda end: len(end.held.job.raw_body), most, max_bytes))
 
 
-def can_be_sent(end: End) -> bool:
-    """Whether its Job has all that ``settle`` sends of it: nothing keeps a handler from deleting or changing that."""
-    job = end.held.job
+def can_be_sent(held: Held) -> bool:
+    """Whether its Job has all that is sent of it: nothing keeps a handler from deleting or changing that."""
+    job = held.job
     try:
-        row_of("", end.held, "").encode()
+        row_of("", held, "").encode()
         return isinstance(job.id, str) and isinstance(job.raw_body, bytes)
     except (AttributeError, TypeError, UnicodeEncodeError):
         return False

@@ -8,12 +8,13 @@ import random
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import NewerFormat, ServerError
 from ..metrics import declared
-from .logs import log, what
+from .logs import log, parts_of, what
 
+T = TypeVar("T")
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S, _HEALTHY_S = 0.05, 2.0, 10.0
 
 
@@ -31,39 +32,48 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: as
             await body()
             return
         except (Exception, asyncio.CancelledError) as error:
-            if _is_cancelled(error):
+            if is_cancelled(error):
                 raise
             if (newer := _newer_format(error)) is not None:
                 raise newer from error
             restarts.inc()
-            log.warning("loop failed, restarting", loop=name, error=what(error))
-            if not isinstance(error, ServerError):  # a bug: log the traceback; an absent Redis needs none
-                log.debug("loop traceback", loop=name, trace="".join(traceback.format_tb(error.__traceback__)))
+            first = _first(error)
+            log.warning("loop failed, restarting", loop=name, error=what(first))
+            if not isinstance(first, ServerError):  # a bug: log the traceback; an absent Redis needs none
+                log.debug("loop traceback", loop=name, trace="".join(traceback.format_tb(first.__traceback__)))
         if time.monotonic() - started > _HEALTHY_S:
             backoff_s = _FIRST_BACKOFF_S
         await wait(stopping, _spread(backoff_s))
         backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
 
 
-async def part(body: Callable[[], Awaitable[None]]) -> None:
-    """A loop that is one of a task group's. The group would go on without it if it awaited what somebody else has
-    cancelled: that is a failure, of which `supervise` is told.
+async def part(body: Callable[[], Awaitable[T]]) -> T:
+    """What the body returns, which others depend on. If it awaits what somebody else has cancelled, that is a failure,
+    and not as if this task had been cancelled: a task group would go on without it, and `supervise` would not be told.
 
     Raises:
         RuntimeError: that happened.
     """
     try:
-        await body()
+        return await body()
     except asyncio.CancelledError as error:
-        if _is_cancelled(error):
+        if is_cancelled(error):
             raise
-        raise RuntimeError("awaited what somebody else has cancelled") from error
+        # The log tells where an error was raised: that is where it was awaited.
+        raise RuntimeError("awaited what somebody else has cancelled").with_traceback(error.__traceback__) from error
 
 
-def _is_cancelled(error: BaseException) -> bool:
-    """Whether somebody has cancelled this task. Otherwise the body has awaited something that was cancelled."""
+def is_cancelled(error: BaseException) -> bool:
+    """Whether somebody has cancelled this task. Otherwise it has awaited something that was cancelled."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def _first(error: BaseException) -> BaseException:
+    """The error, or of a group the first one: the group itself tells nothing of what happened."""
+    while parts := parts_of(error):
+        error = parts[0]
+    return error
 
 
 def _spread(pause_s: float) -> float:

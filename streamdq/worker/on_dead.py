@@ -32,8 +32,8 @@ class DeadLetterNotices:
 
     def put(self, job: Job) -> None:
         for function, waiting in self._waiting.items():
-            if len(waiting) >= _MOST:
-                self._not_told(job, "too many wait to be told of")
+            if self._closed or len(waiting) >= _MOST:
+                self._not_told(job, "the worker has stopped" if self._closed else "too many wait to be told of")
                 continue
             waiting.append(job)
             if function not in self._telling:
@@ -57,7 +57,10 @@ class DeadLetterNotices:
             result, error = called(function, job)
         else:
             loop = asyncio.get_running_loop()
-            result, error = await loop.run_in_executor(self._threads, called, function, job)
+            try:
+                result, error = await loop.run_in_executor(self._threads, called, function, job)
+            except RuntimeError as refused:  # the system starts no thread
+                return refused
         return await completed(result) if error is None else error
 
     def _not_told(self, job: Job, why: str) -> None:
@@ -65,9 +68,11 @@ class DeadLetterNotices:
 
     async def close(self, timeout_s: float) -> None:
         """Waits at most this long for the remaining calls."""
+        late: set[asyncio.Task[None]] = set()
         if self._telling:
             _, late = await asyncio.wait(self._telling.values(), timeout=timeout_s)
-            self._closed = True
+        self._closed = True
+        if late:
             for job in [job for waiting in self._waiting.values() for job in waiting]:
                 self._not_told(job, "the worker stopped before it had heard")
             await cancel_and_wait(late)

@@ -145,7 +145,7 @@ class OutcomeSender:
         """Drops ends that can't be sent, which would keep back all others; their jobs are taken over when their TTR
         passes. Returns whether there were any.
         """
-        left = [end for end in waiting if can_be_sent(end)]
+        left = [end for end in waiting if can_be_sent(end.held)]
         dropped = len(waiting) - len(left)
         if dropped:
             topic = waiting[0].held.shard.topic

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
-from ..errors import NewerFormat, ServerError
+from ..errors import NewerFormat
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import arun
-from ..operations.attempts import Held
-from ..process.logs import log
+from ..operations.attempts import Held, can_be_sent
+from ..process.logs import log, what
+from ..process.loop import part
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 
@@ -55,18 +57,29 @@ class Touches:
         try:
             while waiting:
                 batch = {held: waiting.pop(held) for held in list(waiting)[:_MOST]}
-                batch = {held: ttr_ms for held, ttr_ms in batch.items() if not held.ended}
-                if batch:
-                    try:
-                        await self._call(shard, generation, batch)
-                    except NewerFormat:
-                        return  # the worker's loops get this error, too, and end the worker
-                    except ServerError as error:
-                        log.warning("touches not sent yet", topic=shard.topic, waiting=len(batch), error=str(error))
-                        self._waiting[shard, generation] = waiting = batch | waiting
-                        await asyncio.sleep(_BACKOFF_S)
+                batch = {held: ttr_ms for held, ttr_ms in batch.items() if self._is_wanted(held)}
+                if batch and not await self._is_sent(shard, generation, batch):
+                    self._waiting[shard, generation] = waiting = batch | waiting
+                    await asyncio.sleep(_BACKOFF_S)
         finally:
             del self._waiting[shard, generation]
+
+    def _is_wanted(self, held: Held) -> bool:
+        """Whether its attempt runs. One that can't be sent would keep back all others."""
+        if held.ended or can_be_sent(held):
+            return not held.ended
+        log.error("a touch can't be sent, its handler has changed the Job", topic=held.shard.topic)
+        return False
+
+    async def _is_sent(self, shard: ShardKeys, generation: str, batch: dict[Held, int]) -> bool:
+        try:
+            await part(partial(self._call, shard, generation, batch))
+        except NewerFormat:
+            return True  # the worker's loops get this error, too, and end the worker
+        except Exception as error:
+            log.warning("touches not sent yet", topic=shard.topic, waiting=len(batch), error=what(error))
+            return False
+        return True
 
     async def _call(self, shard: ShardKeys, generation: str, batch: dict[Held, int]) -> None:
         group_ttr_ms = self._topics.settings_of(shard.topic).ttr_of(self._group)

@@ -183,6 +183,33 @@ async def test_a_handler_that_changes_its_job_harms_no_other(space: Space, seen:
     assert space.audit().left == 0
 
 
+@pytest.mark.parametrize("name", CHANGED)
+async def test_a_heartbeat_for_a_changed_job_keeps_back_no_other(space: Space, seen: Seen, name: str) -> None:
+    """Those of both are due in one call."""
+    worker, sound = space.worker(concurrency=2), asyncio.get_running_loop().create_future()
+
+    @worker.handler("t", ttr="10s", retry="none")
+    async def handler(body: str, job: Job) -> None:
+        seen.add(body)
+        if body == "sound":
+            sound.set_result(job)
+            await eventually(lambda: (until_ms() or 0) - job.created_ms > 3_000_000, "its heartbeat arrives")
+        elif seen.all.count("changed") == 1:
+            other = await sound
+            CHANGED[name](job)
+            job.touch()
+            other.touch("1h")
+            await asyncio.Event().wait()  # its TTR passes
+
+    def until_ms() -> int | None:
+        return space.job("sound").groups["default"].deadline_ms
+
+    space.queue.enqueue_many("t", [NewJob("changed", ttr="300ms"), NewJob("sound", id="sound")])
+    async with space.serving(worker):
+        await eventually(lambda: space.stats().done == 2, "both are done")
+    assert sorted(seen.all) == ["changed", "changed", "sound"]
+
+
 def check(number: int) -> int:
     if number:
         make = list(RAISED.values())[number - 1]

@@ -76,6 +76,32 @@ async def test_a_part_that_awaits_what_somebody_cancelled_ends_its_group() -> No
     assert raised.group_contains(RuntimeError, match="somebody else has cancelled")
 
 
+@pytest.mark.parametrize("foreign", [False, True], ids=["an error", "a cancellation"])
+async def test_of_a_group_of_errors_the_log_tells_the_first(foreign: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """The group itself was raised in asyncio."""
+    fails = [True]
+
+    async def body() -> None:
+        awaited = asyncio.get_running_loop().create_future()
+        if not fails:
+            return
+        fails.clear()
+        if foreign:
+            awaited.cancel()
+        else:
+            awaited.set_exception(RuntimeError("no"))
+        await awaited
+
+    async def group() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(part(body))
+
+    with caplog.at_level("WARNING", "streamdq"):
+        await asyncio.wait_for(supervise("tested", group, asyncio.Event(), "test"), 10)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert f"RuntimeError at {__file__}:" in line
+
+
 async def test_a_part_that_is_cancelled_before_it_began_leaves_nothing_behind() -> None:
     """Python would warn of a coroutine that nobody awaited."""
     called = []

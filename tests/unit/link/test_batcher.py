@@ -8,7 +8,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -154,6 +154,47 @@ async def test_unless_they_have_waited_too_long(monkeypatch: pytest.MonkeyPatch)
     while server.open:
         await server.answer()
     assert await late == "late done"
+
+
+async def test_a_cancellation_that_somebody_raises_cancels_none_of_them() -> None:
+    """As a storage of bodies may."""
+    server = Server()
+    await busy(server)
+    tasks = [server.want(n) for n in range(3)]
+    await settle()
+    await server.answer()
+    await server.answer()
+    later = server.want("later")
+    await server.answer(asyncio.CancelledError())
+    await server.answer()
+    errors = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(error) for error in errors] == [RuntimeError] * 3
+    assert await later == "later done"
+    assert not server.batcher._under_way
+
+
+class Uncopied(Exception):
+    """As pydantic's errors."""
+
+    def __new__(cls, *args: Any) -> Self:
+        if args:
+            raise TypeError
+        return super().__new__(cls)
+
+
+async def test_an_error_that_can_not_be_copied_is_raised_all_the_same() -> None:
+    server = Server()
+    await busy(server)
+    tasks = [server.want(n) for n in range(3)]
+    await settle()
+    await server.answer()
+    await server.answer()
+    error = Uncopied()
+    error.args = ("told",)
+    await server.answer(error)
+    async with asyncio.timeout(10):
+        assert await asyncio.gather(*tasks, return_exceptions=True) == [error] * 3
+    assert not server.batcher._under_way
 
 
 async def test_who_is_cancelled_while_it_waits_is_left_out() -> None:

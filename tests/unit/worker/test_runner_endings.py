@@ -433,6 +433,24 @@ async def test_a_dead_job_is_told_of_once_redis_has_it_and_a_stale_one_is_not() 
     assert told == [("1", "no")]
 
 
+async def test_a_job_that_dies_after_the_worker_has_stopped_is_told_of_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Redis could not be reached while it drained, and takes what waits before the loops end."""
+
+    def on_dead(job: Job) -> None:
+        raise AssertionError(job)
+
+    async def handle(_body: int) -> None:
+        raise Bury("no")
+
+    rig, before = Rig(handle, on_dead=on_dead), asyncio.all_tasks()
+    await rig.run(held("1"))
+    rig.runner.settled(rig.ends, set())
+    assert "on_dead not called" in caplog.text
+    assert asyncio.all_tasks() == before
+
+
 async def test_what_comes_when_it_drains_goes_back() -> None:
     async def handle(body: int) -> None:
         raise AssertionError(body)
