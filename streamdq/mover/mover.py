@@ -73,6 +73,7 @@ class Mover:
         )  # fmt: skip
         self._listener = self._new_listener()
         self._node_movers: dict[str, NodeMover] = {}
+        self._moving: dict[str, asyncio.Task[None]] = {}  # by the same nodes
         self._rated: dict[str, tuple[RatedTopic, asyncio.Task[None]]] = {}
         self._node_of: dict[ShardKeys, str] = {}
         self._rung_by: dict[str, ShardKeys] = {}  # by the name of the stream
@@ -128,7 +129,8 @@ class Mover:
             if not self._link.is_cluster or not self._topics.known:
                 raise
         log.debug("mover at work", mover=self._name, place=self._lease.places.mine)
-        self._node_movers, self._rated, self._running, self._listener = {}, {}, set(), self._new_listener()
+        self._node_movers, self._moving, self._rated, self._running = {}, {}, {}, set()
+        self._listener = self._new_listener()
         self._broken = asyncio.get_running_loop().create_future()
         self._look_for_shards()
         parts = (
@@ -195,11 +197,18 @@ class Mover:
             for shard in shards:
                 if shard not in node_mover:
                     node_mover.look_at(shard)
+        if nodes:  # those that have left a Cluster may never come back
+            self._end_parts(self._node_movers.keys() - nodes.keys())
         for node, node_mover in self._node_movers.items():
             node_mover.keep(nodes.get(node, set()))
         self._drop(before.keys() - self._node_of.keys())
         self._listener.look_again()
         self._firing.look_for_shards(self._node_of)
+
+    def _end_parts(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            del self._node_movers[node]
+            self._moving.pop(node).cancel()
 
     def _drop(self, shards: Iterable[ShardKeys]) -> None:
         for shard in shards:
@@ -222,7 +231,7 @@ class Mover:
                 move=self._move,
             )  # fmt: skip
             self._node_movers[node] = node_mover
-            self._supervise("mover", node_mover.run)
+            self._moving[node] = self._supervise("mover", node_mover.run)
         return self._node_movers[node]
 
     def _hold(self, shard: ShardKeys, holders: Holders) -> None:

@@ -116,6 +116,25 @@ async def test_a_mover_keeps_nothing_of_topics_that_are_deleted(space: Space, re
         assert mover._listener._seen.keys() <= {mover._session.keys.wake}
 
 
+async def test_a_mover_keeps_nothing_of_nodes_that_have_left(
+    space: Space, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a Cluster's nodes are replaced by others, again and again."""
+    space.queue.configure("t", ttr="30s")
+    async with mover_at(redis_server.url, "m") as mover:
+        await eventually(lambda: mover._node_of, "it has heard of the topic")
+        for node in ("n1", "n2", "n3"):
+            monkeypatch.setattr(mover._link, "node_of", lambda _key, node=node: node)
+            mover._look_for_shards()
+            space.queue.enqueue("t", node, delay="1ms")
+            await eventually(lambda: space.stats().ready == 1, "the job is moved")
+            await eventually(lambda: len(mover._running) == 1, "only its part for the node is there")
+            assert mover._node_movers.keys() == {node}
+            claim = space.queue.take("t")
+            assert claim is not None
+            claim.finish()
+
+
 async def test_a_worker_keeps_no_handler_of_topics_that_are_deleted(space: Space) -> None:
     worker, seen, may_end = space.worker(), Seen(), asyncio.Event()
 
