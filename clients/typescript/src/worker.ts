@@ -178,17 +178,21 @@ export class Worker<T extends Topics = Topics> {
     );
     const cut = attempt.aborted.then((error) => ({ error }));
     const failure = await Promise.race([handled, cut]);
-    await this.#settle(claim, failure ? this.#failed(claim, failure.error) : () => this.#queue.finish(claim, limits(claim)));
+    const outcome = failure
+      ? this.#failed(claim, failure.error, attempt.signal)
+      : () => this.#queue.finish(claim, limits(claim));
+    await this.#settle(claim, outcome);
     await Promise.race([handled, graceOver]); // a handler that goes on keeps its slot
     grace.removeEventListener("abort", onGrace);
     attempt.end();
   }
 
   /** How an attempt ends whose handler threw this, or was stopped for this reason. */
-  #failed(claim: Claim, error: unknown): Outcome {
+  #failed(claim: Claim, error: unknown, signal: AbortSignal): Outcome {
     const { job } = claim;
     const text = textOf(error).slice(0, MOST_ERROR_CHARS);
-    if (error instanceof WorkerStops) return () => this.#queue.release(claim, limits(claim));
+    const isLost = error instanceof StaleClaim && error === signal.reason; // a touch was refused: that is no failure
+    if (error instanceof WorkerStops || isLost) return () => this.#queue.release(claim, limits(claim));
     if (error instanceof Snooze) return () => this.#queue.snooze(claim, error.delay, text, limits(claim));
     const keeps = this.#options.keep_errors && !claim.encrypted; // they may quote the body
     const kept = keeps || error instanceof TtrPassed ? text : `${nameOf(error)}: its message is not kept`;
