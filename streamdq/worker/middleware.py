@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import InvalidInput
 from ..job.job import Job
 from ..operations.attempts import End, Held, Outcome
 from ..process.logs import log, what
-from .user_functions import called
+from .user_functions import called, drop
 
 _TWICE = "twice; an attempt runs its handler once"
 _TOO_LATE = "when the middleware had returned"
@@ -48,7 +49,8 @@ class Attempt:
 
     def on_end(self, function: Callable[[AttemptEnd], None]) -> None:
         """Has the function called for each of the jobs once Redis has confirmed how the attempt ended, after the
-        middleware has returned. It is called in the worker's event loop, which waits for it. What it raises is logged.
+        middleware has returned. It is a plain function, called in the worker's event loop, which waits for it. What it
+        raises is logged.
         If Redis can't be told of the end, as another worker then runs the job again, it is not called.
         """
         self._listeners.append(function)
@@ -139,5 +141,9 @@ def _tell(listeners: Iterable[Callable[[AttemptEnd], None]], end: End, outcome: 
     job = end.held.job
     told = AttemptEnd(job, outcome.value, end.error, end.reason, end.delay_ms, end.held.took_s)
     for listener in listeners:
-        if (error := called(listener, told)[1]) is not None:
+        result, error = called(listener, told)
+        if error is None and inspect.iscoroutine(result):  # a Task would run by itself
+            drop(result)
+            error = InvalidInput("on_end: the function is asynchronous, and nothing awaits it; pass a plain one")
+        if error is not None:
             log.error("on_end failed", error=what(error), topic=job.topic, id=job.id)

@@ -350,7 +350,8 @@ class Runner:
         if not called:  # that was its decision, not the clock's
             for one in fit:
                 one.begun = True
-        if error is None and (self._draining or fit[0].late) and is_a(raised, asyncio.CancelledError):
+        was_cut = self._draining or any(one.late and not one.ended for one in fit)
+        if error is None and was_cut and is_a(raised, asyncio.CancelledError):
             return raised  # the handler was stopped halfway: to catch that doesn't make it done
         return error
 

@@ -289,6 +289,22 @@ async def test_who_catches_the_cancellation_does_not_make_a_job_done(kind: str) 
     watch.cancel()
 
 
+async def test_one_of_a_batch_that_was_lost_says_nothing_of_the_others() -> None:
+    """Its handler was not cancelled: what it awaits, somebody else has cancelled, and the middleware takes that."""
+    goes_on = asyncio.Event()
+
+    async def handle(_bodies: list[int]) -> None:
+        await goes_on.wait()
+        raise asyncio.CancelledError
+
+    rig, lost, other = Rig(handle, batch=2, retry="1s", middleware=[catches_all]), held("1"), held("2")
+    rig.runner.take([lost, other])
+    await asyncio.sleep(0)
+    rig.runner.lost(lost)
+    goes_on.set()
+    assert await rig.have_ended(2) == {"1": Outcome.RELEASED, "2": Outcome.DONE}
+
+
 # -- how it ended
 
 
@@ -379,6 +395,23 @@ async def test_all_of_them_are_told_and_what_one_raises_is_logged(
     assert ends.told == [("1", "done", "")]
     assert "on_end failed" in caplog.text
     assert type(error).__name__ in caplog.text
+
+
+async def test_one_that_is_asynchronous_is_told_of_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing awaits it."""
+
+    async def handle(_body: int) -> None: ...
+
+    async def told(_end: AttemptEnd) -> None: ...
+
+    async def wrong(attempt: Attempt, call_next: CallNext) -> None:
+        attempt.on_end(told)  # type: ignore[arg-type]
+        await call_next()
+
+    rig = Rig(handle, middleware=[wrong])
+    await rig.run(held("1"))
+    confirmed(rig)
+    assert "on_end: the function is asynchronous" in caplog.text
 
 
 async def test_it_is_told_of_a_handler_whose_ttr_has_passed_though_that_still_runs() -> None:
