@@ -17,6 +17,7 @@ from streamdq.queue import Queue
 from streamdq.testing import drain, memory
 from tests.metrics import sample
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually
+from tests.servers import until
 
 KEY, NEXT = new_key("2026-05"), new_key("2026-11")
 SECRET = "4111-1111-1111-1111"
@@ -196,7 +197,12 @@ def test_what_is_no_json_is_damaged_and_in_nobody_s_way(space: Space, stored: by
     assert [one.id for one in found] == ["good"]
     assert found.unreadable == (b"pay" in stored or stored[:1] == b"\xff"), "no other plain one is looked into"
     queue.reschedule("t", "bad", delay=0)
-    assert not queue.take("t", timeout=0.2)
+
+    def is_dead() -> bool:
+        assert not queue.take("t", timeout=0.2)
+        return space.state("bad") == "dead"
+
+    until(is_dead, "the mover has moved it, and it is buried")
     assert space.job("bad").groups["default"].reason == "invalid"
     queue.purge("t", all=True)
     queue.cancel("t", "good")
