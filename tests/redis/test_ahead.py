@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from streamdq import Job
 from streamdq.keys import NamespaceKeys
 from tests.redis.harness import NAMESPACE, Seen, Space, eventually
@@ -58,13 +60,17 @@ async def test_after_pause_has_returned_nothing_starts(space: Space, seen: Seen)
     assert len(seen) == 5000
 
 
-async def test_a_topic_at_rest_is_paused_without_waiting(space: Space) -> None:
+async def test_a_topic_at_rest_is_paused_without_waiting(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     space.queue.enqueue("t", 1)
     with space.queue.take("t") as claim:
         assert claim
         claim.finish()
-    async with asyncio.timeout(0.9):
-        await asyncio.to_thread(space.queue.pause, "t")
+
+    def waits(seconds: float) -> None:
+        raise AssertionError(f"it waits {seconds} s")
+
+    monkeypatch.setattr("streamdq.store.topics.Pause", waits)
+    await asyncio.to_thread(space.queue.pause, "t")
 
 
 async def test_a_worker_takes_no_more_than_it_has_room_for(space: Space, redis_server: Server, seen: Seen) -> None:

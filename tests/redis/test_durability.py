@@ -29,6 +29,7 @@ from tests.redis.replicated import Replicated, replicated
 from tests.servers import Binary, Server
 
 QUICK = Settings(call_timeout_s=0.8, url="memory://unused")
+STEADY = Settings(call_timeout_s=4, url="memory://unused")  # where a replica is to confirm what one alone can't
 PATIENT = Settings(call_timeout_s=10, url="memory://unused")
 
 
@@ -74,7 +75,7 @@ def test_the_replica_has_what_was_enqueued(pair: Replicated) -> None:
 
 def test_too_few_replicas_and_the_job_is_there(pair: Replicated) -> None:
     before = refusals()
-    with queue_of(pair.url, QUICK) as queue:
+    with queue_of(pair.url, STEADY) as queue:
         with pytest.raises(NotDurable, match=r"1 of 2 replicas .* in time; .*with id='.*keep'") as raised:
             queue.enqueue("t", 1, delay="1h", durable="replicas:2")
         assert raised.value.level == "replicas:2"
@@ -200,13 +201,13 @@ async def test_an_async_call_is_told_as_well(pair: Replicated) -> None:
 
 def test_the_call_goes_before_the_topic_and_the_topic_before_the_process(pair: Replicated) -> None:
     process = QUICK.model_copy(update={"durable": "replicas:3"})
-    with queue_of(pair.url, process) as queue:
+    with queue_of(pair.url, process) as queue, queue_of(pair.url) as patient:
         with pytest.raises(NotDurable, match="'replicas:3'"):
             queue.enqueue("t", 1)
         assert queue.configure("t", durable="replicas:2").durable == "replicas:2"
         with pytest.raises(NotDurable, match="'replicas:2'"):
             queue.enqueue("t", 1)
-        queue.enqueue("t", 1, durable="replicas:1")
+        patient.enqueue("t", 1, durable="replicas:1")
         queue.configure("t", durable="memory")
         queue.enqueue("t", 1)
         assert queue.configure("t", durable="default").durable is None
