@@ -1,6 +1,6 @@
 """The analysis for `spark-submit`: the same options as `streamdq analyze`, except for the master.
 
-    spark-submit --master … spark/analyze.py --input DIR --output DIR
+    spark-submit --master … spark/analyze.py DIR --output DIR
 
 Where streamdq is not installed, --py-files brings it: `make wheel`, and rename the wheel to .zip. With --waiting, Redis
 is where STREAMDQ_URL says.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar
 
 from typing_extensions import Unpack
 
@@ -16,13 +16,11 @@ from .job.uniqueness import DerivedId, UniqueAfter
 from .times.durations import Duration, Moment
 
 if TYPE_CHECKING:
-    from .config import TopicSettings
-    from .job.job import Job
-    from .operations.jobs import EnqueueResult, OnConflict
-    from .operations.pipeline import AsyncPipeline, Pipeline, Pipelined
-    from .queue import AsyncQueue, Queue
+    from .operations.jobs import OnConflict
 
 B = TypeVar("B")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 _NO_TYPES = (str, bytes, int, float, list, tuple, dict, set)
 
 
@@ -46,6 +44,31 @@ class JobOptions(TypedDict, total=False):
     unique_after: UniqueAfter
     on_conflict: OnConflict
     durable: str | None
+
+
+# What takes a topic's jobs, by the method that does: what that returns is what the topic's method returns. Overloads
+# for each kind of queue would say the same, but a wrong body would then be reported as one that fits none of them.
+
+
+class Enqueues(Protocol[R_co]):
+    """A Queue, an AsyncQueue, or a pipeline."""
+
+    @property
+    def enqueue(self) -> Callable[..., R_co]: ...
+
+
+class EnqueuesMany(Protocol[R_co]):
+    """A Queue or an AsyncQueue."""
+
+    @property
+    def enqueue_many(self) -> Callable[..., R_co]: ...
+
+
+class Configures(Protocol[R_co]):
+    """A Queue or an AsyncQueue."""
+
+    @property
+    def configure(self) -> Callable[..., R_co]: ...
 
 
 class Topic(Generic[B]):
@@ -82,72 +105,30 @@ class Topic(Generic[B]):
     def __repr__(self) -> str:
         return f"Topic({self.name!r}, {getattr(self.body, '__name__', self.body)})"
 
-    @overload
-    def enqueue(self, queue: Queue, body: B, **options: Unpack[JobOptions]) -> Job: ...
-
-    @overload
-    def enqueue(self, queue: AsyncQueue, body: B, **options: Unpack[JobOptions]) -> Coroutine[Any, Any, Job]: ...
-
-    @overload
-    def enqueue(self, queue: Pipeline, body: B, **options: Unpack[JobOptions]) -> Pipelined: ...
-
-    @overload
-    def enqueue(
-        self, queue: AsyncPipeline, body: B, **options: Unpack[JobOptions]
-    ) -> Coroutine[Any, Any, Pipelined]: ...
-
-    def enqueue(
-        self, queue: Queue | AsyncQueue | Pipeline | AsyncPipeline, body: B, **options: Unpack[JobOptions]
-    ) -> Any:
-        """As ``queue.enqueue``, which also says what the options mean; to be awaited if that is. ``queue``: a pipeline
-        will do.
+    def enqueue(self, queue: Enqueues[R], body: B, **options: Unpack[JobOptions]) -> R:
+        """As ``queue.enqueue``, which also says what the options mean; to be awaited if that is. ``queue``: a Queue,
+        an AsyncQueue, or a pipeline of one.
         """
         return queue.enqueue(self.name, body, version=self.version or 1, **options)
 
-    @overload
     def enqueue_many(
         self,
-        queue: Queue,
+        queue: EnqueuesMany[R],
         jobs: Iterable[NewJob[B]],
         *,
         on_conflict: OnConflict = "reject",
         durable: str | None = None,
-    ) -> EnqueueResult: ...
-
-    @overload
-    def enqueue_many(
-        self,
-        queue: AsyncQueue,
-        jobs: Iterable[NewJob[B]],
-        *,
-        on_conflict: OnConflict = "reject",
-        durable: str | None = None,
-    ) -> Coroutine[Any, Any, EnqueueResult]: ...
-
-    def enqueue_many(
-        self,
-        queue: Queue | AsyncQueue,
-        jobs: Iterable[NewJob[B]],
-        *,
-        on_conflict: OnConflict = "reject",
-        durable: str | None = None,
-    ) -> Any:
+    ) -> R:
         """As ``queue.enqueue_many``: ``orders.enqueue_many(queue, [NewJob(CloseOrder(...), delay="30m")])``. Their
-        version is the topic's, if it has one.
+        version is the topic's, if it has one. ``queue``: a Queue or an AsyncQueue.
         """
         if (version := self.version) is not None:
             jobs = (_with_version(job, version) for job in jobs)
         return queue.enqueue_many(self.name, jobs, on_conflict=on_conflict, durable=durable)
 
-    @overload
-    def configure(self, queue: Queue) -> TopicSettings: ...
-
-    @overload
-    def configure(self, queue: AsyncQueue) -> Coroutine[Any, Any, TopicSettings]: ...
-
-    def configure(self, queue: Queue | AsyncQueue) -> Any:
+    def configure(self, queue: Configures[R]) -> R:
         """Makes ``ttr`` and ``retry`` the topic's, for all groups without settings of their own, such as those of
-        ``take`` and of callbacks; creates the topic if it is not there.
+        ``take`` and of callbacks; creates the topic if it is not there. ``queue``: a Queue or an AsyncQueue.
         """
         return queue.configure(self.name, ttr=self.ttr, retry=self.retry, create=True)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
+from typer.core import TyperCommand
 
 from .. import terminal
 from ..errors import InvalidInput, MissingExtra
@@ -45,10 +46,17 @@ _Compare = Annotated[
 ]
 
 
-@app.command()
+class _Analyze(TyperCommand):
+    """Release 0.1.0 had ``--input DUMP``, which is still taken."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [word.removeprefix("--input=") for word in args if word != "--input"])
+
+
+@app.command(cls=_Analyze)
 def analyze(
     context: typer.Context,
-    input: Annotated[str, typer.Option(help="The folder or URL of a dump.", show_default=False)],
+    dump: Annotated[str, typer.Argument(help="The folder or URL of a dump.", show_default=False)],
     output: Annotated[str, typer.Option(help="The folder or URL for the tables.", show_default=False)],
     first: Annotated[datetime | None, typer.Option("--from", help="The first UTC day [the dump's].", **DAY)] = None,
     last: Annotated[datetime | None, typer.Option("--to", help="The last UTC day [the dump's].", **DAY)] = None,
@@ -90,7 +98,7 @@ def analyze(
     questions = analysis.chosen(only or (), compare=compare is not None)
     _check_page(page, report)
     plan = analysis.plan(
-        input,
+        dump,
         output,
         *days,
         quarantine=quarantine,

@@ -47,11 +47,16 @@ class Definition:
 
     def times(self, after_ms: int) -> Iterator[int]:
         """When occurrences come after that moment, by the clock; ``occurrences`` adds the jitter."""
-        first = after_ms if self.start_ms is None else max(after_ms, self.start_ms - 1)
-        for time_ms in self._recurrence().after(first):
-            if self.until_ms is not None and time_ms > self.until_ms:
+        first, last = self.clipped(after_ms)
+        for time_ms in self.recurrence().after(first):
+            if time_ms > last:
                 return
             yield time_ms
+
+    def clipped(self, after_ms: int) -> tuple[int, int]:
+        """After which moment its first occurrence comes, if none up to that one counts, and up to which its last."""
+        first = after_ms if self.start_ms is None else max(after_ms, self.start_ms - 1)
+        return first, _NEVER_MS if self.until_ms is None else self.until_ms
 
     def due_ms(self, id: str, time_ms: int) -> int:
         """With jitter: the same for the same occurrence on all hosts; spread evenly."""
@@ -92,7 +97,8 @@ class Definition:
         """Whether both say the same, wherever their intervals began."""
         return _without_anchor(self) == _without_anchor(other)
 
-    def _recurrence(self) -> Recurrence:
+    def recurrence(self) -> Recurrence:
+        """When its occurrences come, but for ``start_ms`` and ``until_ms``."""
         return _recurrence(self.cron, self.every_ms, self.anchor_ms, zone(self.tz), self.dst)
 
 

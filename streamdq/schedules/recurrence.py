@@ -82,6 +82,10 @@ class Every:
                 return
             yield moment
 
+    def count_to(self, ms: int) -> int:
+        """How many moments there are up to that one."""
+        return max(0, (min(ms, _LAST_MS) - self.anchor_ms) // self.interval_ms)
+
 
 Recurrence = Cron | Every
 

@@ -196,6 +196,11 @@ class Schedules:
         given = self._session.clock.argument()
         return int(given) if given else int(reply[0]) * 1000 + int(reply[1]) // 1000
 
+    def counts(self, topics: Sequence[str]) -> Op[list[int]]:
+        """How many schedules each of these topics has."""
+        keys = [self._first(topic).schedules for topic in topics]
+        return [checked(reply) for reply in (yield from self._session.call([Command(k, ("HLEN", k)) for k in keys]))]
+
     def all_of(self, topic: str) -> Op[dict[str, StoredSchedule]]:
         """The topic's schedules by id. Of those that are made or removed meanwhile, some are missing."""
         key, cursor = self._first(topic).schedules, "0"

@@ -7,7 +7,7 @@ from tests.extras import run_without
 COMMANDS = [
     ("pyarrow", "spark", ("capacity", "tables")),
     ("jinja2", "spark", ("capacity", "tables")),
-    ("pyspark", "spark", ("analyze", "--input", "dump", "--output", "tables")),
+    ("pyspark", "spark", ("analyze", "dump", "--output", "tables")),
     ("pyspark", "spark", ("what-if", "dump", "--retry", "t=1m")),
     ("pyspark", "spark", ("live", "--output", "tables")),
     ("pyarrow", "sql", ("sql", "dump", "select 1")),

@@ -12,8 +12,10 @@ import pytest
 
 from streamdq import NewJob, Queue, Snooze, Worker
 from streamdq.config import Settings
+from streamdq.http.pages import planned
 from streamdq.http.pages.overview import MAX_SHARDS
 from streamdq.keys import NamespaceKeys
+from streamdq.link.session import run
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api
 from tests.http.site import EVIL, FORM, post, see, work
@@ -37,6 +39,59 @@ async def test_the_topics_at_a_glance(site: Api, queue: Queue, redis_server: Ser
     assert "order.close" not in await see(site, "/?q=NOTI")
     assert "No topic matches" in await see(site, "/?q=none")
     await see(site, "/?horizon=2y", 422)
+
+
+def due_and_planned(page: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"(?:at least )?<b>[\d,]+</b> (?:due within \w+|planned by schedules)", page))
+
+
+async def test_the_coming_load_has_what_schedules_will_add(site: Api, queue: Queue) -> None:
+    queue.configure("plain", create=True)
+    assert "Nothing comes due within 1h." in await see(site, "/")
+    queue.schedule("report.send", id="often", every="10m")
+    queue.schedule("report.send", id="paused", every="1m")
+    queue.pause_schedule("report.send", "paused")
+    for path in ("/", "/topics/report.send"):
+        page = await see(site, path)
+        assert due_and_planned(page) == ("<b>0</b> due within 1h", "<b>6</b> planned by schedules")
+        assert page.count('class="planned"') == 1 + 6  # beside the number, and in the chart
+        assert 'class="bar"' not in page
+        assert "0, and 1 planned</title>" in page
+    assert "planned" not in await see(site, "/topics/plain")
+    assert due_and_planned(await see(site, "/?horizon=1d"))[1] == "<b>144</b> planned by schedules"
+
+    queue.enqueue("report.send", 1, delay="65s", id="alone")
+    page = await see(site, "/")
+    assert due_and_planned(page) == ("<b>1</b> due within 1h", "<b>6</b> planned by schedules")
+    assert page.count('class="bar"') == 1
+
+
+async def test_a_job_of_a_schedule_is_planned_until_it_is_enqueued(
+    site: Api, queue: Queue, redis_server: Server
+) -> None:
+    queue.schedule("t", every="10m")
+    scripts, first = queue._store.scripts, queue._store.session.keys.shard("t", 0)
+    with redis_server.client() as client:
+        client.zadd(first.ticks, {"default": 0})  # a mover looks at it now, instead of ten seconds before it is due
+    fired = run(queue._link, scripts.fire(first, 1, 10, late_ms=30_000, again_ms=1_000, ahead_ms=900_000))
+    assert len(fired.jobs) == 1
+    page = await see(site, "/")
+    assert due_and_planned(page) == ("<b>1</b> due within 1h", "<b>5</b> planned by schedules")
+
+
+async def test_more_schedules_than_a_page_can_count_are_said_to_be_more(
+    site: Api, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.schedule("a", every="10m")
+    queue.schedule("b", id="x", every="1m")
+    queue.schedule("b", id="y", every="1m")
+    monkeypatch.setattr(planned, "MOST_SCHEDULES", 2)
+    assert due_and_planned(await see(site, "/"))[1] == "at least <b>6</b> planned by schedules"
+    monkeypatch.setattr(planned, "MOST_SCHEDULES", 3)
+    assert due_and_planned(await see(site, "/"))[1] == "<b>126</b> planned by schedules"
+    queue.schedule("a", cron="* * * * *")
+    monkeypatch.setattr(planned, "MOST_TIMES", 10)
+    assert due_and_planned(await see(site, "/"))[1] == "at least <b>130</b> planned by schedules"
 
 
 async def test_without_a_mover_it_says_so(site: Api, queue: Queue, redis_server: Server) -> None:

@@ -82,7 +82,7 @@ def test_installed_alone_it_has_the_analysis(site: Path, wheel: Path, tmp_path: 
     files = {f"streamdq_spark/{path.relative_to(package)}" for path in package.rglob("*") if path.suffix != ".pyc"}
     assert {name for name in files if (package.parent / name).is_file()} <= names
     *helped, where = run_there(site, ANALYZE, tmp_path)
-    assert any("--input" in line for line in helped)
+    assert any("The folder or URL of a dump." in line for line in helped)
     assert where == str(site / "streamdq_spark" / "__init__.py")
 
 

@@ -142,7 +142,7 @@ def test_a_cluster_s_tables_are_those_of_the_plain_calculation(
     """
     log = [one for one in random_log(seed=7, jobs=900) if as_row(one)["finished"].weekday() == 0]
     write_dump(tmp_path / "dump", [as_row(one) for one in log], hours_each=24)
-    job: list[str | Path] = [JOB, "--input", tmp_path / "dump", "--output", tmp_path / "out", "--json"]
+    job: list[str | Path] = [JOB, tmp_path / "dump", "--output", tmp_path / "out", "--json"]
     done = submit(bare_python, tmp_path, "--master", cluster, "--py-files", archive, *job, "--report", "report.html")
     assert done.returncode == 0, done.stdout[-4000:]
     (told,) = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
@@ -192,7 +192,7 @@ def test_workers_that_have_no_packages_get_them_as_an_archive(
 
 
 def test_submitted_without_a_dump_it_says_so(bare_python: dict[str, str], archive: Path, tmp_path: Path) -> None:
-    job: list[str | Path] = [JOB, "--input", "nowhere", "--output", "out"]
+    job: list[str | Path] = [JOB, "nowhere", "--output", "out"]
     done = submit(bare_python, tmp_path, "--master", "local[1]", "--py-files", archive, *job)
     assert done.returncode == 1
     said = done.stdout + done.stderr  # spark-submit hands on both as one

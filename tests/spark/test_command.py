@@ -52,7 +52,7 @@ def test_the_slo_is_the_one_that_is_asked_for(
     out, report = tmp_path / "out", tmp_path / "report.html"
     slo = ["--slo", "400ms", "--objective", "90%"]
     tables = [word for name in ("punctuality", "punctuality_topics", "changes") for word in ("--only", name)]
-    code, said, _ = command("analyze", "--input", dump, "--output", out, *slo, *tables, "--report", report, "--json")
+    code, said, _ = command("analyze", dump, "--output", out, *slo, *tables, "--report", report, "--json")
     assert code == 0
     assert {"slo_ms": 400, "objective": 0.9}.items() <= json.loads(said).items()
     for name in ("punctuality", "punctuality_topics"):
@@ -94,7 +94,7 @@ def test_hours_are_compared_by_the_clocks_of_the_zone_that_is_asked_for(
         ]
         + [event(99_999, days[-1] + timedelta(hours=23))],
     )
-    job = ["analyze", "--input", tmp_path / "dump", "--only", "forecast", "--only", "anomalies", "--json"]
+    job = ["analyze", tmp_path / "dump", "--only", "forecast", "--only", "anomalies", "--json"]
     for tz, hour in (("Europe/Paris", 7), ("UTC", 8)):
         out = tmp_path / tz.replace("/", "-")
         code, said, _ = command(*job, "--output", out, "--tz", tz)
@@ -113,7 +113,7 @@ def test_hours_are_compared_by_the_clocks_of_the_zone_that_is_asked_for(
 
 
 def test_a_folder_has_tables_of_one_slo(command: Command, dump: Path, tmp_path: Path) -> None:
-    job = ["analyze", "--input", dump, "--output", tmp_path / "out", "--only", "punctuality"]
+    job = ["analyze", dump, "--output", tmp_path / "out", "--only", "punctuality"]
     assert command(*job, "--objective", "0.999")[0] == 0
     code, _, said = command(*job)
     assert code == 2
@@ -135,7 +135,7 @@ def test_a_folder_has_tables_of_one_slo(command: Command, dump: Path, tmp_path: 
     ],
 )
 def test_a_bad_slo_is_told(command: Command, dump: Path, tmp_path: Path, words: list[str], message: str) -> None:
-    code, out, err = command("analyze", "--input", dump, "--output", tmp_path / "out", *words)
+    code, out, err = command("analyze", dump, "--output", tmp_path / "out", *words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
     assert not (tmp_path / "out").exists()
@@ -145,6 +145,27 @@ def test_unless_told_otherwise_it_is_that_of_the_alerts() -> None:
     options = inspect.signature(cli_analyze.analyze).parameters
     assert (options["slo"].default, options["objective"].default) == ("1s", "99%")
     assert (SLO_MS, OBJECTIVE) == (1000, 0.99) == (float(alerts.ON_TIME_LE) * 1000, alerts.OBJECTIVE)
+
+
+# -- the dump is named as for sql and what-if
+
+
+@pytest.mark.parametrize("named", [["nowhere"], ["--input", "nowhere"], ["--input=nowhere"]])
+def test_the_dump_is_an_argument_and_may_be_the_option_of_release_0_1_0(
+    command: Command, named: list[str], tmp_path: Path
+) -> None:
+    code, out, err = command("analyze", *named, "--output", tmp_path / "out")
+    assert (code, out) == (1, "")
+    assert "nowhere holds no dump" in err
+
+
+@pytest.mark.parametrize(
+    ("named", "told"), [([], "Missing argument 'dump'"), (["a", "--input", "b"], "unexpected extra argument(s) (b)")]
+)
+def test_one_dump_is_named(command: Command, named: list[str], told: str, tmp_path: Path) -> None:
+    code, _, err = command("analyze", *named, "--output", tmp_path / "out")
+    assert code == 2
+    assert told in err
 
 
 # -- what waits in Redis
@@ -178,7 +199,7 @@ def test_the_forecast_is_joined_with_what_waits_in_redis(
         queue.enqueue("new.topic", 1, delay="1s")
         queue.enqueue("new.topic", 1, delay="30d")  # beyond the forecast
         queue.configure("order.close", ttr="77s")
-    job = ["analyze", "--input", weeks, "--output", tmp_path / "out", "--only", "forecast"]
+    job = ["analyze", weeks, "--output", tmp_path / "out", "--only", "forecast"]
     report = tmp_path / "report.html"
     code, said, _ = command("--url", newest.url, *job, "--waiting", "--report", report)
     assert code == 0
@@ -196,7 +217,7 @@ def test_the_forecast_is_joined_with_what_waits_in_redis(
 
 def test_without_asking_the_report_says_so(command: Command, spark: SparkSession, weeks: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    job = ["analyze", "--input", weeks, "--output", tmp_path / "out", "--only", "forecast", "--report", report]
+    job = ["analyze", weeks, "--output", tmp_path / "out", "--only", "forecast", "--report", report]
     assert command("--url", "redis://127.0.0.1:1", *job)[0] == 0
     rows = collected(read_table(spark, open_folder(str(tmp_path / "out")), "forecast"))
     assert rows
@@ -210,7 +231,7 @@ def test_a_redis_that_is_away_is_told_before_anything_is_done(
     command: Command, weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "0.2")
-    job = ["analyze", "--input", weeks, "--output", tmp_path / "out", "--waiting"]
+    job = ["analyze", weeks, "--output", tmp_path / "out", "--waiting"]
     code, out, err = command("--url", "redis://127.0.0.1:1", *job)
     assert (code, out, err.count("\n")) == (3, "", 1)
     assert not (tmp_path / "out").exists()
@@ -229,7 +250,7 @@ def test_a_redis_that_is_away_is_told_before_anything_is_done(
 def test_a_page_without_use_is_refused(
     command: Command, dump: Path, tmp_path: Path, page: list[str], problem: str
 ) -> None:
-    code, _, err = command("analyze", "--input", dump, "--output", tmp_path / "out", *page)
+    code, _, err = command("analyze", dump, "--output", tmp_path / "out", *page)
     assert code == 2
     assert problem in err
     assert not (tmp_path / "out").exists()
@@ -241,7 +262,7 @@ def test_a_report_that_can_t_be_written_is_told_before_anything_is_done(
     monkeypatch.setattr("streamdq_spark.session.session", Mock(side_effect=AssertionError("Spark starts")))
     (tmp_path / "file").write_text("no folder")
     report = tmp_path / "file" / "report.html"
-    code = cli.run(["analyze", "--input", str(dump), "--output", str(tmp_path / "out"), "--report", str(report)])
+    code = cli.run(["analyze", str(dump), "--output", str(tmp_path / "out"), "--report", str(report)])
     said = capsys.readouterr().err
     assert (code, said.count("\n")) == (1, 1)
     assert "Not a directory" in said or "File exists" in said
@@ -255,7 +276,7 @@ def test_what_redis_lost_before_it_was_dumped_is_told(command: Command, tmp_path
     manifest = write_dump(folder, [event(0, START)])
     manifest.streams = [StreamMark(topic="t", shard=0, lost=3, resets=2), StreamMark(topic="u", shard=0, resets=1)]
     write_manifest(folder, manifest)
-    job = ["analyze", "--input", folder, "--output", out, "--only", "throughput"]
+    job = ["analyze", folder, "--output", out, "--only", "throughput"]
     code, said, _ = command(*job)
     assert code == 0
     assert "3 events are not in the dump" in said

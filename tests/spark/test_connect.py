@@ -66,7 +66,7 @@ PARTS = 3
 def test_tables_are_what_sql_makes_of_them(server: str, dump: Path, tmp_path: Path, part: int) -> None:
     out = tmp_path / "out"
     wanted = list(QUESTIONS)[part::PARTS]
-    job: list[str | Path] = ["analyze", "--input", dump, "--output", out, "--json", "--master", server]
+    job: list[str | Path] = ["analyze", dump, "--output", out, "--json", "--master", server]
     job += [word for name in wanted for word in ("--only", name)]
     if part == 0:
         job += ["--compare", *(f"{day}..{day}" for day in ("2026-01-05", "2026-01-06"))]
@@ -113,7 +113,7 @@ def test_what_can_t_be_is_told_in_a_line(
     server: str, dump: Path, tmp_path: Path, arguments: tuple[str, ...], told: str
 ) -> None:
     given = [argument.format(server=server) for argument in arguments]
-    done = streamdq("analyze", "--input", dump, "--output", tmp_path / "out", *given, cwd=tmp_path)
+    done = streamdq("analyze", dump, "--output", tmp_path / "out", *given, cwd=tmp_path)
     assert done.returncode in {1, 2}
     assert done.stderr.count("\n") == 1
     assert told in done.stderr
@@ -123,7 +123,7 @@ def test_without_the_client_s_packages_it_says_which_extra_has_them(server: str,
     (tmp_path / "streamdq_without_grpc.py").write_text(
         "import sys\nsys.modules['grpc'] = None\nfrom streamdq.cli.app import run\nsys.exit(run(sys.argv[1:]))\n"
     )
-    job: list[str | Path] = ["analyze", "--input", dump, "--output", tmp_path / "out", "--master", server]
+    job: list[str | Path] = ["analyze", dump, "--output", tmp_path / "out", "--master", server]
     done = python("streamdq_without_grpc.py", *job, cwd=tmp_path)
     assert done.returncode in {1, 2}
     assert "streamdq[connect]" in done.stderr

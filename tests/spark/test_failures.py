@@ -141,7 +141,6 @@ def analyze(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         "-c",
         PROGRAM,
         "analyze",
-        "--input",
         str(folder / "dump"),
         "--output",
         str(folder / "out"),

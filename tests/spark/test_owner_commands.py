@@ -28,7 +28,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_changed_is_shown_and_in_the_report(command: Command, dump: Path, tmp_path: Path) -> None:
-    job = ["analyze", "--input", dump, "--output", tmp_path / "out", "--only", "throughput"]
+    job = ["analyze", dump, "--output", tmp_path / "out", "--only", "throughput"]
     report = tmp_path / "report.html"
     code, said, _ = command(*job, "--compare", BEFORE, AFTER, "--report", report)
     assert code == 0
@@ -56,7 +56,7 @@ def test_what_changed_is_shown_and_in_the_report(command: Command, dump: Path, t
     ],
 )
 def test_a_bad_span_is_told(command: Command, dump: Path, tmp_path: Path, spans: tuple[str, str], message: str) -> None:
-    code, out, err = command("analyze", "--input", dump, "--output", tmp_path / "out", "--compare", *spans)
+    code, out, err = command("analyze", dump, "--output", tmp_path / "out", "--compare", *spans)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
     assert not (tmp_path / "out").exists()
@@ -75,7 +75,7 @@ def test_capacity_is_shown_for_any_concurrency(command: Command, tmp_path: Path)
         for n in range(16 * 48)
     ]
     write_dump(tmp_path / "dump", map(as_row, log), hours_each=24)
-    job = ["analyze", "--input", tmp_path / "dump", "--output", tmp_path / "out", "--only", "capacity"]
+    job = ["analyze", tmp_path / "dump", "--output", tmp_path / "out", "--only", "capacity"]
     assert command(*job)[0] == 0
     code, said, _ = command("capacity", tmp_path / "out", "--json")
     assert code == 0
@@ -96,7 +96,7 @@ def test_capacity_is_shown_for_any_concurrency(command: Command, tmp_path: Path)
 
 def test_without_two_weeks_capacity_says_what_it_takes(command: Command, tmp_path: Path) -> None:
     write_dump(tmp_path / "dump", days_of(2), hours_each=24)
-    job = ["analyze", "--input", tmp_path / "dump", "--output", tmp_path / "out", "--only"]
+    job = ["analyze", tmp_path / "dump", "--output", tmp_path / "out", "--only"]
     assert command(*job, "throughput")[0] == 0
     code, out, err = command("capacity", tmp_path / "out")
     assert (code, out) == (2, "")

@@ -118,7 +118,7 @@ def test_a_bucket_s_files_are_checked_as_any(bucket: Bucket) -> None:
 
 
 def test_a_bucket_that_is_not_there(bucket: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["analyze", "--input", "s3://nowhere-at-all/dump", "--output", str(tmp_path / "out")]) == 1
+    assert cli.run(["analyze", "s3://nowhere-at-all/dump", "--output", str(tmp_path / "out")]) == 1
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert "s3://nowhere-at-all/dump holds no dump" in err
@@ -128,7 +128,7 @@ def test_a_bucket_that_is_not_there(bucket: Bucket, tmp_path: Path, capsys: pyte
 def test_a_bucket_that_refuses(bucket: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fill(open_folder(f"{bucket.url}/dump"), files=1)
     with bucket.refusing():
-        assert cli.run(["analyze", "--input", f"{bucket.url}/dump", "--output", str(tmp_path / "out")]) == 1
+        assert cli.run(["analyze", f"{bucket.url}/dump", "--output", str(tmp_path / "out")]) == 1
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert f"{bucket.url}/dump: can't read manifest.json: " in err

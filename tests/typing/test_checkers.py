@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,16 +16,40 @@ SAMPLE = Path(__file__).with_name("orders.py")
 WRONG = {number for number, line in enumerate(SAMPLE.read_text().splitlines(), 1) if line.endswith("# wrong")}
 
 
+WRONG_BODIES = {
+    'orders.enqueue(queue, Mail(to="a"))': ("Mail", "CloseOrder"),
+    'orders.enqueue(queue, {"order_id": 1})': ("dict[str, int]", "CloseOrder"),
+    'orders.enqueue(awaited, Mail(to="a"))': ("Mail", "CloseOrder"),
+    'orders.enqueue_many(queue, [NewJob(Mail(to="a"))])': ("Mail", "CloseOrder"),
+}
+"""What is given there and what is expected."""
+
+
 def reported(program: list[str]) -> str:
     return subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False).stdout
 
 
-def test_mypy() -> None:
+@pytest.fixture(scope="module")
+def found_by_mypy() -> list[dict[str, Any]]:
     program = [sys.executable, "-m", "mypy", "--strict", "--output", "json", "--no-warn-unused-configs"]
-    found = [json.loads(line) for line in reported([*program, str(SAMPLE)]).splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in reported([*program, str(SAMPLE)]).splitlines() if line.startswith("{")]
 
-    assert {one["line"] for one in found if one["severity"] == "error"} == WRONG, found
-    assert all(Path(one["file"]) == SAMPLE.relative_to(ROOT) for one in found)
+
+def test_mypy(found_by_mypy: list[dict[str, Any]]) -> None:
+    assert {one["line"] for one in found_by_mypy if one["severity"] == "error"} == WRONG, found_by_mypy
+    assert all(Path(one["file"]) == SAMPLE.relative_to(ROOT) for one in found_by_mypy)
+
+
+@pytest.mark.parametrize(("call", "types"), WRONG_BODIES.items())
+def test_mypy_says_in_one_line_which_body_is_expected(
+    call: str, types: tuple[str, str], found_by_mypy: list[dict[str, Any]]
+) -> None:
+    (number,) = (n for n, line in enumerate(SAMPLE.read_text().splitlines(), 1) if call in line)
+    (told,) = (one for one in found_by_mypy if one["line"] == number)
+
+    given, expected = types
+    assert told["message"].endswith(f'has incompatible type "{given}"; expected "{expected}"')
+    assert told["hint"] is None
 
 
 @pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed")

@@ -81,10 +81,12 @@ def coming(load: Load) -> Chart:
     width, top = WIDTH / max(1, len(load.counts)), _nice(load.most)
     bars = [
         Bar(
-            round(i * width, 2), round(width, 2), round(width * (1 - _GAP), 2), _stack([("bar", count)], top),
-            f"{step(load.now_ms + i * load.step_ms, load.step_ms)}: {with_commas(count)}",
+            round(i * width, 2), round(width, 2), round(width * (1 - _GAP), 2),
+            _stack([("bar", count), ("planned", planned)], top),
+            f"{step(load.now_ms + i * load.step_ms, load.step_ms)}: {with_commas(count)}"
+            + (f", and {with_commas(planned)} planned" if planned else ""),
         )
-        for i, count in enumerate(load.counts)
+        for i, (count, planned) in enumerate(zip(load.counts, load.planned, strict=True))
     ]  # fmt: skip
     end_ms = load.now_ms + load.step_ms * len(load.counts)
     return Chart(bars, _count_ticks(top), _ticks(load.now_ms, end_ms), [])

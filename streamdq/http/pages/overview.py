@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add
 
 from ...config import TopicSettings
 from ...errors import ServerUnavailable
@@ -95,17 +96,21 @@ class Glance:
 
 @dataclass(slots=True)
 class Load:
-    """How many attempts come due, in equal steps from now. ``overdue``: already due, not moved yet."""
+    """How many attempts come due, in equal steps from now. ``overdue``: already due, not moved yet. ``planned``: how
+    many jobs schedules will add; ``planned_whole``: these are all.
+    """
 
     now_ms: int
     step_ms: int
-    counts: list[int] = field(default_factory=list)
+    counts: list[int]
+    planned: list[int]
     overdue: int = 0
     later: int = 0
+    planned_whole: bool = True
 
     @property
     def most(self) -> int:
-        return max(self.counts, default=0)
+        return max(map(add, self.counts, self.planned), default=0)
 
 
 HORIZONS: dict[str, tuple[int, int]] = {  # name: how many steps, of how many ms
@@ -273,11 +278,11 @@ def _at(ordered: Sequence[int], percent: int) -> int:
 
 
 def coming_load(store: RedisStore, topics: Sequence[Glance], horizon: str, now_ms: int) -> Op[Load]:
-    """The coming load of all topics together. It counts for each step and reads no job."""
+    """The coming load of all topics together, without what is planned. It counts for each step and reads no job."""
     steps, step_ms = HORIZONS[horizon]
     ends = [now_ms + step_ms * i for i in range(steps + 1)]
     shards = [shard for one in topics for shard in store.topics.all_shards(one.name) if shard not in one.lost]
-    found = Load(now_ms, step_ms, [0] * steps)
+    found = Load(now_ms, step_ms, [0] * steps, [0] * steps)
     for overdue, *counts, later in (yield from reads.due_between(store.session, shards, ends)):
         found.overdue += overdue
         found.later += later

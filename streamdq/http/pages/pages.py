@@ -32,8 +32,9 @@ from ..problems import ProblemError
 from ..survey import Surveyed
 from . import charts
 from .job_lists import listed
-from .overview import HORIZONS, Glance, coming_load, consumers, glance, page_of, stands_still, totals
+from .overview import HORIZONS, Glance, Load, coming_load, consumers, glance, page_of, stands_still, totals
 from .page_routes import PageRoute, get, redirect
+from .planned import plan_ahead
 from .render import base_of, page, segment, shown_body
 from .timeline import Attempt, Story, brief, story_of, why
 
@@ -59,7 +60,7 @@ async def overview(
     names, following = page_of(sorted((why, name) for name, why in concerns.items()), known, q, after)
     found = [redact.glance(who, one) for one in await backend.do(glance(store, names))]
     now_ms = _now_ms(found)
-    coming = await backend.do(coming_load(store, found, _horizon(horizon), now_ms))
+    coming = await _coming(backend, store, found, horizon, now_ms)
     part = len(found) < len(known)
     asked = "" if who.topics.is_all and who.groups.is_all else None
     activity = await _ran(backend, found, past, asked, "", who.groups.holds)
@@ -95,6 +96,12 @@ def _charts(activity: Activity | None, past: str) -> dict[str, Any]:
     """What the templates' charts of the past take."""
     ran, late = (charts.ran(activity), charts.lateness(activity)) if activity else (None, None)
     return {"activity": activity, "ran": ran, "late": late, "past": past, "pasts": list(PASTS)}
+
+
+async def _coming(backend: Backend, store: RedisStore, topics: Sequence[Glance], horizon: str, now_ms: int) -> Load:
+    load = await backend.do(coming_load(store, topics, _horizon(horizon), now_ms))
+    await backend.do(plan_ahead(store, topics, load))
+    return load
 
 
 def _horizon(name: str) -> str:
@@ -142,7 +149,7 @@ async def topic_page(
     group = redact.group(who, settings, group)
     one = redact.glance(who, (await backend.do(glance(store, [topic])))[0])
     jobs = redact.listed(who, await backend.do(listed(store, topic, group, state, cursor, one.lost)))
-    coming = await backend.do(coming_load(store, [one], _horizon(horizon), one.now_ms))
+    coming = await _coming(backend, store, [one], horizon, one.now_ms)
     activity = await _ran(backend, [one], past, topic, group, group.__eq__)
     return page(
         request, "topic.html", topic=topic, one=one, problems=in_order(problems_of(topic, one.stats, one.died)),
