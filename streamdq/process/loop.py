@@ -47,7 +47,7 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: as
         backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
 
 
-async def part(body: Callable[[], Awaitable[T]]) -> T:
+async def uncancelled(body: Callable[[], Awaitable[T]]) -> T:
     """What the body returns, which others depend on. If it awaits what somebody else has cancelled, that is a failure,
     and not as if this task had been cancelled: a task group would go on without it, and `supervise` would not be told.
 
