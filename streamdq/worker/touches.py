@@ -11,8 +11,8 @@ from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import arun
 from ..operations.attempts import Held, can_be_sent
+from ..process.cancellations import uncancelled
 from ..process.logs import log, what
-from ..process.loop import uncancelled
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 
