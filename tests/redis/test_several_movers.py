@@ -134,14 +134,12 @@ async def test_who_stands_in_line_takes_the_place_of_one_that_was_killed(space: 
 
 async def test_who_leaves_is_replaced_at_once(space: Space) -> None:
     space.queue.configure("t", shards=SHARDS)
-    async with team(space.url) as movers:
+    async with team(space.url, lease_ms=30_000) as movers:
         at = {place: await movers.start(f"m{place}") for place in (1, 2, 3)}
         await eventually(lambda: shared(at), "each has its part")
         leaves = at.pop(2)
         leaves._stopping.set()
-        since = time.monotonic()
-        await eventually(lambda: shared(at), "the others have its part")
-        assert time.monotonic() - since < 0.3
+        await eventually(lambda: shared(at), "the others have its part")  # long before its lease would have run out
 
 
 async def test_beside_one_that_moves_everything(space: Space) -> None:
