@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..process.loop import part
+from ..process.cancellations import uncancelled
 
 AT_ONCE = 2  # calls of one kind: with one alone, a task would wait for the call before its own; more are smaller
 MOST = 100  # tasks or threads in one call: so it takes Redis some hundred µs
@@ -96,7 +96,7 @@ class Batcher:
         first, failed = batch[0].step, None
         try:
             # A storage of bodies may raise a CancelledError: not as if all of their tasks were cancelled.
-            results = await part(partial(run, first.operation([one.step.item for one in batch])))
+            results = await uncancelled(partial(run, first.operation([one.step.item for one in batch])))
         except Exception as error:
             failed = error
             for one in batch:

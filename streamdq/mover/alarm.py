@@ -46,7 +46,7 @@ class Alarm:
             try:
                 self._loop.add_reader(timer, self._rang)
                 self._timer = timer
-            except NotImplementedError:
+            except (NotImplementedError, OSError):  # this loop can't, or the system lets nobody watch more descriptors
                 os.close(timer)
         return self
 

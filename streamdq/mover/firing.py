@@ -12,7 +12,8 @@ from functools import partial
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
-from ..process.loop import Failures, part
+from ..process.cancellations import uncancelled
+from ..process.loop import Failures
 from ..schedules.civil import database_version, forget_zones
 from ..store.replies import Fired
 from ..store.schedules import LOOK_AGAIN_MS, Schedules
@@ -73,14 +74,14 @@ class Firing:
         self.look_everywhere()
         async with asyncio.TaskGroup() as tasks:
             for loop in (partial(self._work, tasks), self._walk, self._check_plans):
-                tasks.create_task(part(loop))
+                tasks.create_task(uncancelled(loop))
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
         """Each shard in a task of its own: one whose node does not answer holds up no other."""
         with Alarm() as alarm:
             while True:
                 for shard in self._timers.take_due():
-                    tasks.create_task(part(partial(self._try, shard)))
+                    tasks.create_task(uncancelled(partial(self._try, shard)))
                 await self._timers.wait(alarm)
 
     async def _try(self, shard: ShardKeys) -> None:

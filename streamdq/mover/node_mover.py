@@ -21,7 +21,8 @@ from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..metrics import recorded
-from ..process.loop import Failures, part, wait
+from ..process.cancellations import uncancelled
+from ..process.loop import Failures, wait
 from ..store import reads
 from ..store.replies import RATED, Moved
 from ..store.scripts import Scripts
@@ -121,7 +122,7 @@ class NodeMover:
         self.look_everywhere()
         async with asyncio.TaskGroup() as tasks:
             for loop in (self._work, self._walk, self._reclaimer.run):
-                tasks.create_task(part(loop))
+                tasks.create_task(uncancelled(loop))
 
     # -- moving
 

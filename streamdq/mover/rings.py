@@ -14,6 +14,7 @@ from itertools import chain
 
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
+from ..process.cancellations import uncancelled
 from ..process.loop import Failures, cancel_and_wait, wait
 from ..store.blocking import listen, newest
 from .watch import Watch
@@ -96,15 +97,18 @@ class Listener:
 
     async def _look_at(self, node: str, names: list[str]) -> None:
         try:
-            found = await self._watch.look(names, partial(newest, self._session))
-            rung = {name: entry for name, entry in found.items() if self._seen.get(name) != entry}
-            await self._heard(rung)
-            self._seen.update(rung)
+            await uncancelled(partial(self._look_once, names))
         except Exception as error:
             self._watch.forget(names)
             await self._failed(names, node, error)
         else:
             self._failures.worked(node)
+
+    async def _look_once(self, names: list[str]) -> None:
+        found = await self._watch.look(names, partial(newest, self._session))
+        rung = {name: entry for name, entry in found.items() if self._seen.get(name) != entry}
+        await self._heard(rung)
+        self._seen.update(rung)
 
     # -- elsewhere
 
@@ -135,13 +139,16 @@ class Listener:
     async def _listen(self, names: Sequence[str]) -> None:
         while True:
             try:
-                rung = await arun(self._link, listen(self._session, names, self._seen, _BLOCK_S))
-                await self._heard(rung)
-                self._seen.update(rung)  # not before: a task that is ended meanwhile must hear them again
+                await uncancelled(partial(self._listen_once, names))
             except Exception as error:
                 await self._failed(names, names[0], error)
             else:
                 self._failures.worked(names[0])
+
+    async def _listen_once(self, names: Sequence[str]) -> None:
+        rung = await arun(self._link, listen(self._session, names, self._seen, _BLOCK_S))
+        await self._heard(rung)
+        self._seen.update(rung)  # not before: a task that is ended meanwhile must hear them again
 
     async def _failed(self, names: Sequence[str], what: str, error: Exception) -> None:
         self._forget(names)

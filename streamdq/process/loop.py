@@ -8,13 +8,13 @@ import random
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 from ..errors import NewerFormat, ServerError
 from ..metrics import declared
+from .cancellations import is_cancelled
 from .logs import log, parts_of, what
 
-T = TypeVar("T")
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S, _HEALTHY_S = 0.05, 2.0, 10.0
 
 
@@ -45,28 +45,6 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: as
             backoff_s = _FIRST_BACKOFF_S
         await wait(stopping, _spread(backoff_s))
         backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
-
-
-async def part(body: Callable[[], Awaitable[T]]) -> T:
-    """What the body returns, which others depend on. If it awaits what somebody else has cancelled, that is a failure,
-    and not as if this task had been cancelled: a task group would go on without it, and `supervise` would not be told.
-
-    Raises:
-        RuntimeError: that happened.
-    """
-    try:
-        return await body()
-    except asyncio.CancelledError as error:
-        if is_cancelled(error):
-            raise
-        # The log tells where an error was raised: that is where it was awaited.
-        raise RuntimeError("awaited what somebody else has cancelled").with_traceback(error.__traceback__) from error
-
-
-def is_cancelled(error: BaseException) -> bool:
-    """Whether somebody has cancelled this task. Otherwise it has awaited something that was cancelled."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def _first(error: BaseException) -> BaseException:

@@ -50,8 +50,8 @@ class Attempt:
     def on_end(self, function: Callable[[AttemptEnd], None]) -> None:
         """Has the function called for each of the jobs once Redis has confirmed how the attempt ended, after the
         middleware has returned. It is a plain function, called in the worker's event loop, which waits for it. What it
-        raises is logged.
-        If Redis can't be told of the end, as another worker then runs the job again, it is not called.
+        raises is logged. If Redis can't be told of the end, as another worker then runs the job again, it is not
+        called.
         """
         self._listeners.append(function)
 

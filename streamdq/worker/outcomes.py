@@ -71,6 +71,8 @@ class OutcomeSender:
         Cluster each shard has its own calls, as only some nodes may be reachable.
         """
         sending: dict[ShardKeys, asyncio.Task[None]] = {}
+        if self._waiting:  # this loop has failed, and runs again
+            self._filled.set()
         try:
             while True:
                 await self._filled.wait()
@@ -102,8 +104,10 @@ class OutcomeSender:
             keys = [key for key in self._waiting if key[0] == shard]
             sending[shard] = asyncio.create_task(self._send_all(keys))
         filled = asyncio.create_task(self._filled.wait())
-        await asyncio.wait((filled, *sending.values()), return_when=asyncio.FIRST_COMPLETED)
-        filled.cancel()
+        try:
+            await asyncio.wait((filled, *sending.values()), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            filled.cancel()
         for shard in [shard for shard, task in sending.items() if task.done()]:
             sending.pop(shard).result()
         if self._waiting:

@@ -354,8 +354,10 @@ class Serving:
         together.
         """
         drained = self._loop.create_task(self._outcomes.drained())
-        await asyncio.wait((drained, self._sending), return_when=asyncio.FIRST_COMPLETED)
-        drained.cancel()
+        try:
+            await asyncio.wait((drained, self._sending), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            drained.cancel()
 
     def _holds_claims(self) -> bool:
         return not self._runner.idle or self._outcomes.size > 0

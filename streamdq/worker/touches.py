@@ -11,8 +11,8 @@ from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import arun
 from ..operations.attempts import Held, can_be_sent
+from ..process.cancellations import uncancelled
 from ..process.logs import log, what
-from ..process.loop import part
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 
@@ -73,7 +73,7 @@ class Touches:
 
     async def _is_sent(self, shard: ShardKeys, generation: str, batch: dict[Held, int]) -> bool:
         try:
-            await part(partial(self._call, shard, generation, batch))
+            await uncancelled(partial(self._call, shard, generation, batch))
         except NewerFormat:
             return True  # the worker's loops get this error, too, and end the worker
         except Exception as error:

@@ -104,8 +104,8 @@ class Space:
         await eventually(there, "workers have started")
 
     async def burst(self, *workers: Worker) -> None:
-        """Workers run until nothing is left for them."""
-        async with asyncio.timeout(2 * WITHIN_S):
+        """Workers run until nothing is left for them: thousands of jobs, on a busy machine."""
+        async with asyncio.timeout(10 * WITHIN_S):
             await asyncio.gather(*(worker.serve(burst=True) for worker in workers))
 
     def state(self, id: str, topic: str = "t", group: str | None = None) -> str:

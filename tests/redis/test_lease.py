@@ -200,7 +200,7 @@ async def test_the_lease_stays_short_while_something_runs(space: Space, redis_se
             space.queue.enqueue("t", "x", id="a")
             claim = await asyncio.to_thread(space.queue.take, "t", timeout=5)
             assert claim
-            await asyncio.sleep(0.2)  # the mover has heard of it
+            await eventually(lambda: left_ms(client) <= 500, "the mover has heard of it")
             for _ in range(40):
                 assert left_ms(client) <= 500
                 await asyncio.sleep(0.05)

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from streamdq.keys import ShardKeys, shard_of
-from streamdq.link.session import run
+from streamdq.link.connection import AsyncLink
+from streamdq.link.session import open_session, run
 from streamdq.mover.mover import Mover
 from streamdq.mover.node_mover import NodeMover
 from streamdq.mover.rings import Listener
+from streamdq.process.loop import cancel_and_wait
 from streamdq.store.replies import Moved
-from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.redis.harness import NAMESPACE, Seen, Space, eventually, recorder
 from tests.redis.movers import mover_at
 from tests.servers import Server
 
@@ -271,3 +273,35 @@ async def test_a_worker_with_many_topics_reads_them_in_parts(
             assert sorted(await seen.count(8)) == list(range(8))
             await eventually(lambda: space.queue.stats().ready == 0, "all are claimed")
             await eventually(lambda: client.info("clients")["blocked_clients"] > 2, "it reads on")
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, asyncio.CancelledError])
+async def test_a_listener_that_failed_hears_again(space: Space, kind: type[BaseException]) -> None:
+    """A CancelledError comes from what somebody else has cancelled."""
+    await _fails_and_hears(space, kind)
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, asyncio.CancelledError])
+async def test_a_listener_that_failed_on_cluster_hears_again(spread: Space, kind: type[BaseException]) -> None:
+    await _fails_and_hears(spread, kind)
+
+
+async def _fails_and_hears(space: Space, kind: type[BaseException]) -> None:
+    link, session = open_session(space.url, NAMESPACE, space.settings, None, AsyncLink)
+    heard, fails = Seen(), [True]
+
+    async def hear(rung: Collection[str]) -> None:
+        if rung and fails:
+            fails.clear()
+            raise kind
+        for name in rung:
+            heard.add(name)
+
+    listener = Listener(link, session, lambda: [session.keys.wake], hear, lambda: None)
+    listening = asyncio.create_task(listener.run())
+    try:
+        await asyncio.to_thread(space.queue.configure, "t", create=True)
+        assert await heard.count(1) == [session.keys.wake]
+    finally:
+        await cancel_and_wait([listening])
+        await link.close()

@@ -15,6 +15,7 @@ from streamdq.config import Settings
 from streamdq.keys import NamespaceKeys, ShardKeys, shard_of
 from streamdq.mover.mover import Mover
 from streamdq.mover.places import place_of
+from streamdq.store.members import member_in
 from streamdq.store.replies import Moved
 from streamdq.worker.direct import DirectClaims
 from tests.redis.harness import NAMESPACE, Seen, Space, eventually, recorder
@@ -134,14 +135,12 @@ async def test_who_stands_in_line_takes_the_place_of_one_that_was_killed(space: 
 
 async def test_who_leaves_is_replaced_at_once(space: Space) -> None:
     space.queue.configure("t", shards=SHARDS)
-    async with team(space.url) as movers:
+    async with team(space.url, lease_ms=30_000) as movers:
         at = {place: await movers.start(f"m{place}") for place in (1, 2, 3)}
         await eventually(lambda: shared(at), "each has its part")
         leaves = at.pop(2)
         leaves._stopping.set()
-        since = time.monotonic()
-        await eventually(lambda: shared(at), "the others have its part")
-        assert time.monotonic() - since < 0.3
+        await eventually(lambda: shared(at), "the others have its part")  # long before its lease would have run out
 
 
 async def test_beside_one_that_moves_everything(space: Space) -> None:
@@ -182,42 +181,39 @@ async def test_a_topic_with_a_rate_has_one_mover(space: Space) -> None:
     space.queue.delete_topic("t", force=True)
 
 
-async def test_jobs_of_every_shard_are_moved_while_movers_come_and_go(space: Space) -> None:
+async def test_jobs_of_every_shard_are_moved_while_movers_come_and_go(space: Space, redis_server: Server) -> None:
     space.queue.configure("t", shards=SHARDS)
-    due: dict[str, float] = {}
-    ready: dict[str, float] = {}
+    due_ms: dict[str, int] = {}
     over = asyncio.Event()
 
     async def enqueue() -> None:
         for n in range(10_000):
             if over.is_set():
                 return
-            await asyncio.to_thread(space.queue.enqueue, "t", n, id=f"j{n}", delay="20ms")
-            due[f"j{n}"] = time.monotonic() + 0.02
+            job = await asyncio.to_thread(space.queue.enqueue, "t", n, id=f"j{n}", delay="20ms")
+            due_ms[job.id] = job.due_ms
             await asyncio.sleep(0.004)
-
-    async def look() -> None:
-        while not over.is_set() or due.keys() - ready.keys():
-            for id in list(due.keys() - ready.keys()):
-                if await asyncio.to_thread(space.state, id) == "ready":
-                    ready[id] = time.monotonic()
-            await asyncio.sleep(0.01)
 
     async with team(space.url) as movers:
         for name in ("a", "b", "c"):
             await movers.start(name)
-        tasks = [asyncio.create_task(enqueue()), asyncio.create_task(look())]
+        enqueuing = asyncio.create_task(enqueue())
         for killed, started in (("b", "d"), ("a", "e"), ("c", "f")):
             await movers.kill(killed)
             await asyncio.sleep(1.5)
             await movers.start(started)
             await asyncio.sleep(0.3)
         over.set()
-        await asyncio.gather(*tasks)
-    assert max(ready[id] - due[id] for id in due) < 1.4
-    assert {shard_of(id, SHARDS) for id in due} == set(range(SHARDS))
-    assert space.queue.audit("t").balanced
-    space.queue.delete_topic("t", force=True)
+        await enqueuing
+        await eventually(all_moved(space), "all are ready")
+    with redis_server.client() as client:  # it tells when each was moved
+        moved_ms = {
+            member_in(fields[b"j"]).id: int(entry.partition(b"-")[0])
+            for shard in space.queue._store.topics.shards("t")
+            for entry, fields in client.xrange(shard.ready)
+        }
+    assert max(moved_ms[id] - due_ms[id] for id in due_ms) < 1400
+    assert {shard_of(id, SHARDS) for id in due_ms} == set(range(SHARDS))
 
 
 async def test_each_worker_claims_at_once_from_the_shards_that_it_moves(

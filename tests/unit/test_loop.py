@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from streamdq.errors import FORMAT, NewerFormat, ServerUnavailable
-from streamdq.process.loop import Failures, part, supervise
+from streamdq.process.cancellations import uncancelled
+from streamdq.process.loop import Failures, supervise
 
 NEWER = FORMAT + 1
 
@@ -69,7 +70,7 @@ async def test_a_part_that_awaits_what_somebody_cancelled_ends_its_group() -> No
     async def group() -> None:
         async with asyncio.TaskGroup() as tasks:
             for loop in (body, other):
-                tasks.create_task(part(loop))
+                tasks.create_task(uncancelled(loop))
 
     with pytest.raises(ExceptionGroup) as raised:
         await asyncio.wait_for(group(), 10)
@@ -94,7 +95,7 @@ async def test_of_a_group_of_errors_the_log_tells_the_first(foreign: bool, caplo
 
     async def group() -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(part(body))
+            tasks.create_task(uncancelled(body))
 
     with caplog.at_level("WARNING", "streamdq"):
         await asyncio.wait_for(supervise("tested", group, asyncio.Event(), "test"), 10)
@@ -112,7 +113,7 @@ async def test_a_part_that_is_cancelled_before_it_began_leaves_nothing_behind() 
         called.append(1)
         return body()
 
-    task = asyncio.create_task(part(made))
+    task = asyncio.create_task(uncancelled(made))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

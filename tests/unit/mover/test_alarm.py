@@ -73,10 +73,13 @@ def test_an_event_ends_it_before_and_its_time_does_not_end_the_next_wait(
 ) -> None:
     async def check() -> None:
         with Alarm() as alarm:
-            event, began = asyncio.Event(), time.monotonic()
-            asyncio.get_running_loop().call_later(0.01, event.set)
-            await alarm.wait(event, began + 0.1)
-            assert time.monotonic() - began < 0.1
+            event, loop = asyncio.Event(), asyncio.get_running_loop()
+            loop.call_later(0.01, event.set)
+            async with asyncio.timeout(10):
+                await alarm.wait(event, time.monotonic() + 3600)
+            event.clear()
+            loop.call_soon(event.set)
+            await alarm.wait(event, time.monotonic() + 0.1)
             event.clear()
             waiting = asyncio.create_task(alarm.wait(event, NEVER))
             _, pending = await asyncio.wait({waiting}, timeout=0.2)
@@ -131,6 +134,26 @@ def test_a_busy_event_loop_does_not_give_the_systems_timer_up(loop: Callable[[],
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(check())
+
+
+@is_linux
+@pytest.mark.parametrize("error", [NotImplementedError, OSError])
+async def test_where_the_loop_can_not_watch_it_the_event_loop_keeps_the_time(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the system lets nobody watch more descriptors: else each try would leave one open."""
+    timers: list[int] = []
+
+    def add_reader(timer: int, *_: object) -> None:
+        timers.append(timer)
+        raise error
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", add_reader)
+    with Alarm() as alarm:
+        await _late_s(alarm, 0.01)
+    (timer,) = timers
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(timer)
 
 
 @is_linux

@@ -181,6 +181,33 @@ async def test_on_cluster_a_lost_node_holds_up_its_own_shards_alone() -> None:
     assert rig.sender.failing == set()
 
 
+@pytest.mark.parametrize("cluster", [False, True])
+@in_virtual_time
+async def test_what_waits_when_the_loop_has_failed_is_sent_when_it_runs_again(cluster: bool) -> None:
+    rig = Sending(cluster=cluster)
+
+    def breaks(_: Call) -> Any:
+        raise RuntimeError
+
+    rig.link.answers["finish"] = breaks
+    rig.put("1")
+    with pytest.raises(RuntimeError):
+        await rig.run()
+    rig.link.answers["finish"] = rig.take
+    async with rig.running():
+        await rig.sender.drained()
+    assert rig.settled == [(["1"], set())]
+
+
+@in_virtual_time
+async def test_a_loop_that_is_cancelled_leaves_no_task() -> None:
+    rig, before = Sending(cluster=True), asyncio.all_tasks()
+    async with rig.running():
+        rig.put("1")
+        await asyncio.sleep(0.005)
+    assert asyncio.all_tasks() == before
+
+
 @in_virtual_time
 async def test_who_is_refused_is_told_by_index() -> None:
     rig = Sending()

@@ -1,0 +1,31 @@
+"""A task's own cancellation, and that of what it awaits. They are the same exception."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def uncancelled(body: Callable[[], Awaitable[T]]) -> T:
+    """What the body returns, which others depend on. If it awaits what somebody else has cancelled, that is a failure,
+    and not as if this task had been cancelled: a task group would go on without it, and `supervise` would not be told.
+
+    Raises:
+        RuntimeError: that happened.
+    """
+    try:
+        return await body()
+    except asyncio.CancelledError as error:
+        if is_cancelled(error):
+            raise
+        # The log tells where an error was raised: that is where it was awaited.
+        raise RuntimeError("awaited what somebody else has cancelled").with_traceback(error.__traceback__) from error
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Whether somebody has cancelled this task. Otherwise it has awaited something that was cancelled."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
