@@ -201,6 +201,18 @@ class Schedules:
         keys = [self._first(topic).schedules for topic in topics]
         return [checked(reply) for reply in (yield from self._session.call([Command(k, ("HLEN", k)) for k in keys]))]
 
+    def of_each(self, topics: Sequence[str]) -> Op[list[tuple[str, StoredSchedule]]]:
+        """The schedules of these topics, each with its id, in one call: for topics of which ``counts`` says that they
+        have few.
+        """
+        keys = [self._first(topic).schedules for topic in topics]
+        replies = yield from self._session.call([Command(key, ("HGETALL", key)) for key in keys])
+        return [
+            (id.decode(), schedule_in(text))
+            for flat in map(checked, replies)
+            for id, text in zip(flat[::2], flat[1::2], strict=True)
+        ]
+
     def all_of(self, topic: str) -> Op[dict[str, StoredSchedule]]:
         """The topic's schedules by id. Of those that are made or removed meanwhile, some are missing."""
         key, cursor = self._first(topic).schedules, "0"

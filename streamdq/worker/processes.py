@@ -217,10 +217,8 @@ def _module(module_name: str, target: str) -> Any:
 
 def _example(target: str) -> str:
     """What to write instead of the target: of the path of a file, the module that it is."""
-    module_name, _, name = target.partition(":")
-    if not module_name.endswith(".py"):
-        return "shop.jobs:worker"
-    parts = Path(module_name.removesuffix(".py")).parts
+    path, _, name = target.partition(":")
+    parts = path.removesuffix(".py").replace("/", ".").split(".")
     return f"{'.'.join(part for part in parts if part.isidentifier()) or 'shop.jobs'}:{name or 'worker'}"
 
 

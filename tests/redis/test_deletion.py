@@ -131,7 +131,7 @@ async def test_a_mover_keeps_nothing_of_nodes_that_have_left(
             await eventually(lambda: len(mover._running) == 1, "only its part for the node is there")
             assert mover._node_movers.keys() == {node}
             claim = space.queue.take("t")
-            assert claim is not None
+            assert claim
             claim.finish()
 
 

@@ -27,15 +27,16 @@ def plan_ahead(store: RedisStore, topics: Sequence[Glance], load: Load) -> Op[No
     if not names:
         return
     stored = Schedules(store.session, store.scripts, store.topics)
-    found: list[tuple[str, StoredSchedule]] = []
-    left = MOST_SCHEDULES
+    few, left = [], MOST_SCHEDULES
     for name, count in zip(names, (yield from stored.counts(names)), strict=True):
         if count > left:
             load.planned_whole = False
-            continue
-        left -= count
-        found += (yield from stored.all_of(name)).items()
-    yield Work(lambda: _add(load, found))  # an event loop must not stand still
+        elif count:
+            few.append(name)
+            left -= count
+    if few:
+        found = yield from stored.of_each(few)
+        yield Work(lambda: _add(load, found))  # an event loop must not stand still
 
 
 def _add(load: Load, schedules: Iterable[tuple[str, StoredSchedule]]) -> None:
