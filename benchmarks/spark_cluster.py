@@ -1,7 +1,8 @@
 """``python -m benchmarks.spark_cluster``: a cluster of Spark's loses a worker in the midst of an analysis.
 
 A master and two workers of one core each, on this machine. All questions are asked twice: undisturbed, and with one
-worker and its executor killed after a part of the time that took. Exit code 1 when the tables differ, no executor was
+worker and its executor killed after a part of the time that took. It tells the CPU time of each kind of process, as six
+of them share the cores here. Exit code 1 when the tables differ, no executor was
 lost, or a task took more than a tenth of the undisturbed time.
 """
 
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from tests.servers import until
 from tests.spark.cluster import MASTER, WORKER, daemon, free_port
 
 from .spark import DAYS, _size
+from .spark_cpu import KINDS, PARTS, cpu_seconds
 from .spark_log import Logged, log_settings, read_log
 
 WORKERS, MEMORY = 2, "2g"
@@ -43,20 +45,25 @@ _START_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Run:
+    """`cpu_seconds`: of the processes of a cluster, by kind, from their start; see `benchmarks.spark_cpu`."""
+
     name: str
     seconds: float
+    cpu_seconds: Mapping[str, float]
     logged: Logged
     tables: Path
 
 
-def analyze_here(url: str, dump: str, output: str, log: str, *only: str) -> None:
-    """In a process of its own: prints when it begins, and the seconds that it took. `only`: tables; none: all."""
+def analyze_here(others: Mapping[str, str], url: str, dump: str, output: str, log: str, *only: str) -> None:
+    """In a process of its own: prints when it begins, and the seconds that it took. `only`: tables; none: all.
+    `others`: settings of Spark that replace those of this size.
+    """
     from streamdq_spark import analysis
     from streamdq_spark.session import session, settings_for
 
     plan = analysis.plan(dump, output)
     local = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    settings = {**settings_for(analysis.events_to_read(plan), url), **local, **log_settings(log)}
+    settings = {**settings_for(analysis.events_to_read(plan), url), **local, **others, **log_settings(log)}
     with session(url, name="bench", settings=settings, memory=MEMORY) as spark:
         spark.range(WORKERS).collect()  # the executors are there
         print("begins", flush=True)
@@ -84,15 +91,18 @@ def cluster(folder: Path) -> Iterator[tuple[str, list[psutil.Process]]]:
         yield url, [psutil.Process(worker.pid) for worker in workers]
 
 
-def analyzed(folder: Path, name: str, events: int, only: Sequence[str], kill_after_s: float | None = None) -> Run:
+def analyzed(
+    folder: Path, name: str, events: int, only: Sequence[str], others: Sequence[str], kill_after_s: float | None = None
+) -> Run:
     """One analysis of the dump in the folder, on a cluster of its own; one worker is killed after so many seconds."""
     dump = folder / "dump"
     out, log = folder / f"out-{name}", folder / f"log-{name}"
     own = folder / name
     for made in (log, own):
         made.mkdir()
-    with cluster(own) as (url, workers):
+    with cpu_seconds() as used, cluster(own) as (url, workers):
         command = [sys.executable, "-m", "benchmarks.spark_cluster", "--one", url, str(dump), str(out), str(log), *only]
+        command += [word for other in others for word in ("--set", other)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             process.stdout.readline()
@@ -103,7 +113,7 @@ def analyzed(folder: Path, name: str, events: int, only: Sequence[str], kill_aft
             killer.cancel()
         if process.returncode:
             raise SystemExit(process.returncode)
-    return Run(name, json.loads(told), read_log(log, events), out)
+    return Run(name, json.loads(told), used, read_log(log, events), out)
 
 
 def _kill(worker: psutil.Process) -> None:
@@ -141,16 +151,28 @@ def verdicts(undisturbed: Run, killed: Run) -> list[str]:
 
 
 def show(events: int, runs: list[Run], console: Console) -> None:
-    columns = ("seconds", "jobs", "tasks", "longest task", "sorted on disk", "executors lost")
-    title = f"{events:,} events, {WORKERS} workers of one core and {MEMORY}"
-    made = table("", *columns, numbers=columns, title=title)
-    for run in runs:
-        told = run.logged
-        made.add_row(
-            run.name, f"{run.seconds:.1f}", f"{told.jobs}", f"{told.tasks}", f"{told.longest_task_s:.1f} s",
-            f"{told.spilled_mb:.0f} MB", f"{told.lost_executors}",
-        )  # fmt: skip
+    names = tuple(run.name for run in runs)
+    made = table("", *names, numbers=names, title=f"{events:,} events, {WORKERS} workers of one core and {MEMORY}")
+    told = [_figures(run) for run in runs]
+    for name in told[0]:
+        made.add_row(name, *(figures[name] for figures in told))
     console.print(made)
+
+
+def _figures(run: Run) -> dict[str, str]:
+    cpu, logged = run.cpu_seconds, run.logged
+    return {
+        "seconds": f"{run.seconds:.1f}",
+        "CPU-s of all processes": f"{sum(cpu[kind] for kind in KINDS):.0f}",
+        **{f"  {kind}": f"{cpu[kind]:.0f}" for kind in KINDS},
+        **{f"  of these, {part}": f"{cpu[part]:.0f}" for part in PARTS},
+        "jobs": f"{logged.jobs}",
+        "tasks": f"{logged.tasks}",
+        "scans": f"{logged.scans}",
+        "longest task": f"{logged.longest_task_s:.1f} s",
+        "sorted on disk": f"{logged.spilled_mb:.0f} MB",
+        "executors lost": f"{logged.lost_executors}",
+    }
 
 
 def main() -> int:
@@ -159,18 +181,21 @@ def main() -> int:
     parser.add_argument("--days", type=int, default=DAYS, help=f"of the history, by default {DAYS}")
     parser.add_argument("--only", action="append", default=[], metavar="TABLE", help="as for streamdq analyze")
     parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)  # URL DUMP OUTPUT LOG [TABLE ...]
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark, to compare"
+    )
     given = parser.parse_args()
     if given.one:
-        analyze_here(*given.one)
+        analyze_here(dict(other.split("=", 1) for other in given.set), *given.one)
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the cluster ends as well
     console = Console(width=120)
     with tempfile.TemporaryDirectory(prefix="streamdq-bench-") as name:
         folder = Path(name)
         simulate(open_folder(str(folder / "dump")), given.events, given.days, seed=1)
-        undisturbed = analyzed(folder, "undisturbed", given.events, given.only)
+        undisturbed = analyzed(folder, "undisturbed", given.events, given.only, given.set)
         console.print(f"undisturbed: {undisturbed.seconds:.0f} s", style="dim")
-        killed = analyzed(folder, "killed", given.events, given.only, KILLED_AFTER * undisturbed.seconds)
+        killed = analyzed(folder, "killed", given.events, given.only, given.set, KILLED_AFTER * undisturbed.seconds)
         show(given.events, [undisturbed, killed], console)
         worse = verdicts(undisturbed, killed)
     for line in worse:

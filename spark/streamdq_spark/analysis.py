@@ -211,7 +211,7 @@ def _answer(
 
         order = [*(name for name in _FIRST if name in questions), *(name for name in questions if name not in _FIRST)]
         work = {name: partial(write, questions[name]) for name in order}
-        counted = side_by_side(work, int(os.environ.get("ATONCE") or _AT_ONCE), progress)
+        counted = side_by_side(work, _AT_ONCE, progress)
     return {name: counted[name] for name in questions}
 
 

@@ -73,10 +73,13 @@ LARGE = {  # for many events: what is kept is packed, as it is by default, so th
 }
 ELSEWHERE = {  # for few or some events where a cluster works: what it has is for more, and each task costs the same
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "8",
-    "spark.sql.files.minPartitionNum": "8",
     "spark.sql.files.openCostInBytes": "65536",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    "spark.locality.wait": "0s",  # a free core fetches so few bytes sooner than the one that has them is free again
+    # Defaults, so that what the cluster's own settings say of Java (`extraJavaOptions`) holds, too. Each executor
+    # compiles the same for itself, on its few cores; a collector is the cluster's choice, and Java refuses two.
+    "spark.driver.defaultJavaOptions": _FIRST_COMPILER,
+    "spark.executor.defaultJavaOptions": _FIRST_COMPILER,
 }
 LIVE = {"spark.sql.shuffle.partitions": "2"}
 """For a query that counts by minute, of which there are few: each partition's state takes some files in each batch."""
@@ -84,6 +87,10 @@ FEW_EVENTS, MANY_EVENTS = 200_000, 3_000_000
 """With fewer events, the settings for small data are faster; from the second number on, those for large data."""
 OF_A_PARTITION = 750_000
 """Events: what sorts them needs some 200 MB, of which each core has one at a time."""
+_ELSEWHERE_OF_A_PARTITION, _ELSEWHERE_LEAST = 250_000, 4
+"""How many cores a cluster has is not known before Spark starts: so a task is of so few events that those of a worker
+that is lost are soon done again, and of so many that it is worth sending.
+"""
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # `spark-submit` sets it
 _HEAP = "spark.driver.memory"  # on one machine the driver does the work
 _LOCAL = {
@@ -99,15 +106,20 @@ def settings_for(events: int, master: str | None = None) -> Mapping[str, str]:
     """The fastest settings for this many events. For many, none with a `master`, nor under `spark-submit`, where that
     may be a cluster, too.
     """
-    if master is not None:
-        return ELSEWHERE if events < MANY_EVENTS else {}
-    if events < FEW_EVENTS:
+    if master is None and events < FEW_EVENTS:
         return SMALL
-    if events >= MANY_EVENTS and _SUBMITTED in os.environ:
-        return {}
+    if master is not None or _SUBMITTED in os.environ:
+        return _elsewhere(events)
     rounds = math.ceil(events / OF_A_PARTITION / _CORES)
     partitions = {"spark.sql.shuffle.partitions": str(_CORES * rounds)}
     return (MEDIUM if events < MANY_EVENTS else LARGE) | partitions
+
+
+def _elsewhere(events: int) -> Mapping[str, str]:
+    if events >= MANY_EVENTS:
+        return {}
+    partitions = str(max(_ELSEWHERE_LEAST, math.ceil(events / _ELSEWHERE_OF_A_PARTITION)))
+    return ELSEWHERE | {"spark.sql.shuffle.partitions": partitions, "spark.sql.files.minPartitionNum": partitions}
 
 
 @contextmanager

@@ -80,11 +80,11 @@ def tables(folder: Path, name: str, values: Sequence[float]) -> Path:
 
 
 def test_a_worker_that_was_lost_leaves_the_same_tables(tmp_path: Path) -> None:
-    whole = Run("undisturbed", 50, Logged(longest_task_s=5), tables(tmp_path, "a", [0.1, 0.2, 0.3]))
-    same = Run("killed", 60, Logged(lost_executors=1), tables(tmp_path, "b", [0.3, 0.2, 0.1]))
-    other = Run("killed", 60, Logged(lost_executors=1), tables(tmp_path, "c", [0.1, 0.2, 0.4]))
-    late = Run("killed", 50, Logged(), same.tables)
-    slow = Run("undisturbed", 49, whole.logged, whole.tables)
+    whole = Run("undisturbed", 50, {}, Logged(longest_task_s=5), tables(tmp_path, "a", [0.1, 0.2, 0.3]))
+    same = Run("killed", 60, {}, Logged(lost_executors=1), tables(tmp_path, "b", [0.3, 0.2, 0.1]))
+    other = Run("killed", 60, {}, Logged(lost_executors=1), tables(tmp_path, "c", [0.1, 0.2, 0.4]))
+    late = Run("killed", 50, {}, Logged(), same.tables)
+    slow = Run("undisturbed", 49, {}, whole.logged, whole.tables)
     assert of_cluster(whole, same) == []
     assert of_cluster(whole, other) == ["retries differs"]
     assert of_cluster(whole, late) == ["no executor was lost: the analysis ended before"]

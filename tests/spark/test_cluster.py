@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -43,6 +44,17 @@ with session() as spark:
     rows = spark.read.format("streamdq").option("url", sys.argv[1]).option("rows_per_partition", 10).load()
     parts = rows.select(F.spark_partition_id()).distinct()
     print(rows.count(), parts.count() > 1, spark.conf.get("spark.master"))
+"""
+
+JAVA = """
+import psutil
+from streamdq_spark.session import session, settings_for
+with session(settings=settings_for(1_000_000)) as spark:
+    spark.range(2).collect()
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if spark.conf.get("spark.app.id") in words:
+            print(*(word for word in words if word.startswith("-X")))
 """
 
 
@@ -170,6 +182,21 @@ def test_its_workers_read_redis(
     done = submit(bare_python, tmp_path, "--master", cluster, "--py-files", archive, "read.py", newest.url)
     assert done.returncode == 0, done.stdout[-4000:]
     assert done.stdout.split() == ["40", "True", cluster]
+
+
+@pytest.mark.in_turn(of=3, among="a cluster")
+def test_its_java_gets_the_options_for_few_events_and_then_those_of_who_submits(
+    cluster: str, bare_python: dict[str, str], archive: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "java.py").write_text(JAVA)
+    done = submit(bare_python, tmp_path, "--master", cluster, "--py-files", archive, "java.py")
+    assert done.returncode == 0, done.stdout[-4000:]
+    submitted = ["-XX:TieredStopAtLevel=1", *shlex.split(bare_python["SPARK_SUBMIT_OPTS"])]
+    executors = [line.split() for line in done.stdout.splitlines()]
+    assert executors
+    for options in executors:
+        assert "-XX:ReservedCodeCacheSize=256m" in options
+        assert options[-len(submitted) :] == submitted  # the last one counts
 
 
 @pytest.mark.in_turn(of=3, among="a cluster")

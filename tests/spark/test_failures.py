@@ -101,7 +101,22 @@ def test_the_settings_for_few_events_do_not_hold_for_many() -> None:
 
 def test_many_events_on_a_cluster_are_its_own_business(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1234")
-    assert settings_for(MANY_EVENTS) == {}
+    assert settings_for(MANY_EVENTS) == settings_for(MANY_EVENTS, "spark://master:7077") == {}
+
+
+@pytest.mark.parametrize("events", [28_000, FEW_EVENTS, 1_000_000, MANY_EVENTS - 1])
+def test_a_cluster_keeps_what_it_says_of_java(events: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`extraJavaOptions` is the cluster's and the user's own, and Java refuses two collectors."""
+    elsewhere = [settings_for(events, "spark://master:7077")]
+    if events >= FEW_EVENTS:
+        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1234")
+        elsewhere.append(settings_for(events))
+    for settings in elsewhere:
+        assert not [key for key in settings if key.endswith(".extraJavaOptions")]
+        assert not [value for value in settings.values() if "GC" in value]
+        partitions = int(settings["spark.sql.shuffle.partitions"])
+        assert 4 <= partitions <= 12
+        assert events / partitions <= 250_000
 
 
 @pytest.mark.parametrize("events", [FEW_EVENTS, 1_000_000, MANY_EVENTS, 30_000_000])
