@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,7 +28,7 @@ def cpu_seconds() -> Iterator[Mapping[str, float]]:
     may be missing.
     """
     used: dict[tuple[int, int], tuple[str, float]] = {}
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     ended = threading.Event()
     watcher = threading.Thread(target=_watch, args=(used, ended), daemon=True)
     watcher.start()

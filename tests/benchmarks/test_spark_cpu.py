@@ -18,5 +18,6 @@ def test_it_is_told_by_kind_of_process() -> None:
             for words in (["…CoarseGrainedExecutorBackend"], ["org.apache.spark.deploy.worker.Worker", "--cores"], []):
                 command = [sys.executable, "-c", BUSY, *words]
                 process = stack.enter_context(child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+                assert process.stdout is not None
                 process.stdout.readline()  # it has used 0.3 s, which the system counts in ticks
         assert {kind for kind in KINDS if used[kind] >= 0.2} == {EXECUTORS, DAEMONS, PYTHON}
