@@ -19,12 +19,15 @@ from streamdq.dump.open_folder import open_folder
 from streamdq.errors import InvalidInput
 from streamdq.schedules.civil import zone
 
-from . import answered, reading
+from . import day_values, reading
+from .answered import HOURS
+from .day_values import VALUES
 from .dump_files import Dump, open_dump
 from .failures import spark_errors
 from .measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
 from .places import check_reach
-from .questions import COMPARED, QUESTIONS, Context, Question, Span
+from .questions import COMPARED, QUESTIONS, Context, Question, Span, beside_waiting
+from .reading import Known
 from .side_by_side import Tell, side_by_side
 from .summary import SUMMARY, Summary
 from .tables import of_days, write_table
@@ -180,14 +183,14 @@ def _analyze(
     with spark_errors("what waits in Redis"):
         asked = _waiting(spark, waiting)
         context = Context(first, last, *asked, plan.slo_ms, plan.objective, plan.tz, plan.compare, goes_on)
-    known = _answered(plan)
-    tells_hours = questions.keys() & answered.NEEDED
+    known = _known(plan)
+    tells_hours = questions.keys() & HOURS.needed
     if tells_hours:
-        answered.forget(plan.target, {file.day for file in covered})
-    summary.tables = _answer(spark, plan, context, questions, known, progress)
+        HOURS.forget(plan.target, {file.day for file in covered})
+    summary.tables = _answer(spark, plan, context, _asked(questions, waiting), known, progress)
     plan.target.write(SUMMARY, json.dumps(summary.as_json(), indent=2).encode() + b"\n")
-    if tells_hours == answered.NEEDED:
-        answered.remember(plan.target, covered, plan.slo_ms)
+    if tells_hours == HOURS.needed:
+        HOURS.remember(plan.target, covered, plan.slo_ms)
     return summary
 
 
@@ -196,7 +199,7 @@ def _answer(
     plan: Plan,
     context: Context,
     questions: Mapping[str, Question],
-    known: frozenset[date],
+    known: Known,
     progress: Tell | None,
 ) -> dict[str, int]:
     """Writes the tables, and returns how many rows they have."""
@@ -212,16 +215,26 @@ def _answer(
         order = [*(name for name in _FIRST if name in questions), *(name for name in questions if name not in _FIRST)]
         work = {name: partial(write, questions[name]) for name in order}
         counted = side_by_side(work, _AT_ONCE, progress)
+        if questions.keys() >= VALUES.needed:
+            with spark_errors("what is kept of each day"):
+                wanted = reading.reading(dump, first, last, questions["hosts"], known)
+                day_values.keep(read(wanted), plan.target, wanted.files, known.values, plan.slo_ms)
     return {name: counted[name] for name in questions}
 
 
-def events_to_read(plan: Plan, questions: Mapping[str, Question] = QUESTIONS) -> int:
+def events_to_read(plan: Plan, questions: Mapping[str, Question] = QUESTIONS, waiting: Waiting | None = None) -> int:
     """How many events the question that reads most of them reads."""
-    return reading.events_to_read(plan.dump, plan.first_day, plan.last_day, questions, _answered(plan))
+    asked = _asked(questions, waiting)
+    return reading.events_to_read(plan.dump, plan.first_day, plan.last_day, asked, _known(plan))
 
 
-def _answered(plan: Plan) -> frozenset[date]:
-    return answered.answered(plan.target, plan.dump, plan.slo_ms)
+def _asked(questions: Mapping[str, Question], waiting: Waiting | None) -> Mapping[str, Question]:
+    return questions if waiting is None else beside_waiting(questions)
+
+
+def _known(plan: Plan) -> Known:
+    of_plan = plan.target, plan.dump, plan.slo_ms
+    return Known(HOURS.days(*of_plan), VALUES.days(*of_plan))
 
 
 def _lost(dump: Dump) -> int:

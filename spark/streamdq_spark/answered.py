@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import date
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,30 +22,59 @@ from .dump_files import Dump, GoodFile
 from .questions.common import hour_number
 from .tables import DAY, read_table
 
-NEEDED = frozenset(("punctuality", "throughput"))
-"""The tables that tell what happened in each hour."""
-_FILE = "answered.json"
 _THROUGHPUT = f"topic string, hour timestamp, done long, retry long, dead long, {DAY} string"
 _PUNCTUALITY = f"topic string, hour timestamp, attempts long, within_slo long, {DAY} string"
 _COUNTS = ("attempts", "done", "failed", "late")
 
 
-def answered(folder: Folder, dump: Dump, slo_ms: int) -> frozenset[date]:
-    """The days of the dump that the tables in the folder have as they are."""
-    told, now = _told(folder), _marks(dump.files, slo_ms)
-    return frozenset(date.fromisoformat(day) for day, mark in now.items() if told.get(day) == mark)
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A file of the output folder that tells from which files of the dump it has something of each day.
+
+    `needed`: the questions that a run has to answer for it. `version`: of what it has; that of another is not used.
+    """
+
+    file: str
+    needed: frozenset[str]
+    version: int = 0
+
+    def days(self, folder: Folder, dump: Dump, slo_ms: int) -> frozenset[date]:
+        """The days of the dump that the folder has as they are."""
+        told, now = self._told(folder), self._marks(dump.files, slo_ms)
+        return frozenset(date.fromisoformat(day) for day, mark in now.items() if told.get(day) == mark)
+
+    def forget(self, folder: Folder, days: Iterable[date]) -> None:
+        """Before what there is of these days is written anew: after a crash it may be of any files."""
+        told = self._told(folder)
+        if gone := told.keys() & {str(day) for day in days}:
+            self._tell(folder, {day: mark for day, mark in told.items() if day not in gone})
+
+    def remember(self, folder: Folder, files: Iterable[GoodFile], slo_ms: int) -> None:
+        """These are the files from which what there is of their days was computed."""
+        self._tell(folder, self._told(folder) | self._marks(files, slo_ms))
+
+    def _marks(self, files: Iterable[GoodFile], slo_ms: int) -> dict[str, str]:
+        """By day, what tells its files from any others."""
+        of_day: dict[str, list[tuple[str, int, int, int | None]]] = {}
+        for file in files:
+            of_day.setdefault(str(file.day), []).append((file.path, file.bytes, file.rows, file.last_ms))
+        what = [slo_ms, self.version] if self.version else [slo_ms]
+        return {
+            day: hashlib.sha256(json.dumps([*what, sorted(own)]).encode()).hexdigest()[:16]
+            for day, own in of_day.items()
+        }
+
+    def _told(self, folder: Folder) -> dict[str, str]:
+        with suppress(ValueError, AttributeError, FolderError):
+            return dict(json.loads(folder.read(self.file) or b"{}").items())
+        return {}
+
+    def _tell(self, folder: Folder, marks: dict[str, str]) -> None:
+        folder.write(self.file, json.dumps(marks, indent=2, sort_keys=True).encode() + b"\n")
 
 
-def forget(folder: Folder, days: Iterable[date]) -> None:
-    """Before the tables of these days are written anew: after a crash they may be of any files."""
-    told = _told(folder)
-    if gone := told.keys() & {str(day) for day in days}:
-        _tell(folder, {day: mark for day, mark in told.items() if day not in gone})
-
-
-def remember(folder: Folder, files: Iterable[GoodFile], slo_ms: int) -> None:
-    """These are the files from which the tables of their days were computed."""
-    _tell(folder, _told(folder) | _marks(files, slo_ms))
+HOURS = Record("answered.json", frozenset(("punctuality", "throughput")))
+"""The tables that tell what happened in each hour."""
 
 
 def hours(spark: SparkSession, folder: Folder, days: Iterable[date]) -> DataFrame:
@@ -68,23 +98,3 @@ def hours(spark: SparkSession, folder: Folder, days: Iterable[date]) -> DataFram
     )
     both = done.unionByName(late).groupBy("topic", "hour")
     return both.agg(*(F.sum(name).alias(name) for name in _COUNTS))
-
-
-def _marks(files: Iterable[GoodFile], slo_ms: int) -> dict[str, str]:
-    """By day, what tells its files from any others."""
-    of_day: dict[str, list[tuple[str, int, int, int | None]]] = {}
-    for file in files:
-        of_day.setdefault(str(file.day), []).append((file.path, file.bytes, file.rows, file.last_ms))
-    return {
-        day: hashlib.sha256(json.dumps([slo_ms, sorted(own)]).encode()).hexdigest()[:16] for day, own in of_day.items()
-    }
-
-
-def _told(folder: Folder) -> dict[str, str]:
-    with suppress(ValueError, AttributeError, FolderError):
-        return dict(json.loads(folder.read(_FILE) or b"{}").items())
-    return {}
-
-
-def _tell(folder: Folder, marks: dict[str, str]) -> None:
-    folder.write(_FILE, json.dumps(marks, indent=2, sort_keys=True).encode() + b"\n")

@@ -6,12 +6,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 
 from pyspark.sql import SparkSession
 
 from streamdq.dump.folder import Folder
 
 from .answered import hours
+from .day_values import is_split, kept
 from .dump_files import Dump, GoodFile
 from .events import read_few, read_files
 from .failures import SPARK_ERRORS
@@ -22,12 +24,14 @@ from .session import FEW_EVENTS, MANY_EVENTS
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The files that a question reads, and the days of which it only needs what the tables have. Of all of them:
-    `last_ms`, when the last event finished, if their footers say so, and `all_events`, how many there are.
+    """The files that a question reads, the days of which it only needs what the tables have, and those of which it
+    only needs the values that were kept. Of all of them: `last_ms`, when the last event finished, if their footers say
+    so, and `all_events`, how many there are.
     """
 
     files: tuple[GoodFile, ...]
     answered: frozenset[date]
+    valued: frozenset[date]
     last_ms: int | None
     all_events: int
 
@@ -48,14 +52,33 @@ class Reading:
         return self.all_events >= MANY_EVENTS
 
 
-def reading(dump: Dump, first: date, last: date, question: Question, answered: Collection[date]) -> Reading:
-    """What a question that is asked for these days reads. `answered`: the days that the tables have already."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The days of a dump that an output folder has already: their hours in its tables, and what `ByDay` keeps."""
+
+    hours: Collection[date] = ()
+    values: Collection[date] = ()
+
+
+def reading(dump: Dump, first: date, last: date, question: Question, known: Known) -> Reading:
+    """What a question that is asked for these days reads."""
     since, until = _span(dump, first, last, question)
     begin = _moved(first, -question.whole.days)
-    known = frozenset(day for day in answered if since <= day < begin) if question.by_hour else frozenset()
     files = dump.between(since, until)
-    read = tuple(file for file in files if file.day not in known)
-    return Reading(read, known, _last_ms(files), sum(file.rows for file in files))
+    last_ms = _last_ms(files)
+
+    def is_valued(day: date) -> bool:
+        return question.by_day and day in known.values and last_ms is not None and not is_split(day, last_ms)
+
+    before = {file.day for file in files if file.day < first}
+    valued = frozenset(day for day in before if day >= begin and is_valued(day))
+    if question.by_hour:
+        spared = frozenset(day for day in before if day in known.hours and (day < begin or day in valued))
+        answered, valued = spared, valued & spared
+    else:
+        spared, answered = valued, frozenset()
+    read = tuple(file for file in files if file.day not in spared)
+    return Reading(read, answered, valued, last_ms, sum(file.rows for file in files))
 
 
 @contextmanager
@@ -77,10 +100,18 @@ def histories(spark: SparkSession, dump: Dump, tables: Folder) -> Iterator[Calla
         return history
 
     def history_of(wanted: Reading) -> History:
-        history = once.get(wanted.files, lambda: whole(wanted))
-        if not wanted.answered:
-            return history
-        return once.get(wanted, lambda: history.after(hours(spark, tables, wanted.answered), wanted.last_ms))
+        history: History = once.get(wanted.files, lambda: whole(wanted))
+        if wanted.valued:
+            history = once.get((wanted.files, wanted.valued), partial(valued, history, wanted))
+        if wanted.answered:
+            history = once.get(wanted, partial(answered, history, wanted))
+        return history
+
+    def valued(history: History, wanted: Reading) -> History:
+        return history.after_days(kept(spark, tables, wanted.valued), wanted.last_ms)
+
+    def answered(history: History, wanted: Reading) -> History:
+        return history.after(hours(spark, tables, wanted.answered), wanted.last_ms)
 
     once = Once()
     found: list[History] = []
@@ -92,11 +123,9 @@ def histories(spark: SparkSession, dump: Dump, tables: Folder) -> Iterator[Calla
                 history.forget()
 
 
-def events_to_read(
-    dump: Dump, first: date, last: date, questions: Mapping[str, Question], answered: Collection[date]
-) -> int:
+def events_to_read(dump: Dump, first: date, last: date, questions: Mapping[str, Question], known: Known) -> int:
     """How many events the question that reads most of them reads."""
-    return max((reading(dump, first, last, question, answered).events for question in questions.values()), default=0)
+    return max((reading(dump, first, last, question, known).events for question in questions.values()), default=0)
 
 
 def _span(dump: Dump, first: date, last: date, question: Question) -> tuple[date, date]:

@@ -110,7 +110,7 @@ def analyze(
     asked = _waiting(context) if waiting else None
     analysis.check_output(plan)
     _check_report(report)
-    settings = settings_for(analysis.events_to_read(plan, questions), master)
+    settings = settings_for(analysis.events_to_read(plan, questions, asked), master)
     started = session(master, settings=settings, memory=memory, verbose=verbose)
     with terminal.progress_bar("starting Spark") as bar, started as spark:
         summary = analysis.analyze(

@@ -8,7 +8,7 @@ questions about the whole time, it is the last day. So a rerun replaces exactly 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
@@ -20,6 +20,7 @@ from . import (
     advice,
     anomalies,
     budget,
+    by_day,
     capacity,
     changes,
     compared,
@@ -34,7 +35,6 @@ from . import (
     punctuality,
     retries,
     throughput,
-    tried,
     workers,
 )
 from .common import DAY_H, HOUR_S, day_number
@@ -42,9 +42,9 @@ from .compared import Span
 from .history import History
 
 __all__ = [
-    "COMPARED", "QUESTIONS", "Context", "History", "Question", "Span", "advice", "anomalies", "budget", "capacity",
-    "changes", "compared", "cost", "dead_letters", "duplicates", "errors", "finish", "forecast", "history",
-    "lateness_causes", "punctuality", "retries", "throughput", "tried", "workers",
+    "COMPARED", "QUESTIONS", "Context", "History", "Question", "Span", "advice", "anomalies", "budget", "by_day",
+    "capacity", "changes", "compared", "cost", "dead_letters", "duplicates", "errors", "finish", "forecast", "history",
+    "lateness_causes", "punctuality", "retries", "throughput", "workers",
 ]  # fmt: skip
 
 
@@ -69,7 +69,7 @@ class Question:
 
     `day` is the timestamp column whose UTC day a row belongs to; rows of days that were not asked for are dropped.
     None: every row belongs to the last day. The runner adds `dt`. `by_hour`: of the days before, it only needs
-    `History.hours`, except of those within `whole` before the first.
+    `History.hours`, except of those within `whole` before the first. `by_day`: of these, it only needs `ByDay` beside.
     """
 
     name: str
@@ -79,6 +79,7 @@ class Question:
     lookahead: timedelta = timedelta(0)
     by_hour: bool = False
     whole: timedelta = timedelta(0)
+    by_day: bool = False
 
 
 def _of_events(answer: Callable[[History], DataFrame], day: str | None = None) -> Question:
@@ -119,12 +120,12 @@ def _capacity(history: History, context: Context) -> DataFrame:
     )
 
 
+def _error_classes(history: History, context: Context) -> DataFrame:
+    return errors.error_classes(history, slo_ms=context.slo_ms)
+
+
 def _hosts(history: History, context: Context) -> DataFrame:
     return errors.hosts(history, slo_ms=context.slo_ms)
-
-
-def _workers(history: History, _: Context) -> DataFrame:
-    return capacity.workers_once(history)
 
 
 def _punctuality(history: History, context: Context) -> DataFrame:
@@ -160,6 +161,7 @@ def _compared(history: History, context: Context) -> DataFrame:
 
 # The same for all of them, so that they share one history.
 _LOOKBACK = timedelta(days=max(anomalies.LOOKBACK_DAYS, forecast.LOOKBACK_DAYS))
+_DAYS = timedelta(days=by_day.DAYS)
 _ALL = (
     Question("punctuality", _punctuality, "hour"),
     Question("punctuality_topics", _punctuality_topics),
@@ -168,23 +170,30 @@ _ALL = (
     _of_events(retries.retries),
     _of_events(dead_letters.dead_letters),
     _of_events(finish.time_to_finish),
-    Question("workers", _workers, "hour", lookahead=workers.LOOKAHEAD),
+    replace(_of_events(workers.workers, "hour"), lookahead=workers.LOOKAHEAD),
     _of_events(duplicates.duplicates),
     _of_events(cost.cost_by_topic),
     _of_events(cost.cost_by_key),
     _of_events(advice.advice),
     Question("anomalies", _anomalies, "hour", _LOOKBACK, by_hour=True),
     Question("incidents", _incidents, lookback=_LOOKBACK, by_hour=True),
-    Question("changes", _changes, lookback=timedelta(days=2 * changes.DAYS)),
+    Question("changes", _changes, lookback=_DAYS, whole=_DAYS, by_day=True),
     Question("forecast", _forecast, lookback=_LOOKBACK, by_hour=True),
     Question("forecast_accuracy", _forecast_accuracy, lookback=_LOOKBACK, by_hour=True),
-    Question("capacity", _capacity, lookback=_LOOKBACK, by_hour=True, whole=timedelta(days=tried.DAYS)),
+    Question("capacity", _capacity, lookback=_LOOKBACK, by_hour=True, whole=_DAYS, by_day=True),
     _of_events(errors.errors, "day"),
-    replace(_of_events(errors.error_classes), lookback=timedelta(days=errors.DAYS)),
-    Question("hosts", _hosts, lookback=timedelta(days=tried.DAYS)),
+    Question("error_classes", _error_classes, lookback=_DAYS, whole=_DAYS, by_day=True),
+    Question("hosts", _hosts, lookback=_DAYS, whole=_DAYS, by_day=True),
     Question("budget", _budget, lookback=_LOOKBACK, by_hour=True),
     Question("budget_incidents", _budget_incidents, lookback=_LOOKBACK, by_hour=True),
 )
 QUESTIONS: dict[str, Question] = {question.name: question for question in _ALL}
 COMPARED = Question("compared", _compared)
 """Asked where there are two time spans."""
+
+
+def beside_waiting(questions: Mapping[str, Question]) -> dict[str, Question]:
+    """The same questions if it is known what waits: how long before they were due attempts were enqueued is not kept
+    by day.
+    """
+    return {name: replace(asked, by_day=asked.by_day and name != "capacity") for name, asked in questions.items()}

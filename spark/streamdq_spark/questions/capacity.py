@@ -9,9 +9,9 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ..measures import BUSY, DEFAULT_TZ, OBJECTIVE, SLO_MS
+from .by_day import DAYS, QUEUE, ByDay, by_day, mean_ms, prefixed, same_queue, window_ms
 from .common import (
     DAY_H,
-    HOUR_S,
     clock_hour,
     count_where,
     hour_number,
@@ -19,15 +19,12 @@ from .common import (
     is_attempt,
     ms_between,
     percentile,
-    ranked,
     value_counts,
 )
 from .forecast import HOURS, forecast
 from .history import HOUR_MS, History
 from .pools import pool_numbers
 from .retries import waits
-from .tried import DAYS, PARTS, QUEUE, arrivals, durations, prefixed, same_queue, tried
-from .workers import workers
 
 _BANDS = ("load_low", "load", "load_high")
 
@@ -49,24 +46,24 @@ def capacity(
     enqueued yet, as told by how long before they were due attempts were. Its band is that of the forecast.
 
     ``slots``: what becomes ready within an attempt's mean time (or the SLO, if that is longer) has to be worked on at
-    once. Measured at each attempt of the last ``DAYS``, so bursts count as they come; of the same hour of the day the
-    quantile ``objective``. For another load than that hour's mean, what is above the mean grows with the load or its
-    root, whichever is more. At least as much as chance alone needs, by the root of the load: the load of a system with
-    infinitely many servers and square-root staffing (Jennings, Mandelbaum, Massey, Whitt, Server Staffing to Meet
-    Time-Varying Demand, 1996).
+    once. Measured at each attempt of the last ``DAYS``, by the mean time of its day, among those that ended on the same
+    day, so bursts count as they come; of the same hour of the day the quantile ``objective``. For another load than
+    that hour's mean, what is above the mean grows with the load or its root, whichever is more. At least as much as
+    chance alone needs, by the root of the load: the load of a system with infinitely many servers and square-root
+    staffing (Jennings, Mandelbaum, Massey, Whitt, Server Staffing to Meet Time-Varying Demand, 1996).
 
     ``pool``: the number of the queues that share workers. ``concurrency``: of one of its workers, the median of the
-    most each was seen to run at once. ``workers``, of the whole pool: all its slots over 80 % of the concurrency, the
-    same in each row of the pool and hour. ``workers_seen``: how many worked in an hour of the last day, the median.
-    What is not known is null.
+    most each was seen to run at once, of attempts that ended on the same day. ``workers``, of the whole pool: all its
+    slots over 80 % of the concurrency, the same in each row of the pool and hour. ``workers_seen``: how many worked in
+    an hour of the last day, the median. What is not known is null.
     """
     if history.last_ms is None and waiting is None:
         return _nothing(history.events.sparkSession)
+    days = by_day(history, slo_ms)
     coming = _coming(history, waiting, start, hours, slo_ms, tz)
-    past = history.keep(_past(history, slo_ms, objective, tz))  # it is joined twice
-    needed = _slots(coming, past, slo_ms, objective, tz)
+    needed = _slots(coming, days, objective, tz)
     of_pool = Window.partitionBy("pool", "at")
-    staffed = needed.join(_pools(history, slo_ms), same_queue("p"), "left").drop("p_topic", "p_group")
+    staffed = needed.join(_pools(days), same_queue("p"), "left").drop("p_topic", "p_group")
     names = ("low", "", "high")
     totals = {
         _name("workers", name): F.when(
@@ -124,12 +121,14 @@ def _coming(
         F.when(known, F.coalesce("waiting", F.lit(0)) + F.coalesce(name, F.lit(0.0)) * still * part).alias(load)
         for name, load in zip(("low", "expected", "high"), _BANDS, strict=True)
     )
-    return told.join(F.broadcast(_parts(history)), "topic", "left").select("topic", "group", "at", *loads)
+    return told.join(F.broadcast(_parts(by_day(history, slo_ms))), "topic", "left").select(
+        "topic", "group", "at", *loads
+    )
 
 
-def _parts(history: History) -> DataFrame:
+def _parts(days: ByDay) -> DataFrame:
     """topic, group, part: of the topic's attempts."""
-    of_groups = durations(history).groupBy(*QUEUE).agg(F.sum("n").alias("attempts"))
+    of_groups = days.took().groupBy(*QUEUE).agg(F.sum("n").alias("attempts"))
     in_all = F.sum("attempts").over(Window.partitionBy("topic"))
     return of_groups.select(*QUEUE, (F.col("attempts") / in_all).alias("part"))
 
@@ -151,59 +150,45 @@ def _enqueued_later(history: History, now_ms: int, hours: int) -> DataFrame:
 # -- how it came
 
 
-def _past(history: History, slo_ms: int, objective: float, tz: str) -> DataFrame:
-    """topic, group, clock (hour of the day), attempt_ms, window_ms, an_hour, at_once: the mean of what came in such an
-    hour, and the quantile of how many were ready within a window.
+def _past(days: ByDay, objective: float, tz: str) -> DataFrame:
+    """topic, group, clock (hour of the day), an_hour, at_once: the mean of what came in such an hour, and the quantile
+    of the slots that were needed.
     """
-    same = (*QUEUE, "clock", "attempt_ms", "window_ms")
-    # An hour of a queue at a time, so that they are shared evenly; with what came in the windows that end in it.
-    of_hour = Window.partitionBy(*QUEUE, "hour")
-    window = of_hour.orderBy("bucket").rangeBetween(1 - PARTS, 0)
-    begin, end = (F.floor((F.col("bucket") + n) * F.col("window_ms") / PARTS) for n in (0, PARTS))
-    counts_in = F.sequence(F.floor((begin - 1) / HOUR_MS), F.floor((end + 1) / HOUR_MS))  # more does no harm
-    seen = (
-        arrivals(history, slo_ms)
-        .withColumn("hour", F.explode(counts_in))
-        .repartition(*QUEUE, "hour")  # before they are counted, as there are few in a bucket
-        .groupBy(*QUEUE, "hour", "at", "bucket", "attempt_ms", "window_ms")
-        .agg(F.count("*").alias("n"))
-        # In this order, as the second one needs no other sorting.
-        .withColumn("follows", F.lag("at").over(of_hour.orderBy("bucket", "at")).eqNullSafe(F.col("at")))
-        .withColumn("at_once", F.sum("n").over(window))
-        .where(F.col("at") == F.col("hour"))
-        .withColumn("clock", clock_hour(F.col("at"), tz) % DAY_H)
-    )
-    counted = seen.groupBy(*same, "at_once").agg(F.sum("n").alias("n"), count_where(~F.col("follows")).alias("hours"))
+    same = [*QUEUE, "clock"]
+    seen = days.ready().withColumn("clock", clock_hour(F.col("hour"), tz) % DAY_H)
     return (
-        ranked(counted, same, "at_once")
+        value_counts(seen, same, "slots", apart=["hour"])
         .groupBy(*same)
-        .agg((F.sum("n") / F.sum("hours")).alias("an_hour"), percentile(F.col("at_once"), objective).alias("at_once"))
+        .agg(
+            (F.sum("n") / F.count_distinct("hour")).alias("an_hour"),
+            percentile(F.col("slots"), objective).alias("at_once"),
+        )
     )
 
 
 # -- what it takes
 
 
-def _slots(coming: DataFrame, past: DataFrame, slo_ms: int, objective: float, tz: str) -> DataFrame:
+def _slots(coming: DataFrame, days: ByDay, objective: float, tz: str) -> DataFrame:
     """Adds attempt_ms, slots_low, slots, slots_high."""
-    times = prefixed(past.select(*QUEUE, "attempt_ms").distinct(), "t")
-    hours = past.select(*QUEUE, F.col("clock").alias("h_clock"), "an_hour", "at_once")
+    took = days.took().where(F.col("ms").isNotNull())
+    times = prefixed(took.groupBy(*QUEUE).agg(mean_ms().alias("attempt_ms")), "t")
+    hours = prefixed(_past(days, objective, tz).withColumnRenamed("clock", "h_clock"), "h")
     z = max(0.0, NormalDist().inv_cdf(objective))
-    window_ms = F.greatest("attempt_ms", F.lit(float(slo_ms)))
+    window = window_ms(days.slo_ms)
 
     def slots(load: str) -> Column:
-        mean = F.col(load) * window_ms / HOUR_MS
-        by_chance = mean + z * F.sqrt(mean)
-        usual = F.col("an_hour") * window_ms / HOUR_MS
+        mean = F.col(load) * window / HOUR_MS
+        by_chance = (mean + z * F.sqrt(mean)) * F.col("attempt_ms") / window
+        needed, usual = (of * F.col("attempt_ms") / HOUR_MS for of in (F.col(load), F.col("an_hour")))
         more = F.col(load) / F.col("an_hour")
-        as_it_came = mean + F.greatest(F.col("at_once") - usual, F.lit(0.0)) * F.greatest(more, F.sqrt(more))
-        jobs = F.greatest(by_chance, as_it_came)
-        return F.round(F.when(F.col(load) > 0, jobs * F.col("attempt_ms") / window_ms).otherwise(F.col(load)), 3)
+        as_it_came = needed + F.greatest(F.col("at_once") - usual, F.lit(0.0)) * F.greatest(more, F.sqrt(more))
+        return F.round(F.when(F.col(load) > 0, F.greatest(by_chance, as_it_came)).otherwise(F.col(load)), 3)
 
     return (
         coming.withColumn("clock", clock_hour(F.col("at"), tz) % DAY_H)
         .join(times, same_queue("t"), "left")
-        .join(prefixed(hours, "h"), [*same_queue("h"), F.col("clock") == F.col("h_clock")], "left")
+        .join(hours, [*same_queue("h"), F.col("clock") == F.col("h_clock")], "left")
         .withColumns(
             {
                 _name("slots", name): F.when(F.col("attempt_ms").isNotNull(), slots(load))
@@ -214,9 +199,10 @@ def _slots(coming: DataFrame, past: DataFrame, slo_ms: int, objective: float, tz
     )
 
 
-def _pools(history: History, slo_ms: int) -> DataFrame:
+def _pools(days: ByDay) -> DataFrame:
     """p_topic, p_group, pool, concurrency, workers_seen."""
-    arrived = tried(history, slo_ms).where(F.col("known") & F.col("consumer").isNotNull())
+    history = days.history
+    arrived = days.tried().where(F.col("known") & F.col("consumer").isNotNull())
     worked = history.keep(arrived.select(*QUEUE, "consumer").distinct())
     sets = worked.groupBy("consumer").agg(F.array_sort(F.collect_list(F.struct(*QUEUE))).alias("queues"))
     numbers = pool_numbers(
@@ -229,21 +215,14 @@ def _pools(history: History, slo_ms: int) -> DataFrame:
     pools = spark.createDataFrame(rows, "p_topic string, p_group string, pool int")
     of_consumers = worked.join(F.broadcast(pools), same_queue("p"))
     members = of_consumers.select("pool", F.col("group").alias("p_group"), F.col("consumer").alias("member")).distinct()
-    hours = workers_once(history).join(
-        members, F.col("p_group").eqNullSafe(F.col("group")) & (F.col("member") == F.col("consumer"))
-    )
-    hours = hours.where(F.unix_seconds("hour") > (history.last_hour - DAYS * DAY_H) * HOUR_S)
-    most = hours.groupBy("pool", "consumer").agg(F.max("most_at_once").alias("slots"), F.sum("ended").alias("n"))
-    last_day = F.unix_seconds("hour") > (history.last_hour - DAY_H) * HOUR_S
+    hours = days.ran().where(F.col("hour") > history.last_hour - DAYS * DAY_H)
+    hours = hours.join(members, F.col("p_group").eqNullSafe(F.col("group")) & (F.col("member") == F.col("consumer")))
+    most = hours.groupBy("pool", "consumer").agg(F.max("most").alias("slots"), F.sum("ended").alias("n"))
+    last_day = F.col("hour") > history.last_hour - DAY_H
     there = hours.where(last_day).groupBy("pool", "hour").agg(F.count_distinct("consumer").alias("there"))
     return pools.join(_median(most, "slots", "concurrency"), "pool", "left").join(
         _median(there.withColumn("n", F.lit(1)), "there", "workers_seen"), "pool", "left"
     )
-
-
-def workers_once(history: History) -> DataFrame:
-    """The table of the workers, which is two questions' business."""
-    return history.once_counted("workers", lambda: workers(history))
 
 
 def _median(values: DataFrame, value: str, name: str) -> DataFrame:

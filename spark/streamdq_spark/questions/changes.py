@@ -8,10 +8,10 @@ from pyspark.sql import functions as F
 from streamdq.store.history import Event
 
 from ..measures import SLO_MS
-from .common import FAILED, is_attempt, is_event, percentile, sum_where, value_counts
+from .by_day import by_day
+from .common import FAILED, is_event, percentile, sum_where, value_counts
 from .history import History
 
-DAYS = 7
 MIN_ATTEMPTS = 100
 SURE = 3.0
 """In standard errors: chance alone causes such a difference of shares once in 370 times."""
@@ -25,9 +25,9 @@ def changes(history: History, *, slo_ms: int = SLO_MS, min_attempts: int = MIN_A
 
     Shares of attempts: ``late`` (started later than ``slo_ms``), ``failed``, ``dead``. In ms: ``lateness`` (99th
     percentile) and ``duration`` (95th, of what was done). Of each a higher figure is worse. The seven days end with the
-    last event. ``verdict``: ``too little`` with fewer than ``min_attempts`` in either; for shares, ``worse`` or
-    ``better`` where they differ by three standard errors (two-proportion z-test) and by 0.1 points at least; for
-    times, where they differ by a quarter and by 10 ms at least; else ``same``.
+    hour of the last event. ``verdict``: ``too little`` with fewer than ``min_attempts`` in either; for shares,
+    ``worse`` or ``better`` where they differ by three standard errors (two-proportion z-test) and by 0.1 points at
+    least; for times, where they differ by a quarter and by 10 ms at least; else ``same``.
     """
     measures = _measures(history, slo_ms)
     both = measures.groupBy("topic", "measure").agg(
@@ -48,15 +48,15 @@ def changes(history: History, *, slo_ms: int = SLO_MS, min_attempts: int = MIN_A
 
 def _measures(history: History, slo_ms: int) -> DataFrame:
     """topic, week, measure, value, attempts."""
-    lateness = history.lateness.select(
-        "topic", "week", F.lit("lateness").alias("kind"), F.lit(None).cast("string").alias("event"),
-        F.col("late_ms").alias("ms"), "n",
-    )  # fmt: skip
-    durations = history.durations.where(is_attempt()).select(
+    days = by_day(history, slo_ms)
+    lateness = days.late().select(
+        "topic", "week", F.lit("lateness").alias("kind"), F.lit(None).cast("string").alias("event"), "ms", "n"
+    )
+    durations = days.took().select(
         "topic", "week", F.lit("duration").alias("kind"), "event",
-        F.when(is_event(Event.DONE), F.col("run_ms")).alias("ms"), "n",
+        F.when(is_event(Event.DONE), F.col("ms")).alias("ms"), "n",
     )  # fmt: skip
-    rows = lateness.unionByName(durations).where(F.col("week") < 2)
+    rows = lateness.unionByName(durations)
     counted = value_counts(rows, ["topic", "week", "kind"], "ms", apart=["event"])
     attempts = sum_where(F.col("kind") == "duration")
     parts = {

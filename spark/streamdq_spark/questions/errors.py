@@ -6,38 +6,25 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ..measures import SLO_MS
+from .by_day import QUEUE, by_day, failures, host
 from .chance import LEVEL, MIN_EXPECTED, holm, with_p
-from .common import (
-    DAY_H,
-    FAILED,
-    HOUR_S,
-    WEEK_H,
-    entry_order,
-    hour_number,
-    is_attempt,
-    share,
-)
+from .common import DAY_H, HOUR_S, WEEK_H, is_attempt, share
 from .compared import error_changes
 from .history import History
-from .tried import QUEUE, tried
 
-DAYS = 14
-"""Seven days are compared with the seven before."""
 MIN_TIMES = 1.5
 MIN_MORE = 5
-PROCESS = r"-\d+-[0-9a-z]{10}$"
-"""What comes after the host in a consumer's name: its process and when that began."""
 
 
 def errors(history: History) -> DataFrame:
     """By topic, group, class of error and day: how many attempts ``failed`` with it, their ``share`` of the day's
     ``attempts``, and of how many ``hosts``.
     """
-    day = F.floor(F.col("hour") / DAY_H)
     keys = (*QUEUE, "day")
-    attempts = _attempts(history).groupBy(*QUEUE, day.alias("day")).agg(F.sum("n").alias("attempts"))
+    day = F.floor(F.col("hour") / DAY_H).alias("day")
+    attempts = history.moments.where(is_attempt()).groupBy(*QUEUE, day).agg(F.sum("n").alias("attempts"))
     attempts = attempts.withColumnsRenamed({key: f"a_{key}" for key in keys})
-    failed = _failures(history).groupBy(*QUEUE, "error", day.alias("day"))
+    failed = failures(history).groupBy(*QUEUE, "error", "day")
     of_day = failed.agg(F.sum("n").alias("failed"), F.count_distinct("host").alias("hosts"))
     return of_day.join(attempts, [F.col(f"a_{key}").eqNullSafe(F.col(key)) for key in keys]).select(
         *QUEUE,
@@ -50,7 +37,7 @@ def errors(history: History) -> DataFrame:
     )
 
 
-def error_classes(history: History) -> DataFrame:
+def error_classes(history: History, *, slo_ms: int = SLO_MS) -> DataFrame:
     """By topic, group and class of error: ``failed``, attempts; ``first`` and ``last``, when they ended, and
     ``last_id``, an example; ``hosts``, how many; ``host``, the one with most of them, and its share ``of_host``.
 
@@ -58,9 +45,10 @@ def error_classes(history: History) -> DataFrame:
     seven before. ``verdict``: ``new``, ``spreading``, ``fading``, ``gone``, ``same`` or ``too little``, tested as by
     ``compared``, all classes together; ``chance``: how likely such a difference is if nothing changed.
     """
-    failures = _failures(history)
+    days = by_day(history, slo_ms)
+    failed = days.failed()
     first_last = (F.min("first").alias("first"), F.max("last").alias("last"), F.max("newest").alias("newest"))
-    hosts = failures.groupBy(*QUEUE, "error", "host").agg(F.sum("n").alias("n"), *first_last)
+    hosts = failed.groupBy(*QUEUE, "error", "host").agg(F.sum("n").alias("n"), *first_last)
     seen = hosts.groupBy(*QUEUE, "error").agg(
         F.count("host").alias("hosts"),
         # The first by name of those with the most.
@@ -69,8 +57,9 @@ def error_classes(history: History) -> DataFrame:
         *first_last,
     )
     same = [*QUEUE, "error"]
-    hits = _in_weeks(history, failures).groupBy(*QUEUE, "error", "which", "hour").agg(F.sum("n").alias("x"))
-    changed = error_changes(hits, _in_weeks(history, _attempts(history)))
+    hits = _in_weeks(history, failed).groupBy(*QUEUE, "error", "which", "hour").agg(F.sum("n").alias("x"))
+    attempts = days.tried().groupBy(*QUEUE, "hour").agg(F.sum("n").alias("n"))
+    changed = error_changes(hits, _in_weeks(history, attempts))
     named = changed.withColumnsRenamed({key: f"c_{key}" for key in same})
     joined = seen.join(named, [F.col(f"c_{key}").eqNullSafe(F.col(key)) for key in same], "left")
     return joined.select(
@@ -91,9 +80,9 @@ def error_classes(history: History) -> DataFrame:
 
 def hosts(history: History, *, slo_ms: int = SLO_MS, level: float = LEVEL) -> DataFrame:
     """By group, host and measure, of the last two weeks: ``failed``, attempts that failed, and ``slow``, those that
-    took longer than nine of ten that were done of their topic and group. ``seen`` of the host's ``attempts`` in hours,
-    topics and groups in which other hosts had some, too; ``usual``: how many would be if it were as these others. So
-    neither a bad hour nor a host's share of a difficult topic counts against it.
+    took longer than nine of ten that were done of their topic and group on that day. ``seen`` of the host's
+    ``attempts`` in hours, topics and groups in which other hosts had some, too; ``usual``: how many would be if it were
+    as these others. So neither a bad hour nor a host's share of a difficult topic counts against it.
 
     ``chance``: how likely such a difference is if all hosts were alike, for all rows together: an hour of a topic and
     group is a stratum (Mantel, Haenszel, Statistical Aspects of the Analysis of Data from Retrospective Studies of
@@ -115,36 +104,6 @@ def _matters() -> Column:
     return (F.col("seen") >= MIN_TIMES * F.col("usual")) & (F.col("seen") >= F.col("usual") + MIN_MORE)
 
 
-def _host() -> Column:
-    return F.regexp_replace("consumer", PROCESS, "")
-
-
-def _attempts(history: History) -> DataFrame:
-    """topic, group, hour, n."""
-
-    def counted() -> DataFrame:
-        of_hour = history.moments.where(is_attempt()).groupBy(*QUEUE, "hour")
-        return of_hour.agg(F.sum("n").alias("n"))
-
-    return history.once("attempts", counted)
-
-
-def _failures(history: History) -> DataFrame:
-    """topic, group, error, host, hour, n, first and last (ms), newest (with its id)."""
-
-    def found() -> DataFrame:
-        ended = F.unix_millis("finished")
-        failed = history.troubled.where(F.col("event").isin(*FAILED) & F.col("error").isNotNull())
-        return failed.groupBy(*QUEUE, "error", _host().alias("host"), hour_number(F.col("finished")).alias("hour")).agg(
-            F.count("*").alias("n"),
-            F.min(ended).alias("first"),
-            F.max(ended).alias("last"),
-            F.max(F.struct(ended.alias("at"), entry_order().alias("entry"), "id")).alias("newest"),
-        )
-
-    return history.once("failures", found)
-
-
 def _in_weeks(history: History, rows: DataFrame) -> DataFrame:
     """Those of the last two weeks; `which`: 1 are the last seven days, 0 the seven before."""
     age = F.lit(history.last_hour) - F.col("hour")
@@ -159,8 +118,8 @@ def _told(verdict: Column) -> Column:
 
 def _of_hosts(history: History, slo_ms: int) -> DataFrame:
     """topic, group, host, hour, measure, n, x: so many attempts, and those that failed or were slow."""
-    known = tried(history, slo_ms).where(F.col("consumer").isNotNull())
-    counts = known.groupBy(*QUEUE, _host().alias("host"), "hour").agg(
+    known = by_day(history, slo_ms).tried().where(F.col("consumer").isNotNull())
+    counts = known.groupBy(*QUEUE, host().alias("host"), "hour").agg(
         *(F.sum(name).alias(name) for name in ("n", "failed", "timed", "slow"))
     )
     each = F.array(

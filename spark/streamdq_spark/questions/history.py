@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from streamdq.store.history import Event
 
 from .common import (
+    DAY_H,
     FAILED,
     HOUR_S,
     LIFE,
@@ -26,14 +27,13 @@ from .common import (
     ms_between,
     sum_where,
 )
-from .once import Once
+from .once import Once, T
 
 MINUTE_S = 60
 HOUR_MIN = 60
 SNOOZED = "snoozed"
 """What `counts` calls the event of a job that its handler put off; in the history it is one of the released."""
 HOUR_MS = HOUR_S * 1000
-_WEEK_MS = WEEK_H * HOUR_MS
 _OLDER = 2
 _OF_A_SLOT = 20_000
 """Events, so that partitions of several slots are about the same size."""
@@ -41,8 +41,8 @@ SUMS = ("attempts", "failed", "reclaimed", "released", "worker_ms", "failed_ms",
         "body_bytes", "read_bytes")  # fmt: skip
 """Of lives, what may be added up."""
 _TYPES = {
-    "group": "string", "event": "string", "minute": "long", "hour": "long", "week": "int", "late_ms": "long",
-    "step": "int", "timed_out": "boolean", "run_ms": "long",
+    "group": "string", "event": "string", "minute": "long", "hour": "long", "day": "int", "week": "int",
+    "late_ms": "long", "step": "int", "timed_out": "boolean", "run_ms": "long",
 }  # fmt: skip
 
 
@@ -61,8 +61,10 @@ class History:
         self._last_ms = last_ms
         self._many = many
         self._past: DataFrame | None = None
+        self._past_values: DataFrame | None = None
         self._kept: list[DataFrame] = []
         self._of_events = Once()
+        self._values = Once()
         self._tables = Once()
 
     def forget(self) -> None:
@@ -72,9 +74,19 @@ class History:
 
     def after(self, past: DataFrame, last_ms: int | None) -> History:
         """The same events after others, of which only the `hours` are known. `last_ms`: of all of them."""
-        self.counts  # noqa: B018 - which both share
-        later = copy(self)
-        later._past, later._last_ms, later._tables = past, last_ms, Once()
+        later = self._later(last_ms)
+        later._past, later._tables = past, Once()
+        return later
+
+    def after_days(self, values: DataFrame, last_ms: int | None) -> History:
+        """The same events after others, of which only what `ByDay` keeps is known. `last_ms`: of all of them."""
+        later = self._later(last_ms)
+        later._past_values, later._values = self.keep(values), Once()
+        return later
+
+    def _later(self, last_ms: int | None) -> History:
+        later = copy(self)  # which shares what is made of the events alone
+        later._last_ms = last_ms
         return later
 
     @property
@@ -99,14 +111,15 @@ class History:
         return self._of_events.get("counts", self._counts)
 
     def _counts(self) -> DataFrame:
-        age_ms = F.lit(self.last_ms).cast("long") - F.unix_millis("finished")
+        hour = hour_number(F.col("finished"))
         events = self.events.select(
             "topic",
             "group",
             F.when(is_snoozed(), SNOOZED).otherwise(F.col("event")).alias("event"),
             F.floor(F.unix_seconds("finished") / MINUTE_S).alias("minute"),
-            hour_number(F.col("finished")).alias("hour"),
-            F.least(F.floor(age_ms / _WEEK_MS), F.lit(_OLDER)).cast("int").alias("week"),
+            hour.alias("hour"),
+            F.floor(hour / DAY_H).cast("int").alias("day"),
+            self.week_of(hour).alias("week"),
             "step",
             (F.col("error") == "TimeoutError").alias("timed_out"),
             F.when(late(), ms_between("due", "started")).alias("late_ms"),
@@ -123,8 +136,8 @@ class History:
         # Not by grouping sets: Spark does not find them in its cache where they occur twice in a plan.
         kinds = F.array(
             _row("group", "event", "minute"),
-            _row("hour", "week", "late_ms"),
-            _row("group", "event", "week", "step", "timed_out", "run_ms"),
+            _row("hour", "late_ms"),
+            _row("group", "event", "day", "week", "step", "timed_out", "run_ms"),
         )
         sums = ("bytes", "mover_ms")
         rows = events.select("topic", F.inline(kinds), *sums)
@@ -140,21 +153,25 @@ class History:
 
     @property
     def lateness(self) -> DataFrame:
-        """topic, hour, week, late_ms, n, mover_ms: of the attempts whose lateness is known. `week`: 0 are the seven
-        days that end with the last event, 1 the seven days before, 2 all before.
-        """
+        """topic, hour, late_ms, n, mover_ms: of the attempts whose lateness is known."""
         known = F.col("hour").isNotNull() & F.col("late_ms").isNotNull()
-        return self.counts.where(known).select("topic", "hour", "week", "late_ms", "n", "mover_ms")
+        return self.counts.where(known).select("topic", "hour", "late_ms", "n", "mover_ms")
 
     @property
     def durations(self) -> DataFrame:
-        """topic, group, event, week, step, timed_out, run_ms, n: of attempts, also of those that were taken over.
-        `run_ms` is null if the start is not known or is after the end.
+        """topic, group, event, day (since 1970), week, step, timed_out, run_ms, n: of attempts, also of those that were
+        taken over. `run_ms` is null if the start is not known or is after the end.
         """
         rest = F.col("minute").isNull() & F.col("hour").isNull()
         return self.counts.where(rest & (is_attempt() | is_event(Event.RECLAIMED))).select(
-            "topic", "group", "event", "week", "step", "timed_out", "run_ms", "n"
+            "topic", "group", "event", "day", "week", "step", "timed_out", "run_ms", "n"
         )
+
+    def week_of(self, hour: Column) -> Column:
+        """The week of an hour, as by `hour_number`: 0 are the seven days that end with the hour of the last event, 1
+        the seven days before, 2 all before.
+        """
+        return F.least(F.floor((F.lit(self.last_hour) - hour) / WEEK_H), F.lit(_OLDER)).cast("int")
 
     def hours(self, slo_ms: int) -> DataFrame:
         """topic, hour, attempts, done, failed, late: of each hour in which anything happened. `late`: attempts that
@@ -277,9 +294,17 @@ class History:
         """A table that another question uses, too."""
         return self._tables.get(name, lambda: self.keep(table()))
 
+    def once_of_events(self, name: str, table: Callable[[], DataFrame]) -> DataFrame:
+        """The same, of a table for which it does not matter what is known of other days."""
+        return self._of_events.get(name, lambda: self.keep(table()))
+
+    def once_of_days(self, name: str, make: Callable[[DataFrame | None], T]) -> T:
+        """What is made of the events and of what was kept of the days before."""
+        return self._values.get(name, lambda: make(self._past_values))
+
     def once_counted(self, name: str, table: Callable[[], DataFrame]) -> DataFrame:
         """The same, in one partition unless there are `many` events."""
-        return self._tables.get(name, lambda: self.keep_counted(table()))
+        return self._of_events.get(name, lambda: self.keep_counted(table()))
 
     def keep(self, table: DataFrame) -> DataFrame:
         """The table, which Spark computes once."""
