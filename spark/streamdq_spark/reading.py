@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
@@ -18,6 +18,7 @@ from .dump_files import Dump, GoodFile
 from .events import read_few, read_files
 from .failures import SPARK_ERRORS
 from .questions import History, Question
+from .questions.history import KeptDays
 from .questions.once import Once
 from .session import FEW_EVENTS, MANY_EVENTS
 
@@ -56,8 +57,8 @@ class Reading:
 class Known:
     """The days of a dump that an output folder has already: their hours in its tables, and what `ByDay` keeps."""
 
-    hours: Collection[date] = ()
-    values: Collection[date] = ()
+    hours: Set[date] = frozenset()
+    values: Set[date] = frozenset()
 
 
 def reading(dump: Dump, first: date, last: date, question: Question, known: Known) -> Reading:
@@ -100,18 +101,18 @@ def histories(spark: SparkSession, dump: Dump, tables: Folder) -> Iterator[Calla
         return history
 
     def history_of(wanted: Reading) -> History:
-        history: History = once.get(wanted.files, lambda: whole(wanted))
-        if wanted.valued:
-            history = once.get((wanted.files, wanted.valued), partial(valued, history, wanted))
+        history = once.get(wanted.files, lambda: whole(wanted))
         if wanted.answered:
-            history = once.get(wanted, partial(answered, history, wanted))
+            history = once.get((wanted.files, wanted.answered), partial(after, history, wanted))
+        if wanted.valued:
+            history = history.beside(once.get((wanted.files, wanted.valued, "kept"), partial(days, history, wanted)))
         return history
 
-    def valued(history: History, wanted: Reading) -> History:
-        return history.after_days(kept(spark, tables, wanted.valued), wanted.last_ms)
-
-    def answered(history: History, wanted: Reading) -> History:
+    def after(history: History, wanted: Reading) -> History:
         return history.after(hours(spark, tables, wanted.answered), wanted.last_ms)
+
+    def days(history: History, wanted: Reading) -> KeptDays:
+        return KeptDays(history.keep(kept(spark, tables, wanted.valued)))
 
     once = Once()
     found: list[History] = []

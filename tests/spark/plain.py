@@ -245,6 +245,23 @@ def _spread(name: str, values: list[int]) -> dict[str, Any]:
 
 
 def workers(log: Log) -> Table:
+    table = _worked(log, lambda *_: True)
+    own = by(table, lambda r: (r["group"], r["consumer"], r["hour"] // DAY))
+    beside = by(table, lambda r: (r["group"], r["hour"]))
+    for row in table:
+        row["slots"] = max(r["most_at_once"] for r in own[row["group"], row["consumer"], row["hour"] // DAY])
+        row["utilisation"] = row["busy_ms"] / (row["slots"] * HOUR)
+        times = [r["busy_ms"] for r in beside[row["group"], row["hour"]]]
+        row["skew"] = ratio(max(times), statistics.fmean(times))
+    return table
+
+
+def worked_of_day(log: Log) -> Table:
+    """What a worker did in each hour, of attempts that ended on the day of the hour."""
+    return _worked(log, lambda e, hour: e.finished // DAY == hour // DAY)
+
+
+def _worked(log: Log, counts: Callable[[Happened, int], bool]) -> Table:
     busy: dict[Any, list[tuple[int, int]]] = defaultdict(list)
     ended: Counter[Any] = Counter()
     for e in log:
@@ -254,22 +271,15 @@ def workers(log: Log) -> Table:
         last = hour_of(e.finished)
         ended[e.group, e.consumer, last] += 1
         for hour in range(max(hour_of(e.started), last - 47 * HOUR), last + 1, HOUR):
-            busy[e.group, e.consumer, hour].append((max(e.started, hour), min(e.finished, hour + HOUR)))
-    table = [
+            if counts(e, hour):
+                busy[e.group, e.consumer, hour].append((max(e.started, hour), min(e.finished, hour + HOUR)))
+    return [
         {
             "group": group, "consumer": consumer, "hour": hour, "ended": ended[group, consumer, hour],
             "busy_ms": sum(b - a for a, b in spans), "most_at_once": _most_at_once(spans),
         }
         for (group, consumer, hour), spans in busy.items()
     ]  # fmt: skip
-    own = by(table, lambda r: (r["group"], r["consumer"], r["hour"] // DAY))
-    beside = by(table, lambda r: (r["group"], r["hour"]))
-    for row in table:
-        row["slots"] = max(r["most_at_once"] for r in own[row["group"], row["consumer"], row["hour"] // DAY])
-        row["utilisation"] = row["busy_ms"] / (row["slots"] * HOUR)
-        times = [r["busy_ms"] for r in beside[row["group"], row["hour"]]]
-        row["skew"] = ratio(max(times), statistics.fmean(times))
-    return table
 
 
 def _most_at_once(spans: list[tuple[int, int]]) -> int:
@@ -741,9 +751,9 @@ def changes(log: Log, slo: int = 1000) -> Table:
     table: Table = []
     if not log:
         return table
-    end = max(e.finished for e in log)
+    end = hour_of(max(e.finished for e in log))
     for topic, rows in by(log, lambda e: e.topic).items():
-        periods = [[e for e in rows if (end - e.finished) // WEEK == age] for age in (1, 0)]
+        periods = [[e for e in rows if (end - hour_of(e.finished)) // WEEK == age] for age in (1, 0)]
         ended = [[e for e in period if e.event in ENDED] for period in periods]
         parts: dict[str, Callable[[Happened], bool]] = {
             "late": lambda e: (lateness(e) or 0) > slo,
@@ -791,7 +801,7 @@ def capacity(
     if not log:
         return []
     last = max(e.finished for e in log)
-    tried = [e for e in log if e.event in ENDED and (last - e.finished) // WEEK < 2]
+    tried = [e for e in log if e.event in ENDED and (hour_of(last) - hour_of(e.finished)) // WEEK < 2]
     of_queue = by(tried, lambda e: (e.topic, e.group))
     arrivals = {queue: _arrivals(rows, slo, objective, Clock(tz)) for queue, rows in of_queue.items()}
     pools = _pools({queue: seen for queue, seen in arrivals.items() if seen})
@@ -816,32 +826,38 @@ def capacity(
                     **dict(zip(("slots_low", "slots", "slots_high"), slots, strict=True)), "pool": pools.get(queue),
                 }
             )  # fmt: skip
-    return _staffed(table, pools, arrivals, workers(log), last)
+    return _staffed(table, pools, arrivals, worked_of_day(log), last)
 
 
 class Arrivals:
     """When a queue's attempts were ready, who ran them, and how long they took."""
 
     def __init__(self, tried: Log, slo: int, objective: float, clock: "Clock") -> None:
-        took = [d for e in tried if (d := duration(e)) is not None]
-        self.moments: list[int] = []
         self.consumers: set[str] = set()
+        self._objective, self._clock = objective, clock
+        needed: list[tuple[int, float]] = []
+        for own in by(tried, lambda e: e.finished // DAY).values():
+            if mean_ms := _mean_ms(own):
+                needed += self._needed(own, mean_ms, max(mean_ms, slo))
+        self.known = bool(needed)
+        self.mean_ms = _mean_ms(tried) or 0.0
+        self._window = max(self.mean_ms, slo)
+        self._of_hour = by(needed, lambda one: self._shown(one[0]))
+        self._at_once = {
+            shown: quantile([slots for _, slots in own], objective) for shown, own in self._of_hour.items()
+        }
+
+    def _needed(self, tried: Log, mean_ms: float, window: float) -> Iterator[tuple[int, float]]:
+        """Of a day: when each was ready, and how many slots those took that were ready within the window."""
+        moments = []
         for e in tried:
             ready = max((at for at in (e.moved, e.due) if at is not None), default=e.started)
             if ready is not None:
-                self.moments.append(ready)
+                moments.append(ready)
                 self.consumers |= {e.consumer} - {None}  # type: ignore[arg-type]
-        self.known = bool(took and self.moments)
-        self.mean_ms = max(1.0, sum(took) / len(took)) if took else 0.0
-        self._objective, self._clock, self._window = objective, clock, max(self.mean_ms, slo)
-        in_tenths = Counter(math.floor(at * 10 / self._window) for at in self.moments)
-        self._of_hour = by(self.moments, self._shown)
-        self._at_once = {
-            shown: quantile(
-                [sum(in_tenths[math.floor(at * 10 / self._window) - k] for k in range(10)) for at in own], objective
-            )
-            for shown, own in self._of_hour.items()
-        }
+        in_tenths = Counter(math.floor(at * 10 / window) for at in moments)
+        for at in moments:
+            yield at, sum(in_tenths[math.floor(at * 10 / window) - k] for k in range(10)) * mean_ms / window
 
     def _shown(self, at: int) -> int:
         return self._clock.shown(hour_of(at)) % DAY
@@ -850,12 +866,19 @@ class Arrivals:
         if not load:
             return load
         mean = load * self._window / HOUR
-        jobs = mean + max(0.0, statistics.NormalDist().inv_cdf(self._objective)) * mean**0.5
+        by_chance = mean + max(0.0, statistics.NormalDist().inv_cdf(self._objective)) * mean**0.5
+        slots = by_chance * self.mean_ms / self._window
         if own := self._of_hour.get(self._shown(hour)):
-            usual = len(own) / len({hour_of(at) for at in own})
+            usual = len(own) / len({hour_of(at) for at, _ in own})
             more, most = load / usual, self._at_once[self._shown(hour)] or 0
-            jobs = max(jobs, mean + max(0.0, most - usual * self._window / HOUR) * max(more, more**0.5))
-        return round(jobs * self.mean_ms / self._window, 3)
+            above = max(0.0, most - usual * self.mean_ms / HOUR) * max(more, more**0.5)
+            slots = max(slots, load * self.mean_ms / HOUR + above)
+        return round(slots, 3)
+
+
+def _mean_ms(tried: Log) -> float | None:
+    took = [d for e in tried if (d := duration(e)) is not None]
+    return max(1.0, sum(took) / len(took)) if took else None
 
 
 def _arrivals(tried: Log, slo: int, objective: float, clock: "Clock") -> Arrivals | None:
@@ -1152,16 +1175,16 @@ def error_classes(log: Log) -> Table:
 
 
 def hosts(log: Log) -> Table:
-    last = max((e.finished for e in log), default=0)
-    tried = [e for e in log if e.event in ENDED and e.finished > last - 2 * WEEK]
+    last = hour_of(max((e.finished for e in log), default=0))
+    tried = [e for e in log if e.event in ENDED and hour_of(e.finished) > last - 2 * WEEK]
     took = {
         queue: quantile([d for e in own if e.event == "done" and (d := duration(e)) is not None], 0.9)
-        for queue, own in by(tried, lambda e: (e.topic, e.group)).items()
+        for queue, own in by(tried, lambda e: (e.topic, e.group, e.finished // DAY)).items()
     }
     counted = {
         "failed": [(e, e.event != "done") for e in tried if e.consumer is not None],
         "slow": [
-            (e, d > took[e.topic, e.group])  # type: ignore[operator]
+            (e, d > took[e.topic, e.group, e.finished // DAY])  # type: ignore[operator]
             for e in tried
             if e.consumer is not None and e.event == "done" and (d := duration(e)) is not None
         ],

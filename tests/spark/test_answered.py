@@ -13,12 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 from streamdq.dump.local import LocalFolder
 from streamdq_spark import reading
 from streamdq_spark.analysis import Plan, analyze, events_to_read, plan
-from streamdq_spark.answered import answered, forget, hours, remember
+from streamdq_spark.answered import HOURS, hours
 from streamdq_spark.dump_files import open_dump
 from streamdq_spark.errors import AnalysisError
 from streamdq_spark.events import read_events
 from streamdq_spark.measures import SLO_MS
 from streamdq_spark.questions import QUESTIONS, Context, History, Question
+from streamdq_spark.reading import Known
 from tests.spark.dumps import START, days_of, event, write_dump
 from tests.spark.frames import assert_same, collected, rows_of, written
 
@@ -48,7 +49,7 @@ def asked(folder: Path, first: date | None = None, last: date | None = None) -> 
 
 
 def known(folder: Path, slo_ms: int = SLO_MS) -> frozenset[date]:
-    return answered(LocalFolder(folder / "out"), open_dump(str(folder / "dump")), slo_ms)
+    return HOURS.days(LocalFolder(folder / "out"), open_dump(str(folder / "dump")), slo_ms)
 
 
 def test_the_next_day_reads_only_that_day(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
@@ -77,21 +78,23 @@ def test_the_hours_of_the_tables_are_those_of_the_events(spark: SparkSession, fo
 
 def test_what_the_tables_do_not_have_is_read(folder: Path) -> None:
     dump, out = open_dump(str(folder / "dump")), LocalFolder(folder / "out")
-    remember(out, dump.between(DAYS[5], DAYS[20]), SLO_MS)
-    forget(out, [DAYS[7], DAYS[8]])
+    HOURS.remember(out, dump.between(DAYS[5], DAYS[20]), SLO_MS)
+    HOURS.forget(out, [DAYS[7], DAYS[8]])
     left = {*DAYS[5:7], *DAYS[9:21]}
     assert known(folder) == left
     assert known(folder, slo_ms=SLO_MS + 1) == set()  # the tables tell who was late by another measure
-    found = reading.reading(dump, LAST, LAST, QUESTIONS["anomalies"], left)
+    found = reading.reading(dump, LAST, LAST, QUESTIONS["anomalies"], Known(left))
     assert {file.day for file in found.files} == set(DAYS) - left
     assert found.answered == left
-    assert {file.day for file in reading.reading(dump, LAST, LAST, QUESTIONS["changes"], left).files} == set(DAYS[13:])
-    found = reading.reading(dump, LAST, LAST, QUESTIONS["capacity"], left)
+    assert {file.day for file in reading.reading(dump, LAST, LAST, QUESTIONS["changes"], Known(left)).files} == set(
+        DAYS[13:]
+    )
+    found = reading.reading(dump, LAST, LAST, QUESTIONS["capacity"], Known(left))
     assert {file.day for file in found.files} == set(DAYS) - {day for day in left if day < DAYS[13]}, "of 14 days all"
 
 
 def test_a_day_whose_files_changed_is_read_again(folder: Path) -> None:
-    remember(LocalFolder(folder / "out"), open_dump(str(folder / "dump")).files, SLO_MS)
+    HOURS.remember(LocalFolder(folder / "out"), open_dump(str(folder / "dump")).files, SLO_MS)
     more = event(1, START + timedelta(days=2, hours=20))
     write_dump(folder / "dump", [*history(), more], hours_each=24)
     assert known(folder) == set(DAYS) - {DAYS[2]}
@@ -114,7 +117,7 @@ def test_what_can_t_be_read_is_as_if_nothing_were_answered(folder: Path, held: s
     (folder / "out").mkdir()
     (folder / "out" / "answered.json").write_text(held)
     assert known(folder) == set()
-    remember(LocalFolder(folder / "out"), open_dump(str(folder / "dump")).between(LAST, LAST), SLO_MS)
+    HOURS.remember(LocalFolder(folder / "out"), open_dump(str(folder / "dump")).between(LAST, LAST), SLO_MS)
     assert known(folder) == {LAST}
 
 

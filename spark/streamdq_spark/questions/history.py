@@ -46,6 +46,14 @@ _TYPES = {
 }  # fmt: skip
 
 
+class KeptDays:
+    """What an earlier run kept of days, as rows of `ByDay`, and what is made with them."""
+
+    def __init__(self, rows: DataFrame | None = None) -> None:
+        self.rows = rows
+        self.once = Once()
+
+
 class History:
     """The events that a question may look at. `last_ms`: when the last of them finished; None: Spark looks for it.
     `size`: about how many they are. `many`: whether they are so many that several tasks should share even what is
@@ -61,11 +69,10 @@ class History:
         self._last_ms = last_ms
         self._many = many
         self._past: DataFrame | None = None
-        self._past_values: DataFrame | None = None
         self._kept: list[DataFrame] = []
         self._of_events = Once()
-        self._values = Once()
         self._tables = Once()
+        self._days = KeptDays()
 
     def forget(self) -> None:
         for kept in self._kept:
@@ -74,20 +81,15 @@ class History:
 
     def after(self, past: DataFrame, last_ms: int | None) -> History:
         """The same events after others, of which only the `hours` are known. `last_ms`: of all of them."""
-        later = self._later(last_ms)
-        later._past, later._tables = past, Once()
-        return later
-
-    def after_days(self, values: DataFrame, last_ms: int | None) -> History:
-        """The same events after others, of which only what `ByDay` keeps is known. `last_ms`: of all of them."""
-        later = self._later(last_ms)
-        later._past_values, later._values = self.keep(values), Once()
-        return later
-
-    def _later(self, last_ms: int | None) -> History:
         later = copy(self)  # which shares what is made of the events alone
-        later._last_ms = last_ms
+        later._past, later._last_ms, later._tables = past, last_ms, Once()
         return later
+
+    def beside(self, days: KeptDays) -> History:
+        """The same, where of some days before what was kept of each is known."""
+        more = copy(self)
+        more._days = days
+        return more
 
     @property
     def last_ms(self) -> int | None:
@@ -299,8 +301,8 @@ class History:
         return self._of_events.get(name, lambda: self.keep(table()))
 
     def once_of_days(self, name: str, make: Callable[[DataFrame | None], T]) -> T:
-        """What is made of the events and of what was kept of the days before."""
-        return self._values.get(name, lambda: make(self._past_values))
+        """What is made of the events and of what was kept of days before."""
+        return self._days.once.get(name, lambda: make(self._days.rows))
 
     def once_counted(self, name: str, table: Callable[[], DataFrame]) -> DataFrame:
         """The same, in one partition unless there are `many` events."""

@@ -1,6 +1,6 @@
 -- KEY topic, measure
 WITH recent AS (
-    SELECT *, (max(finished) OVER () - finished) // days(7) AS age
+    SELECT *, (max(hour_of(finished)) OVER () - hour_of(finished)) // days(7) AS age
     FROM history
     WHERE finished >= setting('first_ms') - days(14) AND finished < setting('end_ms')
 ), measures AS (
