@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
@@ -57,8 +58,8 @@ class Reading:
 class Known:
     """The days of a dump that an output folder has already: their hours in its tables, and what `ByDay` keeps."""
 
-    hours: Set[date] = frozenset()
-    values: Set[date] = frozenset()
+    hours: AbstractSet[date] = frozenset()
+    values: AbstractSet[date] = frozenset()
 
 
 def reading(dump: Dump, first: date, last: date, question: Question, known: Known) -> Reading:
