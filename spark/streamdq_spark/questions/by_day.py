@@ -65,18 +65,18 @@ class ByDay:
         """topic, group, event, day, week, ms, n: attempts of the last two weeks, by how long they ran (null: not
         known).
         """
-        return self._rows("took")
+        return self._recent("took")
 
     def late(self) -> DataFrame:
         """topic, day, week, ms, n: attempts of the last two weeks whose lateness is known, by that."""
-        return self._rows("late")
+        return self._recent("late")
 
     def tried(self) -> DataFrame:
         """topic, group, consumer, day, hour (in which it ended), known (whether it is among the `ready`); n: how many
         such attempts of the last two weeks; failed, timed, slow: of them. `timed`: those that were done and whose time
         is known.
         """
-        return self._rows("tried")
+        return self._recent("tried")
 
     def ready(self) -> DataFrame:
         """topic, group, day, hour, slots, n: so many attempts of the last two weeks became ready in this hour when so
@@ -85,7 +85,7 @@ class ByDay:
         A window is the mean time of the queue's attempts of the day, or the SLO if that is longer. Attempts without a
         time of which it is known when they were ready are left out on days without any.
         """
-        return self._rows("ready")
+        return self._recent("ready")
 
     def ran(self) -> DataFrame:
         """group, consumer, day, hour, most, ended: how many attempts ran at once at most, of those that ended on the
@@ -106,12 +106,16 @@ class ByDay:
         rows = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), kinds)
         return rows.select(*(F.col(name).cast(kind).alias(name) for name, kind in KEPT.items()))
 
-    def _rows(self, kind: str) -> DataFrame:
+    def _recent(self, kind: str) -> DataFrame:
+        return self._rows(kind, F.col("week") < 2)
+
+    def _rows(self, kind: str, wanted: Column | None = None) -> DataFrame:
+        """`wanted`: of what was kept; of the history's own events, there is nothing else."""
         own = self.of_history(kind)
         if self._past is None:
             return own
         past = self._past.where(F.col("kind") == kind).withColumn("week", self.history.week_of(F.col("day") * DAY_H))
-        return own.unionByName(past.select(*own.columns))
+        return own.unionByName((past if wanted is None else past.where(wanted)).select(*own.columns))
 
     def of_history(self, kind: str) -> DataFrame:
         """The rows of this kind that are of the history's own events."""
@@ -184,7 +188,7 @@ def _late(days: ByDay) -> DataFrame:
 def _tried(days: ByDay) -> DataFrame:
     took = F.when(is_event(Event.DONE) & (F.col("started") <= F.col("finished")), ms_between("started", "finished"))
     return days.history.keep(
-        _recent(days)
+        _attempts(days)
         .select(
             *QUEUE, "consumer", "day",
             hour_number(F.col("finished")).alias("hour"),
@@ -204,7 +208,7 @@ def _ready(days: ByDay) -> DataFrame:
     window = of_hour.orderBy("bucket").rangeBetween(1 - PARTS, 0)
     begin, end = (F.floor((F.col("bucket") + n) * F.col("window_ms") / PARTS) for n in (0, PARTS))
     counts_in = F.sequence(F.floor((begin - 1) / HOUR_MS), F.floor((end + 1) / HOUR_MS))  # more does no harm
-    arrived = _recent(days).select(
+    arrived = _attempts(days).select(
         *QUEUE, "day", F.floor(_ready_ms() / HOUR_MS).alias("at"), _bucket().alias("bucket"), "attempt_ms", "window_ms"
     )
     return days.history.keep(
@@ -237,7 +241,7 @@ _KINDS: dict[str, Callable[[ByDay], DataFrame]] = {
 }  # fmt: skip
 
 
-def _recent(days: ByDay) -> DataFrame:
+def _attempts(days: ByDay) -> DataFrame:
     """The attempts of the last two weeks, with their day, and its attempt_ms, window_ms and limit of their queue."""
     since = (days.history.last_hour - DAYS * DAY_H + 1) * HOUR_MS
     recent = F.col("finished") >= F.timestamp_millis(F.lit(since))  # so that Spark skips the files of other days
