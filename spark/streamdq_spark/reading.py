@@ -68,18 +68,14 @@ def reading(dump: Dump, first: date, last: date, question: Question, known: Know
     begin = _moved(first, -question.whole.days)
     files = dump.between(since, until)
     last_ms = _last_ms(files)
-
-    def is_valued(day: date) -> bool:
-        return question.by_day and day in known.values and last_ms is not None and not is_split(day, last_ms)
-
     before = {file.day for file in files if file.day < first}
-    valued = frozenset(day for day in before if day >= begin and is_valued(day))
+    near = {day for day in before if day >= begin}
+    valued = frozenset(_of_one_week(near & known.values, last_ms)) if question.by_day else frozenset()
+    answered: frozenset[date] = frozenset()
     if question.by_hour:
-        spared = frozenset(day for day in before if day in known.hours and (day < begin or day in valued))
-        answered, valued = spared, valued & spared
-    else:
-        spared, answered = valued, frozenset()
-    read = tuple(file for file in files if file.day not in spared)
+        answered = frozenset(known.hours & ((before - near) | valued))
+        valued &= answered
+    read = tuple(file for file in files if file.day not in answered | valued)
     return Reading(read, answered, valued, last_ms, sum(file.rows for file in files))
 
 
@@ -135,6 +131,11 @@ def _span(dump: Dump, first: date, last: date, question: Question) -> tuple[date
     days = [file.day for file in dump.files]
     since, until = _moved(first, -question.lookback.days), _moved(last, question.lookahead.days)
     return max(since, min(days)), min(until, max(days))
+
+
+def _of_one_week(days: AbstractSet[date], last_ms: int | None) -> set[date]:
+    """Those of which what is kept tells in which week it was; none if it is not known when the weeks end."""
+    return set() if last_ms is None else {day for day in days if not is_split(day, last_ms)}
 
 
 def _last_ms(files: Sequence[GoodFile]) -> int | None:
