@@ -14,6 +14,8 @@ from .history import History
 
 MIN_TIMES = 1.5
 MIN_MORE = 5
+DIGITS = 9
+"""Of what is to be expected."""
 
 
 def errors(history: History) -> DataFrame:
@@ -155,7 +157,8 @@ def _against_others(counts: DataFrame) -> DataFrame:
     return of_hours.groupBy(*keys).agg(
         F.sum("n").alias("attempts"),
         F.sum("x").alias("seen"),
-        *(F.sum(name).alias(name) for name in figures),
+        # Rounded, as a sum's last bit depends on the order in which its parts come.
+        *(F.round(F.sum(name), DIGITS).alias(name) for name in figures),
         F.coalesce(spread * hours / F.nullif(hours - 1, F.lit(0)), F.lit(0.0)).alias("by_hour"),
         hours.alias("hours"),
     )
