@@ -59,13 +59,17 @@ MEDIUM = {  # for some events: what Java's second compiler takes it does not giv
     "spark.driver.extraJavaOptions": f"{_FIRST_COMPILER} -XX:+UseParallelGC",
     "spark.executor.extraJavaOptions": f"{_FIRST_COMPILER} -XX:+UseParallelGC",
 }
-# Ten times the usual thresholds: the second compiler is for what each event goes through, not for what makes plans.
+# Forty times the usual thresholds: the second compiler is for what each event goes through, not for what makes plans.
 _HOT_ALONE = (
-    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 "
-    "-XX:Tier4BackEdgeThreshold=400000"
+    "-XX:Tier4InvocationThreshold=200000 -XX:Tier4MinInvocationThreshold=24000 -XX:Tier4CompileThreshold=600000 "
+    "-XX:Tier4BackEdgeThreshold=1600000"
 )
-LARGE = {  # for many events: what is kept is packed, as it is by default, so that it stays in memory
+LARGE = {  # for many events
     "spark.sql.adaptive.enabled": "false",  # a job for each exchange, between which a core had nothing to do
+    # Each column's values would be looked up to see how they can be packed; what finds no room in memory is on disk.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # A small map of groups before the large one, which hashes texts byte by byte, and has to be compiled for each plan.
+    "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
     "spark.sql.files.minPartitionNum": str(6 * _CORES),
     "spark.sql.files.openCostInBytes": "65536",
     "spark.driver.extraJavaOptions": f"{_HOT_ALONE} -XX:+UseParallelGC",
@@ -86,7 +90,7 @@ LIVE = {"spark.sql.shuffle.partitions": "2"}
 FEW_EVENTS, MANY_EVENTS = 200_000, 3_000_000
 """With fewer events, the settings for small data are faster; from the second number on, those for large data."""
 OF_A_PARTITION = 750_000
-"""Events: what sorts them needs some 200 MB, of which each core has one at a time."""
+"""Events: what puts their lives together needs some 250 MB, of which each core has one at a time."""
 _ELSEWHERE_OF_A_PARTITION, _ELSEWHERE_LEAST = 250_000, 4
 """How many cores a cluster has is not known before Spark starts: so a task is of so few events that those of a worker
 that is lost are soon done again, and of so many that it is worth sending.

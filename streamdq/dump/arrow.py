@@ -30,6 +30,11 @@ _NUMBERS = {"attempt": "int32", "step": "int32", "body_bytes": "int64", "finishe
     f"{name}_ms": "int64" for name in ("created", "due", "moved", "started")
 }
 
+_REPEATED = [
+    column.name for column in COLUMNS if column.type is not ColumnType.TIMESTAMP and column.name not in ("entry", "id")
+]
+"""Hardly any value of the other columns is there twice: a dictionary of them takes more room, and more time to read."""
+
 
 @cache
 def pyarrow() -> Any:
@@ -88,7 +93,8 @@ def write_parquet(table: pa.Table, file: BinaryIO) -> None:
 
 
 def parquet_options() -> dict[str, Any]:
-    return {"compression": COMPRESSION, "coerce_timestamps": "us", "allow_truncated_timestamps": False}
+    return {"compression": COMPRESSION, "coerce_timestamps": "us", "allow_truncated_timestamps": False,
+            "use_dictionary": _REPEATED}  # fmt: skip
 
 
 def table_in(topic: str, shard: int, entries: Sequence[RawEntry]) -> pa.Table:

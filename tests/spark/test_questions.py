@@ -98,6 +98,19 @@ def test_of_nothing_there_is_no_answer(answer: Answer, spark: SparkSession) -> N
     assert collected(answer(history_of(spark, []))) == []
 
 
+@pytest.mark.parametrize("keyed", ["always", "later"])
+def test_a_life_is_one_job_even_if_its_key_was_not_recorded_from_the_beginning(
+    keyed: str, spark: SparkSession, log: list[Happened]
+) -> None:
+    log = [e._replace(key=f"k{len(e.id) % 3}" if keyed == "always" or e.attempt > 1 else None) for e in log]
+    history = history_of(spark, log)
+    assert history.keys_are_whole == (keyed == "always")
+    for answer, by_hand in ANSWERS:
+        if answer.__name__ in ("time_to_finish", "duplicates", "cost_by_topic", "cost_by_key"):
+            assert_same(collected(answer(history)), by_hand(log))
+    history.forget()
+
+
 @pytest.mark.parametrize("name", ["time_to_finish", "anomalies", "forecast", "changes"])
 def test_one_event_is_enough_for_an_answer_and_too_little_for_a_verdict(name: str, spark: SparkSession) -> None:
     answer, by_hand = next(pair for pair in ANSWERS if pair[0].__name__ == name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from copy import copy
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from streamdq.store.history import Event
@@ -40,6 +40,8 @@ _OF_A_SLOT = 20_000
 SUMS = ("attempts", "failed", "reclaimed", "released", "worker_ms", "failed_ms", "reclaimed_ms", "put_back_ms",
         "body_bytes", "read_bytes")  # fmt: skip
 """Of lives, what may be added up."""
+_OTHER, _DONE, _FAILED, _RECLAIMED, _RELEASED, _SNOOZED = range(6)
+"""How a claim ended; other events have none."""
 _TYPES = {
     "group": "string", "event": "string", "minute": "long", "hour": "long", "day": "int", "week": "int",
     "late_ms": "long", "step": "int", "timed_out": "boolean", "run_ms": "long",
@@ -106,7 +108,7 @@ class History:
     @property
     def counts(self) -> DataFrame:
         """How often everything that is counted occurs, `n`, in one pass; `bytes`: of the bodies of jobs done;
-        `mover_ms`: how much of the lateness had passed when the jobs were moved.
+        `mover_ms`: how much of the lateness had passed when the jobs were moved; `keyed`: how many had a key.
 
         Three kinds of rows: `moments`, `lateness` and `durations`; what does not belong to a kind is null in it.
         """
@@ -134,23 +136,25 @@ class History:
                 late() & F.col("moved").isNotNull(),  # `least` passes over nulls
                 F.greatest(F.least(ms_between("due", "moved"), ms_between("due", "started")), F.lit(0)),
             ).alias("mover_ms"),
+            F.col("key").isNotNull().cast("long").alias("keyed"),
         )
         # Not by grouping sets: Spark does not find them in its cache where they occur twice in a plan.
-        kinds = F.array(
-            _row("group", "event", "minute"),
-            _row("hour", "late_ms"),
-            _row("group", "event", "day", "week", "step", "timed_out", "run_ms"),
-        )
-        sums = ("bytes", "mover_ms")
+        moment = _row("group", "event", "minute")
+        lateness = _row("hour", "late_ms")
+        duration = _row("group", "event", "day", "week", "step", "timed_out", "run_ms")
+        ran = is_attempt() | is_event(Event.RECLAIMED)
+        kinds = F.when(ran, F.array(moment, lateness, duration)).otherwise(F.array(moment))
+        sums = ("bytes", "mover_ms", "keyed")
         rows = events.select("topic", F.inline(kinds), *sums)
         added = (F.sum(name).alias(name) for name in sums)
         return self.keep_counted(rows.groupBy("topic", *_TYPES).agg(F.count("*").alias("n"), *added))
 
     @property
     def moments(self) -> DataFrame:
-        """topic, group, event, minute (since 1970), n, bytes: of all events."""
+        """topic, group, event, minute (since 1970), hour, n, bytes, keyed: of all events."""
+        hour = F.floor(F.col("minute") / HOUR_MIN).alias("hour")
         return self.counts.where(F.col("minute").isNotNull()).select(
-            "topic", "group", "event", "minute", F.floor(F.col("minute") / HOUR_MIN).alias("hour"), "n", "bytes"
+            "topic", "group", "event", "minute", hour, "n", "bytes", "keyed"
         )
 
     @property
@@ -231,40 +235,40 @@ class History:
         # A retry or kick has its own due time, which may be earlier if the clock was set back.
         first = (F.col("event") != Event.KICKED.value) & (F.col("attempt") <= 1)
         ran = F.when(F.col("started") <= F.col("finished"), ms_between("started", "finished"))
-        claimed = is_attempt() | is_event(Event.RECLAIMED, Event.RELEASED)
+        claimed = F.col("how") != _OTHER
         events = self.events if topics is None else self.events.where(F.col("topic").isin(*topics))
-        needed = events.select(
+        needed = events.withColumn("how", _how()).select(
             *LIFE,
             F.pmod(F.xxhash64("created", "id"), F.lit(self._slots)).alias("slot"),
             "group",
-            is_attempt().alias("attempt"),
-            F.col("event").isin(*FAILED).alias("failed"),
+            "how",
             F.when(claimed, F.coalesce(ran, F.lit(0))).alias("ran_ms"),
             "body_bytes",
             "key",
-            is_event(Event.DONE).alias("done"),
-            is_event(Event.RECLAIMED).alias("reclaimed"),
-            is_released().alias("released"),
-            F.when(is_event(Event.DONE), F.unix_millis("finished")).alias("done_at"),
+            F.when(F.col("how") == _DONE, F.unix_millis("finished")).alias("done_at"),
             F.when(first, F.unix_millis("due")).alias("first_due"),
         )
+        ended = F.col("how").isin
+        by, key = [*SORTED_LIFE, "slot", "group"], [F.max("key").alias("key")]
+        if self.keys_are_whole:  # Spark sorts for the maximum of a text, which takes longer than to look up lives
+            by, key = [*by, "key"], []
         # By slot, so that lives can be combined without another shuffle; before the events are counted, as hardly any
         # two of them are of one life.
         return (
             needed.repartition("slot")
-            .groupBy(*SORTED_LIFE, "slot", "group")
+            .groupBy(*by)
             .agg(
-                count_where(F.col("attempt")).alias("attempts"),
-                count_where(F.col("done")).alias("done"),
-                count_where(F.col("reclaimed")).alias("reclaimed"),
-                count_where(F.col("released")).alias("released"),
-                count_where(F.col("failed")).alias("failed"),
+                count_where(ended(_DONE, _FAILED)).alias("attempts"),
+                count_where(ended(_DONE)).alias("done"),
+                count_where(ended(_RECLAIMED)).alias("reclaimed"),
+                count_where(ended(_RELEASED)).alias("released"),
+                count_where(ended(_FAILED)).alias("failed"),
                 _sum_of("ran_ms").alias("worker_ms"),
-                _sum_of("ran_ms", F.col("failed")).alias("failed_ms"),
-                _sum_of("ran_ms", F.col("reclaimed")).alias("reclaimed_ms"),
-                _sum_of("ran_ms", ~F.col("attempt") & ~F.col("reclaimed")).alias("put_back_ms"),
+                _sum_of("ran_ms", ended(_FAILED)).alias("failed_ms"),
+                _sum_of("ran_ms", ended(_RECLAIMED)).alias("reclaimed_ms"),
+                _sum_of("ran_ms", ended(_RELEASED, _SNOOZED)).alias("put_back_ms"),
                 F.coalesce(F.max("body_bytes"), F.lit(0)).alias("body_bytes"),
-                F.max("key").alias("key"),
+                *key,
                 _sum_of("body_bytes", F.col("ran_ms").isNotNull()).alias("read_bytes"),
                 F.max("done_at").alias("done_at"),
                 F.min("first_due").alias("first_due"),
@@ -286,11 +290,22 @@ class History:
     @property
     def topics_of_groups(self) -> list[str]:
         """The topics that several groups work on."""
-        return self._of_events.get("topics_of_groups", self._topics_of_groups)
+        return [topic["topic"] for topic in self._topics if topic["groups"] > 1]
 
-    def _topics_of_groups(self) -> list[str]:
-        groups = self.moments.groupBy("topic").agg(F.count_distinct("group").alias("groups"))
-        return [row["topic"] for row in groups.where(F.col("groups") > 1).collect()]
+    @property
+    def keys_are_whole(self) -> bool:
+        """Whether of each topic all events have a key, or none has. Then so do those of a life, whose key is the same;
+        else the older of them may have been recorded before keys were.
+        """
+        return all(topic["keyed"] in (0, topic["n"]) for topic in self._topics)
+
+    @property
+    def _topics(self) -> list[Row]:
+        return self._of_events.get("topics", self._found_topics)
+
+    def _found_topics(self) -> list[Row]:
+        found = (F.count_distinct("group").alias("groups"), *(F.sum(name).alias(name) for name in ("n", "keyed")))
+        return self.moments.groupBy("topic").agg(*found).collect()
 
     def once(self, name: str, table: Callable[[], DataFrame]) -> DataFrame:
         """A table that another question uses, too."""
@@ -316,6 +331,18 @@ class History:
     def keep_counted(self, table: DataFrame) -> DataFrame:
         """The same, in one partition unless there are `many` events."""
         return self.keep(table if self._many else table.coalesce(1))
+
+
+def _how() -> Column:
+    """How a claim of the job ended, as a number, which takes less room in a shuffle than texts or a column for each."""
+    return (
+        F.when(is_event(Event.DONE), _DONE)
+        .when(F.col("event").isin(*FAILED), _FAILED)
+        .when(is_event(Event.RECLAIMED), _RECLAIMED)
+        .when(is_released(), _RELEASED)
+        .when(is_event(Event.RELEASED), _SNOOZED)
+        .otherwise(_OTHER)
+    )
 
 
 def _sum_of(name: str, condition: Column | None = None) -> Column:
