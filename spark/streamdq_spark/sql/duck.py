@@ -5,10 +5,9 @@ from __future__ import annotations
 import duckdb
 
 from streamdq.dump.local import LocalFolder
-from streamdq.errors import InvalidInput
 
 from ..table_files import table_files
-from . import EVENTS_VIEW, Found, Source, found_in, refused
+from . import EVENTS_VIEW, Found, Source, answers_nothing, found_in, refused
 
 _ADDED = {
     "late_ms": "epoch_ms(started) - epoch_ms(due)",
@@ -36,7 +35,7 @@ def ask(source: Source, query: str, most: int | None = None) -> Found:
         try:
             kinds = [statement.type for statement in database.extract_statements(query)]
             if kinds != [duckdb.StatementType.SELECT]:
-                raise InvalidInput("sql: this answers nothing; write a query, such as 'select count(*) from events'")
+                raise answers_nothing()
             answer = database.sql(query)
             table = (answer if most is None else answer.limit(most + 1)).to_arrow_table()
         except duckdb.Error as error:
