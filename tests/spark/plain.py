@@ -823,7 +823,7 @@ class Arrivals:
     """When a queue's attempts were ready, who ran them, and how long they took."""
 
     def __init__(self, tried: Log, slo: int, objective: float, clock: "Clock") -> None:
-        took = [d for e in tried if (d := duration(e)) is not None]
+        took = [min(d, 48 * HOUR) for e in tried if (d := duration(e)) is not None]
         self.moments: list[int] = []
         self.consumers: set[str] = set()
         for e in tried:
@@ -885,7 +885,7 @@ def _pools(arrivals: dict[Any, Arrivals]) -> dict[Any, int]:
             own = [pool for pool in together if pool[1] & seen.consumers]
             merged = ({queue}.union(*(p[0] for p in own)), seen.consumers.union(*(p[1] for p in own)))
             together = [pool for pool in together if pool not in own] + [merged]
-    together.sort(key=lambda pool: min(map(repr, pool[0])))
+    together.sort(key=lambda pool: min((topic, group is not None, group or "") for topic, group in pool[0]))
     return {queue: n for n, pool in enumerate(together, 1) for queue in pool[0]}
 
 

@@ -9,6 +9,7 @@ from streamdq.store.history import Event
 
 from .common import DAY_H, FAILED, hour_number, is_attempt, is_event, ms_between, percentile, value_counts
 from .history import HOUR_MS, History
+from .workers import MOST_HOURS
 
 DAYS = 14
 PARTS = 10
@@ -46,7 +47,9 @@ def arrivals(history: History, slo_ms: int) -> DataFrame:
     """topic, group, at and bucket (hour and bucket in which it became ready), attempt_ms, window_ms: a row for each
     attempt of which that is known.
 
-    A window is the mean time of the queue's attempts, or the SLO if that is longer; null if no time is known.
+    A window is the mean time of the queue's attempts, or the SLO if that is longer; null if no time is known. It is
+    never of more hours than count of an attempt, so that what becomes ready is within few windows although a clock was
+    wrong by years.
     """
     at = F.floor(_ready_ms() / HOUR_MS).alias("at")
     rows = _recent(history, slo_ms).select(*QUEUE, at, _bucket().alias("bucket"), "attempt_ms", "window_ms")
@@ -87,12 +90,13 @@ def _times(history: History, slo_ms: int) -> DataFrame:
     """topic, group, attempt_ms, window_ms, limit."""
     took = durations(history).where(F.col("run_ms").isNotNull()).withColumn("done", is_event(Event.DONE))
     of_done = F.when(F.col("done"), F.col("run_ms"))
+    counted = F.least("run_ms", F.lit(MOST_HOURS * HOUR_MS)) * F.col("n")
     window_ms = F.greatest("attempt_ms", F.lit(float(slo_ms))).alias("window_ms")
     return (
         value_counts(took, [*QUEUE, "done"], "run_ms")
         .groupBy(*QUEUE)
         .agg(
-            F.greatest(F.sum(F.col("run_ms") * F.col("n")) / F.sum("n"), F.lit(1.0)).alias("attempt_ms"),
+            F.greatest(F.sum(counted) / F.sum("n"), F.lit(1.0)).alias("attempt_ms"),
             percentile(of_done, SLOW).alias("limit"),
         )
         .select(*QUEUE, "attempt_ms", window_ms, "limit")
