@@ -4,6 +4,7 @@ import json
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import pyarrow as pa
@@ -90,6 +91,12 @@ def test_they_are_what_plain_python_counts(source: Source, log: list[Happened]) 
 def test_an_error_is_new_that_nobody_saw_a_week_before(source: Source) -> None:
     (row,) = duck.ask(source, EXAMPLES["new-errors"].query).rows
     assert row[:2] == ("t", "NewError")
+
+
+def test_what_does_not_fit_into_memory_goes_to_the_temporary_folder(source: Source) -> None:
+    ((folder,),) = duck.ask(source, "select current_setting('temp_directory')").rows
+    assert Path(folder).parent == Path(gettempdir())
+    assert not Path(folder).exists()
 
 
 def test_sums_are_plain_numbers(source: Source, log: list[Happened]) -> None:

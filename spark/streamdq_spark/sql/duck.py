@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tempfile import TemporaryDirectory
+
 import duckdb
 
 from streamdq.dump.local import LocalFolder
@@ -28,7 +30,11 @@ def ask(source: Source, query: str, most: int | None = None) -> Found:
     Raises:
         InvalidInput: DuckDB can't make sense of the query, or it is none.
     """
-    with duckdb.connect() as database:
+    # What is too large for the memory would go into the folder in which the command was typed.
+    with (
+        TemporaryDirectory(prefix="streamdq-sql-") as spilled,
+        duckdb.connect(config={"temp_directory": spilled}) as database,
+    ):
         database.execute("SET TimeZone = 'UTC'")
         for view, select in _views(source).items():
             database.execute(f'CREATE VIEW "{view}" AS {select}')
