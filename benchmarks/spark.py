@@ -63,7 +63,7 @@ class Figures:
     scans: int = 0  # how often nine tenths of the events or more were read from files
     spilled_mb: float = 0  # sorted on disk
     longest_task_s: float = 0
-    duckdb_seconds: float = 0  # of DuckDB for the tables that have SQL; 0: not asked
+    duckdb_seconds: float = 0  # of DuckDB for the same tables; 0: not asked
     driver_live_mb: float = 0  # what the driver's heap holds at the end, after a collection
     driver_peak_mb: float = 0
     python_peak_mb: float = 0
@@ -156,13 +156,14 @@ def _analyzed(dump: Path, out: Path, log: Path, others: Sequence[str], *days: da
 
 
 def by_duckdb(dump: Path, tables: Path) -> float:
-    """How long DuckDB takes, with as many threads as there are cores, for the tables that have SQL."""
+    """How long DuckDB takes, with as many threads as there are cores, for the same tables."""
+    from streamdq_spark.questions import QUESTIONS
     from tests.spark.second.__main__ import asked_of
-    from tests.spark.second.calculation import calculated, names
+    from tests.spark.second.calculation import calculated
 
     begun = time.perf_counter()
     with calculated(dump, asked_of(dump, tables)) as second:
-        for name in names():
+        for name in QUESTIONS:
             second.rows(name)
     return time.perf_counter() - begun
 

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import partial
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,7 +20,7 @@ from streamdq.dump.open_folder import open_folder
 from streamdq.errors import InvalidInput
 from streamdq.schedules.civil import zone
 
-from . import day_values, reading
+from . import day_values, measured, reading
 from .answered import HOURS
 from .day_values import VALUES
 from .dump_files import Dump, open_dump
@@ -91,7 +92,7 @@ def plan(
         )
     zone(tz)
     target = _target(input, output)
-    _check_same(target, slo_ms, objective, tz)
+    measured.check(target, slo_ms, objective, tz)
     dump = open_dump(input, quarantine=quarantine)
     days = _days(dump, first_day, last_day)
     return Plan(dump, *days, target, slo_ms, objective, tz, _spans(compare, *days))
@@ -153,11 +154,15 @@ def analyze(
         FolderError: the output can't be written to.
         AnalysisError: Spark can't reach a folder.
         SparkFailed: Spark failed during the work.
+        InvalidInput: the output holds tables of another SLO or time zone by now.
     """
     for folder in (plan.dump.folder, plan.target):
         with spark_errors(folder.url):
             check_reach(spark, folder)
+    own = plan.slo_ms, plan.objective, plan.tz
     with _alone(plan.target):
+        measured.check(plan.target, *own)  # again: another analysis may have written there since the plan was made
+        measured.note(plan.target, *own)
         return _analyze(spark, plan, waiting, questions, progress)
 
 
@@ -249,30 +254,19 @@ def _target(input: str, output: str) -> Folder:
     if not output.strip():
         raise InvalidInput("the output is blank: pass a folder or a URL")
     source, target = open_folder(input), open_folder(output)
-    if target.url == source.url or target.url.startswith(source.full(EVENTS)):
+    if _is_inside(source, target):
         raise InvalidInput(f"the output {output} is inside the dump: use another folder")
     if isinstance(target, LocalFolder) and target.root.exists() and not target.root.is_dir():
         raise InvalidInput(f"the output {output} is a file: pass a folder")
     return target
 
 
-def _check_same(target: Folder, slo_ms: int, objective: float, tz: str) -> None:
-    """Days that an earlier run left would be told by another measure than those of this one."""
-    try:
-        before = json.loads(target.read(SUMMARY) or b"")
-        of_before = before.get("slo_ms", SLO_MS), before.get("objective", OBJECTIVE)
-        tz_before = before.get("tz", DEFAULT_TZ)
-    except (ValueError, AttributeError):
-        return  # no summary, or none that can be read: it is written anew
-    if of_before != (slo_ms, objective):
-        raise InvalidInput(
-            f"the tables in {target.url} have --slo {of_before[0]}ms --objective {of_before[1]:.9g}: use another "
-            "folder for another SLO"
-        )
-    if tz_before != tz:
-        raise InvalidInput(
-            f"the tables in {target.url} have --tz {tz_before}: use another folder for another time zone"
-        )
+def _is_inside(source: Folder, target: Folder) -> bool:
+    """Whether tables there would lie among the events, whatever the folders are called."""
+    if isinstance(source, LocalFolder) and isinstance(target, LocalFolder):
+        dump, tables = (Path(os.path.realpath(folder.root)) for folder in (source, target))
+        return tables == dump or tables.is_relative_to(dump / EVENTS)
+    return target.url == source.url or f"{target.url}/".startswith(f"{source.full(EVENTS)}/")
 
 
 def _days(dump: Dump, first: date | None, last: date | None) -> tuple[date, date]:
@@ -282,7 +276,17 @@ def _days(dump: Dump, first: date | None, last: date | None) -> tuple[date, date
     if not asked:
         held = f"it holds {min(days)} to {max(days)}" if days else "it holds none at all"
         raise InvalidInput(f"the dump {dump.folder.url} has no events on the requested days: {held}")
+    _check_follows(dump, asked)
     return first or min(asked), last or max(asked)
+
+
+def _check_follows(dump: Dump, days: Collection[date]) -> None:
+    """An analysis needs the day after each."""
+    if max(days) == date.max:
+        raise InvalidInput(
+            f"the dump {dump.folder.url} has events of {date.max}, which no day follows, as of a clock that was wrong: "
+            f"leave them out with --to {max((day for day in days if day < date.max), default='YYYY-MM-DD')}"
+        )
 
 
 def _waiting(spark: SparkSession, waiting: Waiting | None) -> tuple[DataFrame | None, datetime | None]:

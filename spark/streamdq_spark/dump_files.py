@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
@@ -21,7 +22,7 @@ from streamdq.dump.folder import Folder
 from streamdq.dump.manifest import EVENTS, DumpFile, Manifest, require_manifest
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderError
-from streamdq.store.history import READABLE_VERSIONS, VERSION_KEY
+from streamdq.store.history import COLUMNS, READABLE_VERSIONS, VERSION_KEY
 
 from .errors import BadDump
 
@@ -108,18 +109,25 @@ def _told(bad: Sequence[BadFile]) -> str:
 
 
 def _check(folder: Folder, file: DumpFile) -> GoodFile | BadFile:
-    day = _DAY.fullmatch(file.path)
-    if not day:
-        return BadFile(file.path, "is not below a folder dt=YYYY-MM-DD", file.rows)
     try:
+        day = _day(file.path)
         footer = _footer(folder, file)
+        return GoodFile(file.path, day, file.rows, file.bytes, _last_ms(footer, day))
     except _Bad as problem:
         return BadFile(file.path, str(problem), file.rows)
-    return GoodFile(file.path, date.fromisoformat(day[1]), file.rows, file.bytes, _last_ms(footer))
 
 
 class _Bad(Exception):
     """What is wrong with a file."""
+
+
+def _day(path: str) -> date:
+    """The day that a file is of, by its path. Raises: `_Bad`."""
+    found = _DAY.fullmatch(path)
+    with suppress(ValueError):
+        if found:
+            return date.fromisoformat(found[1])
+    raise _Bad("is not below a folder dt=YYYY-MM-DD")
 
 
 def _footer(folder: Folder, file: DumpFile) -> parquet.FileMetaData:
@@ -137,6 +145,7 @@ def _footer(folder: Folder, file: DumpFile) -> parquet.FileMetaData:
         raise _Bad(f"is no whole Parquet file ({str(error).splitlines()[0]})") from error
     problem = _version_problem(footer, file.schema_version)
     problem = problem or _schema_problem(footer.schema.to_arrow_schema(), file.schema_version)
+    problem = problem or _nulls_problem(footer)
     if not problem and footer.num_rows != file.rows:
         problem = f"has {footer.num_rows} rows where the manifest says {file.rows}"
     if problem:
@@ -144,14 +153,24 @@ def _footer(folder: Folder, file: DumpFile) -> parquet.FileMetaData:
     return footer
 
 
-def _last_ms(footer: parquet.FileMetaData) -> int | None:
-    """When the last event of a file finished, by the statistics of its row groups."""
-    column = footer.schema.names.index("finished")
-    found = [footer.row_group(n).column(column).statistics for n in range(footer.num_row_groups)]
-    if not found or not all(held is not None and held.has_min_max for held in found):
+def _last_ms(footer: parquet.FileMetaData, day: date) -> int | None:
+    """When the last event of a file finished, by the statistics of its row groups. Raises: `_Bad`, if they tell of
+    events of another day.
+    """
+    held = _statistics(footer, "finished")
+    found = [(own.min, own.max) for own in held if own is not None and own.has_min_max]
+    if not found or len(found) < len(held):
         return None
-    last: datetime = max(held.max for held in found)
+    last: datetime = max(ends[1] for ends in found)
+    if {min(ends[0] for ends in found).date(), last.date()} != {day}:
+        raise _Bad(f"has events that are not of {day}")
     return (last - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _statistics(footer: parquet.FileMetaData, column: str) -> list[parquet.Statistics | None]:
+    """Of each row group."""
+    at = footer.schema.names.index(column)
+    return [footer.row_group(n).column(at).statistics for n in range(footer.num_row_groups)]
 
 
 def _version_problem(footer: parquet.FileMetaData, told: str) -> str:
@@ -171,4 +190,11 @@ def _schema_problem(schema: pa.Schema, version: str) -> str:
             return f"has no column {column.name!r}"
         if (held := schema.field(position).type) != column.type:
             return f"has {column.name!r} as {held}, not as {column.type}"
+    return ""
+
+
+def _nulls_problem(footer: parquet.FileMetaData) -> str:
+    for column in COLUMNS:
+        if not column.nullable and any(held and held.null_count for held in _statistics(footer, column.name)):
+            return f"has rows without {column.name!r}"
     return ""

@@ -68,7 +68,7 @@ def ask(
         return
     if dump is None or (query is None) == (example is None):
         raise InvalidInput("sql needs a dump, and either a query or --example NAME; --examples shows them")
-    asked = query or _query_of(example, EXAMPLES)
+    asked = _query_of(example, EXAMPLES) if query is None else query
     source = _source(dump, tables, date_of(first), date_of(last), quarantine)
     most = None if as_json else MOST_SHOWN
     if _by_duckdb(engine, source):

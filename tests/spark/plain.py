@@ -877,7 +877,7 @@ class Arrivals:
 
 
 def _mean_ms(tried: Log) -> float | None:
-    took = [d for e in tried if (d := duration(e)) is not None]
+    took = [min(d, 48 * HOUR) for e in tried if (d := duration(e)) is not None]
     return max(1.0, sum(took) / len(took)) if took else None
 
 
@@ -908,7 +908,7 @@ def _pools(arrivals: dict[Any, Arrivals]) -> dict[Any, int]:
             own = [pool for pool in together if pool[1] & seen.consumers]
             merged = ({queue}.union(*(p[0] for p in own)), seen.consumers.union(*(p[1] for p in own)))
             together = [pool for pool in together if pool not in own] + [merged]
-    together.sort(key=lambda pool: min(map(repr, pool[0])))
+    together.sort(key=lambda pool: min((topic, group is not None, group or "") for topic, group in pool[0]))
     return {queue: n for n, pool in enumerate(together, 1) for queue in pool[0]}
 
 

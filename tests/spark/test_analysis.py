@@ -2,7 +2,7 @@
 
 import re
 from contextlib import suppress
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
 from typing import Any
@@ -15,14 +15,14 @@ from pyspark.sql import functions as F
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidInput
 from streamdq.terminal import progress_bar
-from streamdq_spark.analysis import analyze, check_output, plan
+from streamdq_spark.analysis import Plan, analyze, check_output, plan
 from streamdq_spark.dump_files import open_dump
 from streamdq_spark.errors import AnalysisError
 from streamdq_spark.events import EVENTS, read_few, read_files
 from streamdq_spark.questions import Context, History, Question
 from streamdq_spark.summary import Summary
 from streamdq_spark.tables import read_table
-from tests.spark.dumps import START, days_of, write_dump
+from tests.spark.dumps import START, days_of, event, write_dump
 from tests.spark.frames import parts_of
 
 MONDAY = START.date()
@@ -236,6 +236,15 @@ def test_what_is_asked_must_be_there(tmp_path: Path) -> None:
         plan(str(tmp_path / "empty"), out)
 
 
+def test_the_last_day_of_all_is_left_out(tmp_path: Path) -> None:
+    last = event(2, datetime(9999, 12, 31, 12, tzinfo=UTC))
+    write_dump(tmp_path / "dump", [*days_of(2), last])
+    job = str(tmp_path / "dump"), str(tmp_path / "out")
+    with pytest.raises(InvalidInput, match=f"has events of 9999-12-31, .*: leave them out with --to {TUESDAY}"):
+        plan(*job)
+    assert plan(*job, None, TUESDAY).last_day == TUESDAY
+
+
 def test_the_bar_is_for_terminals(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_bar("starting Spark") as bar:
         bar.work_on("retries", 0, 1)
@@ -247,6 +256,15 @@ def test_tables_do_not_go_among_the_events(tmp_path: Path, inside: str) -> None:
     write_dump(tmp_path / "dump", days_of(1))
     with pytest.raises(InvalidInput, match="is inside the dump"):
         plan(str(tmp_path / "dump"), str(tmp_path / "dump" / inside))
+
+
+def test_a_folder_is_among_the_events_by_any_name(tmp_path: Path) -> None:
+    write_dump(tmp_path / "dump", days_of(1))
+    (tmp_path / "link").symlink_to(tmp_path / "dump")
+    for other in ("link", "link/events", "link/../dump", "link/../dump/events/x"):
+        with pytest.raises(InvalidInput, match="is inside the dump"):
+            plan(str(tmp_path / "dump"), str(tmp_path / other))
+    plan(str(tmp_path / "dump"), str(tmp_path / "dump" / "events-of-others"))
 
 
 def test_the_output_is_a_folder(tmp_path: Path) -> None:
@@ -279,6 +297,43 @@ def test_two_do_not_write_into_one_folder_at_once(spark: SparkSession, tmp_path:
     analyze(spark, planned, questions=QUESTIONS, progress=meanwhile)
     assert seen == list(QUESTIONS)
     assert len(rows(spark, tmp_path, "by_hour")) == 10
+
+
+def test_what_a_killed_analysis_left_is_not_mixed_with_another_slo(spark: SparkSession, tmp_path: Path) -> None:
+    write_dump(tmp_path / "dump", days_of(2))
+
+    def planned(**how: Any) -> Plan:
+        return plan(str(tmp_path / "dump"), str(tmp_path / "out"), **how)
+
+    def killed(name: str, _done: int, _of: int) -> None:
+        if name == last:
+            raise RuntimeError
+
+    last = list(QUESTIONS)[-1]
+    first, made_before = planned(slo_ms=250), planned()
+    with pytest.raises(RuntimeError):
+        analyze(spark, first, questions=QUESTIONS, progress=killed)
+    assert not (tmp_path / "out" / "analysis.json").exists()
+    refused = "have --slo 250ms --objective 0.99: use another folder"
+    with pytest.raises(InvalidInput, match=refused):
+        planned()
+    with pytest.raises(InvalidInput, match=refused):
+        analyze(spark, made_before, questions=QUESTIONS)
+    with pytest.raises(InvalidInput, match="have --tz UTC: use another folder"):
+        planned(slo_ms=250, tz="Asia/Tokyo")
+    analyze(spark, planned(slo_ms=250), questions=QUESTIONS)
+
+
+def test_an_analysis_that_wrote_nothing_leaves_the_folder_to_any(spark: SparkSession, tmp_path: Path) -> None:
+    write_dump(tmp_path / "dump", days_of(1))
+
+    def killed(_name: str, _done: int, _of: int) -> None:
+        raise RuntimeError
+
+    planned = plan(str(tmp_path / "dump"), str(tmp_path / "out"), slo_ms=250)
+    with pytest.raises(RuntimeError):
+        analyze(spark, planned, questions=QUESTIONS, progress=killed)
+    analyze(spark, plan(str(tmp_path / "dump"), str(tmp_path / "out")), questions=QUESTIONS)
 
 
 def test_what_spark_can_t_do_is_told_without_java_s_trace(spark: SparkSession, tmp_path: Path) -> None:

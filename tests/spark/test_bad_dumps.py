@@ -1,9 +1,11 @@
 """A dump that can't be counted on is refused, or its bad files are left out and counted; no number is ever wrong."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
@@ -105,6 +107,28 @@ def more_rows(dump: Path) -> None:
     rewritten(dump, pa.concat_tables([table, table]))
 
 
+def without(name: str, dump: Path) -> None:
+    table = parquet.read_table(first_file(dump), partitioning=None)
+    at = table.schema.get_field_index(name)
+    kind = table.schema.field(at).type
+    rewritten(dump, table.set_column(at, pa.field(name, kind), pa.nulls(len(table), kind)))
+
+
+def no_topic(dump: Path) -> None:
+    without("topic", dump)
+
+
+def no_end(dump: Path) -> None:
+    without("finished", dump)
+
+
+def other_day(dump: Path) -> None:
+    table = parquet.read_table(first_file(dump), partitioning=None)
+    at = table.schema.get_field_index("finished")
+    later = pc.add(table["finished"], timedelta(days=1))
+    rewritten(dump, table.set_column(at, table.schema.field(at), later))
+
+
 DAMAGE: list[tuple[Callable[[Path], None], str]] = [
     (cut_off, r"has \d+ bytes where the manifest says \d+"),
     (cut_off_as_listed, "is no whole Parquet file"),
@@ -115,6 +139,9 @@ DAMAGE: list[tuple[Callable[[Path], None], str]] = [
     (missing_column, "has no column 'due'"),
     (other_type, r"has 'finished' as timestamp\[ms\], not as timestamp\[us, tz=UTC\]"),
     (more_rows, "has 2 rows where the manifest says 1"),
+    (no_topic, "has rows without 'topic'"),
+    (no_end, "has rows without 'finished'"),
+    (other_day, "has events that are not of 2026-01-05"),
 ]
 
 
@@ -146,7 +173,8 @@ def test_a_file_that_is_named_twice_counts_once(dump: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "other"), [("events", "events/."), ("/hour", "/../{day}/hour"), ("events", "{dump}/events")]
+    ("part", "other"),
+    [("events", "events/."), ("/hour", "/../{day}/hour"), ("events", "{dump}/events")],
 )
 def test_a_file_has_one_name(dump: Path, part: str, other: str) -> None:
     """By another it would count twice."""
@@ -158,6 +186,16 @@ def test_a_file_has_one_name(dump: Path, part: str, other: str) -> None:
     files = [*manifest.files, first.model_copy(update={"path": again})]
     write_manifest(dump, manifest.model_copy(update={"files": files}))
     with pytest.raises(BadDump, match="is not below a folder dt=YYYY-MM-DD"):
+        open_dump(str(dump))
+
+
+def test_a_day_that_no_calendar_has_is_no_day(dump: Path) -> None:
+    manifest = manifest_of(dump)
+    other = manifest.files[0].path.replace("2026-01-05", "2026-02-30")
+    (dump / other).parent.mkdir(parents=True)
+    first_file(dump).rename(dump / other)
+    write_manifest(dump, manifest.model_copy(update={"files": [manifest.files[0].model_copy(update={"path": other})]}))
+    with pytest.raises(BadDump, match=f"{other} is not below a folder dt=YYYY-MM-DD"):
         open_dump(str(dump))
 
 

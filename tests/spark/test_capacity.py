@@ -127,6 +127,17 @@ def test_a_window_reaches_into_the_hours_before(spark: SparkSession, took_ms: in
     assert_same(collected(capacity(history_of(spark, log))), plain.capacity(log))
 
 
+def test_a_start_by_a_clock_that_was_wrong_by_years_makes_no_windows_of_years(spark: SparkSession) -> None:
+    log = [
+        done("t", MONDAY + hour * HOUR + n, id=f"{hour}.{n}", started=5 if n == hour == 9 else None)
+        for hour in range(60)
+        for n in range(10)
+    ]
+    rows = collected(capacity(history_of(spark, log)))
+    assert_same(rows, plain.capacity(log))
+    assert {row["attempt_ms"] for row in rows} == {(48 * HOUR + 599 * 50) / 600}
+
+
 def test_what_waits_is_not_expected_once_more(spark: SparkSession) -> None:
     """All jobs are enqueued ten hours before they are due: what is due within ten hours waits, and no more comes."""
     log = [

@@ -120,6 +120,8 @@ def test_a_folder_has_tables_of_one_slo(command: Command, dump: Path, tmp_path: 
     assert "have --slo 1000ms --objective 0.999: use another folder" in said
     assert command(*job, "--slo", "1000ms", "--objective", "99.9%")[0] == 0
     (tmp_path / "out" / "analysis.json").write_text('{"events": ')
+    assert command(*job)[0] == 2
+    (tmp_path / "out" / "measured.json").write_text("{")
     assert command(*job)[0] == 0
 
 

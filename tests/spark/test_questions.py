@@ -28,11 +28,11 @@ from streamdq_spark.questions import (
     throughput,
     workers,
 )  # fmt: skip
-from streamdq_spark.questions.common import percentile, ranks_of_many
+from streamdq_spark.questions.common import complete_hours, percentile, ranks_of_many
 from tests.spark import plain
 from tests.spark.frames import assert_same, collected, history_of
 from tests.spark.logs import MONDAY, corners, done, random_log
-from tests.spark.plain import DAY, HOUR, Happened, Table
+from tests.spark.plain import DAY, HOUR, WEEK, Happened, Table
 
 pytestmark = pytest.mark.thorough  # make test compares them for one real history: test_real_history.py
 Answer = Callable[[History], DataFrame]
@@ -223,3 +223,28 @@ def test_hours_do_not_depend_on_a_time_zone(spark: SparkSession) -> None:
         assert [row["hour"] for row in collected(throughput.throughput(history_of(spark, log)))] == [MONDAY]
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
+
+
+def every_hour(topic: str, since: int, weeks: int) -> list[Happened]:
+    chance = random.Random(topic)
+    return [
+        done(topic, since + hour * HOUR + n * 60_000, id=f"{hour}.{n}")
+        for hour in range(weeks * 7 * 24)
+        for n in range(chance.randrange(8, 14) if hour != 800 else 50)
+    ]
+
+
+def test_a_topic_that_was_silent_for_long_begins_anew(spark: SparkSession) -> None:
+    """For longer than its hours count."""
+    log = every_hour("t", MONDAY, 6) + every_hour("t", MONDAY + 20 * WEEK, 5) + [done("other", MONDAY + 24 * WEEK)]
+    found = collected(anomalies.anomalies(history_of(spark, log)))
+    assert_same(found, plain.anomalies(log))
+    assert {row["hour"] > MONDAY + 20 * WEEK for row in found if row["score"]} == {False, True}
+
+
+def test_a_silence_of_years_has_no_hours(spark: SparkSession) -> None:
+    """As after a clock that began in 1970."""
+    hours = history_of(spark, [done("t", 5 * HOUR), done("t", MONDAY)]).hours(1000)
+    end = MONDAY // HOUR + 10
+    at = [row["at"] for row in collected(complete_hours(hours, ["done"], end, longest=100))]
+    assert sorted(at) == [*range(6, 106), *range(MONDAY // HOUR, end)]

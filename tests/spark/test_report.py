@@ -93,6 +93,12 @@ def test_names_are_shown_and_not_run(log: list[Happened]) -> None:
     assert HOSTILE in page.text
 
 
+def test_a_name_does_not_turn_the_text_around_it() -> None:
+    html = report_of([done("\u202eabc\0\u2066", AT + n, id=f"{n}") for n in range(20)])
+    assert r"\u202eabc\x00\u2066" in html
+    assert not set("\u202e\u2066\0") & set(html)
+
+
 @pytest.mark.parametrize("log", [[], [done("t", AT)], [done("t", AT, event="cancelled", started=None)]])
 def test_too_little_data_is_said(log: list[Happened]) -> None:
     text = Page(report_of(log)).text

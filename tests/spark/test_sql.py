@@ -4,6 +4,7 @@ import json
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import pyarrow as pa
@@ -92,6 +93,12 @@ def test_an_error_is_new_that_nobody_saw_a_week_before(source: Source) -> None:
     assert row[:2] == ("t", "NewError")
 
 
+def test_what_does_not_fit_into_memory_goes_to_the_temporary_folder(source: Source) -> None:
+    ((folder,),) = duck.ask(source, "select current_setting('temp_directory')").rows
+    assert Path(folder).parent == Path(gettempdir())
+    assert not Path(folder).exists()
+
+
 def test_sums_are_plain_numbers(source: Source, log: list[Happened]) -> None:
     rows = duck.ask(source, EXAMPLES["cost"].query).rows
     octets = {row[0]: row[4] for row in rows}
@@ -175,6 +182,7 @@ def test_a_query_that_is_none_is_told_in_one_line(command: Command, folder: Path
     ("words", "message"),
     [
         ([], "either a query or --example"),
+        ([""], "this answers nothing"),
         (["select 1", "--example", "topics"], "either a query or --example"),
         (["--example", "nope"], "no example 'nope'; there are topics"),
         (["select 1", "--from", "2030-01-01"], "no events on the requested days"),
@@ -189,6 +197,48 @@ def test_bad_input_is_told_in_one_line(command: Command, folder: Path, words: li
     code, _, err = command("sql", folder / "dump", "select 1", "--tables", folder / "dump" / "events" / "none")
     assert code == 2
     assert "there are no tables" in err
+
+
+@pytest.mark.parametrize(
+    ("engine", "statement"),
+    [
+        ("spark", "create table {name} as select * from events"),
+        ("spark", "insert overwrite local directory '{out}' using csv select * from events"),
+        ("spark", "with own as (select 1 as x) insert overwrite local directory '{out}' using csv select * from own"),
+        ("spark", "from events insert overwrite local directory '{out}' using csv select id"),
+        ("spark", "create view {name} as select 1 as x;"),
+        ("duckdb", "copy events to '{out}'"),
+        ("duckdb", "attach '{out}' as other"),
+        ("duckdb", "select 1; copy events to '{out}'"),
+    ],
+)
+def test_what_writes_or_changes_something_is_refused_before_it_does(
+    command: Command, spark: SparkSession, folder: Path, tmp_path: Path, engine: str, statement: str
+) -> None:
+    out, name = tmp_path / "out", "made_by_a_query"
+    code, said, err = command("sql", folder / "dump", statement.format(out=out, name=name), "--engine", engine)
+    assert (code, said, err.count("\n")) == (2, "", 1)
+    assert "this answers nothing" in err
+    assert not out.exists()
+    assert not spark.catalog.tableExists(name)
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select 1 as x;",
+        "select 1 as x -- all",
+        "with own as (select 1 as x) select * from own",
+        "values (1)",
+        "describe events",
+        "show tables",
+    ],
+)
+def test_what_answers_may_be_written_in_many_ways(command: Command, folder: Path, engine: str, query: str) -> None:
+    code, said, err = command("sql", folder / "dump", query, "--engine", engine)
+    assert (code, err) == (0, "")
+    assert "row" in said.splitlines()[-1]
 
 
 def test_a_slip_in_a_name_is_answered_with_the_names_that_there_are(command: Command, folder: Path) -> None:

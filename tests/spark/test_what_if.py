@@ -286,6 +286,12 @@ def test_queues_that_share_a_worker_are_one_pool() -> None:
     assert pool_numbers(reversed(worked)) == numbers
 
 
+def test_pools_are_numbered_by_names_and_not_by_how_python_writes_them() -> None:
+    assert pool_numbers([("it's", "g", "w1"), ("is", None, "w2"), ("is", "g", "w3")]) == {
+        ("is", None): 0, ("is", "g"): 1, ("it's", "g"): 2,
+    }  # fmt: skip
+
+
 # -- the command
 
 

@@ -30,6 +30,8 @@ LOOKBACK_DAYS = 7 * WEEKS + 1 + 2 * DAYS + 1
 """The weeks and one day, so that the first hour counts for a topic that has events every day; the days that tell the
 level; those in which hours are compared with it; and one more, as a day by the clock may have 25 hours.
 """
+_SILENT_H = (7 * WEEKS + 2) * DAY_H
+"""So long after its last event a topic counts, at most: hours that come later tell nothing of it."""
 _OF_SHARES = ("attempts", *SHARES)
 _COUNTERS = ("done", *_OF_SHARES)
 _MATTERS = {
@@ -71,7 +73,8 @@ def anomalies(
 
 def _anomalies(history: History, slo_ms: int, until: date | None, tz: str, min_weeks: int) -> DataFrame:
     end = history.last_hour if until is None else (day_number(until) + 1) * DAY_H
-    hours = complete_hours(history.hours(slo_ms), _COUNTERS, end).withColumn("clock", clock_hour(F.col("at"), tz))
+    hours = complete_hours(history.hours(slo_ms), _COUNTERS, end, _SILENT_H)
+    hours = hours.withColumn("clock", clock_hour(F.col("at"), tz))
     judged = _shares_judged(_done_judged(_levels(_weeks_before(hours, min_weeks))))
     matters = " or ".join(f"measure = '{name}' and {condition}" for name, condition in _MATTERS.items())
     measures = ", ".join(

@@ -31,7 +31,7 @@ from .common import (
 )
 from .history import HOUR_MS, History
 from .once import Once
-from .workers import workers_once
+from .workers import MOST_HOURS, workers_once
 
 DAYS = 14
 PARTS = 10
@@ -161,8 +161,11 @@ def prefixed(rows: DataFrame, prefix: str) -> DataFrame:
 
 
 def mean_ms() -> Column:
-    """Of attempts, each row of which stands for `n`; at least 1."""
-    return F.greatest(F.sum(F.col("ms") * F.col("n")) / F.sum("n"), F.lit(1.0))
+    """Of attempts, each row of which stands for `n`; at least 1. Of an attempt no more hours count than `workers` has of
+    it, so that what becomes ready within a window is within few hours although a clock was wrong by years.
+    """
+    counted = F.least("ms", F.lit(MOST_HOURS * HOUR_MS))
+    return F.greatest(F.sum(counted * F.col("n")) / F.sum("n"), F.lit(1.0))
 
 
 def window_ms(slo_ms: int) -> Column:

@@ -170,23 +170,26 @@ def clock_hour(number: Column, tz: str) -> Column:
     return F.floor(F.unix_seconds(F.from_utc_timestamp(hour_start(number), tz)) / HOUR_S)
 
 
-def complete_hours(hours: DataFrame, counters: Sequence[str], end: int) -> DataFrame:
+def complete_hours(hours: DataFrame, counters: Sequence[str], end: int, longest: int | None = None) -> DataFrame:
     """topic, at, before, counters: one row for each topic and complete hour of the data, zero where nothing happened.
     ``hours``: topic, hour and counters of those in which anything did.
 
     ``at`` is a ``hour_number``, ``before`` that of the topic's latest event in an earlier hour. The hour of the first
     event and ``end`` and later are left out, as the data may begin or end in their midst. A topic's rows begin with
-    the hour after its first event.
+    the hour after its first event. ``longest``: so many hours after an event there are none until the next one.
     """
     of_topic = Window.partitionBy("topic").orderBy("hour")
     here = F.col("at") == F.col("hour")
+    until = F.coalesce("next", "end") - 1
+    if longest is not None:
+        until = F.least(until, F.col("hour") + longest)
     return (
         hours.withColumn("end", F.lit(end))
         .withColumn("last", F.lag("hour").over(of_topic))
         .withColumn("next", F.lead("hour").over(of_topic))
         .where(F.col("hour") < F.col("end"))
         # Each hour is followed by the empty ones after it.
-        .withColumn("at", F.explode(F.sequence("hour", F.coalesce("next", "end") - 1)))
+        .withColumn("at", F.explode(F.sequence("hour", until)))
         .withColumn("before", F.when(here, F.col("last")).otherwise(F.col("hour")))
         .where(F.col("before").isNotNull() & (F.col("at") < F.col("end")))
         .select("topic", "at", "before", *(F.when(here, F.col(name)).otherwise(0).alias(name) for name in counters))

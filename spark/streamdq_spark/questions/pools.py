@@ -10,7 +10,7 @@ Queue = tuple[str, str | None]
 
 def pool_numbers(worked: Iterable[tuple[str, str | None, object]]) -> dict[Queue, int]:
     """The number of each queue's pool, from who worked on which (topic, group, worker): queues that a worker worked on
-    together are in one.
+    together are in one. They are numbered by the first topic and group of each; none is before all groups.
     """
     leads: dict[object, object] = {}
 
@@ -24,6 +24,6 @@ def pool_numbers(worked: Iterable[tuple[str, str | None, object]]) -> dict[Queue
     for topic, group, worker in worked:
         queues.add((topic, group))
         leads[head((topic, group))] = head((None, None, worker))
-    ordered = sorted(queues, key=repr)
+    ordered = sorted(queues, key=lambda queue: (queue[0], queue[1] is not None, queue[1] or ""))
     heads = list(dict.fromkeys(head(queue) for queue in ordered))
     return {queue: heads.index(head(queue)) for queue in ordered}

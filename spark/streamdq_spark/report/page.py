@@ -8,6 +8,8 @@ from datetime import UTC, date, datetime
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from streamdq.process.logs import visible
+
 from ..measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
 from .budget import budget
 from .capacity import capacity
@@ -53,13 +55,15 @@ class About:
 
 
 def render(tables: Tables, about: About) -> str:
-    """The page, from the rows of tables named as in TABLES. Parts whose table is missing are left out."""
+    """The page, from the rows of tables named as in TABLES. Parts whose table is missing are left out. Characters that
+    would turn the text around them, as may be in names, are shown as escapes.
+    """
     environment = Environment(
         loader=PackageLoader("streamdq_spark.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
     worse, better, unknown = worse_and_better(tables)
-    return environment.get_template("page.html").render(
+    page = environment.get_template("page.html").render(
         about=about,
         events=number(about.events),
         made_at=f"{about.made_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
@@ -73,6 +77,7 @@ def render(tables: Tables, about: About) -> str:
         unusual=unusual(tables),
         sections=_sections(tables, about),
     )
+    return visible(page)
 
 
 def _sections(tables: Tables, about: About) -> list[Section]:

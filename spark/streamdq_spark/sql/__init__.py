@@ -58,6 +58,10 @@ def refused(said: str, query: str, source: Source) -> InvalidInput:
     return error
 
 
+def answers_nothing() -> InvalidInput:
+    return InvalidInput("sql: this answers nothing; write a query, such as 'select count(*) from events'")
+
+
 def found_in(table: pa.Table, most: int | None) -> Found:
     """The first rows of an answer. Sums and the like that an engine has as decimals become plain numbers."""
     columns = [_plain(column) for column in table.columns]

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-
-from streamdq.errors import InvalidInput
 
 from ..events import read_files
 from ..failures import spark_errors
 from ..places import check_reach
 from ..questions.common import ms_between
 from ..tables import read_table
-from . import EVENTS_VIEW, Found, Source, found_in, refused
+from . import EVENTS_VIEW, Found, Source, answers_nothing, found_in, refused
 
 QUOTES = "spark.sql.ansi.doubleQuotedIdentifiers"
 """As in standard SQL, `"group"` is a column."""
+
+_TELLS = re.compile(r"\s*(describe|desc|show|explain)\b", re.IGNORECASE)
+"""What answers though it is no subquery."""
 
 
 def ask(spark: SparkSession, source: Source, query: str, most: int | None = None) -> Found:
@@ -35,14 +38,30 @@ def ask(spark: SparkSession, source: Source, query: str, most: int | None = None
             assert source.tables is not None
             read_table(spark, source.tables, name).createOrReplaceTempView(name)
         try:
+            _check_answers(spark, query)
             answer = spark.sql(query)
             answer = answer if most is None else answer.limit(most + 1)
             table = answer.toArrow()
         except (AnalysisException, ParseException) as error:
             raise refused(_told(error), query, source) from error
-    if not table.column_names:
-        raise InvalidInput("sql: this answers nothing; write a query, such as 'select count(*) from events'")
     return found_in(table, most)
+
+
+def _check_answers(spark: SparkSession, query: str) -> None:
+    """Whether the statement does nothing but answer. Spark carries out any other as soon as it is told it, so what
+    writes or changes something has to be found before: it is no subquery.
+
+    Raises:
+        InvalidInput: it does something else.
+        ParseException: Spark can't make sense of it.
+    """
+    if _TELLS.match(query):
+        return
+    try:
+        spark.sql(f"SELECT * FROM (\n{query.rstrip().rstrip(';')}\n)")  # noqa: S608
+    except ParseException:
+        spark.sql(f"EXPLAIN {query}")  # without doing it; an error is then of the statement as it was written
+        raise answers_nothing() from None
 
 
 def _events(spark: SparkSession, source: Source) -> DataFrame:

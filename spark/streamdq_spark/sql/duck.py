@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from tempfile import TemporaryDirectory
+
 import duckdb
 
 from streamdq.dump.local import LocalFolder
-from streamdq.errors import InvalidInput
 
 from ..table_files import table_files
-from . import EVENTS_VIEW, Found, Source, found_in, refused
+from . import EVENTS_VIEW, Found, Source, answers_nothing, found_in, refused
 
 _ADDED = {
     "late_ms": "epoch_ms(started) - epoch_ms(due)",
@@ -29,14 +30,18 @@ def ask(source: Source, query: str, most: int | None = None) -> Found:
     Raises:
         InvalidInput: DuckDB can't make sense of the query, or it is none.
     """
-    with duckdb.connect() as database:
+    # What is too large for the memory would go into the folder in which the command was typed.
+    with (
+        TemporaryDirectory(prefix="streamdq-sql-") as spilled,
+        duckdb.connect(config={"temp_directory": spilled}) as database,
+    ):
         database.execute("SET TimeZone = 'UTC'")
         for view, select in _views(source).items():
             database.execute(f'CREATE VIEW "{view}" AS {select}')
         try:
             kinds = [statement.type for statement in database.extract_statements(query)]
             if kinds != [duckdb.StatementType.SELECT]:
-                raise InvalidInput("sql: this answers nothing; write a query, such as 'select count(*) from events'")
+                raise answers_nothing()
             answer = database.sql(query)
             table = (answer if most is None else answer.limit(most + 1)).to_arrow_table()
         except duckdb.Error as error:

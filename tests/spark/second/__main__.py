@@ -13,7 +13,8 @@ import sys
 import tempfile
 import time
 import zlib
-from datetime import date
+from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,12 @@ from streamdq.dump.arrow import arrow_schema, write_parquet
 from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import DumpFile, Manifest, require_manifest, update_manifest
 from streamdq.terminal import table
-from streamdq_spark.analysis import analyze, events_to_read, plan
+from streamdq_spark.analysis import analyze, chosen, events_to_read, plan
 from streamdq_spark.dump_files import open_dump
+from streamdq_spark.questions import Span
 from streamdq_spark.session import session, settings_for
 
-from .calculation import REASONS, Asked, calculated, differences, names
+from .calculation import Asked, calculated, differences, names
 
 DAYS = 84
 """So that a day has the weeks before it to which anomalies and the forecast look back."""
@@ -65,9 +67,16 @@ def widened(folder: LocalFolder) -> None:
 
 
 def analyzed(dump: Path, tables: Path, first: date | None) -> None:
-    wanted = plan(str(dump), str(tables), first)
+    last = max(file.day for file in open_dump(str(dump)).files)
+    wanted = plan(str(dump), str(tables), first, compare=weeks_to(last))
     with session(settings=settings_for(events_to_read(wanted))) as spark:
-        analyze(spark, wanted)
+        analyze(spark, wanted, questions=chosen((), compare=True))
+
+
+def weeks_to(last: date) -> tuple[str, str]:
+    """The week before that of the last day, and the days of that one."""
+    begin = last - timedelta(days=6)
+    return f"{begin - timedelta(days=7)}..{begin - timedelta(days=1)}", f"{begin}..{last}"
 
 
 def checked(dump: Path, tables: Path, memory: str, console: Console) -> int:
@@ -83,8 +92,6 @@ def checked(dump: Path, tables: Path, memory: str, console: Console) -> int:
             wrong += bool(told)
             made.add_row(name, f"{len(wanted):,}", f"{time.perf_counter() - begun:.1f}", "; ".join(told) or "the same")
     console.print(made)
-    for name, reason in REASONS.items():
-        console.print(f"{name} has no SQL: {reason}")
     console.print(f"{asked.first} to {asked.last}: {wrong or 'no'} tables differ")
     return wrong
 
@@ -94,7 +101,11 @@ def asked_of(dump: Path, tables: Path) -> Asked:
     told: dict[str, Any] = json.loads((tables / "analysis.json").read_text())
     first, last = (date.fromisoformat(told[name]) for name in ("first_day", "last_day"))
     goes_on = any(file.day > last for file in open_dump(str(dump), quarantine=True).files)
-    return Asked(first, last, told["slo_ms"], told["objective"], told["tz"], goes_on)
+    asked = Asked(first, last, told["slo_ms"], told["objective"], told["tz"], goes_on)
+    if told["compare"] is None:
+        return asked
+    before, after = map(Span.parse, told["compare"])
+    return replace(asked, compare=((before.since, before.until), (after.since, after.until)))
 
 
 def _size(text: str) -> int:

@@ -1,5 +1,5 @@
 -- KEY topic, hour, measure
--- ROUNDED score
+-- ROUNDED score 6
 WITH ending AS (  -- hours before it are complete
     SELECT CASE WHEN setting('goes_on') THEN setting('end_ms') // 3600000 ELSE present.hour END AS moment FROM present
 ), span AS (

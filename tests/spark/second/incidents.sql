@@ -1,5 +1,5 @@
 -- KEY topic, measure, first_hour
--- ROUNDED score
+-- ROUNDED score 6
 -- Of the second calculation's own anomalies.
 WITH odd AS (
     SELECT *, value > usual AS more FROM second_anomalies WHERE anomaly

@@ -1,0 +1,53 @@
+"""By what measure the tables of an output folder are: what is on time, and by whose clocks hours are compared. All of a
+folder's tables have the same.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+from streamdq.dump.folder import Folder
+from streamdq.errors import InvalidInput
+
+from .measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
+from .summary import SUMMARY
+from .table_files import table_files
+
+_FILE = "measured.json"
+
+
+def check(folder: Folder, slo_ms: int, objective: float, tz: str) -> None:
+    """Days that an earlier run left would be told by another measure than those of this one.
+
+    Raises:
+        InvalidInput: the folder has tables of another SLO or time zone.
+    """
+    told = _told(folder)
+    if told in (None, (slo_ms, objective, tz)) or not table_files(folder):
+        return
+    slo_before, objective_before, tz_before = told
+    if (slo_before, objective_before) != (slo_ms, objective):
+        raise InvalidInput(
+            f"the tables in {folder.url} have --slo {slo_before}ms --objective {objective_before:.9g}: use another "
+            "folder for another SLO"
+        )
+    raise InvalidInput(f"the tables in {folder.url} have --tz {tz_before}: use another folder for another time zone")
+
+
+def note(folder: Folder, slo_ms: int, objective: float, tz: str) -> None:
+    """Before the first table is written, as the summary is there only when all of them are: a run that is killed leaves
+    some.
+    """
+    if _told(folder) != (slo_ms, objective, tz):
+        told = {"slo_ms": slo_ms, "objective": objective, "tz": tz}
+        folder.write(_FILE, json.dumps(told, indent=2).encode() + b"\n")
+
+
+def _told(folder: Folder) -> tuple[int, float, str] | None:
+    """None: nobody knows, or nothing that can be read says so. An older version left a summary alone."""
+    for name in (_FILE, SUMMARY):
+        with suppress(ValueError, AttributeError):
+            told = json.loads(folder.read(name) or b"")
+            return told.get("slo_ms", SLO_MS), told.get("objective", OBJECTIVE), told.get("tz", DEFAULT_TZ)
+    return None
