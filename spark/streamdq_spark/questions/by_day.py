@@ -161,8 +161,8 @@ def prefixed(rows: DataFrame, prefix: str) -> DataFrame:
 
 
 def mean_ms() -> Column:
-    """Of attempts, each row of which stands for `n`; at least 1. Of an attempt no more hours count than `workers` has of
-    it, so that what becomes ready within a window is within few hours although a clock was wrong by years.
+    """Of attempts, each row of which stands for `n`; at least 1. No more hours of an attempt count than `workers` has
+    of it, so that what becomes ready within a window is within few hours although a clock was wrong by years.
     """
     counted = F.least("ms", F.lit(MOST_HOURS * HOUR_MS))
     return F.greatest(F.sum(counted * F.col("n")) / F.sum("n"), F.lit(1.0))
