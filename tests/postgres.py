@@ -95,6 +95,14 @@ class Postgres:
                 rows = done.fetchall() if done.description else []
         return rows
 
+    def wait_until_idle(self) -> None:
+        """Until no other client is in a transaction. That of a client that was killed, with its locks, goes on until
+        the server has noticed.
+        """
+        others = "pid <> pg_backend_pid() AND backend_type = 'client backend' AND state <> 'idle'"
+        asked = f"SELECT count(*) FROM pg_stat_activity WHERE {others}"  # noqa: S608 - nobody else's words
+        until(lambda: self.sql(asked) == [(0,)], "PostgreSQL has let go of clients that were killed")
+
     def empty(self) -> None:
         self.sql(
             "DROP TABLE IF EXISTS streamdq_dead_letters, streamdq_archive_schema",

@@ -34,11 +34,13 @@ def archivist() -> Iterator[Killed]:
 
 
 @pytest.fixture
-def kill(archivist: Killed, server: Server, database: str) -> Kill:
+def kill(request: pytest.FixtureRequest, archivist: Killed, server: Server, database: str) -> Kill:
     """Has a process of its own store or kick everything, which is killed at a step."""
 
     def run(do: str, die: Die) -> None:
         archivist.carry_out(do=do, die=die, redis=server.url, database=database)
+        if database.startswith("postgresql"):  # what it had locked would be passed over
+            request.getfixturevalue("postgres").wait_until_idle()
 
     return run
 

@@ -184,6 +184,7 @@ SHOWN = {
     ),
     "callbacks": Shown(instead=SECRETS),
     "cluster-analytics": Shown(),
+    "what-if": Shown(),
     "deploying": Shown(),
     "find": Shown(jobs_to_find, serves=True),
     "history": Shown(some_history, instead=FOLDERS),

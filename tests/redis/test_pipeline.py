@@ -209,7 +209,7 @@ def test_durable_jobs(binary: Binary) -> None:
 
 
 def _without_the_replica(pair: Replicated) -> None:
-    with Queue(pair.url, NAMESPACE, settings=Space.quick()) as queue:
+    with Queue(pair.url, NAMESPACE, settings=SETTINGS.model_copy(update={"call_timeout_s": 2.0})) as queue:
         failing = Failing(queue)
         with pair.silent(), failing as pipe:
             made = [pipe.enqueue("t", n, durable="replicas:1") for n in range(2)]
