@@ -100,7 +100,7 @@ class Postgres:
         the server has noticed.
         """
         others = "pid <> pg_backend_pid() AND backend_type = 'client backend' AND state <> 'idle'"
-        asked = f"SELECT count(*) FROM pg_stat_activity WHERE {others}"  # noqa: S608 - nobody else's words
+        asked = f"SELECT count(*) FROM pg_stat_activity WHERE {others}"
         until(lambda: self.sql(asked) == [(0,)], "PostgreSQL has let go of clients that were killed")
 
     def empty(self) -> None:
