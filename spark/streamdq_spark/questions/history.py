@@ -139,11 +139,11 @@ class History:
             F.col("key").isNotNull().cast("long").alias("keyed"),
         )
         # Not by grouping sets: Spark does not find them in its cache where they occur twice in a plan.
-        moment = _row("group", "event", "minute")
-        lateness = _row("hour", "late_ms")
-        duration = _row("group", "event", "day", "week", "step", "timed_out", "run_ms")
-        ran = is_attempt() | is_event(Event.RECLAIMED)
-        kinds = F.when(ran, F.array(moment, lateness, duration)).otherwise(F.array(moment))
+        kinds = F.array(
+            _row("group", "event", "minute"),
+            _row("hour", "late_ms"),
+            _row("group", "event", "day", "week", "step", "timed_out", "run_ms"),
+        )
         sums = ("bytes", "mover_ms", "keyed")
         rows = events.select("topic", F.inline(kinds), *sums)
         added = (F.sum(name).alias(name) for name in sums)
