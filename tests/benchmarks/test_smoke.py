@@ -220,7 +220,7 @@ def test_a_crash_is_measured_and_writes_nothing_between_the_progress_lines(
     bench: Bench, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So few jobs would all be done before a busy machine gets round to the kill.
-    monkeypatch.setattr("benchmarks.crash._WORK_S", 0.2)
+    monkeypatch.setattr("benchmarks.crash._WORK_S", 0.6)
     lost, _, again = crash(bench)
     assert (lost.value, again.value > 0) == (0, True), "jobs of the killed one were taken over"
     assert capfd.readouterr() == ("", "")
