@@ -217,13 +217,17 @@ def _answer(
                 rows = of_days(question.answer(read(wanted), context), question.day, first, last)
                 return write_table(rows, plan.target, question.name, first, last, few=not wanted.many)
 
-        order = [*(name for name in _FIRST if name in questions), *(name for name in questions if name not in _FIRST)]
-        work = {name: partial(write, questions[name]) for name in order}
-        counted = side_by_side(work, _AT_ONCE, progress)
-        if questions.keys() >= VALUES.needed:
+        def keep() -> int:
             with spark_errors("what is kept of each day"):
                 wanted = reading.reading(dump, first, last, questions["hosts"], known)
                 day_values.keep(read(wanted), plan.target, wanted.files, known.values, plan.slo_ms)
+            return 0
+
+        order = [*(name for name in _FIRST if name in questions), *(name for name in questions if name not in _FIRST)]
+        work = {name: partial(write, questions[name]) for name in order}
+        if questions.keys() >= VALUES.needed:
+            work[VALUES.file] = keep  # last, when most of it has been computed for the tables
+        counted = side_by_side(work, _AT_ONCE, progress)
     return {name: counted[name] for name in questions}
 
 
