@@ -191,7 +191,7 @@ def _analyze(
     known = _known(plan)
     tells_hours = questions.keys() & HOURS.needed
     if tells_hours:
-        HOURS.forget(plan.target, {file.day for file in covered})
+        HOURS.forget(plan.target, lambda day: str(first) <= day <= str(last))
     summary.tables = _answer(spark, plan, context, _asked(questions, waiting), known, progress)
     plan.target.write(SUMMARY, json.dumps(summary.as_json(), indent=2).encode() + b"\n")
     if tells_hours == HOURS.needed:

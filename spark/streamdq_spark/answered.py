@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
@@ -20,7 +20,8 @@ from streamdq.errors import FolderError
 
 from .dump_files import Dump, GoodFile
 from .questions.common import hour_number
-from .tables import DAY, read_table
+from .table_files import table_files
+from .tables import DAY, days_in, read_table
 
 _THROUGHPUT = f"topic string, hour timestamp, done long, retry long, dead long, {DAY} string"
 _PUNCTUALITY = f"topic string, hour timestamp, attempts long, within_slo long, {DAY} string"
@@ -31,36 +32,44 @@ _COUNTS = ("attempts", "done", "failed", "late")
 class Record:
     """A file of the output folder that tells from which files of the dump it has something of each day.
 
-    `needed`: the questions that a run has to answer for it. `version`: of what it has; that of another is not used.
+    `needed`: the questions that a run has to answer for it. `folders`: where that is. `version`: of what it has; that
+    of another is not used.
     """
 
     file: str
     needed: frozenset[str]
+    folders: tuple[str, ...]
     version: int = 0
 
     def days(self, folder: Folder, dump: Dump, slo_ms: int) -> frozenset[date]:
         """The days of the dump that the folder has as they are."""
-        told, now = self._told(folder), self._marks(dump.files, slo_ms)
+        told, now = self._told(folder), self._marks(folder, dump.files, slo_ms)
         return frozenset(date.fromisoformat(day) for day, mark in now.items() if told.get(day) == mark)
 
-    def forget(self, folder: Folder, days: Iterable[date]) -> None:
-        """Before what there is of these days is written anew: after a crash it may be of any files."""
+    def forget(self, folder: Folder, goes: Callable[[str], bool]) -> None:
+        """Before what there is of days that go (as text) is removed or written anew: after a crash it may be of any
+        files.
+        """
         told = self._told(folder)
-        if gone := told.keys() & {str(day) for day in days}:
-            self._tell(folder, {day: mark for day, mark in told.items() if day not in gone})
+        left = {day: mark for day, mark in told.items() if not goes(day)}
+        if left != told:
+            self._tell(folder, left)
 
     def remember(self, folder: Folder, files: Iterable[GoodFile], slo_ms: int) -> None:
         """These are the files from which what there is of their days was computed."""
-        self._tell(folder, self._told(folder) | self._marks(files, slo_ms))
+        self._tell(folder, self._told(folder) | self._marks(folder, files, slo_ms))
 
-    def _marks(self, files: Iterable[GoodFile], slo_ms: int) -> dict[str, str]:
-        """By day, what tells its files from any others."""
+    def _marks(self, folder: Folder, files: Iterable[GoodFile], slo_ms: int) -> dict[str, str]:
+        """By day, what tells its files from any others, and which of the folders have nothing of it: that one has not
+        any more is how somebody removed it.
+        """
+        held = {name: days_in(name, table_files(folder, name)) for name in self.folders}
         of_day: dict[str, list[tuple[str, int, int, int | None]]] = {}
         for file in files:
             of_day.setdefault(str(file.day), []).append((file.path, file.bytes, file.rows, file.last_ms))
         what = [slo_ms, self.version] if self.version else [slo_ms]
         return {
-            day: hashlib.sha256(json.dumps([*what, sorted(own)]).encode()).hexdigest()[:16]
+            day: _hash([*what, *(name for name in self.folders if day not in held[name]), sorted(own)])
             for day, own in of_day.items()
         }
 
@@ -73,7 +82,12 @@ class Record:
         folder.write(self.file, json.dumps(marks, indent=2, sort_keys=True).encode() + b"\n")
 
 
-HOURS = Record("answered.json", frozenset(("punctuality", "throughput")))
+def _hash(told: object) -> str:
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+_HOURLY = ("punctuality", "throughput")
+HOURS = Record("answered.json", frozenset(_HOURLY), _HOURLY)
 """The tables that tell what happened in each hour."""
 
 

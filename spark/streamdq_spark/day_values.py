@@ -6,7 +6,7 @@ It is no table: `streamdq sql` does not offer it, and its columns may change wit
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from datetime import date
+from datetime import date, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,11 +21,14 @@ from .questions.by_day import DAYS, KEPT, by_day
 from .questions.common import DAY_H, WEEK_H, day_number
 from .questions.history import HOUR_MS
 from .table_files import table_files
-from .tables import DAY
+from .tables import DAY, days_in, remove_leftovers
 
-VALUES = Record("values-by-day.json", frozenset(("capacity", "changes", "error_classes", "hosts")), version=1)
-"""The version is that of what `ByDay` computes: another one for each change of it."""
 _FOLDER = "values-by-day"
+_NEEDED = frozenset(("capacity", "changes", "error_classes", "hosts"))
+VALUES = Record(f"{_FOLDER}.json", _NEEDED, (_FOLDER,), version=1)
+"""The version is that of what `ByDay` computes: another one for each change of it."""
+_LEFT_DAYS = 2 * DAYS
+"""So many are left, for runs that are repeated."""
 _SCHEMA = ", ".join(f"{name} {kind}" for name, kind in KEPT.items())
 
 
@@ -49,7 +52,7 @@ def kept(spark: SparkSession, folder: Folder, days: Collection[date]) -> DataFra
 
 def keep(history: History, folder: Folder, files: Iterable[GoodFile], present: Collection[date], slo_ms: int) -> None:
     """Keeps what was computed of the days of these files, which are those of the history, as far as the next run may
-    need it, and it is not `present`.
+    need it, and it is not `present`. Older days go.
 
     What a crash leaves: days that are not known to be there, and are written again.
     """
@@ -58,10 +61,17 @@ def keep(history: History, folder: Folder, files: Iterable[GoodFile], present: C
     days = {file.day for file in new}
     if not days:
         return
-    VALUES.forget(folder, days)
-    for day in days:
+    again, left = {str(day) for day in days}, str(max(days) - timedelta(days=_LEFT_DAYS - 1))
+
+    def goes(day: str) -> bool:
+        return day in again or day < left
+
+    VALUES.forget(folder, goes)
+    remove_leftovers(folder, _FOLDER)
+    for day in filter(goes, days_in(_FOLDER, table_files(folder, _FOLDER))):
         remove_folder(folder, f"{_FOLDER}/{DAY}={day}")
     rows = by_day(history, slo_ms).to_keep(days)
     dated = rows.withColumn(DAY, F.date_from_unix_date("day").cast("string"))
-    dated.repartition(DAY).write.mode("append").partitionBy(DAY).parquet(spark_url(folder, _FOLDER))
+    # Not to append: Hadoop would take tasks of a killed run for those of this one.
+    dated.repartition(DAY).write.mode("overwrite").partitionBy(DAY).parquet(spark_url(folder, _FOLDER))
     VALUES.remember(folder, new, slo_ms)

@@ -34,7 +34,7 @@ def write_table(
     What a crash leaves: each day's rows are the old ones or the new ones; of one day they may be gone, as Spark removes
     the old ones before it puts the new ones in their place. Writing again completes it.
     """
-    _remove_leftovers(folder, table)
+    remove_leftovers(folder, table)
     before = set(table_files(folder, table))
     keys = [key for key in (DAY, FROM_DAY) if key in rows.columns]
     # One file per day: there are few rows. `few`: so few that one task writes all of them.
@@ -43,7 +43,7 @@ def write_table(
     # Spark chooses new names for each write.
     written = [path for path in table_files(folder, table) if path not in before]
     if FROM_DAY not in keys:
-        _remove_days(folder, table, _days(table, before) - _days(table, written), first_day, last_day)
+        _remove_days(folder, table, days_in(table, before) - days_in(table, written), first_day, last_day)
     if not written:
         whole = f"/{FROM_DAY}={first_day}" if FROM_DAY in keys else ""
         nowhere = spark_url(folder, f"{table}/{DAY}={last_day}{whole}")
@@ -70,14 +70,14 @@ def of_days(rows: DataFrame, day: str | None, first_day: date, last_day: date) -
     return dated.where(F.col(DAY).between(str(first_day), str(last_day)))
 
 
-def _remove_leftovers(folder: Folder, table: str) -> None:
+def remove_leftovers(folder: Folder, table: str) -> None:
     """Removes what killed writes left. A folder without locks keeps it: another run may be writing there."""
     if isinstance(folder, LocalFolder):
         for path in leftovers(folder, table):
             remove_folder(folder, path)
 
 
-def _days(table: str, paths: Iterable[str]) -> set[str]:
+def days_in(table: str, paths: Iterable[str]) -> set[str]:
     """The days of these files of the table. A bucket is listed only once, however many days there are."""
     return {path.removeprefix(f"{table}/{DAY}=").partition("/")[0] for path in paths}
 

@@ -79,7 +79,7 @@ def test_the_hours_of_the_tables_are_those_of_the_events(spark: SparkSession, fo
 def test_what_the_tables_do_not_have_is_read(folder: Path) -> None:
     dump, out = open_dump(str(folder / "dump")), LocalFolder(folder / "out")
     HOURS.remember(out, dump.between(DAYS[5], DAYS[20]), SLO_MS)
-    HOURS.forget(out, [DAYS[7], DAYS[8]])
+    HOURS.forget(out, {str(DAYS[7]), str(DAYS[8])}.__contains__)
     left = {*DAYS[5:7], *DAYS[9:21]}
     assert known(folder) == left
     assert known(folder, slo_ms=SLO_MS + 1) == set()  # the tables tell who was late by another measure
@@ -124,3 +124,15 @@ def test_what_can_t_be_read_is_as_if_nothing_were_answered(folder: Path, held: s
 def test_some_of_the_hourly_tables_are_not_enough(spark: SparkSession, folder: Path) -> None:
     analyze(spark, asked(folder), questions={"throughput": QUESTIONS["throughput"]})
     assert known(folder) == set()
+
+
+def test_a_day_whose_rows_are_gone_as_its_files_were_is_read_when_they_are_back(
+    spark: SparkSession, folder: Path
+) -> None:
+    dump = open_dump(str(folder / "dump"))
+    analyze(spark, asked(folder), questions=HOURLY)
+    (gone,) = (file.path for file in dump.between(DAYS[-3], DAYS[-3]))
+    (folder / "dump" / gone).rename(folder / "aside")
+    analyze(spark, plan(str(folder / "dump"), str(folder / "out"), DAYS[-4], LAST, quarantine=True), questions=HOURLY)
+    (folder / "aside").rename(folder / "dump" / gone)
+    assert known(folder) == set(DAYS) - {DAYS[-3]}

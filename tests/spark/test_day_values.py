@@ -20,10 +20,11 @@ from streamdq.errors import FolderError
 from streamdq_spark import reading
 from streamdq_spark.analysis import Plan, analyze, events_to_read, plan
 from streamdq_spark.answered import HOURS, Record
-from streamdq_spark.day_values import VALUES, is_split
+from streamdq_spark.day_values import VALUES, is_split, keep
 from streamdq_spark.dump_files import Dump, open_dump
+from streamdq_spark.events import read_files
 from streamdq_spark.measures import SLO_MS
-from streamdq_spark.questions import COMPARED, QUESTIONS
+from streamdq_spark.questions import COMPARED, QUESTIONS, History
 from streamdq_spark.reading import Known
 from streamdq_spark.table_files import table_files
 from streamdq_spark.waiting import Waiting
@@ -199,6 +200,47 @@ def test_what_a_killed_run_wrote_does_not_count_twice(
     analyze(spark, run, questions=ASKED)
     assert LAST in known(tmp_path, run.dump).values
     assert len(list(values.glob("*.parquet"))) == 1
+
+
+def test_what_a_killed_write_left_is_not_put_beside(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    """Hadoop's committer takes the tasks of a killed job for those of the next one in the same folder."""
+    shutil.copytree(folder / "dump", tmp_path / "dump")
+    shutil.copytree(folder / "out", tmp_path / "out")
+    values = tmp_path / "out" / "values-by-day"
+    (written,) = (values / f"dt={DAYS[-2]}").glob("*.parquet")
+    for left in ("_temporary/0/task_202601231200007001234567890123456_0009_m_000000", ".spark-staging-7d5c"):
+        (values / left / f"dt={LAST}").mkdir(parents=True)
+        shutil.copy(written, values / left / f"dt={LAST}" / "part-0.parquet")
+    analyze(spark, of(tmp_path, LAST, LAST), questions=ASKED)
+    assert len(list((values / f"dt={LAST}").glob("*.parquet"))) == 1
+    assert {path.name[:3] for path in values.iterdir() if path.is_dir()} == {"dt="}
+
+
+def test_a_day_whose_values_were_removed_by_hand_is_read(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "dump", tmp_path / "dump")
+    shutil.copytree(folder / "out", tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "values-by-day" / f"dt={DAYS[-5]}")
+    shutil.rmtree(tmp_path / "out" / "throughput" / f"dt={DAYS[-6]}")
+    shutil.rmtree(tmp_path / "out" / "punctuality" / f"dt={DAYS[-7]}")
+    run = of(tmp_path, LAST, LAST)
+    assert days_read(tmp_path, run.dump, "changes") == {LAST, DAYS[-5]}
+    assert days_read(tmp_path, run.dump, "capacity") == {LAST, DAYS[-5], DAYS[-6], DAYS[-7]}
+
+
+def test_what_was_kept_of_days_goes_after_four_weeks(spark: SparkSession, tmp_path: Path) -> None:
+    days = [START + timedelta(days=n) for n in (0, 1, 27, 28)]
+    write_dump(tmp_path / "dump", [event(n, day, topic="t") for n, day in enumerate(days)], hours_each=24)
+    dump, out = open_dump(str(tmp_path / "dump")), LocalFolder(tmp_path / "out")
+    left = []
+    for day in days:
+        files = dump.between(day.date(), day.date())
+        history = History(read_files(spark, dump, files))
+        keep(history, out, files, set(), SLO_MS)
+        history.forget()
+        found = {path.parent.name for path in (tmp_path / "out" / "values-by-day").rglob("*.parquet")}
+        assert found == {f"dt={day}" for day in VALUES.days(out, dump, SLO_MS)}
+        left.append(len(found))
+    assert left == [1, 2, 3, 3]
 
 
 def test_some_of_the_questions_keep_nothing(spark: SparkSession, folder: Path, tmp_path: Path) -> None:

@@ -98,13 +98,21 @@ def test_of_nothing_there_is_no_answer(answer: Answer, spark: SparkSession) -> N
     assert collected(answer(history_of(spark, []))) == []
 
 
-@pytest.mark.parametrize("keyed", ["always", "later"])
-def test_a_life_is_one_job_even_if_its_key_was_not_recorded_from_the_beginning(
-    keyed: str, spark: SparkSession, log: list[Happened]
+@pytest.mark.parametrize(
+    ("first", "later", "whole"),
+    [("k", "k", True), (None, "k", False), ("k", "later k", False), (None, None, True)],
+    ids=["always", "recorded later", "postponed to another", "never"],
+)
+def test_a_life_is_one_job_whatever_its_keys(
+    first: str | None, later: str | None, whole: bool, spark: SparkSession, log: list[Happened]
 ) -> None:
-    log = [e._replace(key=f"k{len(e.id) % 3}" if keyed == "always" or e.attempt > 1 else None) for e in log]
+    def key_of(e: Happened) -> str | None:
+        begin = later if e.attempt > 1 else first
+        return begin and f"{begin}{len(e.id) % 3}"
+
+    log = [e._replace(key=key_of(e)) for e in log]
     history = history_of(spark, log)
-    assert history.keys_are_whole == (keyed == "always")
+    assert history.keys_are_whole == whole
     for answer, by_hand in ANSWERS:
         if answer.__name__ in ("time_to_finish", "duplicates", "cost_by_topic", "cost_by_key"):
             assert_same(collected(answer(history)), by_hand(log))

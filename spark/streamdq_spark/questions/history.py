@@ -294,17 +294,25 @@ class History:
 
     @property
     def keys_are_whole(self) -> bool:
-        """Whether of each topic all events have a key, or none has. Then so do those of a life, whose key is the same;
-        else the older of them may have been recorded before keys were.
+        """Whether all events of a life have the same key, or none has one. The older may have been recorded before keys
+        were, and a job that waits for its next attempt may be postponed to another key.
         """
-        return all(topic["keyed"] in (0, topic["n"]) for topic in self._topics)
+        return self._of_events.get("keys are whole", self._found_whole_keys)
+
+    def _found_whole_keys(self) -> bool:
+        keyed = [topic["topic"] for topic in self._topics if topic["keyed"]]
+        if not keyed:
+            return True
+        key = F.xxhash64("key")  # numbers are compared without sorting
+        lives = self.events.where(F.col("topic").isin(keyed)).groupBy(*SORTED_LIFE, "group")
+        return lives.agg(F.min(key).alias("one"), F.max(key).alias("other")).where("one != other").count() == 0
 
     @property
     def _topics(self) -> list[Row]:
         return self._of_events.get("topics", self._found_topics)
 
     def _found_topics(self) -> list[Row]:
-        found = (F.count_distinct("group").alias("groups"), *(F.sum(name).alias(name) for name in ("n", "keyed")))
+        found = (F.count_distinct("group").alias("groups"), F.sum("keyed").alias("keyed"))
         return self.moments.groupBy("topic").agg(*found).collect()
 
     def once(self, name: str, table: Callable[[], DataFrame]) -> DataFrame:
