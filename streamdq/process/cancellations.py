@@ -20,10 +20,12 @@ async def uncancelled(body: Callable[[], Awaitable[T]]) -> T:
     """
     try:
         return await body()
-    except (Exception, asyncio.CancelledError) as error:
-        if _cancelled():
+    except Exception as error:
+        if _is_cancelled():
             raise asyncio.CancelledError from error
-        if not isinstance(error, asyncio.CancelledError):
+        raise
+    except asyncio.CancelledError as error:
+        if _is_cancelled():
             raise
         # The log tells where an error was raised: that is where it was awaited.
         raise RuntimeError("awaited what somebody else has cancelled").with_traceback(error.__traceback__) from error
@@ -31,9 +33,9 @@ async def uncancelled(body: Callable[[], Awaitable[T]]) -> T:
 
 def is_cancelled(error: BaseException) -> bool:
     """Whether somebody has cancelled this task. Otherwise it has awaited something that was cancelled."""
-    return isinstance(error, asyncio.CancelledError) and _cancelled()
+    return isinstance(error, asyncio.CancelledError) and _is_cancelled()
 
 
-def _cancelled() -> bool:
+def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
