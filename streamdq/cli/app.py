@@ -123,7 +123,8 @@ def _complain_of_usage(error: Any) -> None:
         return
     command = error.ctx.command_path if error.ctx else "streamdq"
     option = getattr(error, "option_name", "")
-    if option and isinstance(error.ctx.command, Root) and error.ctx.command.has_in_a_command(error.ctx, option):
+    root = error.ctx.command if error.ctx else None  # None: the option has no value
+    if option and isinstance(root, Root) and root.has_in_a_command(error.ctx, option):
         terminal.complain(f"{option} is an option of commands: write it after the command; see {command} --help")
         return
     said = f"{message} See" if message.endswith("?") else f"{message.rstrip('.')}; see"

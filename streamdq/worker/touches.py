@@ -34,7 +34,9 @@ class Touches:
         consumer: str,
         lost: Callable[[Held], None],
     ) -> None:
-        """``lost`` is told of a running attempt whose touch Redis has refused: its claim was taken over."""
+        """``lost`` is told of a running attempt whose touch Redis has refused, as its claim was taken over, or whose
+        touch can't be sent.
+        """
         self._lost = lost
         self._link = link
         self._scripts = scripts
@@ -65,10 +67,13 @@ class Touches:
             del self._waiting[shard, generation]
 
     def _is_wanted(self, held: Held) -> bool:
-        """Whether its attempt runs. One that can't be sent would keep back all others."""
+        """Whether its attempt runs. One that can't be sent would keep back all others; the handler ends, because its
+        claim will be taken over.
+        """
         if held.ended or can_be_sent(held):
             return not held.ended
         log.error("a touch can't be sent, its handler has changed the Job", topic=held.shard.topic)
+        self._lost(held)
         return False
 
     async def _is_sent(self, shard: ShardKeys, generation: str, batch: dict[Held, int]) -> bool:

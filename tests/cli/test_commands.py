@@ -399,6 +399,13 @@ def test_other_options_of_commands_belong_behind_them(run: Run) -> None:
         assert (f"No such option: {option}" in early.err) != known
 
 
+@pytest.mark.parametrize("arguments", [["enqueue", "t", "1", "--delay"], ["analyze", "dump", "--output"], ["--url"]])
+def test_an_option_without_its_value_is_wrong_usage(run: Run, arguments: list[str]) -> None:
+    found = run(*arguments)
+    assert found.code == 2
+    assert f"Option '{arguments[-1]}' requires an argument; see streamdq" in found.err
+
+
 def test_a_misspelt_topic_is_not_a_missing_job(run: Run) -> None:
     run("enqueue", "order.close", "1", "--id", "a", "--delay", "1h")
 

@@ -94,6 +94,20 @@ async def test_more_schedules_than_a_page_can_count_are_said_to_be_more(
     assert due_and_planned(await see(site, "/"))[1] == "at least <b>130</b> planned by schedules"
 
 
+async def test_a_schedule_in_a_time_zone_that_only_other_hosts_know_is_left_out(
+    site: Api, queue: Queue, redis_server: Server
+) -> None:
+    queue.schedule("t", id="known", every="10m")
+    queue.schedule("t", id="unknown", cron="* * * * *", tz="Europe/Paris")
+    key = queue._store.session.keys.shard("t", 0).schedules
+    with redis_server.client() as client:
+        record = client.hget(key, "unknown")
+        assert isinstance(record, bytes)
+        client.hset(key, "unknown", record.replace(b"Europe/Paris", b"Europe/Newer"))
+    for path in ("/", "/topics/t"):
+        assert due_and_planned(await see(site, path))[1] == "at least <b>6</b> planned by schedules"
+
+
 async def test_without_a_mover_it_says_so(site: Api, queue: Queue, redis_server: Server) -> None:
     queue.enqueue("t", 1, delay="10ms")
     with redis_server.client() as client:

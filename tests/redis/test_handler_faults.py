@@ -210,6 +210,37 @@ async def test_a_heartbeat_for_a_changed_job_keeps_back_no_other(space: Space, s
     assert sorted(seen.all) == ["changed", "changed", "sound"]
 
 
+@pytest.mark.parametrize("name", CHANGED)
+async def test_a_handler_that_has_changed_its_job_does_not_go_on_by_touching_it(
+    space: Space, seen: Seen, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Redis hears of none of its touches, so another attempt begins."""
+    worker, events, stop = space.worker(concurrency=2), list[str](), asyncio.Event()
+
+    @worker.handler("t", ttr="300ms", retry="none")
+    async def handler(body: str, job: Job) -> None:
+        if events:
+            events.append("begun again")
+            return seen.add(body)
+        events.append("begun")
+        CHANGED[name](job)
+        try:
+            while not stop.is_set():
+                job.touch()
+                await asyncio.sleep(0.01)
+        finally:
+            events.append("ended")
+
+    space.queue.enqueue("t", "x")
+    async with space.serving(worker):
+        try:
+            await seen.count(1)
+        finally:
+            stop.set()
+    assert events == ["begun", "ended", "begun again"]
+    assert sum("a touch can't be sent" in record.getMessage() for record in caplog.records) == 1
+
+
 def check(number: int) -> int:
     if number:
         make = list(RAISED.values())[number - 1]

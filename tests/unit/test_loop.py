@@ -56,6 +56,36 @@ async def test_a_loop_that_is_cancelled_itself_ends() -> None:
         await task
 
 
+async def test_a_group_that_is_cancelled_ends_though_a_part_of_it_then_fails() -> None:
+    """Before Python 3.13 the group raises that failure alone, and whoever waits for the loop's end would for ever."""
+    runs, waiting, stopping = [], asyncio.Event(), asyncio.Event()
+
+    async def body() -> None:
+        runs.append(1)
+        waiting.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ServerUnavailable("away")
+
+    async def group() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(uncancelled(body))
+
+    task = asyncio.create_task(supervise("test", group, stopping, "ns"))
+    await waiting.wait()
+    waiting.clear()
+    task.cancel()
+    again = asyncio.create_task(waiting.wait())
+    await asyncio.wait({task, again}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.set()
+    again.cancel()
+    task.cancel()
+    await asyncio.wait({task})
+    assert len(runs) == 1
+    assert task.cancelled()
+
+
 async def test_a_part_that_awaits_what_somebody_cancelled_ends_its_group() -> None:
     """The group would go on without it."""
 

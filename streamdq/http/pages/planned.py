@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from operator import add
 
+from ...errors import InvalidInput
 from ...link.session import Op, Work
 from ...schedules.coming import coming
 from ...store.redis_store import RedisStore
@@ -19,7 +20,7 @@ MOST_TIMES = 5_000  # of cron expressions, each 5 to 10 µs; a page is made anew
 
 def plan_ahead(store: RedisStore, topics: Sequence[Glance], load: Load) -> Op[None]:
     """Adds what their active schedules will add to the load. ``load.planned_whole`` is False if some were left out, as
-    there are too many.
+    there are too many, or in time zones that this host does not know.
     """
     names = [
         one.name for one in topics if one.settings.scheduled and store.topics.all_shards(one.name)[0] not in one.lost
@@ -40,13 +41,18 @@ def plan_ahead(store: RedisStore, topics: Sequence[Glance], load: Load) -> Op[No
 
 
 def _add(load: Load, schedules: Iterable[tuple[str, StoredSchedule]]) -> None:
-    left = MOST_TIMES
+    left, unknown = MOST_TIMES, set[str]()  # time zones: of a newer database than this host's
     for id, one in schedules:
-        if one.state == "active":
+        if one.state == "active" and one.definition.tz not in unknown:
             after_ms = one.plan[0].time_ms - 1 if one.plan else one.last_ms
-            counts, looked_at, whole = coming(
-                one.definition, id, after_ms, load.now_ms, load.step_ms, len(load.planned), left
-            )
+            try:
+                counts, looked_at, whole = coming(
+                    one.definition, id, after_ms, load.now_ms, load.step_ms, len(load.planned), left
+                )
+            except InvalidInput:
+                unknown.add(one.definition.tz)
+                load.planned_whole = False
+                continue
             left -= looked_at
             load.planned = list(map(add, load.planned, counts))
             load.planned_whole = load.planned_whole and whole
