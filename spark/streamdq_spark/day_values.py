@@ -5,7 +5,7 @@ It is no table: `streamdq sql` does not offer it, and its columns may change wit
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from datetime import date, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
@@ -50,9 +50,9 @@ def kept(spark: SparkSession, folder: Folder, days: Collection[date]) -> DataFra
     return spark.read.schema(_SCHEMA).parquet(*paths)
 
 
-def keep(history: History, folder: Folder, files: Iterable[GoodFile], present: Collection[date], slo_ms: int) -> None:
+def keep(history: History, folder: Folder, files: Collection[GoodFile], present: Collection[date], slo_ms: int) -> None:
     """Keeps what was computed of the days of these files, which are those of the history, as far as the next run may
-    need it, and it is not `present`. Older days go.
+    need it, and it is not `present`. Older days go, none of which other questions of this run look at meanwhile.
 
     What a crash leaves: days that are not known to be there, and are written again.
     """
@@ -61,7 +61,7 @@ def keep(history: History, folder: Folder, files: Iterable[GoodFile], present: C
     days = {file.day for file in new}
     if not days:
         return
-    again, left = {str(day) for day in days}, str(max(days) - timedelta(days=_LEFT_DAYS - 1))
+    again, left = {str(day) for day in days}, str(min(file.day for file in files) - timedelta(days=_LEFT_DAYS - 1))
 
     def goes(day: str) -> bool:
         return day in again or day < left
