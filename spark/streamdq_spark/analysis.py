@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -224,7 +224,7 @@ def _answer(
             return 0
 
         order = [*(name for name in _FIRST if name in questions), *(name for name in questions if name not in _FIRST)]
-        work = {name: partial(write, questions[name]) for name in order}
+        work: dict[str, Callable[[], int]] = {name: partial(write, questions[name]) for name in order}
         if questions.keys() >= VALUES.needed:
             work[VALUES.file] = keep  # last, when most of it has been computed for the tables
         counted = side_by_side(work, _AT_ONCE, progress)

@@ -288,9 +288,7 @@ async def test_what_is_not_there(site: Api, queue: Queue) -> None:
     assert (await site.client.get("/topics/t/find?id=")).headers["location"] == "/topics/t"
 
 
-async def test_one_job_s_story(
-    site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_job_s_story(site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamdq.http.pages.timeline.ON_TIME_MS", 60_000)  # however busy the machine
     queue.enqueue("t", {"order": 7}, id="a/b", retry="0", url="https://m.example/p")
     first = queue.take("t", timeout=5)
