@@ -46,7 +46,7 @@ def _watch(used: dict[tuple[int, int], tuple[str, float]], ended: threading.Even
     while not last:
         last = ended.wait(_EVERY_S)
         for process in here.children(recursive=True):
-            with suppress(psutil.NoSuchProcess, FileNotFoundError):  # it has ended meanwhile
+            with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
                 used[process.pid, 0] = _kind(process), sum(process.cpu_times()[:2])
                 for thread in process.threads():
                     if part := _part(process.pid, thread.id):

@@ -99,12 +99,12 @@ def test_of_nothing_there_is_no_answer(answer: Answer, spark: SparkSession) -> N
 
 
 @pytest.mark.parametrize(
-    ("first", "later", "whole"),
-    [("k", "k", True), (None, "k", False), ("k", "later k", False), (None, None, True)],
+    ("first", "later"),
+    [("k", "k"), (None, "k"), ("k", "later k"), (None, None)],
     ids=["always", "recorded later", "postponed to another", "never"],
 )
 def test_a_life_is_one_job_whatever_its_keys(
-    first: str | None, later: str | None, whole: bool, spark: SparkSession, log: list[Happened]
+    first: str | None, later: str | None, spark: SparkSession, log: list[Happened]
 ) -> None:
     def key_of(e: Happened) -> str | None:
         begin = later if e.attempt > 1 else first
@@ -112,7 +112,6 @@ def test_a_life_is_one_job_whatever_its_keys(
 
     log = [e._replace(key=key_of(e)) for e in log]
     history = history_of(spark, log)
-    assert history.keys_are_whole == whole
     for answer, by_hand in ANSWERS:
         if answer.__name__ in ("time_to_finish", "duplicates", "cost_by_topic", "cost_by_key"):
             assert_same(collected(answer(history)), by_hand(log))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from copy import copy
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from streamdq.store.history import Event
@@ -108,7 +108,7 @@ class History:
     @property
     def counts(self) -> DataFrame:
         """How often everything that is counted occurs, `n`, in one pass; `bytes`: of the bodies of jobs done;
-        `mover_ms`: how much of the lateness had passed when the jobs were moved; `keyed`: how many had a key.
+        `mover_ms`: how much of the lateness had passed when the jobs were moved.
 
         Three kinds of rows: `moments`, `lateness` and `durations`; what does not belong to a kind is null in it.
         """
@@ -136,7 +136,6 @@ class History:
                 late() & F.col("moved").isNotNull(),  # `least` passes over nulls
                 F.greatest(F.least(ms_between("due", "moved"), ms_between("due", "started")), F.lit(0)),
             ).alias("mover_ms"),
-            F.col("key").isNotNull().cast("long").alias("keyed"),
         )
         # Not by grouping sets: Spark does not find them in its cache where they occur twice in a plan.
         kinds = F.array(
@@ -144,17 +143,17 @@ class History:
             _row("hour", "late_ms"),
             _row("group", "event", "day", "week", "step", "timed_out", "run_ms"),
         )
-        sums = ("bytes", "mover_ms", "keyed")
+        sums = ("bytes", "mover_ms")
         rows = events.select("topic", F.inline(kinds), *sums)
         added = (F.sum(name).alias(name) for name in sums)
         return self.keep_counted(rows.groupBy("topic", *_TYPES).agg(F.count("*").alias("n"), *added))
 
     @property
     def moments(self) -> DataFrame:
-        """topic, group, event, minute (since 1970), hour, n, bytes, keyed: of all events."""
+        """topic, group, event, minute (since 1970), hour, n, bytes: of all events."""
         hour = F.floor(F.col("minute") / HOUR_MIN).alias("hour")
         return self.counts.where(F.col("minute").isNotNull()).select(
-            "topic", "group", "event", "minute", hour, "n", "bytes", "keyed"
+            "topic", "group", "event", "minute", hour, "n", "bytes"
         )
 
     @property
@@ -249,14 +248,11 @@ class History:
             F.when(first, F.unix_millis("due")).alias("first_due"),
         )
         ended = F.col("how").isin
-        by, key = [*SORTED_LIFE, "slot", "group"], [F.max("key").alias("key")]
-        if self.keys_are_whole:  # Spark sorts for the maximum of a text, which takes longer than to look up lives
-            by, key = [*by, "key"], []
         # By slot, so that lives can be combined without another shuffle; before the events are counted, as hardly any
         # two of them are of one life.
         return (
             needed.repartition("slot")
-            .groupBy(*by)
+            .groupBy(*SORTED_LIFE, "slot", "group")
             .agg(
                 count_where(ended(_DONE, _FAILED)).alias("attempts"),
                 count_where(ended(_DONE)).alias("done"),
@@ -268,7 +264,7 @@ class History:
                 _sum_of("ran_ms", ended(_RECLAIMED)).alias("reclaimed_ms"),
                 _sum_of("ran_ms", ended(_RELEASED, _SNOOZED)).alias("put_back_ms"),
                 F.coalesce(F.max("body_bytes"), F.lit(0)).alias("body_bytes"),
-                *key,
+                F.max("key").alias("key"),
                 _sum_of("body_bytes", F.col("ran_ms").isNotNull()).alias("read_bytes"),
                 F.max("done_at").alias("done_at"),
                 F.min("first_due").alias("first_due"),
@@ -290,30 +286,11 @@ class History:
     @property
     def topics_of_groups(self) -> list[str]:
         """The topics that several groups work on."""
-        return [topic["topic"] for topic in self._topics if topic["groups"] > 1]
+        return self._of_events.get("topics_of_groups", self._topics_of_groups)
 
-    @property
-    def keys_are_whole(self) -> bool:
-        """Whether all events of a life have the same key, or none has one. The older may have been recorded before keys
-        were, and a job that waits for its next attempt may be postponed to another key.
-        """
-        return self._of_events.get("keys are whole", self._found_whole_keys)
-
-    def _found_whole_keys(self) -> bool:
-        keyed = [topic["topic"] for topic in self._topics if topic["keyed"]]
-        if not keyed:
-            return True
-        key = F.xxhash64("key")  # numbers are compared without sorting
-        lives = self.events.where(F.col("topic").isin(keyed)).groupBy(*SORTED_LIFE, "group")
-        return lives.agg(F.min(key).alias("one"), F.max(key).alias("other")).where("one != other").count() == 0
-
-    @property
-    def _topics(self) -> list[Row]:
-        return self._of_events.get("topics", self._found_topics)
-
-    def _found_topics(self) -> list[Row]:
-        found = (F.count_distinct("group").alias("groups"), F.sum("keyed").alias("keyed"))
-        return self.moments.groupBy("topic").agg(*found).collect()
+    def _topics_of_groups(self) -> list[str]:
+        groups = self.moments.groupBy("topic").agg(F.count_distinct("group").alias("groups"))
+        return [row["topic"] for row in groups.where(F.col("groups") > 1).collect()]
 
     def once(self, name: str, table: Callable[[], DataFrame]) -> DataFrame:
         """A table that another question uses, too."""
