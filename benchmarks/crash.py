@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from streamdq import Queue
 
 from .figures import Figure
-from .harness import DONE, NAMESPACE, SHARD, TOPIC, Bench, must, new_jobs, until
+from .harness import DONE, GROUP, NAMESPACE, SHARD, TOPIC, Bench, must, new_jobs, until
 from .rows import rows
 from .server import RedisServer
 from .workers import WorkerProcess, processes
@@ -30,6 +30,7 @@ def crash(bench: Bench) -> list[Figure]:
                 worker.serve()
             must(lambda: server.count(SHARD.counts, DONE) >= count // 2, "half of the jobs are done")
             dead, alive = _mover_first(server, workers)
+            must(lambda: _holds_jobs(server, dead), "the one to be killed has jobs, as between two rounds it has none")
             killed_ns = time.time_ns()
             dead.kill()
             until(lambda: server.count(SHARD.counts, DONE) >= count, within_s=10 * _TTR_S)
@@ -51,6 +52,11 @@ def _mover_first(server: RedisServer, workers: list[WorkerProcess]) -> list[Work
     """The harder case: nobody moves or reclaims until the lease has expired."""
     holder = server.client.get(f"{{{NAMESPACE}}}:mover") or b""
     return sorted(workers, key=lambda worker: f"-{worker.pid}-".encode() not in holder)
+
+
+def _holds_jobs(server: RedisServer, worker: WorkerProcess) -> bool:
+    consumers = server.client.xinfo_consumers(SHARD.ready, GROUP)
+    return any(f"-{worker.pid}-".encode() in one["name"] and one["pending"] for one in consumers)
 
 
 @dataclass(slots=True)

@@ -219,8 +219,9 @@ def test_lateness_among_many_topics_is_measured(bench: Bench) -> None:
 def test_a_crash_is_measured_and_writes_nothing_between_the_progress_lines(
     bench: Bench, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # So few jobs would all be done before a busy machine gets round to the kill.
-    monkeypatch.setattr("benchmarks.crash._WORK_S", 0.6)
+    # So few jobs would all be done, or with the other worker, before a busy machine gets round to the kill.
+    monkeypatch.setattr("benchmarks.crash._WORK_S", 0.3)
+    monkeypatch.setattr("benchmarks.crash._CONCURRENCY", 5)
     lost, _, again = crash(bench)
     assert (lost.value, again.value > 0) == (0, True), "jobs of the killed one were taken over"
     assert capfd.readouterr() == ("", "")
