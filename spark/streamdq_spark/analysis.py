@@ -220,13 +220,13 @@ def _answer(
         def keep() -> int:
             with spark_errors("what is kept of each day"):
                 wanted = reading.reading(dump, first, last, questions["hosts"], known)
-                day_values.keep(read(wanted), plan.target, wanted.files, known.values, plan.slo_ms)
+                day_values.keep(read(wanted), plan.target, wanted.files, known.values, plan.slo_ms, wanted.valued)
             return 0
 
         order = [*(name for name in _FIRST if name in questions), *(name for name in questions if name not in _FIRST)]
         work: dict[str, Callable[[], int]] = {name: partial(write, questions[name]) for name in order}
         if questions.keys() >= VALUES.needed:
-            work[VALUES.file] = keep  # last, when most of it has been computed for the tables
+            work["values by day"] = keep  # last, when most of it has been computed for the tables
         counted = side_by_side(work, _AT_ONCE, progress)
     return {name: counted[name] for name in questions}
 

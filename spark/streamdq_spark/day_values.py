@@ -50,9 +50,16 @@ def kept(spark: SparkSession, folder: Folder, days: Collection[date]) -> DataFra
     return spark.read.schema(_SCHEMA).parquet(*paths)
 
 
-def keep(history: History, folder: Folder, files: Collection[GoodFile], present: Collection[date], slo_ms: int) -> None:
+def keep(
+    history: History,
+    folder: Folder,
+    files: Collection[GoodFile],
+    present: Collection[date],
+    slo_ms: int,
+    looked_at: Collection[date] = (),
+) -> None:
     """Keeps what was computed of the days of these files, which are those of the history, as far as the next run may
-    need it, and it is not `present`. Older days go, none of which other questions of this run look at meanwhile.
+    need it, and it is not `present`. Older days go, but none that is `looked_at`, as questions of this run may be.
 
     What a crash leaves: days that are not known to be there, and are written again.
     """
@@ -61,7 +68,7 @@ def keep(history: History, folder: Folder, files: Collection[GoodFile], present:
     days = {file.day for file in new}
     if not days:
         return
-    again, left = {str(day) for day in days}, str(min(file.day for file in files) - timedelta(days=_LEFT_DAYS - 1))
+    again, left = {str(day) for day in days}, str(min({*days, *looked_at}) - timedelta(days=_LEFT_DAYS - 1))
 
     def goes(day: str) -> bool:
         return day in again or day < left

@@ -242,6 +242,14 @@ def test_what_was_kept_of_days_goes_after_four_weeks(spark: SparkSession, tmp_pa
         assert found == {f"dt={day}" for day in VALUES.days(out, dump, SLO_MS)}
         left.append(len(found))
     assert left == [1, 2, 3, 3]
+    later = START + timedelta(days=70)
+    write_dump(tmp_path / "dump", [event(0, later, topic="t")], hours_each=24)
+    dump = open_dump(str(tmp_path / "dump"))
+    history = History(read_files(spark, dump, dump.files))
+    keep(history, out, dump.files, set(), SLO_MS, looked_at={days[-1].date()})
+    history.forget()
+    found = {path.parent.name for path in (tmp_path / "out" / "values-by-day").rglob("*.parquet")}
+    assert found == {f"dt={day.date()}" for day in (*days[1:], later)}, "those before are a run's that looks at one"
 
 
 def test_some_of_the_questions_keep_nothing(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
