@@ -2,16 +2,19 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+# What is installed: what `make demo` needs, and what everything else here needs.
+DEMO := $(VENV)/.demo
+STAMP := $(VENV)/.dev
+DEMO_EXTRAS := embedded,uvloop
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough simulate mutants faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture wheel clean
+.PHONY: help demo test test-thorough simulate mutants faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture constraints wheel clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
 		do printf '  %-13s %s\n' "$$name" "$$text"; done
 
-demo: $(STAMP) ## watch the queue at work on an embedded Redis, about a minute
+demo: $(DEMO) ## watch the queue at work on an embedded Redis, about a minute
 	@$(BIN)/streamdq demo
 
 # Much of the suite waits: for times to run out, for servers and browsers to start.
@@ -88,6 +91,10 @@ picture: $(STAMP) ## take the documentation's pictures anew; needs chromium
 	@$(BIN)/python docs/images/report.py
 	@$(BIN)/python docs/images/diagrams.py
 
+constraints: $(STAMP) ## write constraints.txt anew: the newest release of everything that is installed
+	@UV_SYSTEM_CERTS=true $(BIN)/uv pip compile --quiet --upgrade --universal --no-header --no-annotate --all-extras \
+		--python-version 3.11 --output-file constraints.txt pyproject.toml
+
 wheel: $(STAMP) ## build the wheel and the source archive into dist/
 	@$(BIN)/python -m build --outdir dist .
 
@@ -96,14 +103,32 @@ clean: ## remove the venv and everything built
 		.pytest_cache .ruff_cache .schemathesis bench-spark.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The stamp is written last, so an interrupted installation is made again. --clear: a venv of another Python,
-# or one that was moved, can't be repaired by installing into it.
-$(STAMP): pyproject.toml
+# uv installs in a tenth of pip's time. Where it can't be had, or can't reach the index that pip is configured for, pip
+# does the same. A stamp is written last, so an interrupted installation starts again.
+export UV_SYSTEM_CERTS := true
+define install
+	@if [ -x $(BIN)/uv ] && $(BIN)/uv pip install --python $(BIN)/python -c constraints.txt $(UV_OPTIONS) -e '.[$(1)]'; then :; \
+		else $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[$(1)]'; fi
+endef
+
+$(DEMO): $(VENV)/.made
+	@echo "Installing streamdq with an embedded Redis into $(VENV) ..."
+	$(call install,$(DEMO_EXTRAS))
+	@touch $@
+
+# Java's classes make up 400 MB of pyspark; packing them on the way into the venv would take half of the time.
+$(STAMP): UV_OPTIONS := --config-settings-package pyspark:--build-option=--compression=stored
+$(STAMP): $(VENV)/.made
+	@echo "Installing streamdq and everything its tests, docs and benchmarks need into $(VENV): about a minute ..."
+	$(call install,dev)
+	@touch $(DEMO) $@
+
+# --clear: a venv of another Python, or one that was moved, can't be repaired by installing into it.
+$(VENV)/.made: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "streamdq needs Python 3.11 or later as $(PYTHON): install it, or name one: make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "$(PYTHON) has no venv module: install it (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
-	@echo "Installing streamdq into $(VENV) ..."
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	@touch $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv || echo "uv can't be installed; pip takes longer" >&2
+	@touch $@

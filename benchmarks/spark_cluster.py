@@ -29,8 +29,8 @@ from rich.console import Console
 from streamdq.demo.simulated import simulate
 from streamdq.dump.open_folder import open_folder
 from streamdq.terminal import table
-from tests.servers import until
 from tests.spark.cluster import MASTER, WORKER, daemon, free_port
+from tests.waiting import until
 
 from .spark import DAYS, _size
 from .spark_cpu import KINDS, PARTS, cpu_seconds

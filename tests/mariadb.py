@@ -15,7 +15,8 @@ from typing import Any, Self
 
 import pymysql
 
-from tests.servers import START_S, free_port, until
+from tests.servers import START_S, free_port
+from tests.waiting import until
 
 USER, PASSWORD, DATABASE = "streamdq", "s3cret-pass", "shop"
 _TABLES = "streamdq_outbox, streamdq_outbox_relays, streamdq_outbox_schema"

@@ -14,7 +14,8 @@ from typing import Any, Self
 
 import psycopg
 
-from tests.servers import START_S, free_port, until
+from tests.servers import START_S, free_port
+from tests.waiting import until
 
 USER, PASSWORD = "streamdq", "s3cret-pass"
 _UNPRIVILEGED = ("postgres", "nobody")  # the server refuses to run as root

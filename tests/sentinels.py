@@ -11,7 +11,8 @@ from typing import Any, Self
 
 import redis
 
-from tests.servers import Binary, Server, binaries, free_port, until
+from tests.servers import Binary, Server, binaries, free_port
+from tests.waiting import until
 
 SERVICE = "jobs"
 _DOWN_MS = 400

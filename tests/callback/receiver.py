@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from tests.redis.harness import WITHIN_S
+from tests.waiting import HANG_S
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Receiver:
     def ids(self) -> list[str]:
         return [request.headers["webhook-id"] for request in self.requests]
 
-    async def count(self, count: int, within_s: float = WITHIN_S) -> list[Request]:
+    async def count(self, count: int, within_s: float = HANG_S) -> list[Request]:
         """Waits until this many requests have arrived."""
         async with asyncio.timeout(within_s):
             while len(self.requests) < count:

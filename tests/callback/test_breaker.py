@@ -18,7 +18,8 @@ from streamdq.testing import drain
 from streamdq.times.clock import ManualClock
 from tests.callback.conftest import caller
 from tests.callback.receiver import Receiver, Request, answer, receiving
-from tests.redis.harness import NAMESPACE, Space, eventually
+from tests.redis.harness import NAMESPACE, Space
+from tests.waiting import eventually
 
 FIRST_WINDOW = 10
 BUSY = 20

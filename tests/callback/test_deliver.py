@@ -19,7 +19,8 @@ from streamdq.testing import drain
 from streamdq.times.clock import ManualClock
 from tests.callback.conftest import caller
 from tests.callback.receiver import Receiver, Request, answer, receiving
-from tests.redis.harness import Space, eventually
+from tests.redis.harness import Space
+from tests.waiting import eventually
 
 SCHEDULE = "15s 3m 10m 30m 30m 1h 2h 6h 15h"
 SECONDS = (15, 180, 600, 1800, 1800, 3600, 7200, 21_600, 54_000)

@@ -21,8 +21,9 @@ from streamdq.link.session import open_session
 from streamdq.times.clock import ManualClock
 from tests.callback.conftest import caller
 from tests.callback.receiver import Receiver, answer
-from tests.redis.harness import NAMESPACE, Space, eventually
+from tests.redis.harness import NAMESPACE, Space
 from tests.servers import Server, free_port
+from tests.waiting import eventually
 
 URL_ = URL("https://dead.example/hook")
 KEY = NamespaceKeys(NAMESPACE).breakers

@@ -18,7 +18,8 @@ from streamdq.demo.shop import NOTIFY, SHOP_GROUP, Scale
 from streamdq.demo.staff import Staff
 from streamdq.store.history import Event, HistoryRow
 from tests.cli.conftest import Start
-from tests.servers import binaries, until
+from tests.servers import binaries
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not binaries(), reason="no Redis server on this machine")
 

@@ -19,7 +19,8 @@ from streamdq.cli import input as cli_input
 from streamdq.job.job import encode_body
 from streamdq.store import records
 from tests.cli.conftest import Run, Start
-from tests.servers import Server, until
+from tests.servers import Server
+from tests.waiting import until
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ from streamdq.dump.manifest import load_manifest, require_manifest
 from streamdq.keys import ShardKeys
 from tests.cli.conftest import Run, Start
 from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, fill, now_ms, write_rows
-from tests.servers import Server, binaries, until
+from tests.servers import Server, binaries
+from tests.waiting import until
 
 SHARD = ShardKeys("streamdq", "t", 0)
 

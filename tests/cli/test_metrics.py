@@ -17,7 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamdq import Queue
 from streamdq.metrics import declared
 from tests.cli.conftest import Run, Start
-from tests.servers import Server, free_port, until
+from tests.servers import Server, free_port
+from tests.waiting import until
 
 WORKER = """
 from streamdq import Bury, Job, Worker

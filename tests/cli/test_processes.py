@@ -16,7 +16,8 @@ import pytest
 from streamdq import JobState, NewJob, Queue
 from streamdq.worker.signals import ONE_SIGNAL_S
 from tests.cli.conftest import COMMAND, Start
-from tests.servers import Server, until
+from tests.servers import Server
+from tests.waiting import until
 
 WORKER = """
 import asyncio, os

@@ -17,7 +17,8 @@ from streamdq.dump.open_folder import open_folder
 from streamdq.keys import ShardKeys
 from tests.cli.conftest import Start
 from tests.dumps import HOUR_MS, START_MS, entries_of, fill, write_rows
-from tests.servers import Server, until
+from tests.servers import Server
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.s3 import Bucket

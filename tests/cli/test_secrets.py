@@ -14,7 +14,8 @@ from streamdq.config import Settings
 from streamdq.link.address import parse_url
 from streamdq.process.logs import hide_credentials, log
 from tests.cli.conftest import Start
-from tests.servers import Server, binaries, until
+from tests.servers import Server, binaries
+from tests.waiting import until
 
 WORKER = """
 from typing import Annotated

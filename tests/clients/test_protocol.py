@@ -15,7 +15,8 @@ from streamdq.job.job import JobState
 from streamdq.keys import NamespaceKeys
 from streamdq.store.history import FIELDS
 from tests.conftest import BINARIES
-from tests.servers import Pool, Server, until
+from tests.servers import Pool, Server
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "protocol.md").read_text()

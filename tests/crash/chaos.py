@@ -35,7 +35,8 @@ from tests.crash.faults import log_of
 from tests.crash.worker_processes import Line, WorkerProcess, WorkerProcesses
 from tests.crash.workers import Options, Work
 from tests.leaks import leaked_keys
-from tests.servers import Server, binaries, until
+from tests.servers import Server, binaries
+from tests.waiting import until
 
 TOPICS = ("orders", "mails", "shardy")
 SAMPLE_S = 5.0

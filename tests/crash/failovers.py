@@ -29,7 +29,8 @@ from streamdq import Queue
 from streamdq.config import Settings
 from streamdq.errors import DurabilityUnsupported, NotDurable, ServerError
 from tests.sentinels import SERVICE, Sentinels
-from tests.servers import Binary, Cluster, Server, binaries, recent_binary, until
+from tests.servers import Binary, Cluster, Server, binaries, recent_binary
+from tests.waiting import until
 
 NAMESPACE = "failovers"
 LEVELS = ("memory", "disk", "replicas:1")

@@ -29,7 +29,8 @@ from tests.crash.scene import IN_HAND, Fault, Scene
 from tests.forked import ROOT
 from tests.migration import Migration
 from tests.sentinels import Sentinels
-from tests.servers import Binary, Cluster, Server, until
+from tests.servers import Binary, Cluster, Server
+from tests.waiting import until
 
 
 class Placed(Protocol):

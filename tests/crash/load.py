@@ -16,7 +16,7 @@ from streamdq.errors import ServerError
 from tests.crash.judge import Accepted
 from tests.crash.worker_processes import WorkerProcesses
 from tests.crash.workers import Options, Work
-from tests.servers import until
+from tests.waiting import until
 
 TOPIC = "work"
 TTR_S = 1.0

@@ -15,7 +15,8 @@ from streamdq.operations.audit import Audit
 from tests.crash.judge import Verdict, judge
 from tests.crash.load import RETRY_S, SLOTS, TOPIC, TTR_S, WORKER, Load, Put, Through
 from tests.crash.worker_processes import Place, WorkerProcess, WorkerProcesses
-from tests.servers import Binary, Server, until
+from tests.servers import Binary, Server
+from tests.waiting import until
 
 IN_HAND = 4 * SLOTS
 """How many jobs two workers may have in hand that have started: a slot each, and outcomes that are not sent yet."""

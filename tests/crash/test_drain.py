@@ -8,7 +8,7 @@ import pytest
 from streamdq.worker.signals import ONE_SIGNAL_S
 from tests.crash.worker_processes import WorkerProcess, WorkerProcesses
 from tests.crash.workers import Options, Work
-from tests.servers import until
+from tests.waiting import until
 
 TTR = "30s"
 """Long: whatever another worker starts sooner was handed back."""

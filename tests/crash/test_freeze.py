@@ -10,7 +10,7 @@ import pytest
 from streamdq import NewJob
 from tests.crash.worker_processes import TAKEOVER_S, WorkerProcess, WorkerProcesses, left_in
 from tests.crash.workers import Fault, Options, Work
-from tests.servers import until
+from tests.waiting import until
 
 
 def stale_ends(worker: WorkerProcess) -> int:

@@ -5,7 +5,7 @@ import signal
 from tests.crash.test_kill import stop_at_work
 from tests.crash.worker_processes import WorkerProcess, WorkerProcesses, left_in
 from tests.crash.workers import Options, Work
-from tests.servers import until
+from tests.waiting import until
 
 SOON = Options(ttr="500ms", concurrency=10)
 

@@ -11,7 +11,7 @@ from streamdq import NewJob
 from streamdq.keys import NamespaceKeys
 from tests.crash.worker_processes import TAKEOVER_S, WorkerProcess, WorkerProcesses, left_in
 from tests.crash.workers import Options, Work
-from tests.servers import until
+from tests.waiting import until
 
 TTR_S = 1.0
 

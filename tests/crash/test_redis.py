@@ -11,7 +11,8 @@ import pytest
 from streamdq import Queue, StreamdqError
 from tests.crash.worker_processes import WorkerProcesses, left_in
 from tests.crash.workers import Options, Work
-from tests.servers import Binary, Server, until
+from tests.servers import Binary, Server
+from tests.waiting import until
 
 RUN = Options(topics=("now", "later"), ttr="1s", concurrency=10)
 

@@ -12,7 +12,8 @@ from streamdq.keys import shard_of
 from streamdq.mover.places import place_of
 from tests.crash.worker_processes import TAKEOVER_S, WorkerProcess, WorkerProcesses
 from tests.crash.workers import Options, Work
-from tests.servers import Cluster, until
+from tests.servers import Cluster
+from tests.waiting import until
 
 SHARDS = 12
 HELD = (1, 2, 3)

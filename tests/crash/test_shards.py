@@ -5,7 +5,7 @@ import random
 from streamdq import NewJob
 from tests.crash.worker_processes import WorkerProcesses, left_in
 from tests.crash.workers import Options, Work
-from tests.servers import until
+from tests.waiting import until
 
 SHARDS = 4
 NUMBERS = (2, 4, 3, 2)

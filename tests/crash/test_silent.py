@@ -10,7 +10,7 @@ import pytest
 from streamdq.keys import NamespaceKeys
 from tests.crash.worker_processes import WorkerProcess, WorkerProcesses, left_in
 from tests.crash.workers import Options, Work
-from tests.servers import until
+from tests.waiting import until
 
 SERVES = Options(ttr="1h")
 WITHIN_S, ALONE_S = 3.5, 4.0

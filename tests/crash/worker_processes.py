@@ -20,7 +20,8 @@ from streamdq.operations.audit import Audit
 from streamdq.store.progress import Phase, group_and_id, progress_in
 from tests.crash.workers import Options, Work
 from tests.forked import ROOT, Forked
-from tests.servers import Server, until
+from tests.servers import Server
+from tests.waiting import until
 
 LEASE_S = 0.95
 TAKEOVER_S = 1.5

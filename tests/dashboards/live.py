@@ -18,7 +18,8 @@ import yaml
 
 from dashboards.promql import Scale
 from dashboards.rules import rules
-from tests.servers import free_port, until
+from tests.servers import free_port
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 SCRAPE_S = 0.5

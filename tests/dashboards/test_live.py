@@ -13,7 +13,8 @@ from tests.conftest import BINARIES
 from tests.dashboards.live import Prometheus, Shop
 from tests.dashboards.live_shop import FAILING, HELD, SLOW
 from tests.dashboards.tools import needs_prometheus
-from tests.servers import Server, until
+from tests.servers import Server
+from tests.waiting import until
 
 DASHBOARDS = sorted((Path(__file__).parents[2] / "dashboards" / "grafana").glob("*.json"))
 COMMAND = ("-m", "streamdq")

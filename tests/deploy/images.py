@@ -27,7 +27,8 @@ from typing import Any
 
 from streamdq import Queue
 from tests.docs.reader import ROOT, blocks, is_ready
-from tests.servers import Server, binaries, until
+from tests.servers import Server, binaries
+from tests.waiting import until
 
 WORK = ROOT / "build" / "images"
 BASE = "localhost/streamdq-base"

@@ -28,7 +28,7 @@ from benchmarks.peers.setup import peers, prepare
 from streamdq.embedded.binary import find_server
 from tests.docs.reader import ROOT, Reader, blocks
 from tests.docs.test_pages import FOLLOWED
-from tests.servers import until
+from tests.waiting import until
 
 PORT = 6379
 INSIDE = "STREAMDQ_MIGRATING_INSIDE"

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.forked import Forked
-from tests.servers import free_port, until
+from tests.servers import free_port
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 PORTS = ("8000", "8080", "9101", "9422")

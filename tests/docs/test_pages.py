@@ -25,7 +25,8 @@ import yaml
 
 from streamdq.cli.app import app
 from tests.docs.reader import ROOT, Block, Reader, blocks, commands, pages
-from tests.servers import Server, until
+from tests.servers import Server
+from tests.waiting import until
 
 DOCS = ROOT / "docs"
 PRINTED = {

@@ -12,7 +12,7 @@ from typing import Any, Self
 import httpx
 
 from tests.forked import Forked
-from tests.servers import until
+from tests.waiting import until
 
 
 class Live:

@@ -18,7 +18,8 @@ from streamdq.http.auth import Role, new_token
 from tests.http.conftest import Open
 from tests.http.harness import kind
 from tests.http.live import Live
-from tests.servers import Server, until
+from tests.servers import Server
+from tests.waiting import until
 
 TOKEN, LINE = new_token("clerk", [Role.PRODUCER, Role.WORKER, Role.VIEWER])
 BOSS, BOSS_LINE = new_token("boss", [Role.ADMIN])

@@ -17,7 +17,8 @@ from streamdq.http.auth import Role, new_token
 from tests.children import child
 from tests.conftest import BINARIES
 from tests.http.live import Live
-from tests.servers import Pool, Server, until
+from tests.servers import Pool, Server
+from tests.waiting import until
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

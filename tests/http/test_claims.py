@@ -15,8 +15,8 @@ from streamdq.link.command import Command
 from streamdq.link.connection import LinkError
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api, altered, kind
-from tests.redis.harness import eventually
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 async def test_take_and_finish(api: Api) -> None:

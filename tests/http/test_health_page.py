@@ -12,8 +12,8 @@ from streamdq.keys import NamespaceKeys
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api
 from tests.http.site import post, see, work
-from tests.redis.harness import eventually
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 def needs(page: str) -> list[str]:

@@ -20,7 +20,8 @@ from streamdq.http import limits
 from streamdq.http.pages.render import pretty
 from tests.http.live import Live
 from tests.http.test_topics import bury
-from tests.servers import Server, until
+from tests.servers import Server
+from tests.waiting import until
 
 POLL = b"POST /v1/topics/t/take?timeout=60s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
 ALIVE = b"GET /health/alive HTTP/1.1\r\nHost: localhost\r\n\r\n"

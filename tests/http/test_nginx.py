@@ -21,7 +21,8 @@ from streamdq import Queue
 from streamdq.http.auth import Role, new_token
 from tests.children import child
 from tests.http.live import Live
-from tests.servers import Server, free_port, until
+from tests.servers import Server, free_port
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "examples" / "nginx" / "streamdq.conf"

@@ -19,8 +19,8 @@ from streamdq.link.session import run
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api
 from tests.http.site import EVIL, FORM, post, see, work
-from tests.redis.harness import eventually
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 async def test_the_topics_at_a_glance(site: Api, queue: Queue, redis_server: Server) -> None:

@@ -16,7 +16,8 @@ from streamdq.http.refusals import unmapped
 from tests.http.conftest import Open
 from tests.http.harness import kind
 from tests.http.live import Live
-from tests.servers import Server, until
+from tests.servers import Server
+from tests.waiting import until
 
 GOOD, LINE = new_token("good", [Role.VIEWER])
 OTHER, OTHER_LINE = new_token("other", [Role.VIEWER])

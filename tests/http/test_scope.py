@@ -26,8 +26,8 @@ from streamdq.http.scope import ALL, Scope, scope_in
 from streamdq.job.job import check_topic
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api, kind
-from tests.redis.harness import eventually
 from tests.servers import Server
+from tests.waiting import eventually
 
 TOKEN, LINE = new_token("clerk", list(Role), topics="mine,order.*", groups="default")
 TOPICS_ALONE, TOPICS_LINE = new_token("topics", list(Role), topics="mine,order.*")

@@ -21,7 +21,8 @@ from tests.conftest import BINARIES
 from tests.extras import run_without
 from tests.http.harness import kind
 from tests.http.live import Live
-from tests.servers import Pool, Server, until
+from tests.servers import Pool, Server
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")

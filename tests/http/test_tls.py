@@ -18,7 +18,8 @@ from streamdq.http.auth import Role, new_token
 from tests.certificates import certificate
 from tests.http.live import Live
 from tests.http.test_limits import open_files
-from tests.servers import Server, until
+from tests.servers import Server
+from tests.waiting import until
 
 
 def shown(live: Live) -> str:

@@ -11,7 +11,7 @@ from streamdq.operations import audit, jobs, topics
 from streamdq.store.replies import ClaimedRow
 from tests.lua.shard import BEGIN, START_MS, Shard
 from tests.lua.test_claim import large, read_ahead
-from tests.servers import until
+from tests.waiting import until
 
 
 def held_back(shard: Shard) -> None:

@@ -8,7 +8,7 @@ from streamdq.job.job import NewJob
 from streamdq.operations import topics
 from streamdq.store.records import encode
 from tests.lua.shard import Shard
-from tests.servers import until
+from tests.waiting import until
 
 
 def test_its_claims_are_ready_again_long_before_their_ttr(shard: Shard) -> None:

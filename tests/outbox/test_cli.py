@@ -19,7 +19,8 @@ from tests.children import child
 from tests.extras import run_without
 from tests.outbox.orders import TOPIC, Shop, finish
 from tests.postgres import PASSWORD, Postgres
-from tests.servers import Server, free_port, until
+from tests.servers import Server, free_port
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.mariadb import Mariadb

@@ -26,7 +26,8 @@ from streamdq.outbox.relay import Relay
 from streamdq.outbox.tables import SCHEMA_VERSION
 from tests.outbox.orders import Shop, finish
 from tests.postgres import PASSWORD, Postgres
-from tests.servers import Server, until
+from tests.servers import Server
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.mariadb import Mariadb

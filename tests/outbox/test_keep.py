@@ -11,7 +11,8 @@ from streamdq import Queue
 from streamdq.errors import StreamdqError
 from streamdq.outbox.relay import Relay, Totals
 from tests.outbox.orders import TOPIC, Shop, finish, receipts
-from tests.servers import Server, until
+from tests.servers import Server
+from tests.waiting import until
 
 IDS = [f"o{number}" for number in range(6)]
 

@@ -17,7 +17,8 @@ from streamdq.errors import InvalidInput, TooManyTopics
 from streamdq.keys import shard_of
 from streamdq.outbox.relay import Relay, Totals
 from tests.outbox.orders import TOPIC, Shop, finish, receipts
-from tests.servers import Server, until
+from tests.servers import Server
+from tests.waiting import until
 
 
 def test_a_committed_order_is_closed(shop: Shop, relay: Relay, queue: Queue, server: Server) -> None:

@@ -16,7 +16,8 @@ from streamdq.errors import OutboxUnavailable
 from streamdq.outbox.relay import Relay
 from tests.outbox.orders import Shop, finish
 from tests.postgres import Postgres
-from tests.servers import Server, until
+from tests.servers import Server
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.mariadb import Mariadb

@@ -15,9 +15,9 @@ from streamdq.config import Settings
 from streamdq.operations.audit import Audit
 from streamdq.operations.inspect import GroupStats
 from streamdq.times.clock import RedisClock
+from tests.waiting import HANG_S, eventually
 
 NAMESPACE = "test"
-WITHIN_S = 10.0
 SETTINGS = Settings(call_timeout_s=5.0, grace_s=0.2, url="memory://unused")
 
 
@@ -34,7 +34,7 @@ class Seen:
 
     async def count(self, count: int) -> list[Any]:
         """Waits until there are this many."""
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(HANG_S):
             while len(self.all) < count:
                 self._news.clear()
                 await self._news.wait()
@@ -42,15 +42,6 @@ class Seen:
 
     def __len__(self) -> int:
         return len(self.all)
-
-
-async def eventually(done: Callable[[], Any], what: str, within_s: float = WITHIN_S) -> None:
-    """For what changes in Redis alone, where no event tells: asks until it is so."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + within_s
-    while not done():
-        assert loop.time() < deadline, f"not within {within_s} s: {what}"
-        await asyncio.sleep(0.005)
 
 
 class Space:
@@ -87,7 +78,7 @@ class Space:
         finally:
             for worker in workers:
                 worker.stop()
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(HANG_S):
                 await asyncio.gather(*tasks)
 
     async def _started(self, workers: Iterable[Worker], tasks: Iterable[asyncio.Task[None]]) -> None:
@@ -105,7 +96,7 @@ class Space:
 
     async def burst(self, *workers: Worker) -> None:
         """Workers run until nothing is left for them: thousands of jobs, on a busy machine."""
-        async with asyncio.timeout(10 * WITHIN_S):
+        async with asyncio.timeout(HANG_S):
             await asyncio.gather(*(worker.serve(burst=True) for worker in workers))
 
     def state(self, id: str, topic: str = "t", group: str | None = None) -> str:

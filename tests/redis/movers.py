@@ -12,7 +12,8 @@ from streamdq.mover.mover import Mover
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics
 from streamdq.times.clock import RedisClock
-from tests.redis.harness import NAMESPACE, SETTINGS, eventually
+from tests.redis.harness import NAMESPACE, SETTINGS
+from tests.waiting import eventually
 
 
 @asynccontextmanager

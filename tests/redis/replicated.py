@@ -11,7 +11,8 @@ from functools import partial
 import redis
 
 from tests.redis.proxies import Filter, Proxy, pass_on, proxy
-from tests.servers import Binary, Server, until
+from tests.servers import Binary, Server
+from tests.waiting import until
 
 _AT_ONCE = {"repl-diskless-sync-delay": "0"}
 

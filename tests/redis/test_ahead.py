@@ -8,8 +8,9 @@ import pytest
 
 from streamdq import Job
 from streamdq.keys import NamespaceKeys
-from tests.redis.harness import NAMESPACE, Seen, Space, eventually
+from tests.redis.harness import NAMESPACE, Seen, Space
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 async def test_what_waits_behind_slow_jobs_goes_to_an_idle_worker(space: Space, seen: Seen) -> None:

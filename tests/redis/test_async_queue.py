@@ -10,8 +10,9 @@ import pytest
 
 from streamdq import AsyncQueue, Bury, Claim, JobExists, NewJob, Queue, StaleClaim
 from streamdq.queue import AsyncClaim
-from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
 from tests.servers import Server
+from tests.waiting import eventually
 
 LAZY = {"find", "pipeline"}
 """Sends nothing yet: what it gives is awaited."""

@@ -8,7 +8,8 @@ import threading
 from pydantic import BaseModel
 
 from streamdq import Bury, Job, JobState, NewJob, Retry
-from tests.redis.harness import Seen, Space, eventually
+from tests.redis.harness import Seen, Space
+from tests.waiting import eventually
 
 
 class Slot(BaseModel):

@@ -11,7 +11,8 @@ import pytest
 from streamdq import Job
 from streamdq.errors import ServerUnavailable
 from streamdq.store.scripts import Scripts
-from tests.redis.harness import Seen, Space, eventually
+from tests.redis.harness import Seen, Space
+from tests.waiting import eventually
 
 
 @pytest.fixture

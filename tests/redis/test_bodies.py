@@ -16,8 +16,8 @@ from streamdq.operations.json_out import job_json
 from streamdq.queue import Queue
 from streamdq.testing import drain, memory
 from tests.metrics import sample
-from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually
-from tests.servers import until
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
+from tests.waiting import eventually, until
 
 KEY, NEXT = new_key("2026-05"), new_key("2026-11")
 SECRET = "4111-1111-1111-1111"

@@ -14,7 +14,8 @@ from streamdq.operations.pace import SLICE
 from streamdq.store.batches import FREED_BYTES, MAX_BYTES, REPLACED_BYTES
 from streamdq.store.scripts import Scripts
 from streamdq.times.clock import ManualClock
-from tests.redis.harness import Seen, Space, eventually
+from tests.redis.harness import Seen, Space
+from tests.waiting import eventually
 
 LARGE = "x" * 100_000
 

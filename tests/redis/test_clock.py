@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from streamdq import Job, NewJob
-from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.redis.harness import Seen, Space, recorder
 from tests.servers import Server
+from tests.waiting import eventually
 
 HOUR_S = 3600.0
 

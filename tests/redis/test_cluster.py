@@ -11,8 +11,9 @@ from streamdq.link.connection import AsyncLink
 from streamdq.link.session import Op, Pause, Together, arun, open_session, returned, run, together
 from streamdq.operations.inspect import Stats, stats
 from streamdq.queue import store_of
-from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually, recorder
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
 from tests.servers import Cluster
+from tests.waiting import eventually
 
 
 async def test_four_shards_over_three_masters(spread: Space, redis_cluster: Cluster, seen: Seen) -> None:

@@ -25,9 +25,10 @@ from streamdq.store.reads import consumers
 from streamdq.worker.consumer import Consumer
 from tests.conftest import EACH_BINARY
 from tests.migration import Migration
-from tests.redis.harness import NAMESPACE, Seen, Space, eventually, opened, recorder
+from tests.redis.harness import NAMESPACE, Seen, Space, opened, recorder
 from tests.redis.movers import mover_at
-from tests.servers import Binary, Cluster, Server, until
+from tests.servers import Binary, Cluster, Server
+from tests.waiting import eventually, until
 
 SHARDS = 64
 

@@ -15,7 +15,8 @@ from streamdq.keys import ShardKeys
 from streamdq.link.session import Op, Pause
 from streamdq.operations.pipeline import Pipelined
 from streamdq.store.scripts import Scripts
-from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.redis.harness import Seen, Space, recorder
+from tests.waiting import eventually
 
 
 def test_a_taken_id_is_refused(space: Space) -> None:

@@ -20,9 +20,10 @@ from streamdq.errors import AuthenticationFailed, ServerUnavailable, TooManyCall
 from streamdq.link.command import Command
 from streamdq.link.connection import AsyncLink, Link
 from streamdq.link.node import KEPT, ConnectionLimits
-from tests.redis.harness import NAMESPACE, SETTINGS, Space, eventually
+from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.redis.proxies import proxy
-from tests.servers import Cluster, Server, until
+from tests.servers import Cluster, Server
+from tests.waiting import eventually, until
 
 SHORT_S = 0.05
 

@@ -13,8 +13,9 @@ from streamdq.errors import ServerRefusesWrites, ServerUnavailable
 from streamdq.testing import drain
 from streamdq.times.clock import ManualClock
 from tests.metrics import sample
-from tests.redis.harness import NAMESPACE, eventually, opened
+from tests.redis.harness import NAMESPACE, opened
 from tests.servers import Server, free_port
+from tests.waiting import eventually
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ from streamdq.queue import carry_out, store_of
 from streamdq.testing import drain, memory
 from streamdq.worker import serving as serving_module
 from streamdq.worker.declared import DeclaredSchedules
-from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.redis.harness import Seen, Space, recorder
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 def declaring(space: Space, *ids: str, **options: Any) -> Worker:

@@ -20,10 +20,11 @@ from streamdq.operations.audit import audit
 from streamdq.operations.inspect import stats, upcoming
 from streamdq.store import blocking, reads
 from streamdq.store.scripts import Scripts
-from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.redis.harness import Seen, Space, recorder
 from tests.redis.movers import mover_at
 from tests.redis.topology import all_run, each_cut, steps
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 @pytest.mark.parametrize("force", [False, True])

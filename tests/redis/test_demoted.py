@@ -13,7 +13,8 @@ from streamdq.errors import ServerError, ServerRefusesWrites
 from tests.conftest import EACH_BINARY
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
 from tests.redis.proxies import Proxy, proxy
-from tests.servers import Binary, Server, until
+from tests.servers import Binary, Server
+from tests.waiting import until
 
 
 class Address:

@@ -10,7 +10,8 @@ import pytest
 
 from streamdq import Job, NewJob
 from streamdq.store.scripts import Scripts
-from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.redis.harness import Seen, Space, recorder
+from tests.waiting import eventually
 
 
 @pytest.fixture

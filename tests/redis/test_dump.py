@@ -18,8 +18,9 @@ from streamdq.keys import ShardKeys
 from streamdq.store.history import COLUMNS, HistoryRow
 from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, now_ms, row_text
 from tests.redis.dumping import SHARD, Setting
-from tests.redis.harness import Space, eventually
+from tests.redis.harness import Space
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 def as_dumped(row: HistoryRow) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidInput
 from tests.dumps import HOUR_MS, START_MS, marks
 from tests.redis.dumping import Setting
-from tests.servers import until
+from tests.waiting import until
 
 
 def test_a_full_disk_costs_nothing_that_was_committed(here: Setting, monkeypatch: pytest.MonkeyPatch) -> None:

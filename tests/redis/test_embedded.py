@@ -20,7 +20,8 @@ from streamdq.embedded.server import EmbeddedServer, default_directory
 from streamdq.embedded.supervisor import SUPERVISOR_LOCK, open_lock, try_lock
 from streamdq.errors import EmbeddedError, StreamdqError
 from tests.forked import Forked
-from tests.servers import Binary, until
+from tests.servers import Binary
+from tests.waiting import until
 
 # Opens argv[1], says where, and keeps it open until its stdin ends.
 USER = """

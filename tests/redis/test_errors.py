@@ -22,9 +22,10 @@ from streamdq.errors import (
     UnknownGroup,
     UnsupportedServer,
 )
-from tests.redis.harness import NAMESPACE, Seen, Space, counting, eventually, recorder
+from tests.redis.harness import NAMESPACE, Seen, Space, counting, recorder
 from tests.redis.proxies import Losing, proxy, speaking
 from tests.servers import Binary, Server, free_port
+from tests.waiting import eventually
 
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001
 BAD_JOBS: list[tuple[str, dict[str, Any]]] = [

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from streamdq.store.assembly import load_script
-from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.redis.harness import Seen, Space, recorder
 from tests.servers import Server
+from tests.waiting import eventually
 
 WRITTEN: dict[str, tuple[bytes, Callable[[list[bytes]], object]]] = {
     "an id that is no text": (b"\xff\xfe", len),

@@ -23,8 +23,9 @@ from streamdq.metrics.declared import TopicLabels
 from streamdq.queue import carry_out, store_of
 from streamdq.store.schedules import Schedules
 from streamdq.times.clock import ManualClock
-from tests.redis.harness import NAMESPACE, Space, eventually, opened
-from tests.servers import Cluster, Server, until
+from tests.redis.harness import NAMESPACE, Space, opened
+from tests.servers import Cluster, Server
+from tests.waiting import eventually, until
 
 
 @pytest.fixture

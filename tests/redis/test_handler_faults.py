@@ -14,7 +14,8 @@ from pydantic import AfterValidator, BaseModel, ValidationError
 
 from streamdq import Bury, Job, JobState, NewJob, Retry, Worker
 from streamdq.errors import InvalidInput
-from tests.redis.harness import Seen, Space, eventually
+from tests.redis.harness import Seen, Space
+from tests.waiting import eventually
 
 # What is raised.
 

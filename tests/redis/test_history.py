@@ -8,8 +8,9 @@ from pydantic import BaseModel
 
 from streamdq import Bury, Job, NewJob
 from streamdq.store.history import FIELDS, SEPARATOR
-from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.redis.harness import Seen, Space, recorder
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 def rows(server: Server, topic: str = "t") -> list[dict[str, str]]:

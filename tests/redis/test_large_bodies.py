@@ -21,9 +21,10 @@ from streamdq.operations.large_bodies import Swept, sweep
 from streamdq.queue import Queue, carry_out, store_of
 from streamdq.store.commands import one
 from streamdq.worker import ended_files
-from tests.redis.harness import NAMESPACE, Seen, Space, eventually
+from tests.redis.harness import NAMESPACE, Seen, Space
 from tests.s3 import Bucket, s3_server
 from tests.servers import Server
+from tests.waiting import eventually
 
 LARGE = "a large text " * 5000
 DAY = timedelta(days=1)

@@ -20,9 +20,10 @@ from streamdq.mover.lease import Lease, _Hold
 from streamdq.mover.mover import Mover
 from streamdq.process.loop import cancel_and_wait
 from streamdq.store.scripts import Scripts
-from tests.redis.harness import NAMESPACE, SETTINGS, Space, eventually
+from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.redis.movers import mover_at
 from tests.servers import Cluster, Server
+from tests.waiting import eventually
 
 LEASE_MS = Settings(url="memory://unused").lease_ms
 

@@ -14,10 +14,11 @@ from streamdq.link.session import Op, arun, run
 from streamdq.mover.node_mover import NodeMover
 from streamdq.operations import topics
 from streamdq.store.commands import one
-from tests.redis.harness import Space, eventually
+from tests.redis.harness import Space
 from tests.redis.movers import mover_at
 from tests.redis.topology import all_run, steps
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 @pytest.mark.parametrize("how", ["lost", "old"])

@@ -20,9 +20,10 @@ from streamdq.errors import ServerUnavailable
 from streamdq.keys import ShardKeys, shard_of
 from streamdq.link.session import run
 from tests.dumps import dumped
-from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
 from tests.redis.movers import mover_at
 from tests.servers import Binary, Cluster, Server
+from tests.waiting import eventually
 
 SHARDS = 12
 

@@ -11,7 +11,8 @@ import pytest
 from streamdq import AsyncQueue, Job, JobExists, NewJob, Queue, Worker
 from streamdq.errors import InvalidInput
 from streamdq.times.clock import ManualClock
-from tests.redis.harness import Seen, Space, eventually, opened, recorder
+from tests.redis.harness import Seen, Space, opened, recorder
+from tests.waiting import eventually
 
 
 @pytest.fixture

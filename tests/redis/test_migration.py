@@ -20,8 +20,9 @@ from tests.conftest import EACH_BINARY
 from tests.leaks import leaked_keys
 from tests.metrics import sample
 from tests.migration import Migration
-from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually, opened
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, opened
 from tests.servers import Binary, Cluster
+from tests.waiting import eventually
 
 LIMITS = ConnectionLimits(4, 4)
 

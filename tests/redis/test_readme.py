@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 
 from streamdq import Queue
-from tests.servers import Server, binaries, free_port, until
+from tests.servers import Server, binaries, free_port
+from tests.waiting import until
 
 README = Path(__file__).parents[2] / "README.md"
 DOCS = README.parent / "docs"

@@ -6,8 +6,9 @@ import pytest
 
 from streamdq import Job, JobState, NewJob
 from streamdq.metrics import declared
-from tests.redis.harness import NAMESPACE, Seen, Space, eventually, recorder
+from tests.redis.harness import NAMESPACE, Seen, Space, recorder
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 async def serves(space: Space, seen: Seen, what: str, topic: str = "t") -> None:

@@ -14,9 +14,10 @@ from streamdq.keys import NamespaceKeys
 from streamdq.queue import carry_out, store_of
 from streamdq.store.commands import STEP
 from streamdq.store.registry import RINGS
-from tests.redis.harness import NAMESPACE, Space, eventually
+from tests.redis.harness import NAMESPACE, Space
 from tests.redis.movers import mover_at
 from tests.servers import Server
+from tests.waiting import eventually
 
 KEYS = NamespaceKeys(NAMESPACE)
 

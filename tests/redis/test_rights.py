@@ -29,7 +29,8 @@ from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics
 from tests.conftest import BINARIES, EACH_BINARY
 from tests.sentinels import Sentinels
-from tests.servers import Binary, Cluster, Server, until
+from tests.servers import Binary, Cluster, Server
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE, USER, PASSWORD = "shop", "streamdq", "s3cret"

@@ -17,9 +17,10 @@ from streamdq.mover.node_mover import NodeMover
 from streamdq.mover.rings import Listener
 from streamdq.process.loop import cancel_and_wait
 from streamdq.store.replies import Moved
-from tests.redis.harness import NAMESPACE, Seen, Space, eventually, recorder
+from tests.redis.harness import NAMESPACE, Seen, Space, recorder
 from tests.redis.movers import mover_at
 from tests.servers import Server
+from tests.waiting import eventually
 
 SHARDS = 64
 

@@ -24,9 +24,10 @@ from streamdq.store.replies import Fired, Written
 from streamdq.store.schedules import Schedules, StoredSchedule
 from streamdq.testing import drain, memory
 from streamdq.times.clock import ManualClock
-from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.redis.harness import Seen, Space, recorder
 from tests.redis.movers import mover_at
 from tests.servers import Server
+from tests.waiting import eventually
 
 DAY_MS = 86_400_000
 

@@ -12,8 +12,9 @@ from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.codec.encrypt import new_key
 from streamdq.errors import AuthenticationFailed, IdTaken, ServerUnavailable
 from tests.conftest import BINARIES
-from tests.redis.harness import NAMESPACE, Seen, Space, eventually, opened, recorder
+from tests.redis.harness import NAMESPACE, Seen, Space, opened, recorder
 from tests.sentinels import SERVICE, Sentinels
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")

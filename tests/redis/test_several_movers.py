@@ -18,9 +18,10 @@ from streamdq.mover.places import place_of
 from streamdq.store.members import member_in
 from streamdq.store.replies import Moved
 from streamdq.worker.direct import DirectClaims
-from tests.redis.harness import NAMESPACE, Seen, Space, eventually, recorder
+from tests.redis.harness import NAMESPACE, Seen, Space, recorder
 from tests.redis.movers import mover_at
 from tests.servers import Server
+from tests.waiting import eventually
 
 LEASE_MS = Settings(url="memory://unused").lease_ms
 SHARDS = 12

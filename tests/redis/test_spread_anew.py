@@ -27,10 +27,11 @@ from streamdq.store import settling as walking
 from streamdq.store.records import encode
 from streamdq.store.settling import Walk
 from streamdq.times.clock import ManualClock
-from tests.redis.harness import Space, eventually
+from tests.redis.harness import Space
 from tests.redis.movers import mover_at
 from tests.redis.topology import all_run, configuring, each_cut, steps
 from tests.servers import Server
+from tests.waiting import eventually
 
 CHANGES = [(4, 2), (2, 4), (3, 5), (1, 3), (3, 1)]
 several = pytest.mark.parametrize(("before", "after"), CHANGES)

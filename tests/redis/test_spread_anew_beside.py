@@ -21,11 +21,12 @@ from streamdq.link.session import Op
 from streamdq.mover import settling
 from streamdq.operations import topics
 from tests.conftest import EACH_BINARY
-from tests.redis.harness import NAMESPACE, Seen, Space, eventually, opened, recorder
+from tests.redis.harness import NAMESPACE, Seen, Space, opened, recorder
 from tests.redis.test_lost_changes import keep, lose_since
 from tests.redis.test_spread_anew import holders, layout_of, moving, settle
 from tests.redis.topology import all_run, steps
 from tests.servers import Binary, Cluster, Server
+from tests.waiting import eventually
 
 OTHERS: dict[str, Callable[[Queue], Op[Any]]] = {
     "more": lambda queue: topics.configure(queue._store, "t", shards=5),

@@ -18,8 +18,9 @@ from streamdq.errors import FORMAT, NewerFormat
 from streamdq.exporter.exporter import RedisCollector
 from streamdq.keys import NamespaceKeys
 from tests.lua.shard import Shard
-from tests.redis.harness import NAMESPACE, SETTINGS, WITHIN_S, eventually
+from tests.redis.harness import NAMESPACE, SETTINGS
 from tests.servers import Cluster, Server
+from tests.waiting import HANG_S, eventually
 
 NEWER = FORMAT + 1
 KEYS = NamespaceKeys(NAMESPACE)
@@ -123,7 +124,7 @@ def test_the_exporter_says_that_it_reads_nothing(redis_server: Server) -> None:
 
 
 async def ended_by(serving: asyncio.Task[None]) -> None:
-    async with asyncio.timeout(WITHIN_S):
+    async with asyncio.timeout(HANG_S):
         with pytest.raises(NewerFormat):
             await serving
 
@@ -141,7 +142,7 @@ async def test_a_worker_ends_and_what_it_held_is_there(redis_server: Server, reg
     with opened(redis_server.url) as queue, redis_server.client() as client:
         queue.enqueue("t", 1, id="a")
         serving = asyncio.create_task(worker.serve())
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(HANG_S):
             await begun.wait()
         await eventually(lambda: client.exists(KEYS.mover), "a mover at work")
         upgrade(client, registry=registry)
@@ -190,7 +191,7 @@ async def test_a_worker_on_a_cluster_ends(redis_cluster: Cluster) -> None:
     with opened(redis_cluster.url) as queue, redis_cluster.client() as client:
         queue.enqueue("t", 1)
         serving = asyncio.create_task(worker.serve())
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(HANG_S):
             await done.wait()
         upgrade(client, registry=False)
         with pytest.raises(NewerFormat):

@@ -12,7 +12,7 @@ from streamdq import AsyncQueue, Claim, NoClaim, Queue, Snooze, StaleClaim
 from streamdq.config import Settings
 from streamdq.errors import InvalidInput, UnknownGroup, UnknownTopic
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
-from tests.servers import until
+from tests.waiting import until
 
 
 def taken(space: Space, topic: str = "t", group: str = "default", queue: Queue | None = None) -> Claim:

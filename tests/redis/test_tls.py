@@ -13,9 +13,10 @@ import pytest
 from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.errors import ServerUnavailable
 from tests.certificates import certificate
-from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually, recorder
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
 from tests.redis.proxies import Losing, proxy
 from tests.servers import Binary, Server, binaries, free_port
+from tests.waiting import eventually
 
 SPEAKING_TLS = [
     pytest.param(binary, id=binary.name) for binary in binaries() if b"tls-ca-cert-file" in binary.path.read_bytes()

@@ -19,8 +19,9 @@ from streamdq.mover.rate import RatedTopic
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics
 from streamdq.times.clock import ManualClock
-from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually, recorder
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 async def test_a_paused_topic_holds_and_resumes(space: Space, seen: Seen) -> None:

@@ -17,8 +17,9 @@ from streamdq.mover.reclaim import Reclaimer
 from streamdq.store.blocking import read_streams
 from streamdq.store.commands import one
 from streamdq.times.clock import ManualClock
-from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.redis.harness import Seen, Space, recorder
 from tests.servers import Server
+from tests.waiting import eventually
 
 
 async def test_a_handler_over_its_ttr_is_cancelled_and_retried(space: Space, seen: Seen) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from streamdq import NewJob, Worker
 from streamdq.worker.runner import Runner
-from tests.redis.harness import Seen, Space, eventually
+from tests.redis.harness import Seen, Space
 from tests.redis.movers import mover_at
+from tests.waiting import eventually
 
 
 def worker_of(space: Space, seen: Seen, concurrency: int = 1) -> Worker:

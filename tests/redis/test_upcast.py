@@ -14,7 +14,8 @@ from streamdq.errors import InvalidInput
 from streamdq.queue import carry_out, store_of
 from streamdq.worker.rehearsal import Refusal, Rehearsed, rehearse
 from streamdq.worker.worker import declared_in, handlers_of
-from tests.redis.harness import Seen, Space, eventually
+from tests.redis.harness import Seen, Space
+from tests.waiting import eventually
 
 
 class Order(BaseModel):

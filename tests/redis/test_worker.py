@@ -16,8 +16,9 @@ from pydantic import BaseModel
 from streamdq import Job, JobState, StaleClaim, Worker
 from streamdq.errors import InvalidInput, ServerUnavailable
 from streamdq.operations.inspect import stats
-from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.redis.harness import Seen, Space, recorder
 from tests.servers import Server, free_port
+from tests.waiting import eventually
 
 
 class Payment(BaseModel):

@@ -14,7 +14,7 @@ import pyspark
 
 from streamdq_spark.java import prepare_java
 from tests.children import child
-from tests.servers import until
+from tests.waiting import until
 
 SPARK_HOME = Path(pyspark.__file__).parent
 MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"

@@ -17,12 +17,13 @@ from streamdq_spark.summary import Summary
 from tests.conftest import BINARIES
 from tests.crash.worker_processes import WorkerProcesses
 from tests.crash.workers import Options, Work
-from tests.servers import Pool, until
+from tests.servers import Pool
 from tests.spark import plain
 from tests.spark.dumps import happened_in
 from tests.spark.frames import assert_same
 from tests.spark.plain import Happened, Table
 from tests.spark.second import calculation as second
+from tests.waiting import until
 
 JOBS = 120
 OPTIONS = Options(topics=("work", "mail"), concurrency=8, ttr="1s", retry="50ms 100ms")

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.forked import ROOT, Forked
-from tests.servers import until
+from tests.waiting import until
 
 PROBE = """
 import json, os, resource, signal, sys, threading

@@ -12,7 +12,7 @@ import pytest
 from streamdq.codec import storage_calls as module
 from streamdq.codec.storage_calls import StorageCalls
 from streamdq.errors import BodyStorageUnavailable
-from tests.servers import until
+from tests.waiting import until
 
 
 class Storage:

@@ -14,7 +14,7 @@ import pytest
 
 from streamdq.errors import NotDurable
 from streamdq.link.batcher import AT_ONCE, MOST, Batched, Batcher, ThreadBatcher, _Kind, _Turn
-from tests.servers import until
+from tests.waiting import until
 
 Calls = Generator[Any, Any, Sequence[Any]]
 

@@ -16,7 +16,7 @@ from streamdq.link import fair_semaphore
 from streamdq.link.command import Command
 from streamdq.link.fair_semaphore import FairSemaphore
 from streamdq.link.node import ConnectionLimits, Connections
-from tests.servers import until
+from tests.waiting import until
 
 
 def _stands(line: FairSemaphore, count: int) -> bool:

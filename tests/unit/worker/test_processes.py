@@ -15,7 +15,7 @@ import pytest
 
 from streamdq.worker import processes
 from streamdq.worker.processes import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, Supervisor
-from tests.servers import until
+from tests.waiting import until
 
 
 class Process:

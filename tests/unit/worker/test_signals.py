@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from streamdq.worker.signals import ONE_SIGNAL_S, SIGNALS, Stop, install, uninstall
-from tests.servers import until
+from tests.waiting import until
 
 heard: list[str] = []
 
