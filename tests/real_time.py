@@ -82,15 +82,15 @@ class _Reader:
         if name == "sleep" and call.args:
             if _owner(call.func) != "asyncio":
                 self._found.append((call.lineno, "sleeps: await an event, or tests.waiting.until"))
-            elif not (isinstance(call.args[0], ast.Constant) and float(call.args[0].value) <= LONGEST_SLEEP_S):
+            elif not (0 <= _number(call.args[0]) <= LONGEST_SLEEP_S):
                 self._found.append((call.lineno, f"sleeps more than {LONGEST_SLEEP_S} s: await an event"))
         if name in _LIMITED:
             limits = [word.value for word in call.keywords if word.arg == "timeout"]
             if name == "timeout" and _owner(call.func) == "asyncio":
                 limits += call.args[:1]
             for limit in limits:
-                if isinstance(limit, ast.Constant) and limit.value and float(limit.value) < SHORTEST_LIMIT_S:
-                    what = f"a limit of {limit.value} s; what hangs has at least {SHORTEST_LIMIT_S:g}"
+                if 0 < (limit_s := _number(limit)) < SHORTEST_LIMIT_S:
+                    what = f"a limit of {limit_s:g} s; what hangs has at least {SHORTEST_LIMIT_S:g}"
                     self._found.append((call.lineno, what))
 
 
@@ -102,6 +102,11 @@ def _name(node: ast.expr) -> str:
 
 def _owner(node: ast.expr) -> str:
     return _name(node.value) if isinstance(node, ast.Attribute) else ""
+
+
+def _number(node: ast.expr) -> float:
+    """-1: it is no number that is written there."""
+    return float(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, int | float) else -1.0
 
 
 def _is_duration(node: ast.expr, took: set[str]) -> bool:
