@@ -8,7 +8,7 @@ STAMP := $(VENV)/.dev
 DEMO_EXTRAS := embedded,uvloop
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough simulate mutants faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture constraints wheel clean
+.PHONY: help demo test test-all test-part flaky simulate mutants mutants-sample faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture constraints wheel clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -17,16 +17,22 @@ help: ## show the targets
 demo: $(DEMO) ## watch the queue at work on an embedded Redis, about a minute
 	@$(BIN)/streamdq demo
 
-# Much of the suite waits: for times to run out, for servers and browsers to start.
+# Much of the suite waits: for servers, browsers and other processes.
 # One of the processes gets all that needs Spark (tests/distribution.py).
 # It starts Python hundreds of times: without bytecode, whatever the environment says, each compiles everything.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --dist loadfile
-# With TURN all at once: tests are collected once, and Java starts once.
-test: $(STAMP) ## run the tests, in four processes, on one version of Redis; TURN=7: and a part of test-thorough
-	@$(PYTEST) $(if $(TURN),-m "not chaos" --turn $(TURN),-m "not chaos and not thorough")
+FIRST_STAGE := -m "not chaos and not thorough"
+test: $(STAMP) ## run the tests, in four processes, on one version of Redis: four minutes
+	@$(PYTEST) $(FIRST_STAGE)
 
-test-thorough: $(STAMP) ## run what make test leaves out: other versions of Redis and databases, and what takes long
-	@$(PYTEST) -m "thorough and not chaos"
+test-all: $(STAMP) ## run all tests: other versions of Redis and databases, matrices, and what takes long
+	@$(PYTEST) -m "not chaos"
+
+test-part: $(STAMP) ## run a part of what only test-all runs; TURN=7
+	@$(PYTEST) -m "thorough and not chaos" --turn $(or $(TURN),0)
+
+flaky: $(STAMP) ## run the tests again and again, every other time on a busy machine; RUNS=20
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.flaky --runs $(or $(RUNS),20) -- $(BIN)/pytest -n 4 --dist loadfile -q $(FIRST_STAGE)
 
 SIMULATE := $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES))
 simulate: $(STAMP) ## simulate histories with every fault; SEEDS=100 or MINUTES=10, FIRST=17 to repeat one
@@ -35,6 +41,9 @@ simulate: $(STAMP) ## simulate histories with every fault; SEEDS=100 or MINUTES=
 MUTANTS := $(if $(ONLY),--only $(ONLY)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 mutants: $(STAMP) ## change scripts and decisions, and see whether tests notice; ONLY="claim finish", SAMPLE=100
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
+
+mutants-sample: $(STAMP) ## change the scripts in a few places, which others for each TURN
+	@$(BIN)/python -m tests.mutants --lua --quick --sample 30 --seed $(or $(TURN),0) --at-least 90
 
 faults: $(STAMP) ## try each fault under load, print the table of docs/reliability.md; FAULT=worker_killed
 	@$(BIN)/python -m tests.crash.table $(FAULT)
@@ -48,10 +57,11 @@ migrating: $(STAMP) ## run both sides of the guides for users of other queues, m
 images: $(STAMP) ## build the Dockerfiles and run each command in them, minutes; as root, with buildah and debootstrap
 	@$(BIN)/python -m tests.deploy.images $(if $(BASE),--base $(BASE))
 
-lint: $(STAMP) ## check style, format, and which room imports which
+lint: $(STAMP) ## check style, format, which room imports which, and that no test depends on speed
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m tests.real_time
 
 types: $(STAMP) ## check types
 	@$(BIN)/mypy

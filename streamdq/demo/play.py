@@ -39,11 +39,11 @@ from .shop import (
 from .staff import Hired, Staff
 from .view import StaffMember, View
 
-ORDERS, ORDERS_FOR_S = 150, 25.0
+ORDERS, ORDERS_FOR_S = 120, 20.0
 PAID_SHARE = 0.4
-KILL_AT_S, KICK_AFTER_S = 17.0, 1.0
+KILL_AT_S, KICK_AFTER_S = 14.0, 1.0
 RUSH, _LEAST_LOST = 8, 3
-WHOLE_S, PATIENCE_S = 42.0, 60.0
+WHOLE_S, PATIENCE_S = 34.0, 60.0
 _TICK_S, _LOOK_S = 0.02, 0.2
 _START_S = 15.0
 _REFUSALS = (0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 6)

@@ -31,8 +31,8 @@ class Scale:
 
     def __init__(self, speed: float) -> None:
         self.speed = speed
-        self.orders = 360 * speed  # 30 min become 5 s
-        self.notices = 2400 * speed  # the nine steps, 25 h 13 min in all, become 38 s
+        self.orders = 450 * speed  # 30 min become 4 s
+        self.notices = 3000 * speed  # the nine steps, 25 h 13 min in all, become 30 s
         self.ttr_s = max(0.5, 2 / speed)
 
     @property

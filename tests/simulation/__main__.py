@@ -14,6 +14,8 @@ from itertools import count, takewhile
 
 from rich.console import Console
 
+from tests.repeat import remember
+
 from .coverage import never_happened
 from .runs import Report, run_seeds
 
@@ -38,7 +40,9 @@ def seeds_of(first: int | None, number: int | None, only: list[int] | None) -> I
 
 
 def tell(report: Report) -> None:
-    OUT.print(f"seed {report.seed}: {report.broken}\n  to repeat it: make simulate FIRST={report.seed} SEEDS=1")
+    command = f"make simulate FIRST={report.seed} SEEDS=1"
+    OUT.print(f"seed {report.seed}: {report.broken}\n  to repeat it: {command}")
+    remember(command)
     for line in report.story:
         OUT.print(f"  {line}")
 
