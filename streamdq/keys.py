@@ -14,6 +14,13 @@ DEFAULT_GROUP = "default"
 """The consumer group of who names none."""
 
 
+def plain(text: str) -> str:
+    """The text of a ``str`` whose class may write itself otherwise. A key made of a member of
+    ``class Topics(str, Enum)`` would have ``Topics.CLOSE`` in it.
+    """
+    return text if type(text) is str else str.__str__(text)
+
+
 @dataclass(frozen=True)
 class NamespaceKeys:
     """Keys of the whole namespace; one slot."""
@@ -130,7 +137,7 @@ class ShardKeys:
 
     def __init__(self, namespace: str, topic: str, shard: int) -> None:
         self.namespace = namespace
-        self.topic = topic
+        self.topic = topic = plain(topic)
         self.shard = shard
         self.prefix = f"{namespace}:{{{topic}:{shard}}}"
         self.jobs = f"{self.prefix}:jobs"  # HASH id -> record
@@ -164,11 +171,11 @@ class ShardKeys:
 
     def ready_of(self, group: str) -> str:
         """STREAM of one group's retries and kicked jobs."""
-        return f"{self.ready}:{group}"
+        return f"{self.ready}:{plain(group)}"
 
     def dead_of(self, group: str) -> str:
         """ZSET id -> buried at, ms."""
-        return f"{self.prefix}:dead:{group}"
+        return f"{self.prefix}:dead:{plain(group)}"
 
 
 @lru_cache(maxsize=65_536)

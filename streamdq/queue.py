@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from . import operations
 from .keys import DEFAULT_GROUP
-from .operations.methods import UsedOperation
+from .operations.methods import UsedOperation, plain_arguments
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -46,7 +46,8 @@ def _blocking(
         from .link.session import run
 
         def method(self: Queue, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            return run(self._link, found(self._store, *args, **kwargs))
+            given, named = plain_arguments(args, kwargs)
+            return run(self._link, found(self._store, *given, **named))
 
         return method
 
@@ -65,7 +66,8 @@ def _awaited(
 
         async def method(self: AsyncQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
             self._link.stay()  # before it may wait for a call of another task
-            return await arun(self._link, found(self._store, *args, **kwargs))
+            given, named = plain_arguments(args, kwargs)
+            return await arun(self._link, found(self._store, *given, **named))
 
         return method
 

@@ -129,7 +129,7 @@ def load_jobs(
         StreamdqError, OSError, KeyboardInterrupt: Redis failed, or the file, or the user has had enough; a note says
             how far it came.
     """
-    check_topic(topic)
+    topic = check_topic(topic)
     check_level(durable)
     store, loaded = store_of(queue), Loaded()  # replaced as a whole: Ctrl-C comes before or after, never between
     limit, seal = store.session.bodies.most_bytes, store.session.bodies.seal(topic)

@@ -16,6 +16,7 @@ import typing_extensions
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from ..errors import BodyDamaged, BodyUnreadable, InvalidInput, StaleClaim
+from ..keys import plain
 from ..times.durations import Duration, Moment, to_ms
 from .retry import RetryInput
 from .uniqueness import DerivedId, UniqueAfter
@@ -331,6 +332,10 @@ def _shown(value: object) -> str:
     return repr(value[:80]) if isinstance(value, str) else repr(value)[:80]
 
 
+# Each returns the name as a plain ``str``: a member of ``class Topics(str, Enum)`` is written into keys by its
+# ``__format__``, as ``Topics.CLOSE``, and would then be another topic.
+
+
 def check_topic(topic: str) -> str:
     if not isinstance(topic, str):
         raise InvalidInput(f"topic: {_shown(topic)} is not text: pass a name; that of a Topic is its .name")
@@ -339,13 +344,13 @@ def check_topic(topic: str) -> str:
             f"topic: {_shown(topic)} is not a valid name; use 1 to {MAX_ID_BYTES} bytes without spaces, "
             "control characters or braces, and not . or .."
         )
-    return topic
+    return plain(topic)
 
 
 def check_group(group: str) -> str:
     if not isinstance(group, str) or not _GROUP.fullmatch(group):
         raise InvalidInput(f"group: {_shown(group)} is not a valid name; use 1 to 64 of A-Z a-z 0-9 . _ -")
-    return group
+    return plain(group)
 
 
 def check_id(id: str) -> str:
@@ -354,7 +359,7 @@ def check_id(id: str) -> str:
             f"id: {_shown(id)} is not a valid id; use 1 to {MAX_ID_BYTES} bytes of text without control "
             "characters, and not . or .."
         )
-    return id
+    return plain(id)
 
 
 def check_key(key: str) -> str:
@@ -363,7 +368,7 @@ def check_key(key: str) -> str:
             f"key: {_shown(key)} is not a valid key; use 1 to {MAX_KEY_CHARS} characters of text without control "
             "characters, and not . or .."
         )
-    return key
+    return plain(key)
 
 
 def check_url(url: str) -> str:
@@ -374,7 +379,7 @@ def check_url(url: str) -> str:
         fine = False
     if not fine or not re.fullmatch(r"[\x21-\x7e]+", url) or len(url) > MAX_URL_BYTES:
         raise InvalidInput(f"url: {str(url)[:80]!r} is not an http or https URL of at most {MAX_URL_BYTES} characters")
-    return url
+    return plain(url)
 
 
 def encode_body(body: Any, max_bytes: int) -> bytes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ..errors import InvalidInput, Portable
+from ..keys import plain
 from ..times.durations import Duration, show_ms, to_ms
 
 MAX_STEPS = 100
@@ -104,4 +105,4 @@ class Bury(Portable):
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
-        self.reason = str(reason)
+        self.reason = plain(reason) if isinstance(reason, str) else str(reason)

@@ -27,7 +27,7 @@ from ..codec.configured import bodies_of
 from ..codec.protocol import Codec
 from ..config import Settings
 from ..errors import InvalidInput, ServerUnavailable, TooManyCalls
-from ..keys import NamespaceKeys
+from ..keys import NamespaceKeys, plain
 from ..times.clock import RedisClock, wall_s
 from . import failures
 from .address import Target
@@ -210,9 +210,9 @@ def begun_ms(consumer: str) -> tuple[str, int | None, int | None]:
 
 
 def check_namespace(namespace: str) -> str:
-    if not _NAMESPACE.fullmatch(namespace):
+    if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
         raise InvalidInput(f"namespace: {namespace!r} is not valid; use 1 to 64 of A-Z a-z 0-9 . _ : -")
-    return namespace
+    return plain(namespace)
 
 
 def open_session(

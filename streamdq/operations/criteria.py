@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ..errors import InvalidInput
 from ..job.job import JobState, check_group, check_id, check_key
+from ..keys import plain
 from ..schedules.civil import civil_moment_ms
 from ..store.wanted import OfGroup, Whole
 from ..times.durations import Duration, Moment, moment_ms, to_ms
@@ -127,7 +128,7 @@ def _times(due: tuple[Bound | None, Bound | None] | None) -> tuple[Time, Time] |
 def _prefix(text: str) -> str:
     if not isinstance(text, str):
         raise InvalidInput(f"id_prefix: {text!r} is not a text")
-    return check_id(f"{text}x")[:-1]
+    return check_id(plain(text) + "x")[:-1]
 
 
 def _time(bound: Bound | None) -> Time:

@@ -94,7 +94,7 @@ class Search:
     _most: int = _PAGE
 
     def __post_init__(self) -> None:
-        check_topic(self.topic)
+        self.topic = check_topic(self.topic)
         if self.limit is not None:
             _check_number(self.limit, "limit", 1)
 

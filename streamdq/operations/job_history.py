@@ -40,7 +40,7 @@ def job_history(store: RedisStore, topic: str, id: str) -> Op[list[JobEvent]]:
         UnknownTopic
     """
     yield from topic_names(store, check_topic(topic))
-    check_id(id)
+    id = check_id(id)
     found: list[HistoryRow] = []
     for shard in store.topics.all_shards(topic):
         rows, _ = yield from rows_of(store, shard, id, None, most=inf)

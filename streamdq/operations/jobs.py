@@ -150,7 +150,7 @@ def enqueue(
     """
     check_conflict(on_conflict)
     if topic not in store.topics.known:
-        check_topic(topic)
+        topic = check_topic(topic)
     new = NewJob(
         body, delay, id, at, ttr, retry, url, expire, tz, quiet, window, version, unique_for, rate_of_id, at_most, key,
         unique_after,
@@ -512,7 +512,7 @@ def enqueue_many(
         InvalidInput: a job is invalid; the batches before it were enqueued, no job of its own batch was.
         NotDurable: a batch was not confirmed in time; those before it were. If all jobs have ids, repeat the call.
     """
-    check_topic(topic)
+    topic = check_topic(topic)
     check_conflict(on_conflict)
     check_level(durable)
     if not 1 <= batch_size <= MAX_BATCH:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
 from typing import Any
+
+from ..keys import plain
 
 
 class UsedOperation:
@@ -26,6 +28,18 @@ class UsedOperation:
         as_method(method, operation, self._owner.__module__, f"{self._owner.__qualname__}.{self._name}")
         setattr(self._owner, self._name, method)
         return method.__get__(instance, owner)
+
+
+def plain_arguments(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The arguments of a method; of texts whose class may write itself otherwise, the plain texts."""
+    for one in (*args, *kwargs.values()):
+        if isinstance(one, str) and type(one) is not str:
+            return [_plain(arg) for arg in args], {name: _plain(arg) for name, arg in kwargs.items()}
+    return args, kwargs
+
+
+def _plain(value: Any) -> Any:
+    return plain(value) if isinstance(value, str) else value
 
 
 def as_method(

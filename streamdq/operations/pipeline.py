@@ -16,7 +16,7 @@ from ..link.session import Op, arun, run
 from ..store.batches import MAX_BYTES
 from ..store.redis_store import RedisStore
 from .jobs import enqueue
-from .methods import as_method
+from .methods import as_method, plain_arguments
 
 P = ParamSpec("P")
 
@@ -175,7 +175,8 @@ def _blocking(
     operation: Callable[Concatenate[RedisStore, P], Op[Job]],
 ) -> Callable[Concatenate[Pipeline, P], Pipelined]:
     def method(self: Pipeline, /, *args: P.args, **kwargs: P.kwargs) -> Pipelined:
-        return run(self._link, self._collected.add(operation(self._store, *args, **kwargs)))
+        given, named = plain_arguments(args, kwargs)
+        return run(self._link, self._collected.add(operation(self._store, *given, **named)))
 
     as_method(method, operation, __name__, "Pipeline.enqueue", "Pipelined")
     return method
@@ -185,7 +186,8 @@ def _awaited(
     operation: Callable[Concatenate[RedisStore, P], Op[Job]],
 ) -> Callable[Concatenate[AsyncPipeline, P], Coroutine[Any, Any, Pipelined]]:
     async def method(self: AsyncPipeline, /, *args: P.args, **kwargs: P.kwargs) -> Pipelined:
-        return await arun(self._link, self._collected.add(operation(self._store, *args, **kwargs)))
+        given, named = plain_arguments(args, kwargs)
+        return await arun(self._link, self._collected.add(operation(self._store, *given, **named)))
 
     as_method(method, operation, __name__, "AsyncPipeline.enqueue", "Pipelined")
     return method

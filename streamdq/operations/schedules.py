@@ -153,8 +153,7 @@ def _put(topic: str, id: str, before: StoredSchedule | None, after: StoredSchedu
 
 
 def _changed(store: RedisStore, topic: str, id: str, definition: Definition, new: NewJob) -> Changed:
-    check_topic(topic)
-    check_schedule_id(id)
+    topic, id = check_topic(topic), check_schedule_id(id)
     if store.session.bodies.encrypts and new.body != {}:
         raise InvalidInput(
             "schedule: a schedule's body is a template in Redis, so it can't be encrypted as this queue's bodies are: "
@@ -360,7 +359,8 @@ def _filled_in(job: bytes, time: bytes) -> bytes:
 
 
 def check_schedule_id(id: str) -> str:
-    if len(check_id(id).encode()) > MAX_ID_BYTES:
+    id = check_id(id)
+    if len(id.encode()) > MAX_ID_BYTES:
         raise InvalidInput(f"id: a schedule's has at most {MAX_ID_BYTES} bytes")
     return id
 

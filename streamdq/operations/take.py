@@ -29,8 +29,7 @@ def take(
 ) -> Op[Held | None]:
     """Claims one job of the topic. Returns None after ``timeout``, or if no job is ``wanted`` any more."""
     deadline = time.monotonic() + to_ms(timeout, "timeout") / 1000
-    check_topic(topic)
-    check_group(group)
+    topic, group = check_topic(topic), check_group(group)
     while True:
         settings = yield from known_group(store, topic, group)
         try:

@@ -58,7 +58,7 @@ def configure(
         TopicNotEmpty: ``shards`` differs, and the topic holds jobs whose keys have limits, or jobs from before the
             last three changes; or the first limit of keys is set while jobs are where they were before a change.
     """
-    check_topic(topic)
+    topic = check_topic(topic)
     changes: dict[str, Any] = {}
     if ttr is not None:
         changes["ttr_ms"] = check_ttr(ttr)

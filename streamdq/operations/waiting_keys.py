@@ -83,7 +83,7 @@ def pause_key(store: RedisStore, topic: str, key: str, paused: bool) -> Op[None]
     others of their key have ended; repeat it.
     """
     settings = yield from store.topics.get(check_topic(topic))
-    check_key(key)
+    key = check_key(key)
     for _ in range(REPAIRS):
         shard = store.session.keys.shard(topic, shard_of("", settings.shards, key))
         done = _MORE

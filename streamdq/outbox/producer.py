@@ -91,7 +91,7 @@ def enqueue(
         InvalidInput: an argument is invalid; nothing was written.
     """
     check_relayed(on_conflict)
-    check_topic(topic)
+    topic = check_topic(topic)
     space = check_namespace(_settings().namespace if namespace is None else namespace)
     bodies = _bodies(space)
     new = NewJob(body, delay, id, at, ttr, retry, url, expire, tz, quiet, key=key, version=version)

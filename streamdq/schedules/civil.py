@@ -8,6 +8,7 @@ from pathlib import Path
 from zoneinfo import TZPATH, ZoneInfo, available_timezones
 
 from ..errors import InvalidInput
+from ..keys import plain
 from ..times.durations import Moment, moment_ms
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - naive, as all local times here
@@ -23,6 +24,8 @@ def zone(name: str) -> ZoneInfo:
     Raises:
         InvalidInput: there is none.
     """
+    if isinstance(name, str):
+        name = plain(name)
     if str(name) in _OF_THIS_HOST or str(name).startswith(("posix/", "right/")):
         raise InvalidInput(
             f"tz: {str(name)[:80]!r} does not mean the same on every host; write for example Europe/Paris or UTC"

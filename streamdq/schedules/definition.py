@@ -13,6 +13,7 @@ from zlib import crc32
 from zoneinfo import ZoneInfo
 
 from ..errors import InvalidInput
+from ..keys import plain
 from ..times.durations import MAX_DELAY_MS, Duration, Moment, moment_ms, show_ms, to_ms
 from .civil import zone
 from .recurrence import SHORTEST_MS, Cron, Dst, Every, Recurrence, cron, in_words
@@ -131,7 +132,7 @@ def define(
         raise InvalidInput(f"overlap: {overlap!r} is not one of 'allow', 'skip', 'queue'")
     every_ms = None if every is None else _interval(every)
     found = Definition(
-        cron=None if cron is None else " ".join(str(cron).split()),
+        cron=None if cron is None else " ".join((plain(cron) if isinstance(cron, str) else str(cron)).split()),
         every_ms=every_ms,
         tz=zone(tz).key,
         dst=dst,

@@ -165,7 +165,7 @@ class Worker(Generic[S]):
         Raises:
             InvalidInput: there is one for this topic and version already, or it is asynchronous.
         """
-        check_topic(topic)
+        topic = check_topic(topic)
         if check_version(since) < 2:
             raise InvalidInput("upcast: since=1 is the first version, and no body is older")
         if since in self._upcasts.get(topic, {}):
@@ -214,7 +214,8 @@ class Worker(Generic[S]):
         )  # fmt: skip
         new = NewJob({} if body is None else body, ttr=ttr, retry=retry, url=url, expire=expire, version=version)
         encode(new, self._settings.max_body_bytes)
-        one = Declared(check_topic(topic), check_schedule_id(id), definition, new)
+        topic, id = check_topic(topic), check_schedule_id(id)
+        one = Declared(topic, id, definition, new)
 
         def register(function: F) -> F:
             if (topic, id) in self._declared:

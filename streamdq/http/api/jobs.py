@@ -74,7 +74,7 @@ def _put(
     store: RedisStore, topic: str, new: NewJob, on_conflict: OnConflict, durable: str | None
 ) -> Op[tuple[Job, JobExists | None]]:
     """The job that has the id afterwards, and why it is not this one."""
-    check_topic(topic)
+    topic = check_topic(topic)
     bodies = store.session.bodies
     job = encode(new, bodies.most_bytes, bodies.seal(topic))
     reply = yield from put(store, topic, [job], on_conflict, durable)

@@ -171,7 +171,7 @@ def _keys(store: RedisStore, one: Glance, group: str) -> Op[list[KeyLoad]]:
 
 async def _settings(backend: Backend, store: RedisStore, topic: str) -> TopicSettings:
     """The topic's settings, read anew because they may have changed elsewhere."""
-    check_topic(topic)
+    topic = check_topic(topic)
     known = await backend.do(store.topics.registry())
     if topic not in known:
         raise ProblemError("unknown-topic", "Nothing was ever enqueued to it, or its name is another one.")
@@ -198,7 +198,7 @@ async def job_view(
     """The job's page. ``wrong``: what is wrong with the ``delay`` that was entered."""
     backend = backend_of(request)
     store = await backend.store()
-    check_id(id)
+    id = check_id(id)
     settings = await _settings(backend, store, topic)
     shard = await backend.do(shard_with(store, topic, settings, id))
     job, moved, now_ms = await backend.do(_look(store, shard, id, settings))
