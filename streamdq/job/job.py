@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import typing_extensions
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import from_json
 
 from ..errors import BodyDamaged, BodyUnreadable, InvalidInput, StaleClaim
 from ..keys import plain
@@ -32,9 +31,6 @@ MAX_VERSION = 10**6
 ENCODED = b"\xff"
 """Begins a stored body that is not plain JSON (codec/envelope.py)."""
 
-_SURELY_READABLE_DEPTH = 150
-_MOST_DIGITS = 4300  # of a number
-_HALF = re.compile(rb"\d{%d}" % (_MOST_DIGITS // 2))
 # Scripts use control characters as separators; braces would break the Cluster hash tag.
 # "." and ".." are not allowed, because clients resolve them in a URL's path, even percent-encoded.
 _ID = re.compile(r"(?!\.\.?\Z)[^\x00-\x1f\x7f\ud800-\udfff]+")
@@ -380,51 +376,6 @@ def check_url(url: str) -> str:
     if not fine or not re.fullmatch(r"[\x21-\x7e]+", url) or len(url) > MAX_URL_BYTES:
         raise InvalidInput(f"url: {str(url)[:80]!r} is not an http or https URL of at most {MAX_URL_BYTES} characters")
     return plain(url)
-
-
-def encode_body(body: Any, max_bytes: int) -> bytes:
-    """The body as compact JSON; models, dataclasses, dates, UUIDs and decimals as pydantic writes them.
-
-    Raises:
-        InvalidInput: blank, not JSON (NaN and infinity are not), or larger than ``max_bytes``.
-    """
-    if body is None or body == "":
-        raise InvalidInput("body: is blank; pass what the handler needs to know, such as a dict")
-    try:
-        encoded = to_json(body)
-    except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
-        raise InvalidInput(f"body: can't be written as JSON: {error}") from None
-    if len(encoded) > max_bytes:  # check this first: parsing the body, as below, costs most
-        raise InvalidInput(
-            f"body: {len(encoded)} bytes of JSON, more than the {max_bytes} allowed; keep the data elsewhere and pass "
-            "its key, or raise STREAMDQ_MAX_BODY_BYTES"
-        )
-    if b"NaN" in encoded or b"Infinity" in encoded:  # may be a number, or only a word in a string
-        try:
-            json.dumps(from_json(encoded), allow_nan=False)
-        except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"body: can't be written as JSON: {error}") from None
-    if len(encoded) > _SURELY_READABLE_DEPTH:
-        _check_readable(encoded)
-    return encoded
-
-
-def _has_many_digits(encoded: bytes) -> bool:
-    """Whether the body may contain a number with too many digits: half of it would fill a step of this search."""
-    step = _MOST_DIGITS // 2
-    return len(encoded) > _MOST_DIGITS and any(_HALF.match(encoded, i) for i in range(0, len(encoded), step))
-
-
-def _check_readable(encoded: bytes) -> None:
-    """Checks that pydantic can read the body: it writes deeper nesting and longer numbers than it reads."""
-    if encoded.count(b"[") + encoded.count(b"{") <= _SURELY_READABLE_DEPTH and not _has_many_digits(encoded):
-        return
-    try:
-        from_json(encoded)
-    except ValueError as error:
-        raise InvalidInput(
-            f"body: can't be read again: {error}; nest it less deep, or pass the number as text"
-        ) from None
 
 
 def check_ttr(ttr: Duration) -> int:

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from ..codec.bodies import Seal
 from ..codec.envelope import Envelope, as_text, check_version, from_text
 from ..errors import InvalidInput
-from ..job.job import ENCODED, Decoder, Job, NewJob, check_id, check_key, check_ttr, check_url, encode_body
+from ..job.body import encode_body
+from ..job.job import ENCODED, Decoder, Job, NewJob, check_id, check_key, check_ttr, check_url
 from ..job.retry import RetrySchedule
 from ..job.uniqueness import DerivedId, rule_of
 from ..times.durations import Duration, Moment, moment_ms, to_ms

@@ -16,7 +16,7 @@ import pytest
 
 from streamdq import Queue
 from streamdq.cli import input as cli_input
-from streamdq.job.job import encode_body
+from streamdq.job.body import encode_body
 from streamdq.store import records
 from tests.cli.conftest import Run, Start
 from tests.servers import Server

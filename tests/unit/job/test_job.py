@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pydantic_core import from_json
 
 from streamdq.errors import BodyDamaged, InvalidInput, StaleClaim
+from streamdq.job.body import encode_body
 from streamdq.job.job import (
     Job,
     check_group,
@@ -23,7 +24,6 @@ from streamdq.job.job import (
     check_topic,
     check_ttr,
     check_url,
-    encode_body,
 )
 
 LIMIT = 256 * 1024
