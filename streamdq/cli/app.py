@@ -64,6 +64,7 @@ Global options go before the command, or after it:
   streamdq --url redis://host:6379/0 stats
 URLs: redis:// rediss:// unix:// embedded://DIR
       redis+cluster://host:port,host:port redis+sentinel://host:port,host:port/NAME
+      with TLS, rediss+cluster:// and rediss+sentinel://
 
 A duration is a number of seconds, or 250ms 15s 1h30m 2d. With --json, stdout has nothing but JSON.
 

@@ -305,7 +305,8 @@ def doctor(
     if acl:
         settings = Settings()
         namespace, url = check_namespace(context.obj.namespace or settings.namespace), context.obj.url or settings.url
-        line = f"ACL SETUSER streamdq on resetpass >PASSWORD {rights(namespace, url.startswith('redis+cluster://'))}"
+        is_cluster = url.startswith(("redis+cluster://", "rediss+cluster://"))
+        line = f"ACL SETUSER streamdq on resetpass >PASSWORD {rights(namespace, is_cluster)}"
         answer(as_json, {"acl": line}, line)
         return
     with open_queue(context) as queue:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import redis
 
@@ -16,24 +16,44 @@ from ..process.logs import hide_credentials
 if TYPE_CHECKING:
     from ..embedded.server import EmbeddedServer
 
-SCHEMES = "redis:// rediss:// unix:// redis+cluster:// redis+sentinel:// embedded:// memory://"
+SCHEMES = (
+    "redis:// rediss:// unix:// redis+cluster:// rediss+cluster:// redis+sentinel:// rediss+sentinel:// embedded:// "
+    "memory://"
+)
+# redis-py takes more. streamdq sets these itself, such as time-outs and the protocol, or they mean nothing to it.
+_TLS_OPTIONS = frozenset({
+    "ssl_ca_certs", "ssl_ca_data", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_ciphers",
+    "ssl_keyfile", "ssl_min_version", "ssl_password",
+})  # fmt: skip
+_NODE_OPTIONS = frozenset({"db", "username", "password"})
+_SENTINEL_OPTIONS = frozenset({"db", "sentinel_username", "sentinel_password"})
 
 
 @dataclass
 class Target:
-    """A parsed URL. ``embedded``: the server that was started for it; close it with the link."""
+    """A parsed URL. ``options``: of connections to the nodes of a Cluster, or to those that sentinels name.
+    ``sentinel_logins``: of connections to the sentinels, to be tried in this order. ``embedded``: the server that was
+    started for it; close it with the link.
+    """
 
     kind: str  # "node", "cluster", "sentinel" or "memory"
     url: str = field(repr=False)
     hosts: list[tuple[str, int]] = field(default_factory=list)
+    tls: bool = False
     options: dict[str, Any] = field(default_factory=dict, repr=False)
+    sentinel_logins: list[dict[str, Any]] = field(default_factory=list, repr=False)
     service: str = ""
     embedded: EmbeddedServer | None = None
+
+    @property
+    def tls_options(self) -> dict[str, Any]:
+        return {name: value for name, value in self.options.items() if name in _TLS_OPTIONS}
 
     def describe(self) -> str:
         """The address without its password."""
         if self.hosts:
-            return f"redis+{self.kind}://" + ",".join(f"{host}:{port}" for host, port in self.hosts)
+            scheme = "rediss" if self.tls else "redis"
+            return f"{scheme}+{self.kind}://" + ",".join(f"{host}:{port}" for host, port in self.hosts)
         netloc = urlsplit(self.url).netloc
         # redis-py also accepts a password in the query.
         return hide_credentials(self.url.replace(netloc, netloc.rpartition("@")[2]) if "@" in netloc else self.url)
@@ -71,12 +91,13 @@ def parse_url(url: str) -> Target:
     if scheme in ("redis", "rediss", "unix"):
         _check_node(url, scheme)
         return Target("node", url)
-    if scheme in ("redis+cluster", "redis+sentinel"):
-        return _parse_hosts(url, scheme.removeprefix("redis+"))
+    if scheme in ("redis+cluster", "redis+sentinel", "rediss+cluster", "rediss+sentinel"):
+        return _parse_hosts(url, scheme)
     raise InvalidInput(f"url: {without_password(url)!r} does not begin with one of {SCHEMES}")
 
 
 def _check_node(url: str, scheme: str) -> None:
+    _check_options(url, _NODE_OPTIONS | (_TLS_OPTIONS if scheme == "rediss" else frozenset()))
     _check_that_redis_py_takes(url)
     shown, parts = without_password(url), urlsplit(url)
     if scheme != "unix" and "@" in url and "@" not in parts.netloc:
@@ -90,6 +111,18 @@ def _check_node(url: str, scheme: str) -> None:
     database = unquote(parts.path).strip("/")
     if database and not database.isdecimal():  # redis-py would take it for 0
         raise InvalidInput(f"url: {shown!r} names no database; write its number: {scheme}://host:port/0")
+
+
+def _check_options(url: str, allowed: frozenset[str]) -> None:
+    try:
+        names = parse_qs(urlsplit(url).query, keep_blank_values=True)
+    except ValueError:
+        return  # whoever reads the URL says what is wrong with it
+    unknown = sorted(set(names) - allowed)
+    if unknown:
+        wants_tls = unknown[0].startswith("ssl") and not allowed & _TLS_OPTIONS
+        what = "for TLS, begin it with rediss" if wants_tls else f"it may have {', '.join(sorted(allowed)) or 'none'}"
+        raise InvalidInput(f"url: {without_password(url)!r} has the option {unknown[0]!r}; {what}")
 
 
 def _check_that_redis_py_takes(url: str) -> None:
@@ -120,26 +153,50 @@ def _check_host(host: str, url: str) -> None:
         raise InvalidInput(f"url: {without_password(url)!r} has a host that can't be one")
 
 
-def _parse_hosts(url: str, kind: str) -> Target:
+def _parse_hosts(url: str, scheme: str) -> Target:
+    redis_scheme, _, kind = scheme.partition("+")
+    tls = redis_scheme == "rediss"
+    allowed = _SENTINEL_OPTIONS if kind == "sentinel" else frozenset()
+    _check_options(url, allowed | _TLS_OPTIONS if tls else allowed)
     try:
         parts = urlsplit(url)
     except ValueError as error:  # brackets
         raise InvalidInput(f"url: can't read {without_password(url)!r}: {error}") from None
     credentials, _, hosts = parts.netloc.rpartition("@")
-    target = Target(kind, url)
+    target = Target(kind, url, tls=tls)
     for item in hosts.split(","):
         host, _, port = item.rpartition(":")
         if not host or not port.isdigit():
             raise InvalidInput(
-                f"url: {without_password(url)!r} has a host without a port; write redis+{kind}://host:port,host:port"
+                f"url: {without_password(url)!r} has a host without a port; write {scheme}://host:port,host:port"
             )
         _check_host(host, url)
         target.hosts.append((host.strip("[]"), int(port)))
+    given = _options_in(url, redis_scheme, parts.query)
+    secured = {name: value for name, value in given.items() if name in _TLS_OPTIONS}
+    login: dict[str, Any] = {}
     if credentials:
         user, _, password = credentials.rpartition(":")
-        target.options = {"password": unquote(password), **({"username": unquote(user)} if user else {})}
+        login = {"password": unquote(password), **({"username": unquote(user)} if user else {})}
+    target.options = login | secured | {name: given[name] for name in ("db",) if name in given}
     if kind == "sentinel":
         target.service = parts.path.strip("/")
         if not target.service:
-            raise InvalidInput("url: redis+sentinel:// needs the service's name: redis+sentinel://host:port/NAME")
+            raise InvalidInput(f"url: {scheme}:// needs the service's name: {scheme}://host:port/NAME")
+        own = {name: given[f"sentinel_{name}"] for name in ("username", "password") if f"sentinel_{name}" in given}
+        target.sentinel_logins = [own] if own else [login, {}] if login else [{}]
+    elif parts.path.strip("/") not in ("", "0"):
+        raise InvalidInput(f"url: {without_password(url)!r} names a database; a Cluster has only 0")
     return target
+
+
+def _options_in(url: str, redis_scheme: str, query: str) -> dict[str, Any]:
+    """The options of a URL of several hosts, as redis-py reads those of one."""
+    one = f"{redis_scheme}://host:1/?{query}"
+    try:
+        options: dict[str, Any] = dict(redis.connection.parse_url(one))  # type: ignore[no-untyped-call]
+        of_nodes = {name: value for name, value in options.items() if not name.startswith("sentinel_")}
+        redis.ConnectionPool(**of_nodes).make_connection()  # connects to nothing
+    except (ValueError, TypeError, redis.RedisError) as error:
+        raise InvalidInput(f"url: can't use an option of {without_password(url)!r}: {error}") from None
+    return options

@@ -39,6 +39,7 @@ class _Flavour(NamedTuple):
     """redis-py's classes for one way of calling."""
 
     pool: Any
+    secured: Any  # connections by TLS
     sentinel: Any
     retry: Any
     fake: str
@@ -47,11 +48,12 @@ class _Flavour(NamedTuple):
 
 
 _SYNC = _Flavour(
-    redis.ConnectionPool, redis.sentinel.Sentinel, redis.retry.Retry, "FakeRedis", Connections, timed,
+    redis.ConnectionPool, redis.SSLConnection, redis.sentinel.Sentinel, redis.retry.Retry, "FakeRedis", Connections,
+    timed,
 )  # fmt: skip
 _ASYNC = _Flavour(
-    redis.asyncio.ConnectionPool, redis.asyncio.sentinel.Sentinel, redis.asyncio.retry.Retry, "FakeAsyncRedis",
-    AsyncConnections, lambda connection_class: connection_class,
+    redis.asyncio.ConnectionPool, redis.asyncio.SSLConnection, redis.asyncio.sentinel.Sentinel,
+    redis.asyncio.retry.Retry, "FakeAsyncRedis", AsyncConnections, lambda connection_class: connection_class,
 )  # fmt: skip
 # No limits of redis-py's pools: node.py has its own.
 _OPTIONS = {"protocol": 2, "socket_timeout": None, "max_connections": 2**31}
@@ -128,15 +130,15 @@ class _Routes:
 
     def _sentinel_pool(self) -> Any:
         """Asks one sentinel after the other for the primary, each only briefly: a sentinel that hangs must not use up
-        the call's time. Sentinels have the nodes' password or, more often, none.
+        the call's time. Sentinels have a password of their own, that of the nodes or, most often, none.
         """
-        logins = [self.target.options, {}] if self.target.options else [{}]
-        hosts = self.target.hosts
+        hosts, logins = self.target.hosts, self.target.sentinel_logins
+        secured = {"ssl": True, **self.target.tls_options} if self.target.tls else {}
         brief_s = min(1.0, self._timeout_s / (len(hosts) * len(logins) + 1))
         brief = {**self._options, "socket_timeout": brief_s, "socket_connect_timeout": brief_s}
-        nodes = {**self._options, **self.target.options}
+        nodes = {**self._options, **secured, **self.target.options}
         first, *others = (
-            self._flavour.sentinel(hosts, sentinel_kwargs={**brief, **login}, **nodes) for login in logins
+            self._flavour.sentinel(hosts, sentinel_kwargs={**brief, **secured, **login}, **nodes) for login in logins
         )
         for other in others:
             first.sentinels += other.sentinels
@@ -162,7 +164,9 @@ class _Routes:
         """The connections to a Cluster node, ``host:port``."""
         if name not in self._nodes:
             host, _, port = name.rpartition(":")
-            pool = self._flavour.pool(host=host, port=int(port), **self._options, **self.target.options)
+            secured = {"connection_class": self._flavour.secured} if self.target.tls else {}
+            options = {**self._options, **self.target.options, **secured}
+            pool = self._flavour.pool(host=host, port=int(port), **options)
             self._nodes.setdefault(name, self._connections(pool))  # another thread may have been faster
         return self._nodes[name]
 

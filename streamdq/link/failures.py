@@ -52,6 +52,8 @@ def _as_ours(error: BaseException, sent: bool) -> Exception:
         return AuthenticationFailed(f"Redis refused the login ({why}); check user name and password in the URL")
     if isinstance(error, InvalidResponse) or type(error).__name__ == "ProtocolError":
         return UnsupportedServer(f"the server does not speak Redis's protocol ({error}); check host and port")
+    if isinstance(error, ResponseError) and "DB index" in str(error):
+        return UnsupportedServer(f"Redis has no database of the URL's number ({error}); use a lower one, such as 0")
     if type(error).__name__ == "MasterNotFoundError":  # its text describes every sentinel's connection at length
         why = "no sentinel names a primary: check their addresses, the service's name, and the password"
         return LinkError(ConnectionError(why), sent=False)
