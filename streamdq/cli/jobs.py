@@ -16,8 +16,9 @@ import typer
 from .. import terminal
 from ..config import DEFAULT_GROUP
 from ..errors import InvalidInput, UnknownTopic
+from ..job.job import check_topic
 from ..operations import json_out
-from ..queue import Queue
+from ..queue import Queue, carry_out, store_of
 from .common import At, Delay, Durable, GroupOption, Id, Json, Topic, WithId, answer, commands, open_queue
 from .input import BadLine, Loaded, load_jobs, parse_json, parse_moment
 
@@ -112,6 +113,7 @@ def enqueue(
     }  # fmt: skip
     fields = {name: value for name, value in given.items() if value is not None}
     with open_queue(context) as queue:
+        _ask_about_slip(queue, topic)
         if file is None:
             text = sys.stdin.buffer.read() if body == "-" else "{}" if body is None else body
             job = queue.enqueue(
@@ -122,6 +124,15 @@ def enqueue(
         if id is not None:
             raise InvalidInput('id: the jobs of a file have ids of their own; put "id" on each line')
         _enqueue_file(queue, topic, file, fields, on_conflict, durable, as_json)
+
+
+def _ask_about_slip(queue: Queue, topic: str) -> None:
+    """A new topic whose name is like another one is probably a slip. Without a terminal, the log warns of it."""
+    if not sys.stdin.isatty():
+        return
+    meant = carry_out(queue, store_of(queue).topics.meant_by_new(check_topic(topic)))
+    if meant is not None and not typer.confirm(f"There is no topic {topic}, but {meant}. Make a new one?", err=True):
+        raise typer.Abort
 
 
 def _enqueue_file(

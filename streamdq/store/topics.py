@@ -19,6 +19,7 @@ from ..errors import ServerUnavailable, TopicNotEmpty, TopicServed, UnknownTopic
 from ..keys import ShardKeys
 from ..link.command import Command
 from ..link.session import Op, Pause, Session, checked
+from ..process.logs import log
 from . import namespace, reads
 from .batches import most_jobs
 from .commands import one
@@ -111,13 +112,17 @@ class Topics:
         Raises:
             UnknownTopic: it does not exist, and its name looks like a slip in the name of one that does.
         """
-        if topic in self.known or (yield from self._read(topic)) is not None:
-            return
-        if meant := slip_of(topic, (yield from self._registry.look())):
+        if meant := (yield from self.meant_by_new(topic)):
             raise UnknownTopic(
                 f"no topic {topic!r} in namespace {self._session.keys.namespace!r}: did you mean {meant!r}? "
                 "If it is a new one, pass create=True (--create)"
             )
+
+    def meant_by_new(self, topic: str) -> Op[str | None]:
+        """If the topic does not exist, the one whose name it would have but for a slip."""
+        if topic in self.known or (yield from self._read(topic)) is not None:
+            return None
+        return slip_of(topic, (yield from self._registry.look()))
 
     def latest(self, topic: str) -> Op[TopicSettings]:
         """Like ``get``, anew. If a Cluster has lost the registry's node, returns the cached settings: if they are out
@@ -161,6 +166,8 @@ class Topics:
         """
         settings = yield from self._read(topic)
         if settings is None:
+            if group is None and topic not in self.known:  # a producer makes it, and nobody serves it yet
+                yield from self._warn_of_slip(topic)
             settings = yield from self._make(topic)
         if group is None:
             return settings
@@ -169,6 +176,10 @@ class Topics:
         if have is None or any(getattr(have, name) != value for name, value in wanted.items()):
             settings = yield from self._change(topic, {}, {group: wanted})
         return settings
+
+    def _warn_of_slip(self, topic: str) -> Op[None]:
+        if (meant := slip_of(topic, (yield from self._registry.look()))) is not None:
+            log.warning("a new topic without a consumer resembles another one", topic=topic, other=meant)
 
     def settled(self, topic: str) -> TopicSettings | None:
         """The cached settings; None if there are none, or this process is just creating or repairing the topic."""

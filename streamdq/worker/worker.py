@@ -142,6 +142,8 @@ class Worker(Generic[S]):
             InvalidInput: the topic has a handler already, or the function's signature can't be served.
         """
         name, expected, ttr, retry, version = _what_it_says(topic, ttr, retry, version)
+        if "*" in name:
+            raise InvalidInput(f"handler: {name!r} is no pattern; register each topic, or all with every_topic")
         if name in self._handlers and name not in self._implied:
             raise InvalidInput(f"topic {name!r} has a handler already; one function per topic and worker")
         ttr_ms = None if ttr is None else check_ttr(ttr)

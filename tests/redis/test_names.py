@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from streamdq import AsyncQueue, Job, NewJob, Queue, Topic, Worker
+from streamdq import AsyncQueue, InvalidInput, Job, NewJob, Queue, Topic, Worker
 from tests.redis.harness import SETTINGS, Seen, Space
 
 
@@ -115,3 +115,27 @@ async def test_an_enum_of_topics_reaches_its_worker(space: Space, seen: Seen) ->
     assert wrong_keys(space) == []
     assert set(space.queue.stats().topics) == {"order.close", "nightly"}
     space.queue.unschedule("nightly", "s")
+
+
+def test_a_new_topic_that_nobody_serves_and_that_is_like_another_is_warned_of_once(
+    space: Space, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warned() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "resembles" in record.getMessage()]
+
+    space.queue.enqueue("order.close", {"n": 1})
+    space.queue.enqueue("shop-1", {"n": 1})
+    space.queue.enqueue("shop-2", {"n": 1})
+    assert warned() == []
+    for _ in range(3):
+        space.queue.enqueue("ordr.close", {"n": 1})
+        space.another_queue().enqueue("ordr.close", {"n": 1})
+    (text,) = warned()
+    assert "ordr.close" in text
+    assert "order.close" in text
+
+
+def test_a_handler_takes_no_pattern() -> None:
+    for name in ("*", "order.*"):
+        with pytest.raises(InvalidInput, match=r"no pattern.*every_topic"):
+            Worker("memory://names").handler(name)
