@@ -144,7 +144,8 @@ PASS: list[Any] = [
 def test_what_would_change_is_refused(body: Any, why: str) -> None:
     with pytest.raises(InvalidInput) as error:
         encode_body(body, LIMIT)
-    assert str(error.value).startswith(why)
+    # Before 2.8, pydantic writes no secret outside a model, and says so itself.
+    assert str(error.value).startswith((why, "body: can't be written as JSON: Unable to serialize unknown type"))
 
 
 @pytest.mark.parametrize("body", PASS, ids=lambda body: type(body).__name__)
