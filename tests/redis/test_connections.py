@@ -23,7 +23,7 @@ from streamdq.link.node import KEPT, ConnectionLimits
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.redis.proxies import proxy
 from tests.servers import Cluster, Server
-from tests.waiting import eventually, until
+from tests.waiting import HANG_S, eventually, until
 
 SHORT_S = 0.05
 
@@ -102,7 +102,7 @@ def test_a_queue_outlives_more_than_a_hundred_takers(space: Space, redis_server:
     queue, takers = space.queue, 120
     queue.configure("t", create=True)
     with watching(redis_server) as client, ThreadPoolExecutor(takers) as pool:
-        taken = [pool.submit(queue.take, "t", timeout=5) for _ in range(takers)]
+        taken = [pool.submit(queue.take, "t", timeout=HANG_S) for _ in range(takers)]
 
         def all_wait() -> bool:
             return client.info("clients")["blocked_clients"] >= takers

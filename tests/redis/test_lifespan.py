@@ -14,6 +14,7 @@ import pytest
 from streamdq import AsyncQueue, InvalidInput, Worker, WrongLoop
 from streamdq.worker.signals import ONE_SIGNAL_S
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
+from tests.waiting import HANG_S
 
 
 @dataclass
@@ -90,7 +91,7 @@ async def test_a_worker_stops_while_a_start_function_hangs(space: Space, seen: S
     worker.on_startup(lambda: seen.add("next"))
     worker.on_shutdown(lambda: seen.add("shut down"))
     worker.handler("t")(lambda _body: None)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         serving = asyncio.create_task(worker.serve())
         await seen.count(1)
         worker.stop()
@@ -121,7 +122,7 @@ async def test_a_hanging_shutdown_function_can_be_ended(space: Space, seen: Seen
         await asyncio.sleep(3600)
 
     worker.handler("t")(lambda _body: None)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         serving = asyncio.create_task(worker.serve(burst=True, signals=not cancelled))
         await seen.count(1)
         if cancelled:
@@ -152,7 +153,7 @@ async def test_who_hurries_the_handlers_does_not_cut_the_end_short(space: Space,
         await asyncio.sleep(3600)
 
     space.queue.enqueue("t", 1, id="a")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         serving = asyncio.create_task(worker.serve(signals=True))
         await seen.count(1)
         signal.raise_signal(signal.SIGTERM)
@@ -186,10 +187,10 @@ def test_a_worker_runs_in_a_thread(space: Space) -> None:
     thread.start()
     try:
         space.queue.enqueue("t", 1)
-        assert ran.wait(10)
+        assert ran.wait(HANG_S)
     finally:
         worker.stop()
-        thread.join(10)
+        thread.join(HANG_S)
     assert not thread.is_alive()
 
 

@@ -89,13 +89,13 @@ async def test_due_jobs_of_the_other_nodes_are_moved(breakable: Cluster, lost: s
                 here = {shard.shard for shard in shards[port]}
                 count = sum(number in here for number in numbers)
                 assert count > 0
-                await eventually(partial(has_ready, breakable, port, shards[port], count), "moved", 8)
+                await eventually(partial(has_ready, breakable, port, shards[port], count), "moved")
             # Still so when something new arrives: its ring is heard, or it is missed and found.
             healthy = next(port for port in shards if port != gone)
             id = next(f"n{n}" for n in range(1000) if shard_of(f"n{n}", SHARDS) == shards[healthy][0].shard)
             before = ready_in(breakable, healthy, shards[healthy])
             queue.enqueue("t", "new", id=id, delay="50ms")
-            await eventually(lambda: ready_in(breakable, healthy, shards[healthy]) == before + 1, "moved", 5)
+            await eventually(lambda: ready_in(breakable, healthy, shards[healthy]) == before + 1, "moved")
 
 
 async def test_claims_of_the_other_nodes_are_taken_over(breakable: Cluster) -> None:
@@ -121,7 +121,7 @@ async def test_claims_of_the_other_nodes_are_taken_over(breakable: Cluster) -> N
         async with mover_at(breakable.url, "m"):
             node_at(breakable, gone).kill()
             count = sum(held[shard] for shard in healthy)
-            await eventually(lambda: taken_over() == count, "taken over", 8)
+            await eventually(lambda: taken_over() == count, "taken over")
 
 
 async def test_without_the_lease_each_is_at_work_and_one_again_with_it(breakable: Cluster) -> None:
@@ -223,7 +223,7 @@ async def test_without_the_leases_of_several_movers_each_moves_everything(durabl
                 node.kill()
             else:
                 os.kill(node.pid, signal.SIGSTOP)
-        await eventually(lambda: all(len(mover._node_of) == SHARDS for mover in movers), "each has everything", 15)
+        await eventually(lambda: all(len(mover._node_of) == SHARDS for mover in movers), "each has everything")
         assert all(mover.leading for mover in movers)
         healthy = {shard.shard for port, some in shards.items() if port != gone for shard in some}
         assert healthy
@@ -232,7 +232,7 @@ async def test_without_the_leases_of_several_movers_each_moves_everything(durabl
         else:
             os.kill(node.pid, signal.SIGCONT)
         apart = lambda: sum(len(mover._node_of) for mover in movers) == SHARDS  # noqa: E731
-        await eventually(lambda: apart() and all(mover.leading for mover in movers), "each has its part again", 60)
+        await eventually(lambda: apart() and all(mover.leading for mover in movers), "each has its part again")
         with node.client() as client:
             assert client.get(f"{{{NAMESPACE}}}:mover") in (b"a", b"b")
 
@@ -277,7 +277,7 @@ async def test_a_worker_goes_on_with_the_other_nodes(breakable: Cluster, seen: S
                     found += sum(int(client.hget(one.counts, "done:default") or 0) for one in shards[port])
             return found
 
-        await eventually(lambda: done() == len(numbers), "their ends have been told", 5)
+        await eventually(lambda: done() == len(numbers), "their ends have been told")
         worker.stop()
         async with asyncio.timeout(30):
             await serving

@@ -20,7 +20,7 @@ from streamdq.store.replies import Moved
 from tests.redis.harness import NAMESPACE, Seen, Space, recorder
 from tests.redis.movers import mover_at
 from tests.servers import Server
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 SHARDS = 64
 
@@ -112,7 +112,7 @@ async def test_a_claim_whose_ring_was_lost_is_taken_over(space: Space, redis_ser
             client.hset(shard.settings, "watch_until", client.time()[0] * 1000 + 5_000)
         space.queue.enqueue("t", "x", id=id)
         assert run(link, store.scripts.claim(shard, "default", "dead", 1, 300)).rows
-        await eventually(lambda: space.stats().reclaimed == 1, "it is taken over", 15)
+        await eventually(lambda: space.stats().reclaimed == 1, "it is taken over")
     assert space.queue.cancel("t", id)
     assert space.queue.cancel("t", last)
 
@@ -165,7 +165,7 @@ async def test_rings_are_heard_again_once_one_was_missed(
             client.xadd(shard.wake, {"due": "0"}, id=f"{(seconds + 3600) * 1000}-0")
             space.queue.enqueue("t", "before")
             await seen.count(1)
-            await asyncio.wait_for(heard.wait(), 5)
+            await heard.wait()
             await asyncio.sleep(0.2)  # the looks that these rings led to are over
             client.delete(shard.wake)
         space.queue.enqueue("t", "found", delay="50ms")
@@ -200,7 +200,7 @@ async def test_a_ring_that_is_deleted_between_two_reads_is_made_up_for(
     monkeypatch.setattr(Mover, "_heard", disturbed)
     async with space.serving(worker):
         space.queue.enqueue("t", "later", id="b", delay="1h")
-        await asyncio.wait_for(deleted.wait(), 5)
+        await deleted.wait()
         started = time.monotonic()
         await seen.count(1)
         assert time.monotonic() - started < 2.5
@@ -222,7 +222,7 @@ async def test_a_topic_whose_ring_was_lost_is_found(
             space.queue.configure("u", create=True)
             pipe.delete("{test}:wake").execute()
         space.queue.enqueue("u", "x", id="a", delay="50ms")
-        claim = await asyncio.to_thread(space.queue.take, "u", timeout=5)
+        claim = await asyncio.to_thread(space.queue.take, "u", timeout=HANG_S)
         assert claim
         claim.finish()
         seen.add("taken")
@@ -252,7 +252,7 @@ async def test_many_streams_are_listened_to_in_parts(
             await listens(3)
             for number in range(4, 9):
                 space.queue.enqueue(f"t{number}", "x", delay="20ms")
-            await eventually(lambda: space.queue.stats().ready == 5, "all rings were heard", 1.5)
+            await eventually(lambda: space.queue.stats().ready == 5, "all rings were heard")
     for number in range(4, 9):
         space.queue.delete_topic(f"t{number}", force=True)
 

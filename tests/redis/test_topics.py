@@ -21,7 +21,7 @@ from streamdq.store.topics import Topics
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
 from tests.servers import Server
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 
 async def test_a_paused_topic_holds_and_resumes(space: Space, seen: Seen) -> None:
@@ -172,7 +172,7 @@ async def test_what_gets_due_while_a_rated_topic_is_looked_at_is_moved(
     rated.want(shard)
     running = asyncio.create_task(rated.run())
     try:
-        await asyncio.wait_for(moved.wait(), 5)
+        await moved.wait()
     finally:
         running.cancel()
         await link.close()
@@ -298,7 +298,7 @@ async def test_a_worker_at_work_hears_of_new_shards_at_once(space: Space, seen: 
     async with space.serving(worker):
         space.queue.configure("t", shards=3)
         space.queue.enqueue_many("t", (NewJob(n, delay="10ms") for n in range(30)))
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(HANG_S):
             await seen.count(30)
         await eventually(lambda: space.stats().done == 30, "all done")
 

@@ -19,7 +19,7 @@ from streamdq.store.commands import one
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space, recorder
 from tests.servers import Server
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 
 async def test_a_handler_over_its_ttr_is_cancelled_and_retried(space: Space, seen: Seen) -> None:
@@ -104,7 +104,7 @@ async def test_a_thread_over_its_ttr_is_given_up_and_the_job_retried(space: Spac
         loop.call_soon_threadsafe(seen.add, job.attempt)
         if job.attempt == 1:
             job.touch("150ms")
-            go_on.wait(10)
+            go_on.wait(HANG_S)
 
     space.queue.enqueue("t", 1, id="a")
     async with space.serving(worker):
@@ -225,7 +225,7 @@ async def test_a_touch_that_redis_refused_is_no_failure_if_the_claim_holds_all_t
 
 
 async def _until_it_is_not_running(job: Job) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while True:
             job.time_left_s()
             await asyncio.sleep(0.005)
@@ -348,7 +348,7 @@ async def test_a_poison_pill_is_buried_after_max_deliveries(space: Space, seen: 
     space.queue.configure("t", ttr="150ms", max_deliveries=3)
     lost_claim(space, "a")
     for attempt in (2, 3):
-        claim = space.queue.take("t", timeout=5)
+        claim = space.queue.take("t", timeout=HANG_S)
         assert claim
         assert claim.job.attempt == attempt
     worker = space.worker()
@@ -373,10 +373,10 @@ async def test_crashes_count_only_in_a_row(space: Space, seen: Seen) -> None:
     """An attempt that comes back, even failed, shows that the job does not kill its consumers."""
     space.queue.configure("t", ttr="400ms", max_deliveries=2, retry="1ms 1ms 1ms")
     lost_claim(space, "a")
-    claim = space.queue.take("t", timeout=5)
+    claim = space.queue.take("t", timeout=HANG_S)
     assert claim
     claim.fail("an ordinary failure")
-    assert space.queue.take("t", timeout=5)
+    assert space.queue.take("t", timeout=HANG_S)
     assert space.job("a").groups["default"].crashes == 0
     worker = space.worker()
     worker.handler("t")(recorder(seen))
