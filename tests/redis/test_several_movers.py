@@ -14,7 +14,6 @@ from streamdq.config import Settings
 from streamdq.keys import NamespaceKeys, ShardKeys, shard_of
 from streamdq.mover.mover import Mover
 from streamdq.mover.places import place_of
-from streamdq.store.members import member_in
 from streamdq.store.replies import Moved
 from streamdq.worker.direct import DirectClaims
 from tests.redis.harness import NAMESPACE, Seen, Space, recorder

@@ -12,7 +12,7 @@ import pytest
 
 from streamdq.mover import alarm as module
 from streamdq.mover.alarm import NEVER, Alarm
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, eventually
 
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop]
 try:
@@ -68,8 +68,7 @@ def test_an_event_ends_it_before_and_its_time_does_not_end_the_next_wait(
             await alarm.wait(event, before)
             event.clear()
             waiting = asyncio.create_task(alarm.wait(event, NEVER))
-            while time.monotonic() <= before + 0.05:
-                await asyncio.sleep(0.01)
+            await eventually(lambda: time.monotonic() > before + 0.05, "its time has passed")
             assert not waiting.done()
             event.set()
             await waiting

@@ -12,7 +12,6 @@ from redis.exceptions import ResponseError
 from streamdq.config import MAX_CLAIM, GroupSettings, TopicSettings
 from streamdq.keys import ShardKeys
 from streamdq.operations.attempts import End, Outcome
-from streamdq.process.loop import cancel_and_wait
 from streamdq.worker import outcomes as module
 from streamdq.worker.outcomes import OutcomeSender
 from tests.unit.fake_redis import LOST, Call, Rig
