@@ -76,8 +76,11 @@ def move_up(space: Space, server: Server, ids: Iterable[str]) -> None:
             client.zadd(shard.bucket, {member: int(now_ms)})
 
 
-async def test_lost_rings_of_64_shards_are_made_up_for(space: Space, redis_server: Server, seen: Seen) -> None:
+async def test_lost_rings_of_64_shards_are_made_up_for(
+    space: Space, redis_server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
     space.queue.configure("t", shards=SHARDS)
+    monkeypatch.setattr("streamdq.mover.node_mover._QUIET_S", 0.2)
     worker, ids = space.worker(), [id_in(number) for number in range(SHARDS)]
     worker.handler("t")(recorder(seen))
     for id in ids:
@@ -135,6 +138,7 @@ async def test_rings_are_heard_again_once_one_was_missed(
     space: Space, redis_server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The read that waits for ids which Redis no longer gives out is given up, not only what it knows."""
+    monkeypatch.setattr("streamdq.mover.node_mover._QUIET_S", 0.2)
     worker = space.worker()
     worker.handler("t")(recorder(seen))
     shard = space.queue._store.session.keys.shard("t", 0)
@@ -179,8 +183,14 @@ async def test_a_ring_that_is_deleted_between_two_reads_is_made_up_for(
     worker = space.worker()
     worker.handler("t")(recorder(seen))
     shard = space.queue._store.session.keys.shard("t", 0)
-    heard = Mover._heard
+    heard, look_for_missed = Mover._heard, NodeMover._look_for_missed
     deleted = asyncio.Event()
+
+    async def later(self: NodeMover, *arguments: Any) -> None:
+        await deleted.wait()
+        await look_for_missed(self, *arguments)
+
+    monkeypatch.setattr(NodeMover, "_look_for_missed", later)
 
     async def disturbed(self: Mover, rung: Collection[str]) -> None:
         await heard(self, rung)

@@ -338,9 +338,9 @@ async def test_lost_claims_are_taken_over_when_their_ttr_has_passed(
         for count, seconds in ((1, 25), (2, 10), (3, 30)):
             clock.advance(f"{seconds}s")
             await seen.count(count)
+            await eventually(lambda count=count: stepped.stats().done == count, "it is done")
         assert seen.all == [(id, 2, 0) for id in ("20s", "30s", "topics")]
         assert stepped.state("10m") == JobState.RUNNING
-        await eventually(lambda: stepped.stats().done == 3, "they are done")
     assert stepped.stats().reclaimed == 3
 
 
@@ -366,7 +366,7 @@ async def test_a_poison_pill_is_buried_after_max_deliveries(space: Space, seen: 
     # kicked back, it is given as many chances again
     space.queue.kick("t", "a")
     await space.burst(worker)
-    assert seen.all[1:] == [1]
+    assert seen.all[1:] == ["a"]
 
 
 async def test_crashes_count_only_in_a_row(stepped: Space, clock: ManualClock, seen: Seen) -> None:
@@ -395,7 +395,7 @@ async def test_what_was_read_and_handed_over_since_is_claimed_once(space: Space,
     worker, never = space.worker(), space.worker()
 
     @worker.handler("t")
-    async def handler(_body: int, job: Job) -> None:
+    async def handler(_body: Any, job: Job) -> None:
         if job.attempt == 1:
             raise Bury("so that the next delivery is in the group's own stream")
         seen.add(job.attempt)
