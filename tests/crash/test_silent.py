@@ -214,7 +214,10 @@ def test_switched_off_the_ttr_alone_decides(processes: WorkerProcesses) -> None:
     id = put_on(processes, first, Work(ms=1000))
     with processes.server.client() as client:
         assert not client.exists(NamespaceKeys("streamdq").signs)
-    deadline_ms = processes.queue.get("work", id).groups["default"].deadline_ms
+    job = processes.queue.get("work", id)
+    assert job
+    deadline_ms = job.groups["default"].deadline_ms
+    assert deadline_ms
     first.kill()
     recovered(processes, id)
     assert processes.started(id)[1].at * 1000 >= deadline_ms

@@ -178,7 +178,7 @@ def forget_all(cluster: Cluster) -> None:
     for node in cluster.nodes:
         with node.client() as client:
             client.config_set("tracking-table-max-keys", 1)
-            until(lambda client=client: client.info("stats")["tracking_total_keys"] <= 1, "it has forgotten the others")
+            until(lambda: client.info("stats")["tracking_total_keys"] <= 1, "it has forgotten the others")
             client.config_set("tracking-table-max-keys", 1_000_000)
 
 

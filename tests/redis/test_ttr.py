@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -281,7 +282,7 @@ async def test_heartbeats_keep_a_long_job(stepped: Space, clock: ManualClock, se
             clock.advance("45s")
             await seen.count(count)
             beats.put(True)
-            await eventually(lambda before=before: deadline_ms() > before, "its heartbeat has come")
+            await eventually(partial(lambda before: deadline_ms() > before, before), "its heartbeat has come")
         await eventually(lambda: stepped.stats().done == 2, "the others are done")
         beats.put(False)
         await stepped.becomes("long", "gone")
@@ -338,7 +339,7 @@ async def test_lost_claims_are_taken_over_when_their_ttr_has_passed(
         for count, seconds in ((1, 25), (2, 10), (3, 30)):
             clock.advance(f"{seconds}s")
             await seen.count(count)
-            await eventually(lambda count=count: stepped.stats().done == count, "it is done")
+            await eventually(partial(lambda count: stepped.stats().done == count, count), "it is done")
         assert seen.all == [(id, 2, 0) for id in ("20s", "30s", "topics")]
         assert stepped.state("10m") == JobState.RUNNING
     assert stepped.stats().reclaimed == 3

@@ -39,7 +39,7 @@ class Deployment(World):
         self.network.begin = counted  # type: ignore[method-assign]
 
     async def _history(self) -> None:
-        async with AsyncQueue(settings=self.settings) as self.client:
+        async with AsyncQueue(settings=self.settings) as self.async_queue:
             await self._script(self)
 
     def _applied(self, fields: Fields, reply: Any) -> None:

@@ -1,4 +1,4 @@
-"""The mover's timer: it ends at a moment, or with an event before. How exact it is: ``python -m benchmarks trickle``."""
+"""The mover's timer ends at a moment, or with an event before. How exact it is: `python -m benchmarks trickle`."""
 
 from __future__ import annotations
 
