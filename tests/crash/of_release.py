@@ -41,7 +41,7 @@ def work(url: str, journal: str, options: dict[str, Any]) -> None:
     async def handle(body: dict[str, Any], job: Job) -> None:
         write("start", job)
         try:
-            await asyncio.sleep(body.get("ms", 0) / 1000)
+            await asyncio.sleep(body.get("ms", 0) / 1000)  # real time: as told
             if job.attempt <= body.get("fail", 0):
                 raise ValueError("as told")
         except asyncio.CancelledError:

@@ -25,11 +25,14 @@ from streamdq.keys import ShardKeys
 from tests.children import child
 from tests.conftest import BINARIES
 from tests.crash.dump_steps import place
+from tests.crash.worker_processes import IN_TURNS
 from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, fill, write_rows
 from tests.servers import Pool, Server, binaries
 
 if TYPE_CHECKING:
     from tests.s3 import Bucket
+
+pytestmark = IN_TURNS
 
 SHARD = ShardKeys("streamdq", "t", 0)
 Run = Callable[[str, str, str, int], int]
@@ -117,8 +120,6 @@ def test_a_dump_killed_at_each_step_where_a_rename_is_a_copy(server: Server, tmp
     assert killed_at_each_step(run, server, lambda step: f"copying:{tmp_path / str(step)}", later=True) > 15
 
 
-@pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="what takes long")
 def test_a_dump_into_a_bucket_killed_at_each_step(server: Server, bucket: Bucket) -> None:
     with runner("s3fs") as run:
         assert killed_at_each_step(run, server, lambda step: f"{bucket.url}/{step}", later=False) > 10
@@ -137,8 +138,6 @@ def test_a_compaction_killed_at_each_step_where_a_rename_is_a_copy(tmp_path: Pat
     assert compaction_killed_at_each_step(run, lambda step: f"copying:{tmp_path / str(step)}") > 20
 
 
-@pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="what takes long")
 def test_a_compaction_in_a_bucket_killed_at_each_step(bucket: Bucket) -> None:
     with runner("s3fs") as run:
         assert compaction_killed_at_each_step(run, lambda step: f"{bucket.url}/{step}", hours=1) > 8

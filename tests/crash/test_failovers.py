@@ -6,9 +6,11 @@ import pytest
 
 from tests.conftest import BINARIES, RECENT
 from tests.crash.failovers import KINDS, Tally
+from tests.crash.worker_processes import IN_TURNS
+
+pytestmark = IN_TURNS
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_replica_confirmed_is_not_lost(kind: str) -> None:
     if not BINARIES:

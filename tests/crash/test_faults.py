@@ -14,14 +14,14 @@ from tests.conftest import BINARIES, needs_server
 from tests.crash.faults import FAULTS
 from tests.crash.judge import Accepted, judge
 from tests.crash.scene import Fault, broken, tried
-from tests.crash.worker_processes import Line
+from tests.crash.worker_processes import IN_TURNS, Line
 from tests.forked import ROOT
 from tests.servers import Binary
 
 ROWS = [
     pytest.param(
         fault, binary, id=f"{fault.name}-{binary.name}",
-        marks=() if fault.quick and binary is BINARIES[-1] else pytest.mark.chaos,
+        marks=IN_TURNS if fault.quick and binary is BINARIES[-1] else pytest.mark.chaos,
     )
     for fault in FAULTS
     for binary in BINARIES
@@ -32,7 +32,7 @@ ROWS = [
 def test_a_fault_under_load(fault: Fault, binary: Binary, tmp_path: Path) -> None:
     if why := fault.needs(binary):
         pytest.skip(why)
-    assert broken(tried(fault, binary, tmp_path)) == []
+    assert broken(tried(fault, binary, tmp_path), timed=False) == []
 
 
 def test_the_page_has_a_row_for_each_fault() -> None:

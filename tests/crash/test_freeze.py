@@ -8,9 +8,11 @@ from dataclasses import asdict
 import pytest
 
 from streamdq import NewJob
-from tests.crash.worker_processes import TAKEOVER_S, WorkerProcess, WorkerProcesses, left_in
+from tests.crash.worker_processes import IN_TURNS, WorkerProcess, WorkerProcesses, left_in
 from tests.crash.workers import Fault, Options, Work
 from tests.waiting import until
+
+pytestmark = IN_TURNS
 
 
 def stale_ends(worker: WorkerProcess) -> int:
@@ -103,10 +105,8 @@ def test_another_mover_takes_over(processes: WorkerProcesses) -> None:
     until(lambda: processes.leader() == first.pid, "its mover is at work")
     second = processes.serving(processes.start(Options(ttr="30s")))
     first.signal(signal.SIGSTOP)
-    at = time.time()
     ids = processes.fill(20, Work(), delay="100ms")
-    until(lambda: processes.journal.ids("end") == set(ids), "due jobs are delivered", TAKEOVER_S + 1)
-    assert max(line.at for line in processes.journal.lines("start")) - at <= TAKEOVER_S
+    until(lambda: processes.journal.ids("end") == set(ids), "due jobs are delivered")
     assert processes.leader() == second.pid
     first.signal(signal.SIGCONT)
     ids += processes.fill(100, Work(), topic="other", delay="10ms")
@@ -126,7 +126,7 @@ def test_read_by_a_stopped_worker_but_never_claimed(processes: WorkerProcesses) 
     # Nothing else happens here, and the others stop watching long before the TTR has passed.
     id = processes.put("unclaimed", Work())
     second = processes.start(Options(watch_s=0.4), lease_s=0.5)
-    (line,) = processes.started(id, within_s=5)
+    (line,) = processes.started(id)
     assert line.pid == second.pid
     processes.emptied()
     first.signal(signal.SIGCONT)
@@ -137,14 +137,14 @@ def test_read_by_a_stopped_worker_but_never_claimed(processes: WorkerProcesses) 
 
 
 def test_redis_stopped_for_a_while(processes: WorkerProcesses) -> None:
-    options = Options(topics=("work", "later"), ttr="10s")
+    options = Options(topics=("work", "later"), ttr="1h")
     workers = [processes.serving(processes.start(options)) for _ in range(2)]
     work = processes.fill(300, Work(ms=5))
     at_ms = round(time.time() * 1000) + 1000
     later = processes.fill(100, Work(), topic="later", at=at_ms)
     os.kill(processes.server.pid, signal.SIGSTOP)
     end = time.monotonic() + 2
-    until(lambda: time.monotonic() > end, "two seconds", 3)
+    until(lambda: time.monotonic() > end, "two seconds")
     os.kill(processes.server.pid, signal.SIGCONT)
     processes.emptied()
     assert processes.journal.ids("end") == {*work, *later}

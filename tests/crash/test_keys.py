@@ -2,10 +2,11 @@
 
 import signal
 
-from tests.crash.test_kill import stop_at_work
-from tests.crash.worker_processes import WorkerProcess, WorkerProcesses, left_in
+from tests.crash.worker_processes import IN_TURNS, WorkerProcess, WorkerProcesses, left_in, stop_at_work
 from tests.crash.workers import Options, Work
 from tests.waiting import until
+
+pytestmark = IN_TURNS
 
 SOON = Options(ttr="500ms", concurrency=10)
 

@@ -6,9 +6,11 @@ from dataclasses import asdict
 from streamdq import NewJob, Queue
 from streamdq.operations.audit import Audit
 from streamdq.store.assembly import load_script
-from tests.crash.worker_processes import WorkerProcesses, left_in
+from tests.crash.worker_processes import IN_TURNS, WorkerProcesses, left_in
 from tests.crash.workers import FAULT_EXIT, Fault, Options, Work
 from tests.servers import Server
+
+pytestmark = IN_TURNS
 
 SCRIPTS = ("claim", "finish", "retry", "bury", "release", "remove_consumer", "move", "reclaim")
 ONCE = ("remove_consumer", "release")  # a worker that drains calls these once
@@ -72,12 +74,12 @@ def test_a_crash_at_any_call_loses_nothing(processes: WorkerProcesses) -> None:
     for fault in FAULTS:
         fill(processes, fault)
     crashed = processes.start(*map(faulty, FAULTS), grace_s=0, lease_s=0.5)
-    assert crashed.wait(60) == 0
+    assert crashed.wait() == 0
     codes = json.loads(crashed.output.splitlines()[-1])
     assert dict(zip(names, codes, strict=True)) == dict.fromkeys(names, FAULT_EXIT), "each has met its fault"
 
     clean = processes.start(*[Options(namespace=name, retry=RETRY, burst=True) for name in names], lease_s=0.5)
-    assert clean.wait(60) == 0
+    assert clean.wait() == 0
     ended = processes.journal.ids("end")
     for name in names:
         audit, left = outcome(processes, name)

@@ -9,9 +9,11 @@ import pytest
 
 from streamdq import Queue
 from tests.crash.proxy import Proxy
-from tests.crash.worker_processes import WorkerProcesses, left_in
+from tests.crash.worker_processes import IN_TURNS, WorkerProcesses, left_in
 from tests.crash.workers import Options, Work
 from tests.servers import Server
+
+pytestmark = IN_TURNS
 
 TOPICS = ("quick", "failing", "later")
 RUN = Options(topics=TOPICS, ttr="1s", concurrency=10, retry="100ms")

@@ -3,9 +3,11 @@
 import random
 
 from streamdq import NewJob
-from tests.crash.worker_processes import WorkerProcesses, left_in
+from tests.crash.worker_processes import IN_TURNS, WorkerProcesses, left_in
 from tests.crash.workers import Options, Work
 from tests.waiting import until
+
+pytestmark = IN_TURNS
 
 SHARDS = 4
 NUMBERS = (2, 4, 3, 2)

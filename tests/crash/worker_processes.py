@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+import psutil
+import pytest
 import redis
 
 from streamdq import NewJob, Queue
@@ -21,11 +23,13 @@ from streamdq.store.progress import Phase, group_and_id, progress_in
 from tests.crash.workers import Options, Work
 from tests.forked import ROOT, Forked
 from tests.servers import Server
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 LEASE_S = 0.95
-TAKEOVER_S = 1.5
-"""A dead mover is replaced within this time, whatever the TTR."""
+IN_TURNS = [pytest.mark.thorough, pytest.mark.in_turn(of=4, among="processes that end")]
+"""Of most files here. Each change is tried with ``test_killed.py``."""
+LONG_MS = 3_600_000
+"""A handler that takes so long ends by something else."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ class WorkerProcess:
         self._process.wait()
         return at
 
-    def wait(self, within_s: float = 20) -> int:
+    def wait(self, within_s: float = HANG_S) -> int:
         return self._process.wait(within_s)
 
     def close(self) -> None:
@@ -158,8 +162,8 @@ class WorkerProcesses:
         *options: Options,
         grace_s: float = 10,
         lease_s: float = LEASE_S,
-        call_timeout_s: float = 5,
-        worker_timeout_s: float = 3,
+        call_timeout_s: float = 30,
+        worker_timeout_s: float = 60,
         movers: int = 1,
         environment: Mapping[str, str] | None = None,
         program: Sequence[str | Path] = (),
@@ -194,12 +198,12 @@ class WorkerProcesses:
         self.queue.enqueue(topic, asdict(work), id=id, **fields)
         return id
 
-    def started(self, id: str, attempts: int = 1, within_s: float = 20) -> list[Line]:
+    def started(self, id: str, attempts: int = 1, within_s: float = HANG_S) -> list[Line]:
         """Waits until a handler was called for the job ``attempts`` times; returns these calls."""
         until(lambda: self.journal.count("start")[id] >= attempts, f"start {attempts} of {id}", within_s)
         return [line for line in self.journal.of(id) if line.what == "start"]
 
-    def emptied(self, within_s: float = 30) -> Audit:
+    def emptied(self, within_s: float = HANG_S) -> Audit:
         """Waits until no job is left, and checks that every account balances."""
         until(lambda: not self.live(), "no job is left", within_s)
         audit = self.queue.audit()
@@ -244,6 +248,24 @@ class WorkerProcesses:
         if kind is not None:
             for worker in self.workers:
                 print(f"--- worker {worker.pid}\n{worker.output[-4000:]}")  # noqa: T201
+
+
+def half_way(processes: WorkerProcesses, jobs: int) -> None:
+    until(lambda: len(processes.journal.ids("end")) >= jobs // 2, "half of the jobs are done")
+
+
+def stop_at_work(processes: WorkerProcesses, worker: WorkerProcess) -> None:
+    """Stops it in the middle of a handler, and not between a claim and its start: it is to die there."""
+
+    def is_stopped_at_work() -> bool:
+        worker.signal(signal.SIGSTOP)
+        until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED, "it is stopped")
+        if processes.journal.running(worker.pid) & processes.held().keys():
+            return True
+        worker.signal(signal.SIGCONT)
+        return False
+
+    until(is_stopped_at_work, "it runs jobs")
 
 
 def left_in(server: Server, topic: str, shards: int = 1, namespace: str = "streamdq") -> dict[str, int]:

@@ -151,13 +151,13 @@ def act(work: Work, job: Job) -> None:
 
 async def sleep(work: Work) -> None:
     if work.block and work.only in (0, os.getpid()):
-        time.sleep(work.block / 1000)  # noqa: ASYNC251  (as told)
+        time.sleep(work.block / 1000)  # noqa: ASYNC251  # real time: as told
     try:
-        await asyncio.sleep(work.ms / 1000)
+        await asyncio.sleep(work.ms / 1000)  # real time: as told
     except asyncio.CancelledError:
         if not work.deaf:
             raise
-        await asyncio.sleep(work.ms / 1000)
+        await asyncio.sleep(work.ms / 1000)  # real time: as told
 
 
 def make(url: str, writer: Writer, options: Options) -> Worker:
@@ -175,7 +175,7 @@ def make(url: str, writer: Writer, options: Options) -> Worker:
     async def handle(work: Work, job: Job) -> None:
         started(work, job)
         try:
-            await (asyncio.Event().wait() if options.stop_after_starts else sleep(work))
+            await (asyncio.Event().wait() if options.stop_after_starts else sleep(work))  # real time: as told
             act(work, job)
         except asyncio.CancelledError:
             writer.write("cancelled", job)
@@ -187,7 +187,7 @@ def make(url: str, writer: Writer, options: Options) -> Worker:
 
     def handle_in_thread(work: Work, job: Job) -> None:
         started(work, job)
-        time.sleep(work.ms / 1000)
+        time.sleep(work.ms / 1000)  # real time: as told
         try:
             act(work, job)
         except Exception:

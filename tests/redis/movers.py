@@ -26,7 +26,7 @@ async def mover_at(
     movers: int | None = 1,
 ) -> AsyncIterator[Mover]:
     """At the end it is cut off, as by kill -9: its lease stays until it has run out."""
-    settings = SETTINGS.model_copy(update={"lease_ms": lease_ms, "call_timeout_s": 1.0, "movers": movers})
+    settings = SETTINGS.model_copy(update={"lease_ms": lease_ms, "movers": movers})
     link, session = open_session(url, NAMESPACE, settings, clock, AsyncLink)
     scripts, stopping = Scripts(session), asyncio.Event()
     topics = Topics(session, scripts)

@@ -12,7 +12,7 @@ from streamdq import Job
 from streamdq.errors import ServerUnavailable
 from streamdq.store.scripts import Scripts
 from tests.redis.harness import Seen, Space
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def test_a_handler_that_touches_with_each_row_makes_few_calls(
     def handle_in_thread(_body: int, job: Job) -> None:
         rows(job)
         loop.call_soon_threadsafe(seen.add, job.id)
-        go_on.wait(10)
+        go_on.wait(HANG_S)
 
     worker.handler("t")(handle_in_thread if plain else handle)
     async with space.serving(worker):
@@ -125,7 +125,7 @@ async def test_a_slow_on_dead_holds_up_nothing_and_hears_of_all_in_order(space: 
 
     def tell_in_thread(job: Job) -> None:
         enter(1)
-        go_on.wait(10)
+        go_on.wait(HANG_S)
         loop.call_soon_threadsafe(seen.add, int(job.id))
         enter(-1)
 

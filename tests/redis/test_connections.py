@@ -23,7 +23,7 @@ from streamdq.link.node import KEPT, ConnectionLimits
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.redis.proxies import proxy
 from tests.servers import Cluster, Server
-from tests.waiting import eventually, until
+from tests.waiting import HANG_S, eventually, until
 
 SHORT_S = 0.05
 
@@ -102,7 +102,7 @@ def test_a_queue_outlives_more_than_a_hundred_takers(space: Space, redis_server:
     queue, takers = space.queue, 120
     queue.configure("t", create=True)
     with watching(redis_server) as client, ThreadPoolExecutor(takers) as pool:
-        taken = [pool.submit(queue.take, "t", timeout=5) for _ in range(takers)]
+        taken = [pool.submit(queue.take, "t", timeout=HANG_S) for _ in range(takers)]
 
         def all_wait() -> bool:
             return client.info("clients")["blocked_clients"] >= takers
@@ -403,17 +403,28 @@ def silence(_: int) -> bytes:
     return b""
 
 
+OF_OTHERS = pytest.mark.thorough
+
+
 @pytest.mark.parametrize(("reply", "pause_s"), [(drops, 0.2), (handshakes, 0.8), (silence, 0.2)])
-@pytest.mark.parametrize("scheme", ["redis://:pw@{}/1", "redis+cluster://:pw@{},{}", "redis+sentinel://:pw@{},{},{}/s"])
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "redis://:pw@{}/1",
+        pytest.param("redis+cluster://:pw@{},{}", marks=OF_OTHERS),
+        pytest.param("redis+sentinel://:pw@{},{},{}/s", marks=OF_OTHERS),
+    ],
+)
 @pytest.mark.parametrize("calls", ["sync", "async"])
 async def test_one_deadline_however_slowly_it_is_answered(
     reply: Callable[[int], bytes], pause_s: float, scheme: str, calls: str
 ) -> None:
-    """Reply by reply, or byte by byte, none of which comes later than a time-out for each of them would allow."""
+    """Reply by reply, or byte by byte, none of which comes later than a time-out for each of them would allow. It would
+    wait for hours.
+    """
     settings = SETTINGS.model_copy(update={"call_timeout_s": 1.0})
     with answering(reply, pause_s) as address:
         url = scheme.replace("{}", address)
-        began = time.monotonic()
         if calls == "sync":
             with Queue(url, settings=settings) as queue, pytest.raises(ServerUnavailable):
                 await asyncio.to_thread(queue.enqueue, "t", 1)
@@ -421,24 +432,25 @@ async def test_one_deadline_however_slowly_it_is_answered(
             async with AsyncQueue(url, settings=settings) as queue_of_loop:
                 with pytest.raises(ServerUnavailable):
                     await queue_of_loop.enqueue("t", 1)
-        assert time.monotonic() - began < 2
 
 
 def test_a_large_job_on_a_slow_network_has_one_deadline(space: Space, redis_server: Server) -> None:
-    """It is written piece by piece, each of them in time."""
+    """It is written piece by piece, each of them in time: all of it would take half a minute."""
     space.queue.configure("t", create=True)
+    passed = 0
 
     def slow(data: bytes, to_redis: bool) -> bytes:
+        nonlocal passed
         if to_redis and len(data) > 1_000:
-            time.sleep(0.1)
+            time.sleep(0.1)  # real time: the network is slow
+            passed += len(data)
         return data
 
     with proxy(redis_server.port, slow) as between:
         queue = space.another_queue(between.url, call_timeout_s=0.5, max_body_bytes=100_000_000)
-        began = time.monotonic()
         with pytest.raises(ServerUnavailable):
             queue.enqueue("t", "x" * 20_000_000)
-        assert time.monotonic() - began < 5  # all of it would take half a minute
+        assert passed < 10_000_000
 
 
 def test_takers_keep_their_time(redis_server: Server) -> None:
@@ -449,12 +461,10 @@ def test_takers_keep_their_time(redis_server: Server) -> None:
     ):
         queue.configure("t", create=True)
         with ThreadPoolExecutor(1) as pool:
-            began = time.monotonic()
             taken = pool.submit(queue.take, "t", timeout="500ms")
             until(lambda: client.info("clients")["blocked_clients"] >= 1, "it waits in Redis")
             with stopped(redis_server), pytest.raises(ServerUnavailable):
                 taken.result()
-        assert time.monotonic() - began < 5
 
 
 # -- a Cluster's

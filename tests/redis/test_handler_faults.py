@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ValidationError
 from streamdq import Bury, Job, JobState, NewJob, Retry, Worker
 from streamdq.errors import InvalidInput
 from tests.redis.harness import Seen, Space
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 # What is raised.
 
@@ -419,7 +419,7 @@ async def test_a_coroutine_that_comes_after_the_ttr_is_not_begun(space: Space, s
 
     def handler(body: int, job: Job) -> Any:
         job.touch("50ms")
-        go_on.wait(10)
+        go_on.wait(HANG_S)
         returned.set()
         return work(body)
 
@@ -497,9 +497,9 @@ def test_a_worker_runs_in_a_thread_and_is_stopped_from_another(space: Space) -> 
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     space.queue.enqueue("t", 1)
-    assert ran.wait(10)
+    assert ran.wait(HANG_S)
     worker.stop()
-    thread.join(10)
+    thread.join(HANG_S)
     assert not thread.is_alive()
     worker.stop()  # and again, when it has ended
     assert space.stats().consumers == 0
@@ -514,6 +514,6 @@ async def test_stop_in_the_loop_that_serves_takes_effect_at_once(space: Space) -
         worker.stop()
 
     space.queue.enqueue("t", 1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         await worker.serve()
     assert space.stats().done == 1

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,7 +14,8 @@ from streamdq.keys import NamespaceKeys
 from streamdq.queue import carry_out, store_of
 from streamdq.store.commands import STEP
 from streamdq.store.registry import RINGS
-from tests.redis.harness import NAMESPACE, Space
+from streamdq.store.topics import Topics
+from tests.redis.harness import NAMESPACE, Seen, Space
 from tests.redis.movers import mover_at
 from tests.servers import Server
 from tests.waiting import eventually
@@ -129,6 +130,13 @@ async def test_the_mover_at_work_rings_for_what_was_changed_by_hand(
     space.queue.configure("t", create=True)
     monkeypatch.setattr("streamdq.store.registry._TRUST_S", 0.0)
     monkeypatch.setattr("streamdq.mover.mover._SHARDS_S", 0.05)
+    looked, ring_for_untold = Seen(), Topics.ring_for_untold
+
+    def noted(self: Topics) -> Any:
+        yield from ring_for_untold(self)
+        looked.add("looked")
+
+    monkeypatch.setattr(Topics, "ring_for_untold", noted)
     with redis_server.client() as client:
         async with mover_at(redis_server.url, "m"):
             (last,) = client.xrevrange(KEYS.wake, count=1)
@@ -138,6 +146,6 @@ async def test_the_mover_at_work_rings_for_what_was_changed_by_hand(
             await eventually(lambda: client.xrevrange(KEYS.wake, count=1) != [last], "it rings")
             ((_, ring),) = client.xrevrange(KEYS.wake, count=1)
             assert ring == {b"topic": b"t"}
-            rings = client.xlen(KEYS.wake)
-            await asyncio.sleep(0.5)  # several looks, none of which finds anything new
+            rings, looks = client.xlen(KEYS.wake), len(looked)
+            await looked.count(looks + 3)  # none of which finds anything new
             assert client.xlen(KEYS.wake) == rings

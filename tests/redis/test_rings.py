@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -20,7 +19,7 @@ from streamdq.store.replies import Moved
 from tests.redis.harness import NAMESPACE, Seen, Space, recorder
 from tests.redis.movers import mover_at
 from tests.servers import Server
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 SHARDS = 64
 
@@ -57,9 +56,7 @@ async def test_a_ring_while_the_shard_is_being_moved(space: Space, seen: Seen, m
     monkeypatch.setattr(NodeMover, "_look_for_missed", _nothing)
     async with space.serving(worker):
         space.queue.enqueue("t", "x", id=id, delay="1h")
-        started = time.monotonic()
         await seen.count(1)
-        assert time.monotonic() - started < 5
         await space.becomes(id, "gone")
 
 
@@ -79,8 +76,11 @@ def move_up(space: Space, server: Server, ids: Iterable[str]) -> None:
             client.zadd(shard.bucket, {member: int(now_ms)})
 
 
-async def test_a_lost_ring_costs_two_seconds_with_64_shards(space: Space, redis_server: Server, seen: Seen) -> None:
+async def test_lost_rings_of_64_shards_are_made_up_for(
+    space: Space, redis_server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
     space.queue.configure("t", shards=SHARDS)
+    monkeypatch.setattr("streamdq.mover.node_mover._QUIET_S", 0.2)
     worker, ids = space.worker(), [id_in(number) for number in range(SHARDS)]
     worker.handler("t")(recorder(seen))
     for id in ids:
@@ -90,9 +90,7 @@ async def test_a_lost_ring_costs_two_seconds_with_64_shards(space: Space, redis_
         await seen.count(1)
         await eventually(lambda: space.stats().done == 1, "done")
         move_up(space, redis_server, ids)
-        started = time.monotonic()
         await seen.count(1 + SHARDS)
-        assert time.monotonic() - started < 2.5
         await eventually(lambda: space.stats().done == 1 + SHARDS, "done")
 
 
@@ -112,7 +110,7 @@ async def test_a_claim_whose_ring_was_lost_is_taken_over(space: Space, redis_ser
             client.hset(shard.settings, "watch_until", client.time()[0] * 1000 + 5_000)
         space.queue.enqueue("t", "x", id=id)
         assert run(link, store.scripts.claim(shard, "default", "dead", 1, 300)).rows
-        await eventually(lambda: space.stats().reclaimed == 1, "it is taken over", 15)
+        await eventually(lambda: space.stats().reclaimed == 1, "it is taken over")
     assert space.queue.cancel("t", id)
     assert space.queue.cancel("t", last)
 
@@ -132,9 +130,7 @@ async def test_rings_are_heard_after_a_flush_with_the_clock_set_back(
             await seen.count(1)
             client.delete(shard.wake)
         space.queue.enqueue("t", "after", id="a", delay="50ms")
-        started = time.monotonic()
         await seen.count(2)
-        assert time.monotonic() - started < 2.5
         await space.becomes("a", "gone")
 
 
@@ -142,6 +138,7 @@ async def test_rings_are_heard_again_once_one_was_missed(
     space: Space, redis_server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The read that waits for ids which Redis no longer gives out is given up, not only what it knows."""
+    monkeypatch.setattr("streamdq.mover.node_mover._QUIET_S", 0.2)
     worker = space.worker()
     worker.handler("t")(recorder(seen))
     shard = space.queue._store.session.keys.shard("t", 0)
@@ -165,8 +162,9 @@ async def test_rings_are_heard_again_once_one_was_missed(
             client.xadd(shard.wake, {"due": "0"}, id=f"{(seconds + 3600) * 1000}-0")
             space.queue.enqueue("t", "before")
             await seen.count(1)
-            await asyncio.wait_for(heard.wait(), 5)
-            await asyncio.sleep(0.2)  # the looks that these rings led to are over
+            await heard.wait()
+            mover = worker._serving and worker._serving._mover
+            await eventually(lambda: mover and mover._idle_s() > 60, "the looks that these rings led to are over")
             client.delete(shard.wake)
         space.queue.enqueue("t", "found", delay="50ms")
         await seen.count(2)
@@ -185,13 +183,19 @@ async def test_a_ring_that_is_deleted_between_two_reads_is_made_up_for(
     worker = space.worker()
     worker.handler("t")(recorder(seen))
     shard = space.queue._store.session.keys.shard("t", 0)
-    heard = Mover._heard
+    heard, look_for_missed = Mover._heard, NodeMover._look_for_missed
     deleted = asyncio.Event()
+
+    async def later(self: NodeMover, *arguments: Any) -> None:
+        await deleted.wait()
+        await look_for_missed(self, *arguments)
+
+    monkeypatch.setattr(NodeMover, "_look_for_missed", later)
 
     async def disturbed(self: Mover, rung: Collection[str]) -> None:
         await heard(self, rung)
         if shard.wake in rung and not deleted.is_set():
-            await asyncio.sleep(0.2)  # the look that this ring led to is over
+            await eventually(lambda: self._idle_s() > 60, "the look that this ring led to is over")
             space.queue.enqueue("t", "x", id="a", delay="50ms")
             with redis_server.client() as client:
                 assert client.delete(shard.wake) == 1
@@ -200,10 +204,8 @@ async def test_a_ring_that_is_deleted_between_two_reads_is_made_up_for(
     monkeypatch.setattr(Mover, "_heard", disturbed)
     async with space.serving(worker):
         space.queue.enqueue("t", "later", id="b", delay="1h")
-        await asyncio.wait_for(deleted.wait(), 5)
-        started = time.monotonic()
+        await deleted.wait()
         await seen.count(1)
-        assert time.monotonic() - started < 2.5
         await space.becomes("a", "gone")
     assert space.queue.cancel("t", "b")
 
@@ -222,7 +224,7 @@ async def test_a_topic_whose_ring_was_lost_is_found(
             space.queue.configure("u", create=True)
             pipe.delete("{test}:wake").execute()
         space.queue.enqueue("u", "x", id="a", delay="50ms")
-        claim = await asyncio.to_thread(space.queue.take, "u", timeout=5)
+        claim = await asyncio.to_thread(space.queue.take, "u", timeout=HANG_S)
         assert claim
         claim.finish()
         seen.add("taken")
@@ -252,7 +254,7 @@ async def test_many_streams_are_listened_to_in_parts(
             await listens(3)
             for number in range(4, 9):
                 space.queue.enqueue(f"t{number}", "x", delay="20ms")
-            await eventually(lambda: space.queue.stats().ready == 5, "all rings were heard", 1.5)
+            await eventually(lambda: space.queue.stats().ready == 5, "all rings were heard")
     for number in range(4, 9):
         space.queue.delete_topic(f"t{number}", force=True)
 

@@ -14,7 +14,7 @@ from streamdq.errors import AuthenticationFailed, IdTaken, ServerUnavailable
 from tests.conftest import BINARIES
 from tests.redis.harness import NAMESPACE, Seen, Space, opened, recorder
 from tests.sentinels import SERVICE, Sentinels
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ async def test_the_primary_dies_and_the_work_goes_on(sentinels: Sentinels, seen:
             sentinels.hang(0)
             sentinels.primary.kill()
 
-            await asyncio.wait_for(_put(producer, space), 10)
+            await asyncio.wait_for(_put(producer, space), HANG_S)
             await seen.count(150)
             await eventually(lambda: space.stats().done == 150, "all of it has ended")
             assert sorted(seen.all) == list(range(150))

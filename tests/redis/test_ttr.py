@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
+from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -19,9 +20,23 @@ from streamdq.store.commands import one
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space, recorder
 from tests.servers import Server
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually, forever
 
 
+@pytest.fixture
+def _no_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a worker may be too late, and the mover takes its job over."""
+
+    async def never(_: Reclaimer) -> None:
+        await forever()
+
+    monkeypatch.setattr(Reclaimer, "run", never)
+
+
+only_the_worker = pytest.mark.usefixtures("_no_take_over")
+
+
+@only_the_worker
 async def test_a_handler_over_its_ttr_is_cancelled_and_retried(space: Space, seen: Seen) -> None:
     worker, never = space.worker(), asyncio.Event()
 
@@ -45,6 +60,7 @@ async def test_a_handler_over_its_ttr_is_cancelled_and_retried(space: Space, see
     assert (stats.done, stats.retried, stats.reclaimed) == (1, 1, 0)
 
 
+@only_the_worker
 async def test_over_its_ttr_in_the_last_attempt_is_dead(space: Space, seen: Seen) -> None:
     worker = space.worker()
 
@@ -63,15 +79,9 @@ async def test_over_its_ttr_in_the_last_attempt_is_dead(space: Space, seen: Seen
     assert seen.all == ["TimeoutError: TTR 100ms passed"]
 
 
-async def test_a_handler_that_goes_on_regardless_has_failed_all_the_same(
-    space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@only_the_worker
+async def test_a_handler_that_goes_on_regardless_has_failed_all_the_same(space: Space, seen: Seen) -> None:
     """Its job follows the retry schedule, and is not taken over again and again as if the worker had died."""
-
-    async def never(_: Reclaimer) -> None:
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(Reclaimer, "run", never)
     worker, go_on = space.worker(), asyncio.Event()
 
     @worker.handler("t", ttr="30s", retry="10ms")
@@ -94,6 +104,7 @@ async def test_a_handler_that_goes_on_regardless_has_failed_all_the_same(
     assert progress.error == "TimeoutError: TTR 100ms passed"
 
 
+@only_the_worker
 async def test_a_thread_over_its_ttr_is_given_up_and_the_job_retried(space: Space, seen: Seen) -> None:
     worker, go_on, attempts = space.worker(concurrency=2), threading.Event(), []
     loop = asyncio.get_running_loop()
@@ -104,7 +115,7 @@ async def test_a_thread_over_its_ttr_is_given_up_and_the_job_retried(space: Spac
         loop.call_soon_threadsafe(seen.add, job.attempt)
         if job.attempt == 1:
             job.touch("150ms")
-            go_on.wait(10)
+            go_on.wait(HANG_S)
 
     space.queue.enqueue("t", 1, id="a")
     async with space.serving(worker):
@@ -113,22 +124,6 @@ async def test_a_thread_over_its_ttr_is_given_up_and_the_job_retried(space: Spac
         go_on.set()
     assert attempts == [1, 2]
     assert (space.stats().done, space.stats().retried) == (1, 1)
-
-
-async def test_heartbeats_keep_a_long_job(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-
-    @worker.handler("t", ttr="1s", retry="none")
-    async def handler(_body: int, job: Job) -> None:
-        for _ in range(12):
-            await asyncio.sleep(0.2)  # the work
-            job.touch()
-        seen.add(job.attempt)
-
-    space.queue.enqueue("t", 1)
-    await space.burst(worker)
-    assert seen.all == [1]
-    assert (space.stats().done, space.stats().reclaimed) == (1, 0)
 
 
 @pytest.mark.parametrize("batch", [None, 5])
@@ -225,57 +220,13 @@ async def test_a_touch_that_redis_refused_is_no_failure_if_the_claim_holds_all_t
 
 
 async def _until_it_is_not_running(job: Job) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while True:
             job.time_left_s()
             await asyncio.sleep(0.005)
 
 
-async def test_heartbeats_from_a_thread(space: Space, seen: Seen) -> None:
-    worker, loop = space.worker(), asyncio.get_running_loop()
-
-    @worker.handler("t", ttr="1s", retry="none")
-    def handler(_body: int, job: Job) -> None:
-        for _ in range(8):
-            threading.Event().wait(0.2)  # the work
-            job.touch()
-        loop.call_soon_threadsafe(seen.add, job.attempt)
-
-    space.queue.enqueue("t", 1)
-    await space.burst(worker)
-    assert seen.all == [1]
-    assert (space.stats().done, space.stats().reclaimed) == (1, 0)
-
-
-async def test_one_touch_can_ask_for_more(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-
-    @worker.handler("t", ttr="1s", retry="none")
-    async def handler(_body: int, job: Job) -> None:
-        job.touch("30s")
-        await asyncio.sleep(2.1)  # the work: two TTRs
-        seen.add(job.attempt)
-
-    space.queue.enqueue("t", 1)
-    await space.burst(worker)
-    assert seen.all == [1]
-    assert (space.stats().done, space.stats().reclaimed) == (1, 0)
-
-
-async def test_a_jobs_own_longer_ttr(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-
-    @worker.handler("t", ttr="200ms", retry="none")
-    async def handler(_body: int, job: Job) -> None:
-        await asyncio.sleep(1.2)  # the work: six of the topic's TTRs
-        seen.add(job.attempt)
-
-    space.queue.enqueue("t", 1, ttr="10s")
-    await space.burst(worker)
-    assert seen.all == [1]
-    assert (space.stats().done, space.stats().reclaimed) == (1, 0)
-
-
+@only_the_worker
 async def test_a_jobs_own_shorter_ttr(space: Space, seen: Seen) -> None:
     worker = space.worker()
 
@@ -287,68 +238,118 @@ async def test_a_jobs_own_shorter_ttr(space: Space, seen: Seen) -> None:
     async def told(job: Job) -> None:
         seen.add(job.id)
 
-    started = time.monotonic()
     space.queue.enqueue("t", 1, id="a", ttr="200ms")
     async with space.serving(worker):
         await seen.count(1)
-    assert 0.18 <= time.monotonic() - started < 3, "it is cut off a tenth of its TTR before"
 
 
 def lost_claim(space: Space, id: str, ttr: str | None = None) -> None:
     """A consumer claims the job and is never heard of again."""
-    space.queue.enqueue("t", 1, id=id, ttr=ttr)
-    assert space.queue.take("t", timeout=1)
+    space.queue.enqueue("t", id, id=id, ttr=ttr)
+    assert space.queue.take("t", timeout=HANG_S)
 
 
-async def test_a_lost_claim_is_taken_over_within_ttr_and_a_second(space: Space, seen: Seen) -> None:
-    space.queue.configure("t", ttr="400ms")
-    lost_claim(space, "a")
-    started = time.monotonic()
-    worker = space.worker()
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_heartbeats_keep_a_long_job(stepped: Space, clock: ManualClock, seen: Seen, in_thread: bool) -> None:
+    worker, beats, loop = stepped.worker(), SimpleQueue[bool](), asyncio.get_running_loop()
+    stepped.queue.configure("t", ttr="60s", retry="none")
+    for ttr in ("70s", "115s"):  # show that it was looked what is to be taken over
+        lost_claim(stepped, ttr, ttr)
 
-    @worker.handler("t")
-    async def handler(_body: int, job: Job) -> None:
-        seen.add((job.attempt, job.step))
+    def work(body: str, job: Job) -> None:
+        loop.call_soon_threadsafe(seen.add, body)
+        while body == "long" and beats.get():
+            job.touch()
 
-    async with space.serving(worker):
+    async def work_in_loop(body: str, job: Job) -> None:
+        seen.add(body)
+        while body == "long":
+            await eventually(lambda: not beats.empty(), "it is to give a sign")
+            if not beats.get():
+                break
+            job.touch()
+
+    worker.handler("t")(work if in_thread else work_in_loop)
+    stepped.queue.enqueue("t", "long", id="long")
+
+    def deadline_ms() -> int:
+        return stepped.job("long").groups["default"].deadline_ms or 0
+
+    async with stepped.serving(worker):
         await seen.count(1)
-        took_s = time.monotonic() - started
-        await space.becomes("a", "gone")
-    assert seen.all == [(2, 0)]
-    assert 0.3 <= took_s <= 1.4
-    assert space.stats().reclaimed == 1
+        for count in (1, 2, 3):
+            before = deadline_ms()
+            clock.advance("45s")
+            await seen.count(count)
+            beats.put(True)
+            await eventually(partial(lambda before: deadline_ms() > before, before), "its heartbeat has come")
+        await eventually(lambda: stepped.stats().done == 2, "the others are done")
+        beats.put(False)
+        await stepped.becomes("long", "gone")
+    assert seen.all == ["long", "70s", "115s"]
+    assert stepped.stats().reclaimed == 2
 
 
-async def test_lost_claims_with_a_ttr_of_their_own(space: Space, seen: Seen) -> None:
-    """The shorter comes back long before the topic's TTR; the longer stays away after it."""
-    space.queue.configure("t", ttr="1s")
-    lost_claim(space, "longer", ttr="10s")
-    started = time.monotonic()
-    lost_claim(space, "topics")
-    lost_claim(space, "shorter", ttr="200ms")
-    came = {}
-    worker = space.worker()
+@pytest.mark.parametrize("touch", ["10m", None])
+async def test_a_job_that_asks_for_more_has_it(
+    stepped: Space, clock: ManualClock, seen: Seen, touch: str | None
+) -> None:
+    """By one touch, or when it is enqueued."""
+    worker, go_on = stepped.worker(), asyncio.Event()
+    stepped.queue.configure("t", ttr="60s", retry="none")
+    lost_claim(stepped, "lost")
 
     @worker.handler("t")
-    async def handler(_body: int, job: Job) -> None:
-        came[job.id] = time.monotonic() - started
-        seen.add(job.id)
+    async def handler(body: str, job: Job) -> None:
+        if body == "long":
+            if touch:
+                job.touch(touch)
+            seen.add(body)
+            await go_on.wait()
+        else:
+            seen.add(body)
 
-    async with space.serving(worker):
+    stepped.queue.enqueue("t", "long", id="long", ttr=None if touch else "10m")
+    async with stepped.serving(worker):
+        await seen.count(1)
+        job = lambda: stepped.job("long")  # noqa: E731
+        await eventually(lambda: (job().groups["default"].deadline_ms or 0) >= job().created_ms + 600_000, "it has it")
+        clock.advance("5m")
         await seen.count(2)
-        assert space.state("longer") == JobState.RUNNING
-        left_ms = (space.job("longer").groups["default"].deadline_ms or 0) - space.job("longer").created_ms
-    assert seen.all == ["shorter", "topics"]
-    assert 0.15 <= came["shorter"] <= 1.2
-    assert 0.9 <= came["topics"] <= 2.2
-    assert left_ms >= 10_000
+        go_on.set()
+        await eventually(lambda: stepped.stats().done == 2, "both are done")
+    assert seen.all == ["long", "lost"]
+    assert stepped.stats().reclaimed == 1
+
+
+async def test_lost_claims_are_taken_over_when_their_ttr_has_passed(
+    stepped: Space, clock: ManualClock, seen: Seen
+) -> None:
+    stepped.queue.configure("t", ttr="60s")
+    lost_claim(stepped, "topics")
+    for ttr in ("20s", "30s", "10m"):
+        lost_claim(stepped, ttr, ttr=ttr)
+    worker = stepped.worker()
+
+    @worker.handler("t")
+    async def handler(body: str, job: Job) -> None:
+        seen.add((body, job.attempt, job.step))
+
+    async with stepped.serving(worker):
+        for count, seconds in ((1, 25), (2, 10), (3, 30)):
+            clock.advance(f"{seconds}s")
+            await seen.count(count)
+            await eventually(partial(lambda count: stepped.stats().done == count, count), "it is done")
+        assert seen.all == [(id, 2, 0) for id in ("20s", "30s", "topics")]
+        assert stepped.state("10m") == JobState.RUNNING
+    assert stepped.stats().reclaimed == 3
 
 
 async def test_a_poison_pill_is_buried_after_max_deliveries(space: Space, seen: Seen) -> None:
     space.queue.configure("t", ttr="150ms", max_deliveries=3)
     lost_claim(space, "a")
     for attempt in (2, 3):
-        claim = space.queue.take("t", timeout=5)
+        claim = space.queue.take("t", timeout=HANG_S)
         assert claim
         assert claim.job.attempt == attempt
     worker = space.worker()
@@ -366,34 +367,36 @@ async def test_a_poison_pill_is_buried_after_max_deliveries(space: Space, seen: 
     # kicked back, it is given as many chances again
     space.queue.kick("t", "a")
     await space.burst(worker)
-    assert seen.all[1:] == [1]
+    assert seen.all[1:] == ["a"]
 
 
-async def test_crashes_count_only_in_a_row(space: Space, seen: Seen) -> None:
+async def test_crashes_count_only_in_a_row(stepped: Space, clock: ManualClock, seen: Seen) -> None:
     """An attempt that comes back, even failed, shows that the job does not kill its consumers."""
-    space.queue.configure("t", ttr="400ms", max_deliveries=2, retry="1ms 1ms 1ms")
-    lost_claim(space, "a")
-    claim = space.queue.take("t", timeout=5)
+    stepped.queue.configure("t", ttr="60s", max_deliveries=2, retry="0 0 0")
+    lost_claim(stepped, "a")
+    clock.advance("61s")
+    claim = stepped.queue.take("t", timeout=HANG_S)
     assert claim
     claim.fail("an ordinary failure")
-    assert space.queue.take("t", timeout=5)
-    assert space.job("a").groups["default"].crashes == 0
-    worker = space.worker()
+    assert stepped.queue.take("t", timeout=HANG_S)
+    assert stepped.job("a").groups["default"].crashes == 0
+    worker = stepped.worker()
     worker.handler("t")(recorder(seen))
-    async with space.serving(worker):
+    async with stepped.serving(worker):
+        clock.advance("61s")
         await seen.count(1)
-        await space.becomes("a", "gone")
-    assert space.stats().dead == 0
+        await stepped.becomes("a", "gone")
+    assert stepped.stats().dead == 0
 
 
 async def test_what_was_read_and_handed_over_since_is_claimed_once(space: Space, seen: Seen) -> None:
     """A consumer may be stopped between its blocking read and the claim; what it read is not its own any more."""
-    space.queue.configure("t", ttr="200ms")
+    space.queue.configure("t", ttr="60s")
     store, link = space.queue._store, space.queue._link
     worker, never = space.worker(), space.worker()
 
     @worker.handler("t")
-    async def handler(_body: int, job: Job) -> None:
+    async def handler(_body: Any, job: Job) -> None:
         if job.attempt == 1:
             raise Bury("so that the next delivery is in the group's own stream")
         seen.add(job.attempt)
@@ -402,6 +405,7 @@ async def test_what_was_read_and_handed_over_since_is_claimed_once(space: Space,
     space.queue.enqueue("t", 1, id="a")
     await space.burst(worker)
     space.queue.kick("t")
+    space.queue.configure("t", ttr="200ms")
     shard = store.topics.shards("t")[0]
     found = run(link, read_streams(store.session, "default", "sleeper", [shard], 1, 1))
     (read,) = found.values()
@@ -415,6 +419,7 @@ async def test_what_was_read_and_handed_over_since_is_claimed_once(space: Space,
     lost_claim(space, "b")
     async with space.serving(never):
         await eventually(handed_over, "the entry is handed over")
+    space.queue.configure("t", ttr="60s")
     claimed = run(link, store.scripts.claim(shard, "default", "sleeper", 0, 60_000, read))
     assert claimed.rows == []
     space.queue.purge("t", all=True)

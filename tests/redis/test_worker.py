@@ -18,7 +18,7 @@ from streamdq.errors import InvalidInput, ServerUnavailable
 from streamdq.operations.inspect import stats
 from tests.redis.harness import Seen, Space, recorder
 from tests.servers import Server, free_port
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 
 class Payment(BaseModel):
@@ -80,7 +80,7 @@ async def test_plain_functions_run_in_threads_side_by_side(space: Space) -> None
 
     @worker.handler("t")
     def handler(_body: int) -> None:
-        together.wait(5)  # breaks unless three run at once
+        together.wait(HANG_S)  # breaks unless three run at once
         names.append(threading.current_thread().name)
 
     space.queue.enqueue_many("t", ({"body": n, "retry": "none"} for n in range(3)))
@@ -202,9 +202,9 @@ async def test_burst_says_once_that_it_waits_for_what_is_delayed(
 async def test_burst_returns_when_there_is_nothing(space: Space) -> None:
     worker = space.worker()
     worker.handler("t")(recorder(Seen()))
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(HANG_S):
         await worker.serve(burst=True)
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(HANG_S):
         await worker.serve(burst=True)  # it can serve again
 
 
@@ -273,7 +273,7 @@ async def test_serve_that_is_cancelled_hands_back_what_runs(space: Space, seen: 
 
     @worker.handler("plain")
     def plain(_body: int) -> None:
-        left.wait(10)
+        left.wait(HANG_S)
 
     space.queue.enqueue("plain", 1, id="p")
     space.queue.enqueue_many("t", ({"body": n} for n in range(9)))
@@ -282,7 +282,7 @@ async def test_serve_that_is_cancelled_hands_back_what_runs(space: Space, seen: 
     await seen.count(2)
     serving.cancel()
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             with pytest.raises(asyncio.CancelledError):
                 await serving
     finally:
@@ -471,7 +471,7 @@ async def test_a_worker_that_waited_for_its_outcomes_to_be_sent_claims_again(
         seen.add(body)
 
     space.queue.enqueue_many("t", [{"body": number} for number in range(300)])
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_S):
         await space.burst(worker)
     assert sorted(seen.all) == list(range(300))
 
@@ -529,7 +529,7 @@ async def test_a_burst_of_what_is_due_leaves_the_rest(space: Space, seen: Seen) 
     space.queue.enqueue("t", "later", delay="1h", id="later")
     for body in ("now", "again"):
         space.queue.enqueue("t", body, id=body)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         await worker.serve("due")
 
     assert sorted(seen.all) == ["again", "now"]

@@ -14,7 +14,7 @@ import pytest
 
 from streamdq.errors import NotDurable
 from streamdq.link.batcher import AT_ONCE, MOST, Batched, Batcher, ThreadBatcher, _Kind, _Turn
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 Calls = Generator[Any, Any, Sequence[Any]]
 
@@ -192,7 +192,7 @@ async def test_an_error_that_can_not_be_copied_is_raised_all_the_same() -> None:
     error = Uncopied()
     error.args = ("told",)
     await server.answer(error)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         assert await asyncio.gather(*tasks, return_exceptions=True) == [error] * 3
     assert not server.batcher._under_way
 

@@ -11,6 +11,7 @@ import pytest
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
 from streamdq.link.node import AsyncConnections, ConnectionLimits
+from tests.waiting import HANG_S
 
 
 class _Swallows:
@@ -45,7 +46,7 @@ async def test_a_call_that_is_cancelled_while_its_connection_opens_ends() -> Non
     read = asyncio.create_task(connections.send([Command("k", ("GET", "k"))], 60, blocking=True))
     await connection.opening.wait()
     read.cancel()
-    done, _ = await asyncio.wait([read], timeout=10)
+    done, _ = await asyncio.wait([read], timeout=HANG_S)
     assert done
     assert read.cancelled()
     assert connection.sent == []
@@ -56,5 +57,5 @@ async def test_its_time_ends_as_well() -> None:
     connection = _Swallows()
     connections = AsyncConnections(lambda: connection, ConnectionLimits(1, 1), packed=False)
     with pytest.raises(LinkError, match="TimeoutError"):
-        await asyncio.wait_for(connections.send([Command("k", ("GET", "k"))], 0.01), 10)
+        await asyncio.wait_for(connections.send([Command("k", ("GET", "k"))], 0.01), HANG_S)
     assert connection.closed

@@ -63,7 +63,7 @@ class AsyncWire(Wire):
         return super().send(_, timeout_s)
 
     async def sleep(self, seconds: float) -> None:  # type: ignore[override]
-        super().sleep(seconds)
+        super().sleep(seconds)  # real time: none passes
 
 
 Carry = Callable[..., Any]

@@ -1,4 +1,4 @@
-"""The mover's timer: never early, and where the system has such timers, more exact than the event loop's."""
+"""The mover's timer ends at a moment, or with an event before. How exact it is: `python -m benchmarks trickle`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from streamdq.mover import alarm as module
 from streamdq.mover.alarm import NEVER, Alarm
+from tests.waiting import HANG_S, eventually
 
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop]
 try:
@@ -30,13 +31,11 @@ def _timer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(module, "_new_timer", lambda: None)
 
 
-async def _late_s(alarm: Alarm, in_s: float) -> float:
-    """How late it was."""
+async def _passes(alarm: Alarm, in_s: float) -> None:
+    """It ends in so many seconds, or the test hangs."""
     until = time.monotonic() + in_s
-    while (left := until - time.monotonic()) > 0:  # the event loop's timers may be early
+    while until > time.monotonic():  # the event loop's timers may be early
         await alarm.wait(asyncio.Event(), until)
-        assert left < 5
-    return time.monotonic() - until
 
 
 @each_loop
@@ -44,23 +43,9 @@ async def _late_s(alarm: Alarm, in_s: float) -> float:
 def test_it_ends_at_the_moment(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def check() -> None:
         with Alarm() as alarm:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(HANG_S):
                 for in_s in (0.01, 0.0001, -1.0, 0.0, 0.02):
-                    await _late_s(alarm, in_s)
-
-    with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(check())
-
-
-@each_loop
-@is_linux
-def test_it_is_more_exact_than_the_event_loop(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    """Most of the time, that is: on a busy machine nothing wakes up in time."""
-
-    async def check() -> None:
-        with Alarm() as alarm:
-            late_s = sorted([await _late_s(alarm, 0.0035 + n * 0.00013) for n in range(40)])
-        assert late_s[10] < 0.00025
+                    await _passes(alarm, in_s)
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(check())
@@ -75,15 +60,16 @@ def test_an_event_ends_it_before_and_its_time_does_not_end_the_next_wait(
         with Alarm() as alarm:
             event, loop = asyncio.Event(), asyncio.get_running_loop()
             loop.call_later(0.01, event.set)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(HANG_S):
                 await alarm.wait(event, time.monotonic() + 3600)
             event.clear()
             loop.call_soon(event.set)
-            await alarm.wait(event, time.monotonic() + 0.1)
+            before = time.monotonic() + 0.05
+            await alarm.wait(event, before)
             event.clear()
             waiting = asyncio.create_task(alarm.wait(event, NEVER))
-            _, pending = await asyncio.wait({waiting}, timeout=0.2)
-            assert pending
+            await eventually(lambda: time.monotonic() > before + 0.05, "its time has passed")
+            assert not waiting.done()
             event.set()
             await waiting
 
@@ -97,7 +83,7 @@ async def test_an_earlier_moment_takes_the_place_of_a_later_one() -> None:
         await asyncio.sleep(0)
         later.cancel()
         await asyncio.gather(later, return_exceptions=True)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             await alarm.wait(asyncio.Event(), time.monotonic() + 0.01)
 
 
@@ -113,10 +99,10 @@ def test_where_the_systems_timer_is_wrong_the_event_loop_keeps_the_time(
 
     async def check() -> None:
         with Alarm() as alarm:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(HANG_S):
                 await alarm.wait(asyncio.Event(), time.monotonic() + in_s)
                 assert alarm._timer is None
-                await _late_s(alarm, 0.01)
+                await _passes(alarm, 0.01)
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(check())
@@ -150,7 +136,7 @@ async def test_where_the_loop_can_not_watch_it_the_event_loop_keeps_the_time(
 
     monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", add_reader)
     with Alarm() as alarm:
-        await _late_s(alarm, 0.01)
+        await _passes(alarm, 0.01)
     (timer,) = timers
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(timer)
@@ -176,4 +162,4 @@ async def test_without_a_descriptor_left_the_event_loop_keeps_the_time(monkeypat
     monkeypatch.setattr(module, "_libc", Full())
     with Alarm() as alarm:
         assert alarm._timer is None
-        await _late_s(alarm, 0.01)
+        await _passes(alarm, 0.01)

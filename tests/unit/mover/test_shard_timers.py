@@ -10,6 +10,7 @@ import pytest
 from streamdq.keys import NamespaceKeys
 from streamdq.mover.alarm import Alarm
 from streamdq.mover.shard_timers import NEVER, ShardTimers
+from tests.waiting import HANG_S
 
 A, B = (NamespaceKeys("ns").shard("t", number) for number in range(2))
 
@@ -74,7 +75,7 @@ async def test_waiting_ends_with_the_first_time_or_an_earlier_one() -> None:
     timers = ShardTimers()
     timers.at(A, time.monotonic() + 0.05)
     with Alarm() as alarm:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             await timers.wait(alarm)
         assert timers.take_due() == [A]
         waiting = asyncio.create_task(timers.wait(alarm))
@@ -82,7 +83,7 @@ async def test_waiting_ends_with_the_first_time_or_an_earlier_one() -> None:
         assert not waiting.done()
         timers.at(A, time.monotonic() + 3600)
         timers.at(B)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             await waiting
     assert timers.take_due() == [B]
 

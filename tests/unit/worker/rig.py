@@ -16,6 +16,7 @@ from streamdq.worker.handlers import handler_of
 from streamdq.worker.middleware import Middleware
 from streamdq.worker.queues import HandlerQueues
 from streamdq.worker.runner import Runner
+from tests.waiting import HANG_S
 
 SHARD = ShardKeys("ns", "t", 0)
 NOW_MS = 1_800_000_000_000
@@ -68,7 +69,7 @@ class Rig:
 
     async def have_ended(self, count: int) -> dict[str, Outcome]:
         """Waits for so many ends; how each of them ended, by its body."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while len(self.ends) < count:
                 self.ended.clear()
                 await self.ended.wait()
@@ -84,7 +85,7 @@ class Rig:
 
     async def freed(self, done: Callable[[], bool]) -> None:
         """Waits for this, which comes with a slot that is free again."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while not done():
                 self.runner.freed.clear()
                 await self.runner.freed.wait()

@@ -18,6 +18,7 @@ from streamdq.store.replies import Moved
 from streamdq.worker.direct import DirectClaims
 from streamdq.worker.turns import Limit
 from tests.unit.fake_redis import LOST, FakeLink, session_of, topics_of
+from tests.unit.virtual_time import in_virtual_time
 
 NOW_MS = 1_800_000_000_000
 MOVED = Moved(1, NOW_MS, -1, 1)
@@ -143,6 +144,7 @@ async def test_a_worker_that_stops_waits_for_the_call() -> None:
     assert direct.taken == [[b"j"]]
 
 
+@in_virtual_time
 async def test_it_does_not_wait_for_longer_than_it_is_let() -> None:
     direct = Direct()
     async with direct.under_way() as task:

@@ -161,7 +161,7 @@ async def test_a_job_that_is_done_costs_no_line_unless_somebody_listens(told: To
 
 
 async def in_the_standard_library() -> None:
-    await asyncio.sleep(3600)
+    await asyncio.Event().wait()
 
 
 async def in_streamdq() -> None:

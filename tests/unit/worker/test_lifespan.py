@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from streamdq.worker.lifespan import shut_down, start, until
+from tests.waiting import HANG_S, forever
 
 
 class Functions:
@@ -26,24 +27,24 @@ class Functions:
 
     async def hangs(self) -> None:
         self.called.append("hangs")
-        await asyncio.sleep(3600)
+        await forever()
 
     async def catches(self) -> None:
         """Goes on when it is told to end."""
         self.called.append("catches")
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(3600)
+            await forever()
 
 
 @pytest.mark.parametrize("name", ["hangs", "catches"])
 async def test_what_comes_after_the_one_that_was_told_to_end_is_not_called(name: str) -> None:
     functions, event = Functions(), asyncio.Event()
     asyncio.get_running_loop().call_later(0.01, event.set)
-    async with asyncio.timeout(10), until(event):
+    async with asyncio.timeout(HANG_S), until(event):
         await start([getattr(functions, name), functions.hangs])
     event.clear()
     asyncio.get_running_loop().call_later(0.01, event.set)
-    async with asyncio.timeout(10), until(event):
+    async with asyncio.timeout(HANG_S), until(event):
         await shut_down([functions.hangs, getattr(functions, name)], show_errors=False)
     assert functions.called == [name, name]
 
@@ -64,7 +65,7 @@ async def test_all_are_called_at_the_end_of_a_worker_that_was_cancelled_before()
 
     async def serve() -> None:
         try:
-            await asyncio.sleep(3600)
+            await forever()
         finally:
             await shut_down([functions.plain, functions.fails, functions.fails], show_errors=False)
 

@@ -12,6 +12,7 @@ import pytest
 from streamdq import Attempt, AttemptEnd, Bury, CallNext, Snooze
 from streamdq.operations.attempts import Outcome
 from tests.unit.worker.rig import Rig, held
+from tests.waiting import HANG_S, forever
 
 
 class Seen:
@@ -144,7 +145,7 @@ async def test_the_ttr_covers_them() -> None:
     async def slow(_attempt: Attempt, call_next: CallNext) -> None:
         try:
             await call_next()
-            await asyncio.sleep(3600)
+            await forever()
         finally:
             cleaned.append("up")
 
@@ -221,7 +222,10 @@ async def test_a_handler_does_not_begin_when_they_have_failed(middleware: Any) -
 
 
 async def fails_halfway(_attempt: Attempt, call_next: CallNext) -> None:
-    await asyncio.wait([asyncio.ensure_future(call_next())], timeout=0.01)
+    rest = asyncio.ensure_future(call_next())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not rest.done()
     raise KeyError("state")
 
 
@@ -248,7 +252,7 @@ async def in_a_shield(_attempt: Attempt, call_next: CallNext) -> None:
 
 
 async def in_time(_attempt: Attempt, call_next: CallNext) -> None:
-    await asyncio.wait_for(call_next(), 10)
+    await asyncio.wait_for(call_next(), HANG_S)
 
 
 async def in_a_group(_attempt: Attempt, call_next: CallNext) -> None:
@@ -274,7 +278,7 @@ async def catches_all(_attempt: Attempt, call_next: CallNext) -> None:
 @pytest.mark.parametrize("kind", ["ttr", "drain"])
 async def test_who_catches_the_cancellation_does_not_make_a_job_done(kind: str) -> None:
     async def handle(_body: int) -> None:
-        await asyncio.sleep(3600)
+        await forever()
 
     rig, one = Rig(handle, retry="1s", middleware=[catches_all]), held("1", 1000)
     rig.runner.take([one])

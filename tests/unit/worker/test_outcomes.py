@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from redis.exceptions import ResponseError
 from streamdq.config import MAX_CLAIM, GroupSettings, TopicSettings
 from streamdq.keys import ShardKeys
 from streamdq.operations.attempts import End, Outcome
-from streamdq.process.loop import cancel_and_wait
 from streamdq.worker import outcomes as module
 from streamdq.worker.outcomes import OutcomeSender
 from tests.unit.fake_redis import LOST, Call, Rig
@@ -82,18 +80,17 @@ async def test_what_the_next_iterations_of_the_loop_bring_travels_along_up_to_a_
     assert [len(ids) for _, _, ids in rig.sent] == [MAX_CLAIM, 400 - MAX_CLAIM]
 
 
-async def test_no_end_waits_for_long_though_others_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_GATHER_S", 0.05)
+@in_virtual_time
+async def test_no_end_waits_for_long_though_others_follow_each_other() -> None:
     rig = Sending()
-    task = asyncio.create_task(rig.run())
-    busy, began = partial(time.sleep, 0.01), time.monotonic()  # a handler that keeps the event loop to itself
-    while not rig.sent:
-        assert time.monotonic() - began < 5
-        rig.put(str(rig.sender.size))
-        busy()
-        await asyncio.sleep(0)
-    assert 2 <= len(rig.sent[0][2]) <= 50
-    await cancel_and_wait([task])
+    clock: Any = time.monotonic
+    async with rig.running():
+        for number in range(20):
+            rig.put(str(number))
+            clock.now_s += module._GATHER_S / 10  # a handler keeps the event loop to itself
+            await asyncio.sleep(0)
+        assert 2 <= len(rig.sent[0][2]) <= 15
+        await rig.sender.drained()
 
 
 @in_virtual_time

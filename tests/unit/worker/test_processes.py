@@ -15,7 +15,7 @@ import pytest
 
 from streamdq.worker import processes
 from streamdq.worker.processes import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, Supervisor
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 
 class Process:
@@ -113,6 +113,7 @@ def test_who_did_not_find_redis_was_not_healthy(
 ) -> None:
     """However long it looked for it, the pauses grow: many processes that start at once keep a machine busy."""
     popen(monkeypatch, lambda _: Process())
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
     supervisor = Supervisor(["worker"], 1)
     supervisor._start(0)
     (child,) = supervisor._children
@@ -122,7 +123,7 @@ def test_who_did_not_find_redis_was_not_healthy(
     supervisor._handle(processes._Ended(0, code))
 
     assert child.restart_at is not None
-    assert child.restart_at - time.monotonic() == pytest.approx(pause_s, abs=0.4)
+    assert child.restart_at == pytest.approx(1000 + pause_s, abs=0.4)
     process.end(code)
 
 
@@ -142,7 +143,7 @@ def test_a_signal_that_another_thread_receives_stops_them(monkeypatch: pytest.Mo
         waits = Supervisor._next_event.__code__
         until(lambda: sys._current_frames()[main].f_code is waits, "the supervisor waits")
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
-        if not started.ended.wait(20):
+        if not started.ended.wait(HANG_S):
             started.end(0)
 
     thread = threading.Thread(target=receive)

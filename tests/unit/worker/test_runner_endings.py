@@ -16,6 +16,7 @@ from streamdq.operations.attempts import DeadReason, End, Outcome
 from streamdq.worker import runner as module
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.rig import Rig, held
+from tests.waiting import forever
 
 
 class Mute(Exception):
@@ -170,20 +171,20 @@ async def test_a_handler_that_is_over_its_ttr_is_cut_off_and_the_others_are_not(
 
 
 async def is_cut_off(_body: int) -> None:
-    await asyncio.sleep(1e6)
+    await forever()
 
 
 async def goes_on(_body: int) -> None:
     with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.sleep(1e6)
-    await asyncio.sleep(1e6)
+        await forever()
+    await forever()
 
 
 async def cleans_up_for_long(_body: int) -> None:
     try:
-        await asyncio.sleep(1e6)
+        await forever()
     finally:
-        await asyncio.sleep(1e6)
+        await forever()
 
 
 @pytest.mark.parametrize("does", [is_cut_off, goes_on, cleans_up_for_long])
@@ -222,7 +223,7 @@ async def test_a_ttr_that_a_touch_makes_short_counts_at_once() -> None:
     async def handle(_body: int, job: Job) -> None:
         await asyncio.sleep(1.013)
         job.touch("30ms")
-        await asyncio.sleep(1e6)
+        await forever()
 
     rig = Rig(handle, retry="1h")
     watch = asyncio.create_task(rig.runner.watch())
@@ -240,9 +241,9 @@ async def test_a_touch_after_the_cut_comes_too_late() -> None:
 
     async def handle(_body: int, job: Job) -> None:
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(1e6)
+            await forever()
         job.touch("10s")
-        await asyncio.sleep(1e6)
+        await forever()
 
     rig = Rig(handle, retry="1h")
     watch = asyncio.create_task(rig.runner.watch())
@@ -281,7 +282,7 @@ async def test_one_that_goes_on_though_it_was_cut_off_has_ended_and_keeps_its_sl
 @in_virtual_time
 async def test_a_batch_is_cut_off_as_a_whole_when_the_first_ttr_passes() -> None:
     async def handle(_bodies: list[int]) -> None:
-        await asyncio.sleep(3600)
+        await forever()
 
     rig = Rig(handle, 5, retry="1s")
     watch = asyncio.create_task(rig.runner.watch())
@@ -318,21 +319,21 @@ async def test_a_touch_moves_the_deadline_at_once_and_the_last_one_is_told(
 
 async def deaf(_body: int) -> None:
     with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.sleep(3600)
-    await asyncio.sleep(3600)
+        await forever()
+    await forever()
 
 
 async def quick(_body: int) -> None:
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.5)  # real time: none passes, it is virtual
 
 
 async def slow(_body: int) -> None:
-    await asyncio.sleep(3600)
+    await forever()
 
 
 async def slow_and_angry(_body: int) -> None:
     try:
-        await asyncio.sleep(3600)
+        await forever()
     except asyncio.CancelledError:
         raise ValueError("not now") from None
 

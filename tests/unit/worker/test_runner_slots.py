@@ -14,6 +14,7 @@ from streamdq.worker import runner as module
 from streamdq.worker import watchdog
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.rig import Rig, held
+from tests.waiting import HANG_S
 
 
 class Stage:
@@ -149,7 +150,7 @@ async def test_threads_are_bounded_as_well() -> None:
         with lock:
             inside += 1
             most = max(most, inside)
-        both.wait(10)  # there are two at once, or this fails
+        both.wait(HANG_S)  # there are two at once, or this fails
         with lock:
             inside -= 1
 
@@ -171,7 +172,7 @@ async def test_a_thread_that_outlives_its_ttr_keeps_its_slot(
 
     def handle(_body: int) -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(HANG_S)
         if error := makes():
             raise error
 

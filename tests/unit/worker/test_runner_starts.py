@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -13,32 +12,33 @@ import pytest
 
 from streamdq.config import START_WITHIN_S
 from streamdq.operations.attempts import Outcome
+from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.rig import Rig, held
 
 
 def stopped_until(moment: float) -> None:
     """What SIGSTOP does to a process."""
-    time.sleep(max(0.0, moment - time.monotonic()) + 0.001)
+    clock: Any = time.monotonic
+    clock.now_s = moment + 0.001
 
 
 class LateThreads(Executor):
-    """Calls begin when their jobs' time is over, as in a process that was stopped just then."""
+    """Calls begin when their jobs' time is over, as in a process that was stopped just then. There are no threads, as
+    time is virtual.
+    """
 
-    def __init__(self, moment: float) -> None:
+    def __init__(self, moment: float = 0.0) -> None:
         self._moment = moment
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        stopped_until(max(self._moment, time.monotonic()))
         future: Future[Any] = Future()
-
-        def call() -> None:
-            stopped_until(self._moment)
-            future.set_result(function(*args, **kwargs))
-
-        threading.Thread(target=call).start()
+        future.set_result(function(*args, **kwargs))
         return future
 
 
 @pytest.mark.parametrize("batch", [None, 10])
+@in_virtual_time
 async def test_a_job_whose_time_passed_before_its_task_began_does_not_start(batch: int | None) -> None:
     seen: list[Any] = []
 
@@ -48,6 +48,7 @@ async def test_a_job_whose_time_passed_before_its_task_began_does_not_start(batc
     rig = Rig(handle if batch else lambda body: seen.append(body), batch)
     asked = time.monotonic() - 0.3
     late, early = held("1", 320, asked), held("2", 60_000, asked)
+    rig.runner._threads = LateThreads()  # type: ignore[assignment]
     asyncio.get_running_loop().call_soon(stopped_until, late.deadline)  # before the tasks that take() makes
     assert await rig.run(late, early) == {"1": Outcome.RELEASED, "2": Outcome.DONE}
     assert seen == [[2] if batch else 2]
@@ -55,6 +56,7 @@ async def test_a_job_whose_time_passed_before_its_task_began_does_not_start(batc
 
 
 @pytest.mark.parametrize("batch", [None, 10])
+@in_virtual_time
 async def test_a_job_whose_time_passed_while_it_waited_for_its_thread_does_not_start(batch: int | None) -> None:
     seen: list[Any] = []
     rig = Rig(lambda body: seen.append(body), batch)
@@ -65,6 +67,7 @@ async def test_a_job_whose_time_passed_while_it_waited_for_its_thread_does_not_s
     assert seen == [[2] if batch else 2]
 
 
+@in_virtual_time
 async def test_where_the_claim_takes_longer_than_the_ttr_the_attempt_fails() -> None:
     """Handed back, it would be claimed again at once, for ever."""
     seen: list[Any] = []
@@ -73,6 +76,7 @@ async def test_where_the_claim_takes_longer_than_the_ttr_the_attempt_fails() -> 
     assert (seen, rig.ends[0].error) == ([], "TimeoutError: its TTR of 1 ms passed before the attempt could start")
 
 
+@in_virtual_time
 async def test_what_was_claimed_a_second_ago_does_not_start_though_it_has_time_left() -> None:
     """Whoever paused the topic since has waited for that long, and counts on it."""
     seen: list[Any] = []
@@ -97,10 +101,7 @@ async def test_what_waits_for_a_slot_goes_back_and_nothing_more_is_fetched_ahead
     assert rig.runner.room(ahead=False) == (10, 10)
     before = time.monotonic()
     rig.runner.take([held(str(n), 60_000, before) for n in range(15)])
-    async with asyncio.timeout(10):
-        while len(rig.ends) < 5:
-            rig.ended.clear()
-            await rig.ended.wait()
+    await rig.have_ended(5)
     assert [end.held.job.id for end in rig.ends] == ["10", "11", "12", "13", "14"]
     assert {end.outcome for end in rig.ends} == {Outcome.RELEASED}
     assert all(end.held.started_ms == 0 for end in rig.ends)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from streamdq.worker.signals import ONE_SIGNAL_S, SIGNALS, Stop, install, uninstall
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 heard: list[str] = []
 
@@ -78,7 +78,7 @@ def test_a_signal_that_another_thread_receives_ends_the_wait() -> None:
     def receive() -> None:
         until(lambda: sys._current_frames()[main].f_code is Stop.wait.__code__, "the main thread waits")
         signal.pthread_kill(threading.get_ident(), SIGNALS[0])
-        if not ended.wait(20):
+        if not ended.wait(HANG_S):
             heard.append("hung")
             stop.set()
 
