@@ -249,7 +249,8 @@ def test_many_take_dicts_too(space: Space) -> None:
     assert (space.state("a"), space.queue.stats("t").ready) == (JobState.DELAYED, 1)
 
 
-def test_stats_and_upcoming(space: Space) -> None:
+def test_stats_and_upcoming(stepped: Space) -> None:
+    space = stepped
     space.queue.configure("empty", create=True)
     for n, delay in enumerate(["30s", "5m", "30m", "5h", "2d"]):
         space.queue.enqueue("t", n, delay=delay)

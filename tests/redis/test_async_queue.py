@@ -12,7 +12,7 @@ from streamdq import AsyncQueue, Bury, Claim, JobExists, NewJob, Queue, StaleCla
 from streamdq.queue import AsyncClaim
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
 from tests.servers import Server
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 LAZY = {"find", "pipeline"}
 """Sends nothing yet: what it gives is awaited."""
@@ -45,7 +45,7 @@ async def test_a_round_trip(space: Space) -> None:
         assert job is not None
         assert (job.body, job.due_ms) == ({"n": 1}, made.due_ms)
         assert await queue.reschedule("t", "a", delay="30ms") is True
-        claim = await queue.take("t")
+        claim = await queue.take("t", timeout=HANG_S)
         assert claim
         assert claim.job.id == "a"
         await claim.touch()
@@ -115,7 +115,7 @@ async def test_claims_as_context_managers(space: Space) -> None:
         with pytest.raises(KeyError):
             async with first:
                 raise KeyError("lost")
-        second = await queue.take("t")
+        second = await queue.take("t", timeout=HANG_S)
         assert second
         async with second:
             assert (second.job.attempt, second.job.step) == (2, 1)
@@ -144,16 +144,17 @@ async def test_a_take_that_is_cancelled_loses_nothing(space: Space, redis_server
 
     client = redis_server.client()
     async with AsyncQueue(space.url, NAMESPACE, settings=SETTINGS) as queue:
-        await queue.configure("t", ttr="300ms")
+        await queue.configure("t", create=True)
         for _ in range(3):
-            taking = asyncio.create_task(queue.take("t", timeout=5))
+            taking = asyncio.create_task(queue.take("t", timeout=HANG_S))
             await eventually(waiting, "it waits")
             taking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await taking
         await queue.enqueue("t", 1, id="a")
-        claim = await queue.take("t", timeout=5)
+        claim = await queue.take("t", timeout=HANG_S)
         assert claim
+        assert claim.job.attempt == 1
         await claim.finish()
     client.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pytest
 from pydantic import BaseModel
 
 from streamdq import Bury, Job, JobState, NewJob, Retry
@@ -113,6 +114,7 @@ async def test_retry_and_bury_are_for_the_whole_batch(space: Space) -> None:
     assert {space.job(f"j{n}").groups["default"].error for n in range(3)} == {"all of them"}
 
 
+@pytest.mark.usefixtures("no_take_over")
 async def test_a_batch_over_its_ttr_is_cut_off(space: Space, seen: Seen) -> None:
     worker = space.worker()
 

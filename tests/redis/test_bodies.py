@@ -123,10 +123,16 @@ async def test_a_worker_without_the_key_hands_the_job_back(space: Space, seen: S
     labels = {"namespace": NAMESPACE, "topic": "t", "group": "default"}
     before = sample("streamdq_bodies_unreadable_total", labels) or 0
     encrypting(space).enqueue("t", BODY, id="j")
+    jobs: list[Job] = []
+
+    def went_back() -> bool:
+        jobs.append(space.job("j"))
+        return (jobs[-1].snoozed >= 1, jobs[-1].state) == (True, "delayed")
+
     async with space.serving(lacking):
-        await eventually(lambda: space.job("j").snoozed >= 1, "it went back")
-    job = space.job("j")
-    assert (job.state, job.attempt, job.step) == ("delayed", 0, 0)
+        await eventually(went_back, "it went back")
+    job = jobs[-1]
+    assert (job.attempt, job.step) == (0, 0)
     assert job.groups["default"].error == (
         "BodyUnreadable: the body of job 'j' in topic 't' can't be read: it is encrypted with the key '2026-05', which "
         "is not configured here; see STREAMDQ_BODY_KEYS"
@@ -141,9 +147,9 @@ async def test_a_worker_without_the_key_hands_the_job_back(space: Space, seen: S
 
 def test_take_gives_out_no_job_that_the_caller_can_t_read(space: Space) -> None:
     encrypting(space).enqueue("t", BODY, id="j")
-    assert not space.queue.take("t", timeout=0.2)
+    assert not space.queue.take("t", timeout=0)
     job = space.job("j")
-    assert (job.state, job.snoozed >= 1, job.attempt) == ("delayed", True, 0)
+    assert (job.snoozed, job.attempt) == (1, 0)
 
 
 async def test_a_body_that_was_exchanged_is_buried(space: Space, seen: Seen) -> None:
@@ -199,7 +205,7 @@ def test_what_is_no_json_is_damaged_and_in_nobody_s_way(space: Space, stored: by
     queue.reschedule("t", "bad", delay=0)
 
     def is_dead() -> bool:
-        assert not queue.take("t", timeout=0.2)
+        assert not queue.take("t", timeout=0.05)
         return space.state("bad") == "dead"
 
     until(is_dead, "the mover has moved it, and it is buried")

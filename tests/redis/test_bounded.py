@@ -209,7 +209,7 @@ async def test_large_jobs_end_so_many_at_once_that_freeing_them_is_soon_done(spa
 
 def bury(space: Space, count: int) -> None:
     space.queue.enqueue_many("t", [NewJob(n, id=f"j{n}", retry="none") for n in range(count)])
-    while claim := space.queue.take("t"):
+    while claim := space.queue.take("t", timeout=0):
         claim.bury("no")
 
 

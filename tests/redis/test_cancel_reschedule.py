@@ -67,7 +67,7 @@ async def test_a_running_job_is_not_cancelled(space: Space, seen: Seen) -> None:
 async def test_cancel_between_attempts(space: Space, seen: Seen) -> None:
     worker = space.worker()
 
-    @worker.handler("t", retry="100ms")
+    @worker.handler("t", retry="1h")
     async def handler(_body: str, job: Job) -> None:
         seen.add(job.attempt)
         raise RuntimeError
@@ -161,20 +161,20 @@ async def test_reschedule_a_delayed_job(space: Space, seen: Seen, when: str) -> 
         async with space.serving(worker):
             await seen.count(1)
         assert seen.all == ["other"]
-        assert 3_599_000 < job.due_ms - job.created_ms < 3_601_000
+        assert job.due_ms - job.created_ms >= 3_600_000
     else:
         await space.burst(worker)
         assert seen.all == ["x"]
 
 
+@pytest.mark.usefixtures("rings_alone")
 async def test_an_earlier_due_time_wakes_a_mover_that_sleeps(space: Space, seen: Seen) -> None:
     worker = space.worker()
     worker.handler("t")(recorder(seen))
     space.queue.enqueue("t", "x", id="a", delay="1h")
     async with space.serving(worker):
         assert space.queue.reschedule("t", "a", at=space.job("a").created_ms) is True
-        async with asyncio.timeout(1):
-            await seen.count(1)
+        await seen.count(1)
 
 
 async def test_reschedule_a_ready_job(space: Space, seen: Seen) -> None:

@@ -70,6 +70,7 @@ async def test_each_attempt_that_failed_tells_what_failed(space: Space) -> None:
     assert traced[1].endswith("\nConnectionError: no answer from the bank")
 
 
+@pytest.mark.usefixtures("no_take_over")
 @pytest.mark.parametrize("way", ["thread", "batch", "ttr", "take"])
 async def test_however_the_attempt_ran(space: Space, way: str) -> None:
     worker = space.worker()

@@ -21,7 +21,7 @@ import pytest
 
 from streamdq import Queue
 from tests.servers import Server, binaries, free_port
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 README = Path(__file__).parents[2] / "README.md"
 DOCS = README.parent / "docs"
@@ -66,7 +66,7 @@ class Shell:
     def run(self, line: str) -> str:
         """What it printed; it must end well."""
         done = subprocess.run(
-            ["bash", "-ec", line], cwd=self.folder, env=self._env, capture_output=True, text=True, timeout=50
+            ["bash", "-ec", line], cwd=self.folder, env=self._env, capture_output=True, text=True, timeout=HANG_S
         )
         assert done.returncode == 0, (line, done.stdout, done.stderr)
         return done.stdout
@@ -86,7 +86,7 @@ class Shell:
             line, process, out = self._going.pop()
             process.send_signal(signal.SIGINT)
             expected = next(code for begins, code in UNTIL_STOPPED.items() if line.startswith(begins))
-            assert process.wait(20) == expected, (line, out.read_text())
+            assert process.wait(HANG_S) == expected, (line, out.read_text())
 
     def kill(self) -> None:
         for _, process, _ in self._going:
@@ -251,6 +251,6 @@ def test_learning_from_it(shell: Shell, queue: Queue) -> None:
     until(lambda: list((shell.folder / "history").rglob("*.parquet")), "there are rows")
     shell.stop()
     told = subprocess.run(
-        [sys.executable, "-m", "streamdq", "analyze", "--help"], capture_output=True, text=True, timeout=50
+        [sys.executable, "-m", "streamdq", "analyze", "--help"], capture_output=True, text=True, timeout=HANG_S
     )
     assert all(word in told.stdout for word in analyze.split() if word.startswith("--"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 from pydantic import BaseModel
 
@@ -176,21 +174,19 @@ async def test_retry_without_a_delay_takes_the_next_step(space: Space, seen: See
     assert space.job("a").groups["default"].error == "Retry: not yet"
 
 
-async def test_the_delay_asked_for_is_kept(space: Space, seen: Seen) -> None:
-    worker = space.worker()
+async def test_the_delay_asked_for_is_kept(stepped: Space, clock: ManualClock, seen: Seen) -> None:
+    worker = stepped.worker()
 
     @worker.handler("t")
     async def handler(_body: str, job: Job) -> None:
         seen.add(job.attempt)
         raise Retry(delay="90m")
 
-    before = datetime.now(UTC)
-    space.queue.enqueue("t", "x", id="a")
-    async with space.serving(worker):
+    stepped.queue.enqueue("t", "x", id="a")
+    async with stepped.serving(worker):
         await seen.count(1)
-        await space.becomes("a", JobState.DELAYED)
-    waits_s = (space.job("a").due - before).total_seconds()
-    assert 5_400 <= waits_s < 5_410
+        await stepped.becomes("a", JobState.DELAYED)
+    assert stepped.job("a").due_ms == clock.now_ms + 5_400_000
 
 
 async def test_bury_gives_up_at_once(space: Space, seen: Seen) -> None:

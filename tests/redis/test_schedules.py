@@ -27,7 +27,7 @@ from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space, recorder
 from tests.redis.movers import mover_at
 from tests.servers import Server
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 DAY_MS = 86_400_000
 
@@ -374,7 +374,7 @@ async def test_a_year_of_days_in_paris(stepped: Space, clock: ManualClock) -> No
     async def handle(body: str, job: Job) -> None:
         seen.append((body, job.due_ms))
 
-    await drain(worker, clock, for_="365d", within_s=120)
+    await drain(worker, clock, for_="365d", within_s=HANG_S)
     assert [body[:10] for body, _ in seen] == [
         datetime.fromtimestamp(begin / 1000 + day * 86_400, UTC).date().isoformat() for day in range(1, 366)
     ]
@@ -468,7 +468,7 @@ async def test_each_occurrence_runs_once_on_time_whatever_happens_to_movers(
     async def handle(_body: Any, job: Job) -> None:
         seen.add(job.id)
 
-    for i in range(10):
+    for i in range(20):
         space.queue.schedule("t", id=f"s{i}", every="1s")
     async with space.serving(worker):
         async with AsyncExitStack() as killed:
@@ -496,7 +496,8 @@ async def test_when_every_process_was_down(space: Space, seen: Seen, catch_up: A
         await eventually(lambda: space.queue.get_schedule("t", "s").state == "ended", "it was planned")
         ended = space.queue.get_schedule("t", "s")
         await seen.count(ended.fired)
-    assert ended.fired in ((run,) if run < 2 else (run - 1, run)), "the last ten minutes have one less without the last"
+    within = range(run - 2, run + 1) if run > 1 else (run,)
+    assert ended.fired in within, "the last ten minutes have one less without the last, and end when they are looked at"
     assert ended.fired + ended.missed in (89, 90)
     assert seen.all == sorted(seen.all)
     for body in seen.all[-1:]:
@@ -601,7 +602,8 @@ async def test_one_that_can_not_be_planned_holds_up_no_other(space: Space, monke
     monkeypatch.setattr("streamdq.schedules.plan.shown", shown_here)
     async with mover_at(space.url, "x"):
         await eventually(
-            lambda: [one.fired for one in space.queue.schedules("t")] == [0, 1, 1], "the others have been planned"
+            lambda: [one.fired > 0 for one in space.queue.schedules("t")] == [False, True, True],
+            "the others are planned",
         )
 
 

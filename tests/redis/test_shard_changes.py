@@ -11,6 +11,7 @@ from streamdq.operations import jobs
 from tests.redis.harness import Seen, Space, recorder
 from tests.redis.topology import all_run, configuring, each_cut, steps
 from tests.servers import Cluster
+from tests.waiting import HANG_S
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4), (3, 1), (1, 3)])
@@ -113,7 +114,7 @@ async def test_take_finds_what_is_in_shards_that_it_did_not_know(space: Space) -
     space.queue.configure("t", shards=4)
     space.queue.enqueue_many("t", [NewJob(n) for n in range(8)])
     for _ in range(8):
-        claim = stale.take("t", timeout="2s")
+        claim = stale.take("t", timeout=HANG_S)
         assert claim
         claim.finish()
 

@@ -83,7 +83,7 @@ def bring_about(queue: Queue, topic: str, id: str, state: str) -> Any:
         queue.cancel(topic, id)
     if state not in ("taken", "running", "retried", "dead"):
         return None
-    claim = queue.take(topic, timeout=2)
+    claim = queue.take(topic)
     assert claim
     if state == "taken":
         claim.finish()
@@ -303,7 +303,7 @@ def test_ids_of_jobs_with_keys_stay_taken(space: Space, before: int, after: int)
     key = next(key for key in keys if after > shard_of("", before, key) != shard_of("", after, key))
     id = next(id for id in ids if shard_of(id, after) == shard_of("", before, key))
     space.queue.enqueue("t", "x", id=id, key=key, unique_for="1h")
-    (claim := space.queue.take("t", timeout=2) or pytest.fail("nothing came")).finish()
+    (claim := space.queue.take("t") or pytest.fail("nothing came")).finish()
     space.queue.configure("t", shards=after)
     assert claim.job.id == id
     for _ in range(2):

@@ -116,5 +116,5 @@ def test_a_reply_that_is_lost(secured: Secured) -> None:
 def test_a_certificate_of_another_authority_is_refused(secured: Secured, tmp_path: Path) -> None:
     other, _ = certificate(tmp_path, "other")
     url = secured._replace(authority=other).url()
-    with Queue(url, NAMESPACE, settings=Space.quick()) as queue, pytest.raises(ServerUnavailable, match="CERTIFICATE"):
+    with Queue(url, NAMESPACE, settings=SETTINGS) as queue, pytest.raises(ServerUnavailable, match="CERTIFICATE"):
         queue.enqueue("t", 1)
