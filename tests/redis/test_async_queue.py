@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import Any
 
 import pytest
 
 from streamdq import AsyncQueue, Bury, Claim, JobExists, NewJob, Queue, StaleClaim
 from streamdq.queue import AsyncClaim
-from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
+from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.servers import Server
 from tests.waiting import HANG_S, eventually
 
@@ -84,29 +83,6 @@ async def test_jobs_that_are_enqueued_at_the_same_time_go_together(space: Space,
         assert (found.body, found.due_ms, found.created_ms) == (job.body, job.due_ms, job.created_ms)
 
 
-@pytest.mark.parametrize("on_conflict", ["reject", "keep", "replace", "postpone"])
-async def test_of_those_with_the_same_id_each_gets_its_own_answer(space: Space, on_conflict: Any) -> None:
-    space.queue.configure("t", create=True)
-    async with AsyncQueue(space.url, NAMESPACE, settings=SETTINGS) as queue:
-        ids = [f"j{n % 7}" for n in range(100)]
-        made = await asyncio.gather(
-            *(queue.enqueue("t", n, id=id, delay="1h", on_conflict=on_conflict) for n, id in enumerate(ids)),
-            return_exceptions=True,
-        )
-        left = {job.body for n in range(7) if (job := await queue.get("t", f"j{n}")) is not None}
-    kept = [job.body for job in made if not isinstance(job, BaseException)]
-    assert len(left) == 7
-    if on_conflict == "reject":
-        assert sorted(kept) == sorted(left)
-        assert all(isinstance(error, JobExists) for error in made if isinstance(error, BaseException))
-    elif on_conflict == "keep":
-        assert set(kept) == left
-        assert len(kept) == 100
-    else:
-        assert sorted(kept) == list(range(100))
-    assert space.audit().balanced
-
-
 async def test_claims_as_context_managers(space: Space) -> None:
     async with AsyncQueue(space.url, NAMESPACE, settings=SETTINGS) as queue:
         await queue.enqueue("t", 1, id="a", retry="1ms")
@@ -129,14 +105,6 @@ async def test_claims_as_context_managers(space: Space) -> None:
         assert space.state("b") == "dead"
 
 
-async def test_many_calls_at_once(space: Space) -> None:
-    async with AsyncQueue(space.url, NAMESPACE, settings=SETTINGS) as queue:
-        jobs = await asyncio.gather(*(queue.enqueue("t", n, id=f"j{n}", delay="1h") for n in range(200)))
-        assert [job.body for job in jobs] == list(range(200))
-        found = await asyncio.gather(*(queue.get("t", f"j{n}") for n in range(200)))
-        assert all(found)
-
-
 async def test_a_take_that_is_cancelled_loses_nothing(space: Space, redis_server: Server) -> None:
     def waiting() -> bool:
         blocked = [row["cmd"] for row in client.client_list() if "b" in row["flags"]]
@@ -157,22 +125,3 @@ async def test_a_take_that_is_cancelled_loses_nothing(space: Space, redis_server
         assert claim.job.attempt == 1
         await claim.finish()
     client.close()
-
-
-async def test_a_handler_may_use_one(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-    async with AsyncQueue(space.url, NAMESPACE, settings=SETTINGS) as queue:
-
-        @worker.handler("first")
-        async def first(n: int) -> None:
-            await queue.enqueue("second", n + 1)
-
-        @worker.handler("second")
-        async def second(n: int) -> None:
-            seen.add(n)
-
-        await queue.enqueue("first", 1)
-        async with space.serving(worker):
-            await seen.count(1)
-            await eventually(lambda: space.audit().left == 0, "all done")
-    assert seen.all == [2]

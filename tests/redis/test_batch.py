@@ -33,18 +33,6 @@ async def test_jobs_due_together_come_together(space: Space, seen: Seen) -> None
     assert space.stats().done == 250
 
 
-async def test_one_job_is_a_list_of_one(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-
-    @worker.handler("t", batch=10)
-    async def handler(bodies: list[str]) -> None:
-        seen.add(bodies)
-
-    space.queue.enqueue("t", "alone")
-    await space.burst(worker)
-    assert seen.all == [["alone"]]
-
-
 async def test_the_jobs_come_along_in_the_same_order(space: Space, seen: Seen) -> None:
     worker = space.worker()
 
@@ -85,19 +73,6 @@ async def test_an_invalid_body_is_buried_and_the_others_run(space: Space, seen: 
     await space.burst(worker)
     assert sorted(n for batch in seen.all for n in batch) == [0, 1, 3, 4]
     assert space.job("j2").groups["default"].reason == "invalid"
-
-
-async def test_a_batch_of_invalid_bodies_calls_nothing(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-
-    @worker.handler("t", batch=20)
-    async def handler(slots: list[Slot]) -> None:
-        seen.add(slots)
-
-    space.queue.enqueue_many("t", (NewJob(n) for n in range(5)))
-    await space.burst(worker)
-    assert seen.all == []
-    assert space.stats().dead == 5
 
 
 async def test_retry_and_bury_are_for_the_whole_batch(space: Space) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -14,9 +13,8 @@ from streamdq.codec.encrypt import new_key
 from streamdq.errors import BodyDamaged, BodyUnreadable, InvalidInput
 from streamdq.operations.json_out import job_json
 from streamdq.queue import Queue
-from streamdq.testing import drain, memory
 from tests.metrics import sample
-from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
+from tests.redis.harness import NAMESPACE, Seen, Space
 from tests.waiting import eventually, until
 
 KEY, NEXT = new_key("2026-05"), new_key("2026-11")
@@ -214,20 +212,6 @@ def test_what_is_no_json_is_damaged_and_in_nobody_s_way(space: Space, stored: by
     queue.cancel("t", "good")
 
 
-async def test_keys_are_rotated_while_jobs_wait(space: Space, seen: Seen) -> None:
-    worker = reading(space, f"{NEXT} {KEY}")
-
-    @worker.handler("t")
-    async def handler(body: int) -> None:
-        seen.add(body)
-
-    encrypting(space).enqueue("t", 1)
-    encrypting(space, f"{NEXT} {KEY}").enqueue("t", 2)
-    space.queue.enqueue("t", 3)
-    await space.burst(worker)
-    assert sorted(seen.all) == [1, 2, 3]
-
-
 async def test_what_does_not_fit_the_handler_is_buried_without_its_keys_and_values(space: Space) -> None:
     worker = reading(space)
 
@@ -280,53 +264,6 @@ def test_a_schedule_s_body_can_t_be_encrypted(space: Space) -> None:
     queue.schedule("t", every="1h")
     queue.unschedule("t")
     queue.delete_topic("t")
-
-
-async def test_it_works_on_a_cluster(spread: Space, seen: Seen) -> None:
-    worker = reading(spread)
-
-    @worker.handler("t")
-    async def handler(body: int) -> None:
-        seen.add(body)
-
-    queue = encrypting(spread)
-    queue.configure("t", shards=4)
-    queue.enqueue_many("t", [NewJob(n) for n in range(20)])
-    await spread.burst(worker)
-    assert sorted(seen.all) == list(range(20))
-
-
-def test_without_a_codec_not_one_byte_changes(space: Space) -> None:
-    body = {"a": [1, "ü", None]}
-    job = space.queue.enqueue("t", body, id="j", delay="1h")
-    assert job.raw_body == json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-    assert space.job("j").raw_body == job.raw_body
-    space.queue.cancel("t", "j")
-
-
-async def test_it_works_in_memory_and_awaited(seen: Seen) -> None:
-    server = memory()
-    settings = SETTINGS.model_copy(update={"codec": "encrypt", "body_keys": KEY})
-    worker = Worker(server.url, NAMESPACE, clock=server.clock, settings=settings)
-
-    @worker.handler("t")
-    async def handler(body: dict[str, Any]) -> None:
-        seen.add(body)
-
-    async with server.async_queue(NAMESPACE, settings) as queue:
-        for n in range(100):
-            await queue.enqueue("t", {"n": n}, delay="1h")
-        await queue.enqueue("t", {"n": -1}, id="j")
-        await queue.enqueue("t", {"n": -2}, id="j", on_conflict="replace")
-        claim = await queue.take("t")
-        assert claim
-        assert claim.job.body == {"n": -2}
-        await claim.bury("no")
-        assert await queue.kick("t") == 1
-        await drain(worker, server.clock)
-        assert sorted(body["n"] for body in seen.all) == [-2, *range(100)]
-        assert (await queue.audit()).balanced
-    server.close()
 
 
 async def test_callbacks_send_the_body_as_it_was_enqueued(space: Space, seen: Seen) -> None:

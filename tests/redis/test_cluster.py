@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamdq import Bury, Job, JobState, NewJob
+from streamdq import Bury, Job, NewJob
 from streamdq.link.connection import AsyncLink
 from streamdq.link.session import Op, Pause, Together, arun, open_session, returned, run, together
 from streamdq.operations.inspect import Stats, stats
@@ -13,7 +13,7 @@ from streamdq.testing import drain
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, opened, recorder
 from tests.servers import Cluster
-from tests.waiting import HANG_S, eventually
+from tests.waiting import eventually
 
 
 async def test_four_shards_over_three_masters(spread: Space, redis_cluster: Cluster, seen: Seen) -> None:
@@ -77,17 +77,6 @@ async def test_a_whole_life(spread: Space, seen: Seen) -> None:
     assert spread.audit().left == 0
 
 
-def test_take_from_all_shards(spread: Space) -> None:
-    spread.queue.configure("t", shards=4)
-    spread.queue.enqueue_many("t", (NewJob(n, delay="20ms") for n in range(20)))
-    bodies = []
-    for _ in range(20):
-        with spread.queue.take("t", timeout=HANG_S) or pytest.fail("nothing came") as claim:
-            bodies.append(claim.job.body)
-    assert sorted(bodies) == list(range(20))
-    assert not spread.queue.take("t", timeout="50ms")
-
-
 async def test_a_pause_and_a_rate(redis_cluster: Cluster, clock: ManualClock, seen: Seen) -> None:
     with opened(redis_cluster.url, clock) as spread:
         spread.queue.configure("t", shards=2, rate=1)
@@ -132,52 +121,6 @@ async def test_an_idle_worker_is_woken_in_any_shard(spread: Space, seen: Seen) -
             spread.queue.enqueue("t", n, delay="10ms" if n % 2 else 0)
             await seen.count(n + 1)
         await eventually(lambda: spread.audit().left == 0, "all done")
-
-
-async def test_a_slot_that_moves_to_another_node(spread: Space, redis_cluster: Cluster, seen: Seen) -> None:
-    """Slots are dealt anew under a running worker; it follows, and so does the producer."""
-    worker = spread.worker()
-    worker.handler("t")(recorder(seen))
-    nodes = redis_cluster.nodes
-    with redis_cluster.client() as client:
-        slot = client.keyslot("{t:0}")
-        owner = client.get_node_from_key("{t:0}").port
-    source = next(node for node in nodes if node.port == owner)
-    target = next(node for node in nodes if node.port != owner)
-    async with spread.serving(worker):
-        spread.queue.enqueue("t", "before")
-        spread.queue.enqueue("t", "moved along", delay="700ms", id="a")
-        await seen.count(1)
-        await eventually(lambda: spread.stats().done == 1, "done")
-        with source.client() as old, target.client() as new:
-            ids = {node: node_client.execute_command("CLUSTER MYID").decode() for node, node_client in
-                   ((source, old), (target, new))}  # fmt: skip
-            new.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[source])
-            old.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[target])
-            keys = old.execute_command("CLUSTER GETKEYSINSLOT", slot, 100)
-            old.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
-            for node in nodes:
-                with node.client() as client:
-                    client.execute_command("CLUSTER SETSLOT", slot, "NODE", ids[target])
-        spread.queue.enqueue("t", "after")
-        await seen.count(3)
-        await eventually(lambda: spread.audit().left == 0, "all done")
-        try:
-            assert sorted(seen.all) == ["after", "before", "moved along"]
-        finally:
-            await eventually(lambda: spread.state("a") == "gone", "gone")
-    assert spread.stats().done == 3
-
-
-async def test_conflicts_and_limits_hold_on_every_node(spread: Space) -> None:
-    spread.queue.configure("t", shards=8)
-    jobs = [NewJob(n, id=f"j{n}", delay="1h") for n in range(50)]
-    assert spread.queue.enqueue_many("t", jobs).created == 50
-    assert sorted(spread.queue.enqueue_many("t", jobs).existing) == sorted(f"j{n}" for n in range(50))
-    assert {spread.state(f"j{n}") for n in range(50)} == {JobState.DELAYED}
-    assert spread.queue.upcoming("t", windows=("2h",)) == {"2h": 50}
-    assert all(spread.queue.cancel("t", f"j{n}") for n in range(50))
-    assert spread.audit().left == 0
 
 
 def test_figures_are_asked_of_all_nodes_at_the_same_time(spread: Space) -> None:

@@ -132,20 +132,6 @@ async def test_a_worker_with_a_job_in_hand_leaves_due_jobs_to_whoever_waits(
         go_on.set()
 
 
-async def test_a_worker_with_a_priority_looks_before_each_claim(
-    stepped: Space, clock: ManualClock, seen: Seen, counts: list[int]
-) -> None:
-    worker = stepped.worker(concurrency=4)
-    worker.take_turns(priority=["high", "low"])
-    worker.handler("high")(recorder(seen))
-    worker.handler("low")(recorder(seen))
-    async with stepped.serving(worker):
-        stepped.queue.enqueue("low", "low", delay=1)
-        clock.advance(1)
-        await seen.count(1)
-    assert not counts
-
-
 async def test_a_topic_with_a_rate(stepped: Space, clock: ManualClock, seen: Seen, counts: list[int]) -> None:
     stepped.queue.configure("t", rate=100)
     worker = stepped.worker()
@@ -157,15 +143,3 @@ async def test_a_topic_with_a_rate(stepped: Space, clock: ManualClock, seen: See
             await seen.count(n)
     assert sorted(seen.all) == list(range(5))
     assert counts
-
-
-async def test_each_of_several_groups_gets_the_job(stepped: Space, clock: ManualClock, seen: Seen) -> None:
-    workers = [stepped.worker(group=group) for group in ("a", "b")]
-    for worker in workers:
-        worker.handler("t")(recorder(seen))
-    async with stepped.serving(*workers):
-        for n in range(5):
-            stepped.queue.enqueue("t", n, delay=1)
-        clock.advance(1)
-        assert sorted(await seen.count(10)) == sorted([*range(5), *range(5)])
-    assert (stepped.stats(group="a").done, stepped.stats(group="b").done) == (5, 5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -176,15 +175,6 @@ def _until_it_answers(call: Callable[[], Any]) -> Any:
             return call()
         except (ServerUnavailable, ServerRefusesWrites):
             continue
-
-
-async def test_many_at_once(pair: Replicated) -> None:
-    async with AsyncQueue(pair.url, NAMESPACE, settings=PATIENT) as queue:
-        put = [queue.enqueue("t", n, id=f"j{n}", delay="1h", durable="replicas:1") for n in range(200)]
-        await asyncio.gather(*put)
-        result = await queue.enqueue_many("t", (NewJob(n, delay="1h") for n in range(1200)), durable="replicas:1")
-        assert result.created == 1200
-    assert all(is_on(pair.replicas[0], f"j{n}") for n in range(200))
 
 
 async def test_an_async_call_is_told_as_well(pair: Replicated, soon: Settings) -> None:

@@ -290,12 +290,6 @@ def test_a_user_without_permission(locked: Server) -> None:
         queue.enqueue("t", 1)
 
 
-def test_the_right_password(locked: Server) -> None:
-    with Queue(locked.url) as queue:
-        queue.enqueue("t", 1, id="a")
-        assert queue.get("t", "a") is not None
-
-
 async def test_the_same_errors_awaited(locked: Server) -> None:
     async with AsyncQueue(f"redis://:wrong@127.0.0.1:{locked.port}/0", settings=SETTINGS) as queue:
         with pytest.raises(AuthenticationFailed):
@@ -395,18 +389,6 @@ def test_a_dropped_reply_makes_no_second_job(space: Space, redis_server: Server)
     assert losing.dropped == 5
     stats = space.queue.stats("t").topics["t"]
     assert (stats.enqueued, stats.jobs) == (22, 22)
-
-
-def test_a_dropped_replacement_is_made_once(space: Space, redis_server: Server) -> None:
-    losing = Losing(b"payload")
-    with proxy(redis_server.port, losing) as between:
-        queue = space.another_queue(between.url)
-        queue.enqueue("t", "payload", id="a", delay="1h", on_conflict="replace")
-        losing.left = 1
-        queue.enqueue("t", "payload 2", id="a", delay="2h", on_conflict="replace")
-    assert losing.dropped == 2
-    assert space.job("a").body == "payload 2"
-    assert space.queue.stats("t").topics["t"].jobs == 1
 
 
 def test_a_cancel_whose_reply_was_lost_is_not_repeated(space: Space, redis_server: Server) -> None:

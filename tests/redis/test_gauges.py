@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from streamdq import AsyncQueue, NewJob, Queue, __version__
+from streamdq import NewJob, Queue, __version__
 from streamdq.config import Settings
 from streamdq.dump import Dumper
 from streamdq.dump.local import LocalFolder
@@ -26,7 +26,7 @@ from streamdq.queue import carry_out, store_of
 from streamdq.store.schedules import Schedules
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, Space, opened
-from tests.servers import Cluster, Server
+from tests.servers import Server
 from tests.waiting import HANG_S, eventually, until
 
 
@@ -261,19 +261,6 @@ def test_more_topics_than_labels_are_read_as_one(
     assert {key[1] for key in found if key[0] == "jobs"} == {"t0", "t1", "other"}
     assert found["jobs", "other", "delayed"] == 3
     assert found["topic_paused", "other"] == 1
-
-
-async def test_a_cluster_is_read_as_well(redis_cluster: Cluster) -> None:
-    queue = AsyncQueue(redis_cluster.url, NAMESPACE)
-    for i in range(4):
-        await queue.configure(f"t{i}", shards=3)
-        await queue.enqueue_many(f"t{i}", [NewJob({}, delay="1h") for _ in range(9)])
-    await queue.close()
-
-    found = read(redis_cluster.url)
-
-    assert [found["jobs", f"t{i}", "delayed"] for i in range(4)] == [9] * 4
-    assert found["up",] == 1
 
 
 def test_a_redis_that_hangs_is_told_and_not_waited_for(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

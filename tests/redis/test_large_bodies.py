@@ -124,21 +124,6 @@ async def test_a_file_stays_until_the_last_group_has_finished(space: Space, file
         assert len(files.files) == left
 
 
-async def test_a_dead_letter_keeps_its_file(space: Space, files: Store) -> None:
-    queue = space.another_queue(**files.settings)
-    queue.enqueue("t", LARGE, id="j")
-    claim = queue.take("t")
-    assert claim
-    claim.bury("no")
-    assert queue.dead("t")[0].body == LARGE
-    assert queue.kick("t") == 1
-    claim = queue.take("t")
-    assert claim
-    assert claim.job.body == LARGE
-    claim.finish()
-    assert files.files == []
-
-
 def test_what_was_not_enqueued_leaves_no_file(space: Space, files: Store) -> None:
     queue = space.another_queue(**files.settings)
     queue.enqueue("t", LARGE, id="j", delay="1h")

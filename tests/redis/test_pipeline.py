@@ -110,15 +110,6 @@ def test_what_was_sent_before_an_exception_is_there(space: Space) -> None:
         _ = made[MAX_BATCH].job
 
 
-def test_large_bodies_are_sent_before_they_are_many(space: Space) -> None:
-    with space.queue.pipeline() as pipe:
-        for _ in range(6):
-            pipe.enqueue("t", "x" * 50_000)
-        assert space.queue.stats("t").topics["t"].enqueued == 6
-        pipe.enqueue("t", 1)
-    assert space.queue.stats("t").topics["t"].enqueued == 7
-
-
 def test_the_order_is_kept(space: Space) -> None:
     """That of jobs due in the same millisecond, and of calls with the same id, whatever their kind."""
     at_ms = space.queue.enqueue("other", 1).created_ms + 3_600_000
@@ -301,20 +292,6 @@ async def test_what_was_cancelled_is_sent_at_the_end(space: Space, redis_server:
 
 
 # -- threads
-
-
-def test_threads_that_enqueue_at_the_same_time_get_their_own_answers(space: Space) -> None:
-    space.queue.configure("t", shards=2)
-    space.queue.enqueue("t", "first", delay="1h")
-
-    def some(first: int) -> list[Any]:
-        return [space.queue.enqueue("t", n, id=f"j{n}", delay=60 + n) for n in range(first, 1000, 50)]
-
-    with ThreadPoolExecutor(50) as threads:
-        made = [job for jobs in threads.map(some, range(50)) for job in jobs]
-    assert sorted(job.body for job in made) == list(range(1000))
-    assert all(job.id == f"j{job.body}" for job in made)
-    assert space.queue.stats("t").topics["t"].enqueued == 1001
 
 
 @pytest.mark.parametrize("on_conflict", ["reject", "keep", "replace"])

@@ -660,19 +660,6 @@ def test_occurrences_that_are_there_are_not_enqueued_again(space: Space) -> None
     space.queue.unschedule("t", "s")
 
 
-def test_groups_come_and_go_meanwhile(space: Space) -> None:
-    space.queue.configure("t", shards=3, groups=["a", "b"])
-    space.queue.enqueue_many("t", [NewJob(n, id=f"j{n}") for n in range(12)])
-    space.queue.configure("t", shards=2, groups=["a", "c"])
-    for group in ("a", "c"):
-        taken = set()
-        while claim := space.queue.take("t", group, timeout=0):
-            taken.add(claim.job.body)
-            claim.finish()
-        assert taken == set(range(12)), group
-    assert settle(space.queue)
-
-
 def test_keys_with_limits_stay_where_they_are(space: Space) -> None:
     """Jobs of a key are one after the other in one shard."""
     space.queue.configure("t", shards=2, key_concurrency=1)
@@ -707,17 +694,6 @@ def test_limits_of_keys_forget_taken_ids(space: Space, first: bool) -> None:
     changed = space.queue.configure("t", shards=3, key_concurrency=1 if first else None)
     assert (changed.shards, changed.former, changed.key_limited) == (3, (), True)
     assert space.queue.enqueue("t", 1, key=key, id="j", unique_for="1h").id == "j"
-
-
-def test_a_deleted_topic_leaves_nothing(space: Space) -> None:
-    space.queue.configure("t", shards=4)
-    space.queue.enqueue_many("t", [NewJob(n) for n in range(12)])
-    space.queue.configure("t", shards=2)
-    with pytest.raises(TopicNotEmpty):
-        space.queue.delete_topic("t")
-    space.queue.delete_topic("t", force=True)
-    assert space.queue.enqueue("t", 1, id="x").id == "x"
-    assert layout_of(space.queue) == Layout(1)
 
 
 def test_a_job_that_comes_where_its_id_is_taken_is_seen_by_the_walk(stepped: Space, clock: ManualClock) -> None:

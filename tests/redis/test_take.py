@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from streamdq import AsyncQueue, Claim, NoClaim, Queue, Snooze, StaleClaim
-from streamdq.errors import InvalidInput, UnknownGroup, UnknownTopic
+from streamdq import AsyncQueue, Claim, Queue, Snooze, StaleClaim
+from streamdq.errors import InvalidInput, UnknownTopic
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.waiting import HANG_S, until
@@ -55,43 +55,6 @@ def test_none_when_nothing_comes(space: Space) -> None:
         space.queue.take("t", timeout=-1)
 
 
-def test_a_job_is_taken_once(space: Space) -> None:
-    space.queue.enqueue_many("t", ({"body": n} for n in range(40)))
-
-    def take_all(_: int) -> list[int]:
-        queue, bodies = space.another_queue(), []
-        while claim := queue.take("t", timeout=0):
-            bodies.append(claim.job.body)
-            claim.finish()
-        return bodies
-
-    with ThreadPoolExecutor(4) as threads:
-        bodies = [body for found in threads.map(take_all, range(4)) for body in found]
-    assert sorted(bodies) == list(range(40))
-
-
-def test_four_shards_in_one_take(space: Space) -> None:
-    space.queue.configure("t", shards=4)
-    space.queue.enqueue_many("t", ({"body": n, "delay": "20ms"} for n in range(20)))
-    bodies = []
-    for _ in range(20):
-        with taken(space) as claim:
-            bodies.append(claim.job.body)
-    assert sorted(bodies) == list(range(20))
-    assert not space.queue.take("t", timeout="50ms")
-    assert space.audit().left == 0
-
-
-def test_each_group_takes_for_itself(space: Space) -> None:
-    space.queue.configure("t", groups=["a", "b"])
-    space.queue.enqueue("t", 1, id="j")
-    taken(space, group="a").finish()
-    assert not space.queue.take("t", "a", timeout=0)
-    taken(space, group="b").finish()
-    with pytest.raises(UnknownGroup, match="no group 'c', only a, b"):
-        space.queue.take("t", "c", timeout=0)
-
-
 def test_fail_takes_the_next_step(space: Space) -> None:
     space.queue.enqueue("t", 1, id="a", retry="1ms")
     taken(space).fail(ValueError("no"))
@@ -101,16 +64,6 @@ def test_fail_takes_the_next_step(space: Space) -> None:
     again.fail("still no")
     progress = space.job("a").groups["default"]
     assert (progress.state, progress.reason, progress.error) == ("dead", "exhausted", "still no")
-
-
-def test_fail_with_a_delay_uses_up_no_step(space: Space) -> None:
-    space.queue.enqueue("t", 1, id="a", retry="none")
-    for attempt in (1, 2, 3):
-        claim = taken(space)
-        assert (claim.job.attempt, claim.job.step) == (attempt, 0)
-        claim.fail("later", delay="1ms")
-    taken(space).fail("no more")
-    assert space.state("a") == "dead"
 
 
 def test_fail_with_a_snooze_is_no_attempt(space: Space) -> None:
@@ -123,13 +76,6 @@ def test_fail_with_a_snooze_is_no_attempt(space: Space) -> None:
     with taken(space) as claim:
         assert (claim.job.attempt, claim.job.snoozed) == (1, 2)
     assert space.state("a") == "gone"
-
-
-def test_bury(space: Space) -> None:
-    space.queue.enqueue("t", 1, id="a")
-    taken(space).bury("it is wrong")
-    progress = space.job("a").groups["default"]
-    assert (progress.reason, progress.error) == ("buried", "it is wrong")
 
 
 def test_the_block_finishes_or_fails_the_job(space: Space) -> None:
@@ -186,24 +132,6 @@ def test_touch_keeps_a_claim(stepped: Space, clock: ManualClock) -> None:
     until(lambda: stepped.stats().reclaimed == 1, "the other one is taken over")
     claim.finish()
     assert (stepped.stats().done, stepped.state("lost")) == (1, "ready")
-
-
-def test_a_poison_pill_is_buried_before_it_is_taken_again(space: Space) -> None:
-    space.queue.configure("t", ttr="100ms", max_deliveries=2)
-    space.queue.enqueue("t", 1, id="a")
-    for attempt in (1, 2):  # takers that never come back
-        assert taken(space).job.attempt == attempt
-    given: list[Claim | NoClaim] = []
-
-    def is_dead() -> bool:
-        given.append(space.queue.take("t", timeout="50ms"))
-        return space.state("a") == "dead"
-
-    until(is_dead, "it is buried")
-    assert not any(given)
-    progress = space.job("a").groups["default"]
-    assert (progress.state, progress.reason, progress.crashes) == ("dead", "crashed", 2)
-    assert "2 times" in (progress.error or "")
 
 
 def test_a_paused_topic_gives_nothing_until_it_is_resumed(space: Space) -> None:
