@@ -19,7 +19,7 @@ from streamdq.errors import (
     ServerUnavailable,
 )
 from streamdq.testing import memory
-from tests.conftest import EACH_AND_RECENT, RECENT
+from tests.conftest import EACH_AND_RECENT, EACH_BINARY, RECENT
 from tests.metrics import sample
 from tests.redis.harness import NAMESPACE
 from tests.redis.proxies import Losing
@@ -30,7 +30,7 @@ from tests.waiting import HANG_S
 PATIENT = Settings(call_timeout_s=2 * HANG_S, url="memory://unused")
 
 
-@pytest.fixture(scope="module", params=EACH_AND_RECENT)
+@pytest.fixture(scope="module", params=EACH_BINARY)
 def servers_of_binary(request: pytest.FixtureRequest) -> Iterator[Replicated]:
     with replicated(request.param) as running:
         yield running

@@ -335,6 +335,7 @@ def test_without_the_storage_it_says_so(space: Space, files: Store) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
+@pytest.mark.thorough
 async def test_it_works_in_a_bucket(space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     with s3_server() as endpoint:
         bucket = Bucket(endpoint, "large-bodies", monkeypatch)

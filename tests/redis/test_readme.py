@@ -161,6 +161,7 @@ def test_using_it(shell: Shell, queue: Queue) -> None:
     assert queue.audit().balanced
 
 
+@pytest.mark.thorough
 def test_the_command_line(shell: Shell, queue: Queue) -> None:
     (shell.folder / "shop.py").write_text(block("python", "closing order"))
     (shell.folder / "jobs.ndjson").write_text('{"body": {"order_id": 1}, "delay": "1h"}\n{"order_id": 2}\n')
@@ -208,6 +209,7 @@ def receiver() -> Iterator[HTTPServer]:
         thread.join()
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on this machine")
 def test_from_any_language(shell: Shell, queue: Queue, receiver: HTTPServer) -> None:
     port = free_port()  # instead of the ports that the README names: those may be taken
@@ -238,6 +240,7 @@ def test_from_any_language(shell: Shell, queue: Queue, receiver: HTTPServer) -> 
     shell.stop()
 
 
+@pytest.mark.thorough
 def test_learning_from_it(shell: Shell, queue: Queue) -> None:
     queue.enqueue("t", 1)
     claim = queue.take("t")

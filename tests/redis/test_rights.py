@@ -27,9 +27,9 @@ from streamdq.mover.mover import Mover
 from streamdq.operations.acl import CLUSTER_COMMANDS, COMMANDS, DISK_COMMANDS, rights
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics
-from tests.conftest import BINARIES, EACH_BINARY
+from tests.conftest import BINARIES
 from tests.sentinels import Sentinels
-from tests.servers import Binary, Cluster, Server
+from tests.servers import Cluster, Server
 from tests.waiting import HANG_S, until
 
 ROOT = Path(__file__).parents[2]
@@ -73,12 +73,13 @@ def limited(redis_server: Server) -> Iterator[Limited]:
         opened.close()
 
 
-@pytest.fixture(scope="module", params=EACH_BINARY)
-def limited_cluster(request: pytest.FixtureRequest) -> Iterator[Limited]:
-    binary: Binary = request.param
-    with Cluster(binary) as cluster, ExitStack() as stack:
-        clients = [stack.enter_context(node.client(decode_responses=True)) for node in cluster.nodes]
-        yield Limited(cluster.url, clients, cluster=True)
+@pytest.fixture
+def limited_cluster(redis_cluster: Cluster) -> Iterator[Limited]:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(node.client(decode_responses=True)) for node in redis_cluster.nodes]
+        opened = Limited(redis_cluster.url, clients, cluster=True)
+        yield opened
+        opened.close()
 
 
 def life(url: str) -> None:
@@ -220,10 +221,12 @@ async def test_alone(limited: Limited, tmp_path: Path, capsys: pytest.CaptureFix
     await everything(limited, tmp_path, capsys)
 
 
+@pytest.mark.thorough
 async def test_in_a_cluster(limited_cluster: Limited, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     await everything(limited_cluster, tmp_path, capsys)
 
 
+@pytest.mark.thorough
 async def test_behind_sentinels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if not BINARIES:
         pytest.skip("no Redis server on this machine")
