@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamdq import Job, NewJob
+from streamdq import Job, NewJob, Worker
 from streamdq.store.scripts import Scripts
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space, recorder
@@ -29,12 +29,25 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
+async def idle(worker: Worker) -> None:
+    """Waits until its mover is at work, and it could take due jobs of ``t``."""
+
+    def waits() -> bool:
+        serving = worker._serving
+        if serving is None or not (serving._mover.leading and serving._runner.waits):
+            return False
+        return serving.consumer.is_turn_of(serving.session.keys.shard("t", 0))
+
+    await eventually(waits, "it is idle")
+
+
 async def test_an_idle_worker_gets_its_due_jobs_without_a_claim_of_their_own(
     stepped: Space, clock: ManualClock, seen: Seen, counts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = stepped.worker(concurrency=5)
     worker.handler("t")(recorder(seen))
     async with stepped.serving(worker):
+        await idle(worker)
         stepped.queue.enqueue("t", "first", delay=1)
         clock.advance(1)
         await seen.count(1)
@@ -47,7 +60,7 @@ async def test_an_idle_worker_gets_its_due_jobs_without_a_claim_of_their_own(
 
         monkeypatch.setattr(Scripts, "claim", counted)
         for n in range(5):
-            await eventually(lambda: worker._serving and worker._serving._runner.waits, "it is idle")
+            await idle(worker)
             stepped.queue.enqueue("t", n, delay=1)
             clock.advance(1)
             await seen.count(2 + n)
@@ -71,6 +84,7 @@ async def test_of_many_that_are_due_at_once_half_of_its_slots_at_most(
         await go_on.wait()
 
     async with stepped.serving(worker):
+        await idle(worker)
         stepped.queue.enqueue_many("t", (NewJob(n, delay=1) for n in range(10)))
         clock.advance(1)
         await seen.count(4)
@@ -90,6 +104,7 @@ async def test_a_batch_handler_gets_a_whole_batch(
         seen.add(sorted(bodies))
 
     async with stepped.serving(worker):
+        await idle(worker)
         stepped.queue.enqueue_many("t", (NewJob(n, delay=1) for n in range(8)))
         clock.advance(1)
         assert await seen.count(1) == [list(range(8))]
@@ -103,6 +118,7 @@ async def test_one_slot_is_left_to_what_the_blocked_read_returns(
     worker = stepped.worker(concurrency=1)
     worker.handler("t")(recorder(seen))
     async with stepped.serving(worker):
+        await idle(worker)
         stepped.queue.enqueue("t", 1, delay=1)
         clock.advance(1)
         await seen.count(1)
@@ -137,6 +153,7 @@ async def test_a_topic_with_a_rate(stepped: Space, clock: ManualClock, seen: See
     worker = stepped.worker()
     worker.handler("t")(recorder(seen))
     async with stepped.serving(worker):
+        await idle(worker)
         stepped.queue.enqueue_many("t", (NewJob(n, delay=1) for n in range(5)))
         for n in range(1, 6):
             clock.advance(1)

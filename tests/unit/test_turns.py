@@ -96,6 +96,7 @@ def test_what_has_no_turn_is_left_and_nothing_is_twice() -> None:
     assert sorted(item.name for item in now + later) == sorted(item.name for item in ITEMS)
 
 
+@pytest.mark.thorough
 def test_without_a_turn_all_are_tried() -> None:
     def seeds(*options: str) -> int:
         command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", "thorough"]
