@@ -5,18 +5,38 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
-
-import pytest
+from typing import NamedTuple, TypeVar
 
 from streamdq.store.assembly import load_script, lua_directory
 from streamdq.store.scripts import Scripts
 
 SCRIPTS = sorted(lua_directory().glob("*.lua"))
 PARTS = sorted((lua_directory() / "lib").glob("*.lua"))
-each_script = pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+T = TypeVar("T")
+
+
+def each(of: Iterable[T], name: Callable[[T], str]) -> Callable[[Callable[[T], None]], Callable[[], None]]:
+    """One test for all of them, which tells of each that is otherwise: as tests of their own they were thousands."""
+
+    def decorate(check: Callable[[T], None]) -> Callable[[], None]:
+        def test() -> None:
+            wrong = []
+            for one in of:
+                try:
+                    check(one)
+                except AssertionError as error:
+                    wrong.append(f"{name(one)}: {error}")
+            assert not wrong, "\n".join(wrong)
+
+        return test
+
+    return decorate
+
+
+each_script = each(SCRIPTS, lambda path: path.stem)
 TYPES = "HASH|ZSET|STREAM|STRING"
 OPTIONAL = {
     "gone",
@@ -79,12 +99,12 @@ def test_the_header_tells_what_it_returns(path: Path) -> None:
 
 
 @each_script
-@pytest.mark.parametrize("what", ["KEYS", "ARGV"])
-def test_arguments_are_documented_in_order_and_only_the_last_repeats(path: Path, what: str) -> None:
-    lines = documented(path, what)
-    assert [int(line.removesuffix("..")) for line in lines] == list(range(1, len(lines) + 1))
-    assert not any(line.endswith("..") for line in lines[:-1])
-    assert lines
+def test_arguments_are_documented_in_order_and_only_the_last_repeats(path: Path) -> None:
+    for what in ("KEYS", "ARGV"):
+        lines = documented(path, what)
+        assert [int(line.removesuffix("..")) for line in lines] == list(range(1, len(lines) + 1))
+        assert not any(line.endswith("..") for line in lines[:-1])
+        assert lines
 
 
 @each_script
@@ -224,7 +244,7 @@ def offered(path: Path) -> list[Function]:
 
 
 OFFERED = {function.name: function for path in PARTS for function in offered(path)}
-each_function = pytest.mark.parametrize("function", OFFERED.values(), ids=lambda function: function.name)
+each_function = each(OFFERED.values(), lambda function: function.name)
 
 
 def fields_needed(function: Function) -> set[str]:
@@ -233,7 +253,7 @@ def fields_needed(function: Function) -> set[str]:
     return function.fields.union(*(fields_needed(OFFERED[name]) for name in called))
 
 
-@pytest.mark.parametrize("path", PARTS, ids=lambda path: path.stem)
+@each(PARTS, lambda path: path.stem)
 def test_every_function_of_a_part_is_offered_under_a_name_of_its_own(path: Path) -> None:
     names = re.findall(r"^local function (\w+)", path.read_text(), re.MULTILINE)
     assert names == [function.name for function in offered(path)] != []

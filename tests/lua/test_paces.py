@@ -270,8 +270,10 @@ def test_a_first_rate_holds_for_what_is_not_due(shard: Shard) -> None:
 
 def test_what_is_kept_of_starts_goes(shard: Shard) -> None:
     shard.topic(key_rate="5/s")
+    shard.checked = False
     for n in range(700):
         shard.enqueue(f"j{n}", key=f"key {n}")
+    shard.checked = True
     shard.move(1000)
     while rows := shard.claim(200).rows:
         shard.finish(*rows)

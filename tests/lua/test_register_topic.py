@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from streamdq.config import TopicSettings, topic_patch
 from streamdq.errors import TooManyTopics
 from streamdq.store.registry import RINGS, settings_in
 from tests.lua.shard import Shard
+from tests.waiting import until
 
 
 def register(
@@ -119,6 +119,11 @@ def test_no_new_topic_beyond_the_most_there_may_be(shard: Shard) -> None:
     assert changed.version > made.version
 
 
+def milliseconds(shard: Shard) -> int:
+    seconds, micros = shard.redis("TIME")
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
 def test_a_version_that_was_lost_does_not_come_again(shard: Shard) -> None:
     """Redis lost the end of its append-only file: who still acts for what was lost has another version."""
     topics = shard.session.keys.topics
@@ -126,7 +131,8 @@ def test_a_version_that_was_lost_does_not_come_again(shard: Shard) -> None:
     kept = shard.redis("HGET", topics, "other")
     lost = register(shard, {"ttr_ms": 5})
     shard.redis("HSET", topics, "other", kept)
-    time.sleep(0.002)  # Redis takes longer to start
+    before = milliseconds(shard)
+    until(lambda: milliseconds(shard) > before, "a millisecond has passed: Redis takes longer to start")
     assert register(shard, {"ttr_ms": 6}).version > lost.version
 
 

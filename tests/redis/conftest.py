@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamdq import Queue
+from streamdq.config import Settings
 from streamdq.times.clock import ManualClock
-from tests.redis.harness import Seen, Space, opened
+from tests.redis.harness import SETTINGS, Seen, Space, opened
 from tests.servers import Cluster, Server
+from tests.waiting import HANG_S
 
 if TYPE_CHECKING:
     from tests.redis.dumping import Setting
@@ -52,6 +54,27 @@ def spread(redis_cluster: Cluster) -> Iterator[Space]:
 @pytest.fixture
 def seen() -> Seen:
     return Seen()
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """With these, a call waits but a moment for replicas, and as long as it takes for Redis."""
+    monkeypatch.setattr("streamdq.store.durability._TO_ANSWER", 1.0)
+    monkeypatch.setattr("streamdq.store.durability._MOST_TO_ANSWER_S", HANG_S - 0.2)
+    return SETTINGS.model_copy(update={"call_timeout_s": HANG_S})
+
+
+@pytest.fixture
+def no_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is slow to end an attempt whose TTR has passed still ends it itself."""
+    monkeypatch.setattr("streamdq.mover.reclaim._TICK_S", 2 * HANG_S)
+
+
+@pytest.fixture
+def rings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks now and then, in case a ring was lost: what is found was told."""
+    monkeypatch.setattr("streamdq.mover.node_mover._QUIET_S", 2 * HANG_S)
+    monkeypatch.setattr("streamdq.mover.node_mover._CLUSTER_ROUND_S", 100 * HANG_S)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pytest
 from pydantic import BaseModel
 
 from streamdq import Bury, Job, JobState, NewJob, Retry
@@ -30,18 +31,6 @@ async def test_jobs_due_together_come_together(space: Space, seen: Seen) -> None
     assert max(map(len, seen.all)) <= 100
     assert len(seen) <= 10
     assert space.stats().done == 250
-
-
-async def test_one_job_is_a_list_of_one(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-
-    @worker.handler("t", batch=10)
-    async def handler(bodies: list[str]) -> None:
-        seen.add(bodies)
-
-    space.queue.enqueue("t", "alone")
-    await space.burst(worker)
-    assert seen.all == [["alone"]]
 
 
 async def test_the_jobs_come_along_in_the_same_order(space: Space, seen: Seen) -> None:
@@ -86,19 +75,6 @@ async def test_an_invalid_body_is_buried_and_the_others_run(space: Space, seen: 
     assert space.job("j2").groups["default"].reason == "invalid"
 
 
-async def test_a_batch_of_invalid_bodies_calls_nothing(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-
-    @worker.handler("t", batch=20)
-    async def handler(slots: list[Slot]) -> None:
-        seen.add(slots)
-
-    space.queue.enqueue_many("t", (NewJob(n) for n in range(5)))
-    await space.burst(worker)
-    assert seen.all == []
-    assert space.stats().dead == 5
-
-
 async def test_retry_and_bury_are_for_the_whole_batch(space: Space) -> None:
     worker = space.worker()
 
@@ -113,6 +89,7 @@ async def test_retry_and_bury_are_for_the_whole_batch(space: Space) -> None:
     assert {space.job(f"j{n}").groups["default"].error for n in range(3)} == {"all of them"}
 
 
+@pytest.mark.usefixtures("no_take_over")
 async def test_a_batch_over_its_ttr_is_cut_off(space: Space, seen: Seen) -> None:
     worker = space.worker()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -14,9 +13,8 @@ from streamdq.codec.encrypt import new_key
 from streamdq.errors import BodyDamaged, BodyUnreadable, InvalidInput
 from streamdq.operations.json_out import job_json
 from streamdq.queue import Queue
-from streamdq.testing import drain, memory
 from tests.metrics import sample
-from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
+from tests.redis.harness import NAMESPACE, Seen, Space
 from tests.waiting import eventually, until
 
 KEY, NEXT = new_key("2026-05"), new_key("2026-11")
@@ -123,10 +121,16 @@ async def test_a_worker_without_the_key_hands_the_job_back(space: Space, seen: S
     labels = {"namespace": NAMESPACE, "topic": "t", "group": "default"}
     before = sample("streamdq_bodies_unreadable_total", labels) or 0
     encrypting(space).enqueue("t", BODY, id="j")
+    jobs: list[Job] = []
+
+    def went_back() -> bool:
+        jobs.append(space.job("j"))
+        return (jobs[-1].snoozed >= 1, jobs[-1].state) == (True, "delayed")
+
     async with space.serving(lacking):
-        await eventually(lambda: space.job("j").snoozed >= 1, "it went back")
-    job = space.job("j")
-    assert (job.state, job.attempt, job.step) == ("delayed", 0, 0)
+        await eventually(went_back, "it went back")
+    job = jobs[-1]
+    assert (job.attempt, job.step) == (0, 0)
     assert job.groups["default"].error == (
         "BodyUnreadable: the body of job 'j' in topic 't' can't be read: it is encrypted with the key '2026-05', which "
         "is not configured here; see STREAMDQ_BODY_KEYS"
@@ -141,9 +145,9 @@ async def test_a_worker_without_the_key_hands_the_job_back(space: Space, seen: S
 
 def test_take_gives_out_no_job_that_the_caller_can_t_read(space: Space) -> None:
     encrypting(space).enqueue("t", BODY, id="j")
-    assert not space.queue.take("t", timeout=0.2)
+    assert not space.queue.take("t", timeout=0)
     job = space.job("j")
-    assert (job.state, job.snoozed >= 1, job.attempt) == ("delayed", True, 0)
+    assert (job.snoozed, job.attempt) == (1, 0)
 
 
 async def test_a_body_that_was_exchanged_is_buried(space: Space, seen: Seen) -> None:
@@ -199,27 +203,13 @@ def test_what_is_no_json_is_damaged_and_in_nobody_s_way(space: Space, stored: by
     queue.reschedule("t", "bad", delay=0)
 
     def is_dead() -> bool:
-        assert not queue.take("t", timeout=0.2)
+        assert not queue.take("t", timeout=0.05)
         return space.state("bad") == "dead"
 
     until(is_dead, "the mover has moved it, and it is buried")
     assert space.job("bad").groups["default"].reason == "invalid"
     queue.purge("t", all=True)
     queue.cancel("t", "good")
-
-
-async def test_keys_are_rotated_while_jobs_wait(space: Space, seen: Seen) -> None:
-    worker = reading(space, f"{NEXT} {KEY}")
-
-    @worker.handler("t")
-    async def handler(body: int) -> None:
-        seen.add(body)
-
-    encrypting(space).enqueue("t", 1)
-    encrypting(space, f"{NEXT} {KEY}").enqueue("t", 2)
-    space.queue.enqueue("t", 3)
-    await space.burst(worker)
-    assert sorted(seen.all) == [1, 2, 3]
 
 
 async def test_what_does_not_fit_the_handler_is_buried_without_its_keys_and_values(space: Space) -> None:
@@ -274,53 +264,6 @@ def test_a_schedule_s_body_can_t_be_encrypted(space: Space) -> None:
     queue.schedule("t", every="1h")
     queue.unschedule("t")
     queue.delete_topic("t")
-
-
-async def test_it_works_on_a_cluster(spread: Space, seen: Seen) -> None:
-    worker = reading(spread)
-
-    @worker.handler("t")
-    async def handler(body: int) -> None:
-        seen.add(body)
-
-    queue = encrypting(spread)
-    queue.configure("t", shards=4)
-    queue.enqueue_many("t", [NewJob(n) for n in range(20)])
-    await spread.burst(worker)
-    assert sorted(seen.all) == list(range(20))
-
-
-def test_without_a_codec_not_one_byte_changes(space: Space) -> None:
-    body = {"a": [1, "ü", None]}
-    job = space.queue.enqueue("t", body, id="j", delay="1h")
-    assert job.raw_body == json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-    assert space.job("j").raw_body == job.raw_body
-    space.queue.cancel("t", "j")
-
-
-async def test_it_works_in_memory_and_awaited(seen: Seen) -> None:
-    server = memory()
-    settings = SETTINGS.model_copy(update={"codec": "encrypt", "body_keys": KEY})
-    worker = Worker(server.url, NAMESPACE, clock=server.clock, settings=settings)
-
-    @worker.handler("t")
-    async def handler(body: dict[str, Any]) -> None:
-        seen.add(body)
-
-    async with server.async_queue(NAMESPACE, settings) as queue:
-        for n in range(100):
-            await queue.enqueue("t", {"n": n}, delay="1h")
-        await queue.enqueue("t", {"n": -1}, id="j")
-        await queue.enqueue("t", {"n": -2}, id="j", on_conflict="replace")
-        claim = await queue.take("t")
-        assert claim
-        assert claim.job.body == {"n": -2}
-        await claim.bury("no")
-        assert await queue.kick("t") == 1
-        await drain(worker, server.clock)
-        assert sorted(body["n"] for body in seen.all) == [-2, *range(100)]
-        assert (await queue.audit()).balanced
-    server.close()
 
 
 async def test_callbacks_send_the_body_as_it_was_enqueued(space: Space, seen: Seen) -> None:

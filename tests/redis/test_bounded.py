@@ -65,11 +65,6 @@ def test_large_jobs_go_in_by_parts(space: Space, calls: Calls, on_conflict: Any)
         assert max(map(bytes_in, sent)) < most + 1000
 
 
-def test_small_jobs_go_in_together(space: Space, calls: Calls) -> None:
-    space.queue.enqueue_many("t", [NewJob("small", delay="1h") for _ in range(500)])
-    assert len(calls.of("enqueue")) == 1
-
-
 def test_ids_that_large_jobs_hold_are_told_in_parts(space: Space, calls: Calls) -> None:
     space.queue.enqueue_many("t", [NewJob(LARGE, id=f"j{n}", delay="1h") for n in range(10)])
     calls.clear()
@@ -165,15 +160,6 @@ async def test_large_jobs_that_a_blocked_read_brings_all_run(space: Space, seen:
     assert space.stats().done == 12
 
 
-def test_taking_large_jobs_one_by_one(space: Space) -> None:
-    space.queue.enqueue_many("t", [NewJob("y" * 260_000, id=f"j{n}") for n in range(3)])
-    for _ in range(3):
-        claim = space.queue.take("t")
-        assert claim
-        claim.finish()
-    assert space.stats().done == 3
-
-
 async def test_all_claims_whose_ttr_passed_are_taken_over_in_one_look(
     stepped: Space, clock: ManualClock, calls: Calls
 ) -> None:
@@ -209,7 +195,7 @@ async def test_large_jobs_end_so_many_at_once_that_freeing_them_is_soon_done(spa
 
 def bury(space: Space, count: int) -> None:
     space.queue.enqueue_many("t", [NewJob(n, id=f"j{n}", retry="none") for n in range(count)])
-    while claim := space.queue.take("t"):
+    while claim := space.queue.take("t", timeout=0):
         claim.bury("no")
 
 

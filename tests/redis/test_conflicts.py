@@ -15,7 +15,7 @@ from streamdq.keys import ShardKeys
 from streamdq.link.session import Op, Pause
 from streamdq.operations.pipeline import Pipelined
 from streamdq.store.scripts import Scripts
-from tests.redis.harness import Seen, Space, recorder
+from tests.redis.harness import Seen, Space
 from tests.waiting import eventually
 
 
@@ -27,19 +27,6 @@ def test_a_taken_id_is_refused(space: Space) -> None:
     job = space.job("a")
     assert (job.body, job.due_ms) == ("first", first.due_ms)
     assert space.queue.stats("t").topics["t"].enqueued == 1
-
-
-def test_ids_are_apart_in_topics_and_namespaces(space: Space) -> None:
-    space.queue.enqueue("t", 1, id="a")
-    space.queue.enqueue("u", 2, id="a")
-    assert (space.job("a").body, space.job("a", "u").body) == (1, 2)
-
-
-def test_keep_returns_the_job_that_is_there(space: Space) -> None:
-    first = space.queue.enqueue("t", "first", id="a", delay="1h", ttr="9s")
-    kept = space.queue.enqueue("t", "second", id="a", on_conflict="keep")
-    assert (kept.body, kept.due_ms, kept.ttr_ms) == ("first", first.due_ms, 9000)
-    assert space.queue.enqueue("t", "new", id="b", on_conflict="keep").body == "new"
 
 
 async def test_keep_tells_the_state_that_the_job_has(space: Space, seen: Seen) -> None:
@@ -141,93 +128,6 @@ def test_a_kept_job_is_found_where_it_was_before_the_shards_changed(space: Space
     assert states == {id: JobState.READY if id == "j7" else JobState.DELAYED for id in ids}
 
 
-async def test_replace_takes_the_place_of_a_delayed_job(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
-    space.queue.enqueue("t", "first", id="a", delay="10ms")
-    space.queue.enqueue("t", "second", id="a", delay="20ms", on_conflict="replace")
-    assert space.job("a").body == "second"
-    await space.burst(worker)
-    assert seen.all == ["second"]
-    assert (space.stats().cancelled, space.stats().done) == (1, 1)
-
-
-async def test_replace_takes_the_place_of_a_ready_job(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
-    space.queue.enqueue("t", "first", id="a")
-    assert space.state("a") == JobState.READY
-    space.queue.enqueue("t", "second", id="a", delay="50ms", on_conflict="replace")
-    space.queue.enqueue("t", "new", id="b", on_conflict="replace")
-    await space.burst(worker)
-    assert sorted(seen.all) == ["new", "second"]
-    assert space.stats().cancelled == 1
-
-
-async def test_a_running_or_dead_job_is_not_replaced(space: Space, seen: Seen) -> None:
-    worker, go_on = space.worker(), asyncio.Event()
-
-    @worker.handler("t")
-    async def handler(body: str) -> None:
-        seen.add(body)
-        await go_on.wait()
-        raise Bury("x")
-
-    space.queue.enqueue("t", "first", id="a")
-    async with space.serving(worker):
-        await seen.count(1)
-        with pytest.raises(JobExists, match="running or dead"):
-            space.queue.enqueue("t", "second", id="a", on_conflict="replace")
-        go_on.set()
-        await space.becomes("a", JobState.DEAD)
-        with pytest.raises(JobExists, match="running or dead"):
-            space.queue.enqueue("t", "second", id="a", on_conflict="replace")
-        with pytest.raises(JobExists):
-            space.queue.enqueue("t", "second", id="a")
-    assert space.job("a").body == "first"
-
-
-async def test_the_id_is_free_again_after_the_job_has_ended(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-
-    @worker.handler("t")
-    async def handler(body: str) -> None:
-        seen.add(body)
-        if body == "to be buried":
-            raise Bury("x")
-
-    space.queue.enqueue("t", "finished", id="a")
-    await space.burst(worker)
-    space.queue.enqueue("t", "cancelled", id="a", delay="1h")
-    assert space.queue.cancel("t", "a")
-    space.queue.enqueue("t", "cancelled when ready", id="a")
-    assert space.queue.cancel("t", "a")
-    space.queue.enqueue("t", "to be buried", id="a")
-    await space.burst(worker)
-    assert space.queue.purge("t", id="a") == 1
-    space.queue.enqueue("t", "too late", id="a", expire=0, at=1_700_000_000_000)
-    await space.burst(worker)
-    assert space.state("a") == "gone"
-    space.queue.enqueue("t", "last", id="a")
-    await space.burst(worker)
-    assert seen.all == ["finished", "to be buried", "last"]
-
-
-async def test_the_id_stays_taken_until_the_last_group_is_through(space: Space, seen: Seen) -> None:
-    space.queue.configure("t", groups=["a", "b"])
-    workers = space.worker("a"), space.worker("b")
-    for worker in workers:
-        worker.handler("t")(recorder(seen))
-    space.queue.enqueue("t", "x", id="j")
-    await space.burst(workers[0])
-    with pytest.raises(JobExists):
-        space.queue.enqueue("t", "y", id="j")
-    await space.burst(workers[1])
-    space.queue.enqueue("t", "y", id="j")
-    await space.burst(*workers)
-    assert seen.all == ["x", "x", "y", "y"]
-
-
 def test_many_lists_what_was_taken(space: Space) -> None:
     space.queue.enqueue("t", "first", id="j3")
     jobs = [NewJob(n, id=f"j{n}") for n in range(5)]
@@ -278,7 +178,7 @@ def test_dead_letters_are_purged_one_by_one_or_all_on_purpose(space: Space) -> N
     queue = space.queue
     for id in "abc":
         queue.enqueue("t", id=id)
-        with queue.take("t", timeout=5) as claim:
+        with queue.take("t") as claim:
             assert claim is not None
             claim.bury("no")
     with pytest.raises(InvalidInput, match="pass either the id of a dead job, or all=True"):

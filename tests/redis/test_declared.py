@@ -10,7 +10,6 @@ from streamdq import Queue, Worker
 from streamdq.errors import InvalidInput
 from streamdq.operations.schedules import put_schedule
 from streamdq.queue import carry_out, store_of
-from streamdq.testing import drain, memory
 from streamdq.worker import serving as serving_module
 from streamdq.worker.declared import DeclaredSchedules
 from tests.redis.harness import Seen, Space, recorder
@@ -117,19 +116,6 @@ async def test_what_somebody_removes_stays_removed(space: Space, monkeypatch: py
         assert ids(space) == ["b"]
     await space.burst(declaring(space, "a", "b"))
     assert ids(space) == ["a", "b"], "until a worker starts"
-
-
-async def test_it_runs_in_tests_without_a_server() -> None:
-    there = memory(1_800_000_000_000)  # 2027-01-15T08:00:00Z
-    worker, seen = there.worker(), Seen()
-
-    @worker.schedule("t", {"at": "{due}"}, cron="0 9 * * *", tz="Europe/Paris")
-    async def handler(body: dict[str, str]) -> None:
-        seen.add(body["at"])
-
-    await drain(worker, there.clock, "3d")
-    assert seen.all == [f"2027-01-{day}T09:00:00+01:00" for day in (16, 17, 18)]
-    there.close()
 
 
 def function(body: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from tests.redis.harness import Seen, Space, recorder
 from tests.redis.movers import mover_at
 from tests.redis.topology import all_run, each_cut, steps
 from tests.servers import Server
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -221,7 +221,7 @@ async def test_a_mover_asks_once_for_a_shard_that_its_topic_no_longer_has(space:
         node_mover = NodeMover(queue._link, store.session, store.scripts, store.topics, *[lambda *_: None] * 3)
         space.queue.delete_topic("t")
         space.queue.configure("t", shards=1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             assert await node_mover._call_move(gone, 10, permitted=False) is None
 
 

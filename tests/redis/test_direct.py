@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from streamdq import Job, NewJob
+from streamdq import Job, NewJob, Worker
 from streamdq.store.scripts import Scripts
+from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space, recorder
 from tests.waiting import eventually
 
@@ -28,13 +29,27 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
+async def idle(worker: Worker) -> None:
+    """Waits until its mover is at work, and it could take due jobs of ``t``."""
+
+    def waits() -> bool:
+        serving = worker._serving
+        if serving is None or not (serving._mover.leading and serving._runner.waits):
+            return False
+        return serving.consumer.is_turn_of(serving.session.keys.shard("t", 0))
+
+    await eventually(waits, "it is idle")
+
+
 async def test_an_idle_worker_gets_its_due_jobs_without_a_claim_of_their_own(
-    space: Space, seen: Seen, counts: list[int], monkeypatch: pytest.MonkeyPatch
+    stepped: Space, clock: ManualClock, seen: Seen, counts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = space.worker(concurrency=5)
+    worker = stepped.worker(concurrency=5)
     worker.handler("t")(recorder(seen))
-    async with space.serving(worker):
-        space.queue.enqueue("t", "first", delay=0.05)
+    async with stepped.serving(worker):
+        await idle(worker)
+        stepped.queue.enqueue("t", "first", delay=1)
+        clock.advance(1)
         await seen.count(1)
         claims: Counter[str] = Counter()
         claim = Scripts.claim
@@ -45,64 +60,76 @@ async def test_an_idle_worker_gets_its_due_jobs_without_a_claim_of_their_own(
 
         monkeypatch.setattr(Scripts, "claim", counted)
         for n in range(5):
-            space.queue.enqueue("t", n, delay=0.05)
+            await idle(worker)
+            stepped.queue.enqueue("t", n, delay=1)
+            clock.advance(1)
             await seen.count(2 + n)
-            await eventually(lambda: space.stats().running == 0, "it has ended")
+        await eventually(lambda: stepped.stats().done == 6, "all have ended")
         assert not claims
     assert counts
     assert set(counts) == {2}
-    assert space.stats().done == 6
+    assert stepped.stats().done == 6
 
 
 async def test_of_many_that_are_due_at_once_half_of_its_slots_at_most(
-    space: Space, seen: Seen, counts: list[int]
+    stepped: Space, clock: ManualClock, seen: Seen, counts: list[int]
 ) -> None:
     """The others it gets as any worker does."""
     go_on = asyncio.Event()
-    worker = space.worker(concurrency=4)
+    worker = stepped.worker(concurrency=4)
 
     @worker.handler("t")
     async def handle(body: int) -> None:
         seen.add(body)
         await go_on.wait()
 
-    async with space.serving(worker):
-        space.queue.enqueue_many("t", (NewJob(n, delay=0.2) for n in range(10)))
+    async with stepped.serving(worker):
+        await idle(worker)
+        stepped.queue.enqueue_many("t", (NewJob(n, delay=1) for n in range(10)))
+        clock.advance(1)
         await seen.count(4)
         assert set(counts) == {2}
         go_on.set()
         assert sorted(await seen.count(10)) == list(range(10))
 
 
-async def test_a_batch_handler_gets_a_whole_batch(space: Space, seen: Seen, counts: list[int]) -> None:
-    worker = space.worker(concurrency=2)
+async def test_a_batch_handler_gets_a_whole_batch(
+    stepped: Space, clock: ManualClock, seen: Seen, counts: list[int]
+) -> None:
+    worker = stepped.worker(concurrency=2)
 
     @worker.handler("t", batch=8)
     async def handle(bodies: list[int], jobs: list[Job]) -> None:
         assert [job.attempt for job in jobs] == [1] * len(bodies)
         seen.add(sorted(bodies))
 
-    async with space.serving(worker):
-        space.queue.enqueue_many("t", (NewJob(n, delay=0.2) for n in range(8)))
+    async with stepped.serving(worker):
+        await idle(worker)
+        stepped.queue.enqueue_many("t", (NewJob(n, delay=1) for n in range(8)))
+        clock.advance(1)
         assert await seen.count(1) == [list(range(8))]
     assert set(counts) == {8}
 
 
-async def test_one_slot_is_left_to_what_the_blocked_read_returns(space: Space, seen: Seen, counts: list[int]) -> None:
+async def test_one_slot_is_left_to_what_the_blocked_read_returns(
+    stepped: Space, clock: ManualClock, seen: Seen, counts: list[int]
+) -> None:
     """What is handed back for want of a slot loses its place."""
-    worker = space.worker(concurrency=1)
+    worker = stepped.worker(concurrency=1)
     worker.handler("t")(recorder(seen))
-    async with space.serving(worker):
-        space.queue.enqueue("t", 1, delay=0.05)
+    async with stepped.serving(worker):
+        await idle(worker)
+        stepped.queue.enqueue("t", 1, delay=1)
+        clock.advance(1)
         await seen.count(1)
     assert not counts
 
 
 async def test_a_worker_with_a_job_in_hand_leaves_due_jobs_to_whoever_waits(
-    space: Space, seen: Seen, counts: list[int]
+    stepped: Space, clock: ManualClock, seen: Seen, counts: list[int]
 ) -> None:
     go_on = asyncio.Event()
-    worker = space.worker(concurrency=5)
+    worker = stepped.worker(concurrency=5)
 
     @worker.handler("t")
     async def handle(body: str) -> None:
@@ -110,43 +137,26 @@ async def test_a_worker_with_a_job_in_hand_leaves_due_jobs_to_whoever_waits(
         if body == "long":
             await go_on.wait()
 
-    async with space.serving(worker):
-        space.queue.enqueue("t", "long")
+    async with stepped.serving(worker):
+        stepped.queue.enqueue("t", "long")
         await seen.count(1)
         counts.clear()
-        space.queue.enqueue("t", "due", delay=0.05)
+        stepped.queue.enqueue("t", "due", delay=1)
+        clock.advance(1)
         await seen.count(2)
         assert not counts
         go_on.set()
 
 
-async def test_a_worker_with_a_priority_looks_before_each_claim(space: Space, seen: Seen, counts: list[int]) -> None:
-    worker = space.worker(concurrency=4)
-    worker.take_turns(priority=["high", "low"])
-    worker.handler("high")(recorder(seen))
-    worker.handler("low")(recorder(seen))
-    async with space.serving(worker):
-        space.queue.enqueue("low", "low", delay=0.05)
-        await seen.count(1)
-    assert not counts
-
-
-async def test_a_topic_with_a_rate(space: Space, seen: Seen, counts: list[int]) -> None:
-    space.queue.configure("t", rate=100)
-    worker = space.worker()
+async def test_a_topic_with_a_rate(stepped: Space, clock: ManualClock, seen: Seen, counts: list[int]) -> None:
+    stepped.queue.configure("t", rate=100)
+    worker = stepped.worker()
     worker.handler("t")(recorder(seen))
-    async with space.serving(worker):
-        space.queue.enqueue_many("t", (NewJob(n, delay=0.05) for n in range(5)))
-        assert sorted(await seen.count(5)) == list(range(5))
+    async with stepped.serving(worker):
+        await idle(worker)
+        stepped.queue.enqueue_many("t", (NewJob(n, delay=1) for n in range(5)))
+        for n in range(1, 6):
+            clock.advance(1)
+            await seen.count(n)
+    assert sorted(seen.all) == list(range(5))
     assert counts
-
-
-async def test_each_of_several_groups_gets_the_job(space: Space, seen: Seen) -> None:
-    workers = [space.worker(group=group) for group in ("a", "b")]
-    for worker in workers:
-        worker.handler("t")(recorder(seen))
-    async with space.serving(*workers):
-        for n in range(5):
-            space.queue.enqueue("t", n, delay=0.05)
-        assert sorted(await seen.count(10)) == sorted([*range(5), *range(5)])
-    assert (space.stats(group="a").done, space.stats(group="b").done) == (5, 5)

@@ -21,7 +21,7 @@ from streamdq.embedded.supervisor import SUPERVISOR_LOCK, open_lock, try_lock
 from streamdq.errors import EmbeddedError, StreamdqError
 from tests.forked import Forked
 from tests.servers import Binary
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 # Opens argv[1], says where, and keeps it open until its stdin ends.
 USER = """
@@ -77,7 +77,7 @@ class User:
         return Path(line)
 
     def leave(self) -> None:
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=HANG_S)
 
     def kill(self) -> None:
         self.process.kill()
@@ -261,7 +261,7 @@ def test_many_openers_at_once_get_one_server(user: StartUser, directory: Path) -
 
 def test_opening_while_the_last_user_leaves(opened: Open, user: StartUser, directory: Path) -> None:
     users = [user(directory, OPEN_AND_CLOSE) for _ in range(3)]
-    assert [each.process.wait(50) for each in users] == [0, 0, 0]
+    assert [each.process.wait(HANG_S) for each in users] == [0, 0, 0]
     with client(opened(directory).socket_path) as connection:
         assert connection.get("opened") == "45"
 
@@ -342,7 +342,7 @@ def test_opens_of_one_process_share_the_server(opened: Open, directory: Path) ->
 def test_forked_child_keeps_it_alive(user: StartUser, directory: Path) -> None:
     forking = user(directory, FORKING_USER)
     path = forking.socket_path()
-    assert forking.process.wait(10) == 0
+    assert forking.process.wait(HANG_S) == 0
     server = process_of(path)
     supervisor = server.parent()
     assert supervisor

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from streamdq.job.job import JobState
-from streamdq.times.clock import ManualClock
 from tests.redis.harness import Space
 from tests.servers import Server
 
@@ -41,23 +40,6 @@ def test_it_is_what_get_says_right_afterwards(
     assert (job.state, found.state) == (state, state)
 
 
-@pytest.mark.parametrize("hinders", [{"paused": True}, {"rate": 10}])
-def test_where_due_jobs_wait_it_waits(stepped: Space, hinders: dict[str, Any]) -> None:
-    stepped.queue.configure("t", create=True, **({} if "paused" in hinders else hinders))
-    if "paused" in hinders:
-        stepped.queue.pause("t")
-    assert stepped.queue.enqueue("t", 1, id="j").state is DELAYED
-    assert stepped.job("j").state is DELAYED
-
-
-def test_behind_one_that_is_due_and_waits_it_waits_too(stepped: Space, clock: ManualClock) -> None:
-    stepped.queue.enqueue("t", 1, delay="1s")
-    assert stepped.queue.enqueue("t", 1).state is READY
-    clock.advance("2s")  # no mover is at work
-    assert stepped.queue.enqueue("t", 1, id="j").state is DELAYED
-    assert stepped.job("j").state is DELAYED
-
-
 def test_a_job_that_waits_for_a_place_of_its_key(stepped: Space) -> None:
     stepped.queue.configure("t", create=True, key_concurrency=1)
     states = [stepped.queue.enqueue("t", 1, id=f"j{n}", key=key).state for n, key in enumerate((None, "a", "a", None))]
@@ -75,17 +57,6 @@ def test_each_of_those_that_travel_together_has_its_own(stepped: Space) -> None:
     for call in calls:
         assert call.job.state is stepped.job(call.job.id).state
     assert {call.job.state for call in calls} == {READY, DELAYED}
-
-
-def test_large_ones_that_need_several_calls_have_their_own_as_well(stepped: Space) -> None:
-    with stepped.queue.pipeline() as pipe:
-        calls = [pipe.enqueue("t", "x" * 100_000, delay=n % 2 * 60) for n in range(12)]
-    assert [call.job.state for call in calls] == [READY, DELAYED] * 6
-
-
-def test_a_repeated_call_does_not_tell(stepped: Space) -> None:
-    assert stepped.queue.enqueue("t", 1, id="j").state is READY
-    assert stepped.queue.enqueue("t", 1, id="j", on_conflict="keep").state is READY
 
 
 def test_it_takes_no_command_more(space: Space, redis_server: Server) -> None:

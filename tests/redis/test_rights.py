@@ -27,10 +27,10 @@ from streamdq.mover.mover import Mover
 from streamdq.operations.acl import CLUSTER_COMMANDS, COMMANDS, DISK_COMMANDS, rights
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics
-from tests.conftest import BINARIES, EACH_BINARY
+from tests.conftest import BINARIES
 from tests.sentinels import Sentinels
-from tests.servers import Binary, Cluster, Server
-from tests.waiting import until
+from tests.servers import Cluster, Server
+from tests.waiting import HANG_S, until
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE, USER, PASSWORD = "shop", "streamdq", "s3cret"
@@ -73,12 +73,13 @@ def limited(redis_server: Server) -> Iterator[Limited]:
         opened.close()
 
 
-@pytest.fixture(scope="module", params=EACH_BINARY)
-def limited_cluster(request: pytest.FixtureRequest) -> Iterator[Limited]:
-    binary: Binary = request.param
-    with Cluster(binary) as cluster, ExitStack() as stack:
-        clients = [stack.enter_context(node.client(decode_responses=True)) for node in cluster.nodes]
-        yield Limited(cluster.url, clients, cluster=True)
+@pytest.fixture
+def limited_cluster(redis_cluster: Cluster) -> Iterator[Limited]:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(node.client(decode_responses=True)) for node in redis_cluster.nodes]
+        opened = Limited(redis_cluster.url, clients, cluster=True)
+        yield opened
+        opened.close()
 
 
 def life(url: str) -> None:
@@ -100,7 +101,7 @@ def life(url: str) -> None:
             lambda claim: claim.touch("1ms"), lambda claim: claim.finish(), lambda claim: claim.finish(),
         ]  # fmt: skip
         for end in ends:
-            claim = queue.take("t", timeout=10)
+            claim = queue.take("t", timeout=HANG_S)
             assert claim
             end(claim)
         until(
@@ -151,7 +152,7 @@ async def over_http(url: str) -> None:
         url, NAMESPACE, tokens=Tokens.parse(line), http=HttpSettings(), settings=Settings(url="memory://x")
     )
     async with app.router.lifespan_context(app), httpx.AsyncClient(
-        transport=httpx.ASGITransport(app=app), base_url="http://localhost", timeout=30,
+        transport=httpx.ASGITransport(app=app), base_url="http://localhost", timeout=HANG_S,
         headers={"Authorization": f"Bearer {token}"},
     ) as client:  # fmt: skip
         lines: dict[str, Any] = {"content": b'{"body": 1}\n' * 20, "headers": {"Content-Type": "application/x-ndjson"}}
@@ -220,10 +221,12 @@ async def test_alone(limited: Limited, tmp_path: Path, capsys: pytest.CaptureFix
     await everything(limited, tmp_path, capsys)
 
 
+@pytest.mark.thorough
 async def test_in_a_cluster(limited_cluster: Limited, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     await everything(limited_cluster, tmp_path, capsys)
 
 
+@pytest.mark.thorough
 async def test_behind_sentinels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if not BINARIES:
         pytest.skip("no Redis server on this machine")
@@ -244,9 +247,8 @@ def test_other_keys_and_channels_and_rights_are_not_theirs(limited: Limited, red
     del redis_server
 
 
-def test_replicas_may_be_waited_for(limited: Limited) -> None:
-    quick = Settings(call_timeout_s=1, url="memory://unused")
-    with Queue(limited.url, NAMESPACE, settings=quick) as queue, pytest.raises(NotDurable, match="0 of 1 replicas"):
+def test_replicas_may_be_waited_for(limited: Limited, soon: Settings) -> None:
+    with Queue(limited.url, NAMESPACE, settings=soon) as queue, pytest.raises(NotDurable, match="0 of 1 replicas"):
         queue.enqueue("t", 1, durable="replicas:1")
     assert limited.denied() == []
 
@@ -277,12 +279,12 @@ async def test_a_worker_that_may_not_wait_on_a_cluster_does_not_start(limited_cl
             worker = Worker(limited_cluster.url, NAMESPACE)
             worker.handler("t")(lambda _: None)
             with pytest.raises(AuthenticationFailed, match=r"\+client\|tracking"):
-                await asyncio.wait_for(worker.serve(), 20)
+                await asyncio.wait_for(worker.serve(), HANG_S)
             link, session = open_session(limited_cluster.url, NAMESPACE, None, None, AsyncLink)
             scripts = Scripts(session)
             mover = Mover(link, session, scripts, Topics(session, scripts), "m", asyncio.Event())
             with pytest.raises(AuthenticationFailed, match=r"\+client\|tracking"):
-                await asyncio.wait_for(mover.run(), 20)
+                await asyncio.wait_for(mover.run(), HANG_S)
             await link.close()
             with limited_cluster.client() as client:
                 assert client.get(session.keys.mover) is None

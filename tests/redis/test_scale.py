@@ -40,12 +40,6 @@ async def test_measured_durations_and_due_times(stepped: Space, clock: ManualClo
     assert queue.scale("t").replicas == 0, "of a paused topic nothing starts"
 
 
-def test_a_topic_s_rate_is_respected(stepped: Space) -> None:
-    stepped.queue.configure("t", create=True, rate=10)
-    stepped.queue.enqueue_many("t", [NewJob(1, delay="10s") for _ in range(5000)])
-    assert stepped.queue.scale("t", concurrency=10, slo="1s", attempt="1s").replicas == 2, "not 313"
-
-
 def test_what_runs(space: Space) -> None:
     space.queue.enqueue("t", 1)
     assert space.queue.scale("t").replicas == 1, "nothing was measured yet"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -22,12 +22,12 @@ from streamdq.schedules.definition import shown
 from streamdq.schedules.plan import make_plan
 from streamdq.store.replies import Fired, Written
 from streamdq.store.schedules import Schedules, StoredSchedule
-from streamdq.testing import drain, memory
+from streamdq.testing import drain
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space, recorder
 from tests.redis.movers import mover_at
 from tests.servers import Server
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 DAY_MS = 86_400_000
 
@@ -136,16 +136,6 @@ async def test_a_change_concerns_the_job_that_is_enqueued_already(
     assert seen.all == [(job, {"a": 2})]
 
 
-async def test_the_same_again_leaves_the_job_that_is_enqueued_already(
-    stepped: Space, clock: ManualClock, seen: Seen
-) -> None:
-    job = ahead(stepped, clock)
-    stepped.queue.schedule("t", {"a": 1}, id="s", every="10m")
-    assert stepped.state(job) == "delayed"
-    await run_on(stepped, clock, seen, "3s")
-    assert seen.all == [(job, {"a": 1})]
-
-
 async def test_paused_before_it_is_due_it_does_not_run(stepped: Space, clock: ManualClock, seen: Seen) -> None:
     ahead(stepped, clock)
     assert stepped.queue.pause_schedule("t", "s").state == "paused"
@@ -155,36 +145,6 @@ async def test_paused_before_it_is_due_it_does_not_run(stepped: Space, clock: Ma
     assert (resumed.fired, resumed.missed) == (0, 0)
     await run_on(stepped, clock, seen, "10m")
     assert len(seen.all) == 1
-
-
-async def test_removed_before_it_is_due_it_does_not_run(stepped: Space, clock: ManualClock, seen: Seen) -> None:
-    ahead(stepped, clock)
-    assert stepped.queue.unschedule("t", "s") is True
-    await run_on(stepped, clock, seen, "1h")
-    assert seen.all == []
-
-
-@pytest.mark.parametrize("decided", ["cancelled", "ran already"])
-@pytest.mark.parametrize("changed", ["paused and resumed", "other times", "other times while paused"])
-async def test_what_a_caller_decided_about_the_job_stands(
-    stepped: Space, clock: ManualClock, seen: Seen, decided: str, changed: str
-) -> None:
-    queue, ran = stepped.queue, decided == "ran already"
-    job = ahead(stepped, clock)
-    if decided == "cancelled":
-        queue.cancel("t", job)
-    else:
-        queue.reschedule("t", job, delay=0)
-        await run_on(stepped, clock, seen, "1s")
-    if "paused" in changed:
-        queue.pause_schedule("t", "s")
-    if "other times" in changed:
-        queue.schedule("t", {"a": 1}, id="s", cron="*/5 * * * *")
-    if "paused" in changed:
-        queue.resume_schedule("t", "s")
-    await run_on(stepped, clock, seen, "10m")
-    others = ["s@2027-01-15T08:15:00Z"] if "other" in changed else []
-    assert [id for id, _ in seen.all] == [*([job] if ran else []), *others]
 
 
 async def test_taken_back_it_leaves_new_times_before_it(stepped: Space, clock: ManualClock, seen: Seen) -> None:
@@ -212,15 +172,6 @@ def test_a_mover_that_enqueues_the_next_job_during_the_removal(
     monkeypatch.setattr(scripts, "retract", beside)
     assert stepped.queue.unschedule("t", "s") is True
     assert [stepped.state(job) for job in fired[0].jobs] == ["gone"]
-
-
-async def test_the_last_one_is_changed_as_well(stepped: Space, clock: ManualClock, seen: Seen) -> None:
-    until = datetime.fromtimestamp((clock.now_ms + 600_000) / 1000, UTC)
-    job = ahead(stepped, clock, until=until)
-    stepped.queue.schedule("t", {"a": 2}, id="s", every="10m", until=until)
-    await run_on(stepped, clock, seen, "1h")
-    assert seen.all == [(job, {"a": 2})]
-    assert stepped.queue.get_schedule("t", "s").state == "ended"
 
 
 async def test_who_was_killed_before_the_change_has_changed_nothing(
@@ -363,10 +314,14 @@ async def test_awaited(redis_server: Server) -> None:
 # -- by a clock that is set forward
 
 
-async def test_a_year_of_days_in_paris(stepped: Space, clock: ManualClock) -> None:
+@pytest.mark.parametrize(
+    ("begin", "odd"), [("2027-03-24", ["2027-03-28T03:00:00+02:00"]), ("2027-10-27", [])], ids=["spring", "autumn"]
+)
+async def test_days_in_paris(stepped: Space, clock: ManualClock, begin: str, odd: list[str]) -> None:
     """Each local day has one, also those on which clocks are changed."""
     seen: list[tuple[str, int]] = []
-    begin = clock.now_ms
+    first = datetime.fromisoformat(f"{begin}T08:00Z")
+    clock.now_ms = int(first.timestamp()) * 1000
     stepped.queue.schedule("t", "{due}", id="s", cron="30 2 * * *", tz="Europe/Paris", overlap="skip")
     worker = stepped.worker()
 
@@ -374,27 +329,10 @@ async def test_a_year_of_days_in_paris(stepped: Space, clock: ManualClock) -> No
     async def handle(body: str, job: Job) -> None:
         seen.append((body, job.due_ms))
 
-    await drain(worker, clock, for_="365d", within_s=120)
-    assert [body[:10] for body, _ in seen] == [
-        datetime.fromtimestamp(begin / 1000 + day * 86_400, UTC).date().isoformat() for day in range(1, 366)
-    ]
-    odd = [body for body, _ in seen if body[11:16] != "02:30"]
-    assert odd == ["2027-03-28T03:00:00+02:00"]
+    await drain(worker, clock, for_="10d", within_s=HANG_S)
+    assert [body[:10] for body, _ in seen] == [(first + timedelta(day)).date().isoformat() for day in range(1, 11)]
+    assert [body for body, _ in seen if body[11:16] != "02:30"] == odd
     assert all(datetime.fromisoformat(body).timestamp() * 1000 == due_ms for body, due_ms in seen)
-
-
-async def test_in_memory() -> None:
-    server = memory(1_800_000_000_000)
-    seen: list[str] = []
-    with server.queue() as queue:
-        queue.schedule("t", "{due}", id="s", every="10m", until=server.clock.now_ms + 3_600_000)
-        worker = server.worker()
-        worker.handler("t")(seen.append)
-        await drain(worker, server.clock)
-        assert queue.get_schedule("t", "s").state == "ended"
-        assert queue.audit().balanced
-    server.close()
-    assert len(seen) == 6
 
 
 async def test_pausing_makes_up_for_nothing(stepped: Space, clock: ManualClock, seen: Seen) -> None:
@@ -468,7 +406,7 @@ async def test_each_occurrence_runs_once_on_time_whatever_happens_to_movers(
     async def handle(_body: Any, job: Job) -> None:
         seen.add(job.id)
 
-    for i in range(10):
+    for i in range(20):
         space.queue.schedule("t", id=f"s{i}", every="1s")
     async with space.serving(worker):
         async with AsyncExitStack() as killed:
@@ -496,7 +434,8 @@ async def test_when_every_process_was_down(space: Space, seen: Seen, catch_up: A
         await eventually(lambda: space.queue.get_schedule("t", "s").state == "ended", "it was planned")
         ended = space.queue.get_schedule("t", "s")
         await seen.count(ended.fired)
-    assert ended.fired in ((run,) if run < 2 else (run - 1, run)), "the last ten minutes have one less without the last"
+    within = range(run - 2, run + 1) if run > 1 else (run,)
+    assert ended.fired in within, "the last ten minutes have one less without the last, and end when they are looked at"
     assert ended.fired + ended.missed in (89, 90)
     assert seen.all == sorted(seen.all)
     for body in seen.all[-1:]:
@@ -573,16 +512,6 @@ async def test_a_lost_shard_loses_its_schedules_and_nothing_else(
     assert ids(space) == ["new"]
 
 
-async def test_on_a_cluster(spread: Space, seen: Seen) -> None:
-    for topic in ("a", "b", "c", "d"):
-        spread.queue.schedule(topic, topic, id="s", every="1s")
-    worker = spread.worker()
-    for topic in ("a", "b", "c", "d"):
-        worker.handler(topic)(recorder(seen))
-    async with spread.serving(worker):
-        await eventually(lambda: set(seen.all) == {"a", "b", "c", "d"}, "all have run")
-
-
 # -- what lies in the way
 
 
@@ -601,7 +530,8 @@ async def test_one_that_can_not_be_planned_holds_up_no_other(space: Space, monke
     monkeypatch.setattr("streamdq.schedules.plan.shown", shown_here)
     async with mover_at(space.url, "x"):
         await eventually(
-            lambda: [one.fired for one in space.queue.schedules("t")] == [0, 1, 1], "the others have been planned"
+            lambda: [one.fired > 0 for one in space.queue.schedules("t")] == [False, True, True],
+            "the others are planned",
         )
 
 

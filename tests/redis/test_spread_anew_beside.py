@@ -23,7 +23,7 @@ from streamdq.operations import topics
 from tests.conftest import EACH_BINARY
 from tests.redis.harness import NAMESPACE, Seen, Space, opened, recorder
 from tests.redis.test_lost_changes import keep, lose_since
-from tests.redis.test_spread_anew import holders, layout_of, moving, settle
+from tests.redis.test_spread_anew import LATER, holders, layout_of, moving, settle
 from tests.redis.topology import all_run, steps
 from tests.servers import Binary, Cluster, Server
 from tests.waiting import eventually
@@ -39,12 +39,14 @@ OTHERS: dict[str, Callable[[Queue], Op[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("other", list(OTHERS))
+@pytest.mark.parametrize(
+    "other", ["fewer", *(pytest.param(other, marks=LATER) for other in OTHERS if other != "fewer")]
+)
 def test_two_operators_at_once(space: Space, other: str) -> None:
     """The second one's change comes, whole or cut off, between any two calls of the first one's."""
     calls = 0
     for first in range(1, 40):
-        for second in (3, 5, 8, 99):
+        for second in (3, 8, 99):
             with contextlib.suppress(StreamdqError):
                 space.queue.delete_topic("t", force=True)
             space.queue.configure("t", shards=3, groups=["default"])
@@ -91,7 +93,7 @@ def test_memory_that_is_full_in_the_middle(space: Space, redis_server: Server) -
                         pass
                 with pytest.raises(StreamdqError):
                     space.another_queue(call_timeout_s=0.3).enqueue("t", "x", id=ids[0])
-                assert space.another_queue(call_timeout_s=0.3).get("t", ids[0]) is not None
+                assert space.another_queue().get("t", ids[0]) is not None
             finally:
                 client.config_set("maxmemory", 0)
             fresh = space.another_queue()
@@ -106,7 +108,9 @@ def test_memory_that_is_full_in_the_middle(space: Space, redis_server: Server) -
 
 @pytest.mark.parametrize("what", ["all", "registry", "shards"])
 @pytest.mark.parametrize("settled", [False, True])
-@pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (3, 5)])
+@pytest.mark.parametrize(
+    ("before", "after"), [(2, 4), *(pytest.param(*change, marks=LATER) for change in [(4, 2), (3, 5)])]
+)
 async def test_an_old_copy_of_the_data(
     space: Space, redis_server: Server, before: int, after: int, settled: bool, what: str
 ) -> None:
@@ -161,7 +165,7 @@ async def test_a_cluster_under_load(spread: Space, seen: Seen, monkeypatch: pyte
             assert spread.queue.audit().balanced
             assert holders(spread.queue, "far off") == 1
         assert spread.queue.reschedule("t", "far off", delay=0)
-        await eventually(lambda: spread.audit().left == 0, "all done", within_s=20)
+        await eventually(lambda: spread.audit().left == 0, "all done")
         await eventually(lambda: not layout_of(spread.queue).former, "it has settled")
     assert {*seen.all} == {*ids, "far off"}
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -330,22 +331,18 @@ class Engine(RuleBasedStateMachine):
             assert {name: getattr(balance, name) for name in expected} == expected, balance.group
 
 
-SETTINGS = settings(
-    max_examples=120,
-    stateful_step_count=50,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=(Phase.explicit, Phase.generate, Phase.shrink),
-    suppress_health_check=list(HealthCheck),
-)
+@pytest.mark.parametrize("examples", [15, pytest.param(120, marks=pytest.mark.thorough)])
+def test_any_order_of_calls(redis_server: Server, examples: int) -> None:
+    chosen = settings(
+        max_examples=examples, stateful_step_count=50, deadline=None, derandomize=True, database=None,
+        phases=(Phase.explicit, Phase.generate, Phase.shrink), suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
 
-
-def test_any_order_of_calls(redis_server: Server) -> None:
     class OnThisServer(Engine):
         url = redis_server.url
         happened: ClassVar[Counter[str]] = Counter()
 
-    run_state_machine_as_test(OnThisServer, settings=SETTINGS)
+    run_state_machine_as_test(OnThisServer, settings=chosen)
     # The machine got about: whatever can happen did.
-    assert {what for what in OUTCOMES if OnThisServer.happened[what] < 3} == set(), OnThisServer.happened
+    seldom = {what for what in OUTCOMES if OnThisServer.happened[what] < 3}
+    assert seldom == set() or examples < 120, OnThisServer.happened

@@ -1,14 +1,10 @@
-"""Versions side by side: a process that meets data of a newer version ends, and nothing is lost. What 0.1.0 left in
-Redis is used as it is.
-"""
+"""Versions side by side: a process that meets data of a newer version ends, and nothing is lost."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +13,14 @@ from streamdq import JobState, NewJob, Queue, Worker
 from streamdq.errors import FORMAT, NewerFormat
 from streamdq.exporter.exporter import RedisCollector
 from streamdq.keys import NamespaceKeys
-from tests.lua.shard import Shard
 from tests.redis.harness import NAMESPACE, SETTINGS
-from tests.servers import Cluster, Server
+from tests.servers import Server
 from tests.waiting import HANG_S, eventually
 
 NEWER = FORMAT + 1
 KEYS = NamespaceKeys(NAMESPACE)
-OF_0_1_0 = Path(__file__).with_name("data") / "written-by-0.1.0.json"
+
+
 CALLS: dict[str, Callable[[Queue], Any]] = {
     "enqueue": lambda queue: queue.enqueue("t", 1),
     "replace": lambda queue: queue.enqueue("t", 1, id="ready", on_conflict="replace"),
@@ -66,17 +62,18 @@ def everything(client: Any) -> dict[bytes, bytes]:
     return {key: client.dump(key) for key in keys if client.pttl(key) == -1}
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["a process that knows the topic", "a new process"])
-@pytest.mark.parametrize("name", CALLS)
-def test_every_call_raises_and_writes_nothing(redis_server: Server, name: str, known: bool) -> None:
+def test_every_call_raises_and_writes_nothing(redis_server: Server) -> None:
+    """Of a process that knows the topic, and of a new one."""
     with opened(redis_server.url) as queue, redis_server.client() as client:
         queue.enqueue("t", 1, id="ready")
         upgrade(client)
         with opened(redis_server.url) as other:
             before = everything(client)
-            with pytest.raises(NewerFormat, match="upgrade streamdq here"):
-                CALLS[name](queue if known else other)
-            assert everything(client) == before
+            for name, call in CALLS.items():
+                for process in (queue, other):
+                    with pytest.raises(NewerFormat, match="upgrade streamdq here"):
+                        call(process)
+                    assert everything(client) == before, name
 
 
 def test_a_shard_alone_refuses_what_holds_a_claim(redis_server: Server) -> None:
@@ -179,58 +176,3 @@ async def test_an_idle_worker_ends_as_soon_as_another_topic_is_newer(redis_serve
         await ended_by(serving)
         with pytest.raises(NewerFormat):
             await worker.serve()
-
-
-async def test_a_worker_on_a_cluster_ends(redis_cluster: Cluster) -> None:
-    worker, done = Worker(redis_cluster.url, NAMESPACE, settings=SETTINGS), asyncio.Event()
-
-    @worker.handler("t")
-    async def handler(_body: int) -> None:
-        done.set()
-
-    with opened(redis_cluster.url) as queue, redis_cluster.client() as client:
-        queue.enqueue("t", 1)
-        serving = asyncio.create_task(worker.serve())
-        async with asyncio.timeout(HANG_S):
-            await done.wait()
-        upgrade(client, registry=False)
-        with pytest.raises(NewerFormat):
-            queue.enqueue("t", 2)
-        await ended_by(serving)
-
-
-# -- what 0.1.0 wrote
-
-
-def restore(server: Server) -> None:
-    """Keys as the scripts of 0.1.0 left them, by Redis 6.2, for a job in every state."""
-    with server.client() as client:
-        for key, value in json.loads(OF_0_1_0.read_text()).items():
-            client.restore(key, 0, base64.b64decode(value))
-
-
-def test_what_0_1_0_wrote_is_read_and_its_jobs_run(redis_server: Server) -> None:
-    restore(redis_server)
-    shard = Shard(redis_server.url)  # each call checks the accounts, and that nothing is orphaned
-    shard.clock.advance("3h")
-    states = {
-        "half": "done", "retried": "delayed", "dead": "dead", "crashed": "running", "own-ttr": "running",
-        "ready": "ready", "delayed": "delayed", "moved-on": "delayed",
-    }  # fmt: skip
-    assert {id: shard.state(id, "a") for id in states} == states
-    assert shard.state("retried", "b") == "running"
-    assert shard.call("kick", "a", 10, []) == 1
-    ended: dict[str, set[str]] = {"a": set(), "b": set()}
-    for group in ("a", "b"):
-        shard.reclaim(group=group)
-    shard.clock.advance("10s")  # what was lost twice in a row is held back for a while
-    while shard.move().moved:
-        pass
-    for group in ("a", "b"):
-        while rows := shard.claim(group=group).rows:
-            assert not shard.finish(*rows, group=group).stale
-            ended[group] |= {row.id.decode() for row in rows}
-    waiting = {"retried", "dead", "crashed", "own-ttr", "ready", "delayed", "moved-on"}
-    assert ended == {"a": waiting, "b": waiting | {"half"}}
-    assert shard.empty()
-    shard.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -45,9 +44,7 @@ async def test_ten_attempts_over_25_hours_take_no_time(place: Memory) -> None:
     worker.on_dead(dead.append)
     with place.queue() as queue:
         queue.enqueue("pay.notify", {"order": 42}, id="n-42", delay="1m")
-        began = time.perf_counter()
         await drain(worker, place.clock)
-        took_s = time.perf_counter() - began
         assert queue.audit().balanced
         assert [job.id for job in queue.dead("pay.notify")] == [job.id for job in dead] == ["n-42"]
     steps = RetrySchedule.of(DEFAULT_RETRY).steps_ms
@@ -55,7 +52,6 @@ async def test_ten_attempts_over_25_hours_take_no_time(place: Memory) -> None:
     assert starts == expected
     assert len(starts) == 10
     assert place.clock.now_ms == START_MS + 26 * 3_600_000
-    assert took_s < 5  # about 0.2 s; the rest is for a busy machine
 
 
 async def test_it_stops_at_the_end_of_its_time(place: Memory) -> None:
@@ -140,18 +136,21 @@ async def test_a_rate_is_kept_by_the_clock(place: Memory) -> None:
     assert starts == [1000, 2000, 3000, 4000, 5000]
 
 
-async def test_a_handler_that_hangs_ends_in_an_error(place: Memory) -> None:
+async def test_a_handler_that_hangs_ends_in_an_error(place: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = place.worker()
-    release = asyncio.Event()
+    release, serve = asyncio.Event(), worker.stop
 
     @worker.handler("t")
     async def handle(_: int) -> None:
         await release.wait()
 
+    def stop() -> None:
+        release.set()  # so that draining the worker ends
+        serve()
+
+    monkeypatch.setattr(worker, "stop", stop)
     with place.queue() as queue:
         queue.enqueue("t", 1)
-        loop = asyncio.get_running_loop()
-        loop.call_later(0.4, release.set)  # so that draining the worker ends
         with pytest.raises(TimeoutError):
             await drain(worker, place.clock, within_s=0.2)
 
@@ -161,7 +160,7 @@ def test_take_in_memory(place: Memory) -> None:
         queue.enqueue("t", {"n": 1}, id="a", delay="1h", retry="2h")
         assert not queue.take("t", timeout=0)
         place.clock.advance("1h")
-        claim = queue.take("t", timeout=5)
+        claim = queue.take("t")
         assert claim
         with pytest.raises(ZeroDivisionError), claim as job_claim:
             raise ZeroDivisionError(job_claim)

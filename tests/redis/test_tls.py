@@ -46,16 +46,21 @@ class Secured(NamedTuple):
             client.config_resetstat()
 
 
-@pytest.fixture(params=SPEAKING_TLS)
-def secured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Secured]:
+@pytest.fixture(scope="module", params=SPEAKING_TLS)
+def listening(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     binary: Binary = request.param
-    cert, key = certificate(tmp_path, "redis")
+    cert, key = certificate(tmp_path_factory.mktemp("tls"), "redis")
     options = {"tls-cert-file": str(cert), "tls-key-file": str(key), "tls-ca-cert-file": str(cert)}
     port = free_port()
     with Server(binary, options={"tls-port": str(port), "tls-auth-clients": "no", **options}) as server:
-        secured = Secured(server, port, cert)
-        secured.count_anew()
-        yield secured
+        yield Secured(server, port, cert)
+
+
+@pytest.fixture
+def secured(listening: Secured) -> Secured:
+    listening.server.flush()
+    listening.count_anew()
+    return listening
 
 
 LARGE = "x" * 200_000
@@ -116,5 +121,5 @@ def test_a_reply_that_is_lost(secured: Secured) -> None:
 def test_a_certificate_of_another_authority_is_refused(secured: Secured, tmp_path: Path) -> None:
     other, _ = certificate(tmp_path, "other")
     url = secured._replace(authority=other).url()
-    with Queue(url, NAMESPACE, settings=Space.quick()) as queue, pytest.raises(ServerUnavailable, match="CERTIFICATE"):
+    with Queue(url, NAMESPACE, settings=SETTINGS) as queue, pytest.raises(ServerUnavailable, match="CERTIFICATE"):
         queue.enqueue("t", 1)

@@ -66,7 +66,7 @@ class FakeLink:
         for call in calls:
             self.calls[call.name].append(call)
         replies = [self.answers[call.name](call) for call in calls]
-        await asyncio.sleep(self.takes_s)
+        await asyncio.sleep(self.takes_s)  # real time: or virtual; nothing depends on its length
         for i, reply in enumerate(replies):
             if asyncio.iscoroutine(reply):
                 replies[i] = await reply

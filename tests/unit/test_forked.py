@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.forked import ROOT, Forked
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 PROBE = """
 import json, os, resource, signal, sys, threading
@@ -75,7 +75,7 @@ def test_it_finds_what_a_started_process_finds(
         env = {**BUFFERED, **more}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = start(module(PROBE), "a", "ä b", env=env, start_new_session=session, **pipes)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=HANG_S)
         assert (process.returncode, err) == (0, b"")
         return json.loads(out)
 
@@ -100,7 +100,7 @@ def test_it_ends_as_a_started_process_ends(
 ) -> None:
     process = start(module(code), stderr=subprocess.DEVNULL)
 
-    assert process.wait(20) == returncode
+    assert process.wait(HANG_S) == returncode
 
 
 def test_output_that_nobody_reads_any_more(start: Start, module: Callable[[str], str]) -> None:
@@ -117,13 +117,13 @@ def test_output_that_nobody_reads_any_more(start: Start, module: Callable[[str],
 
     told = process.stderr.read()
     process.stderr.close()
-    assert process.wait(20) == 120
+    assert process.wait(HANG_S) == 120
     assert "BrokenPipeError" in told
 
 
 def test_two_of_them_have_different_random_numbers(module: Callable[[str], str]) -> None:
     name = module("import random; print(random.random())")
-    outputs = {Forked(name, stdout=subprocess.PIPE).communicate(timeout=20)[0] for _ in range(2)}
+    outputs = {Forked(name, stdout=subprocess.PIPE).communicate(timeout=HANG_S)[0] for _ in range(2)}
 
     assert len(outputs) == 2
 

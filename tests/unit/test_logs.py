@@ -108,9 +108,10 @@ def test_on_a_terminal_they_are_for_people() -> None:
     ("before", "out"),
     [
         ("logging.basicConfig(level='ERROR', format='own: %(levelname)s', stream=sys.stdout)", "own: ERROR\n"),
-        (
+        pytest.param(
             "import structlog as s; s.configure([s.processors.KeyValueRenderer()], None, None, s.PrintLoggerFactory())",
             "event='attempt ended'",
+            marks=pytest.mark.thorough,
         ),
     ],
 )

@@ -33,8 +33,8 @@ def sealed(made: Bodies, plain: bytes = LARGE, version: int = 1, id: str = "j", 
 # -- the first line
 
 layers = st.tuples(
-    st.from_regex(r"[a-z][a-z0-9_-]{0,31}", fullmatch=True),
-    st.from_regex(r"(?:[A-Za-z0-9._-]{1,64})?", fullmatch=True),
+    st.builds(str.__add__, st.sampled_from("az"), st.text("az09_-", max_size=31)),
+    st.text("AZaz09._-", max_size=64),
 ).map(lambda parts: Layer(*parts))
 
 
