@@ -7,6 +7,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.waiting import HANG_S
+
 _RUN = """
 import sys
 sys.modules[sys.argv[1]] = None
@@ -18,6 +20,6 @@ sys.exit(app.run(sys.argv[2:]))
 def run_without(missing: str, *arguments: str) -> tuple[int, str]:
     """The exit code and stderr."""
     done = subprocess.run(
-        [sys.executable, "-c", _RUN, missing, *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", _RUN, missing, *arguments], capture_output=True, text=True, timeout=HANG_S, check=False
     )
     return done.returncode, done.stderr

@@ -10,6 +10,7 @@ from streamdq import Queue
 from streamdq.archive import Archive
 from streamdq.archive.dead_letters import ArchivedLetter, RowState, Wanted
 from tests.servers import Server
+from tests.waiting import HANG_S
 
 EVERY = Wanted()
 
@@ -24,7 +25,7 @@ def bury(queue: Queue, *ids: str, topic: str = "t", group: str = "default", why:
 def take(queue: Queue, count: int, topic: str = "t", group: str = "default", why: str = "no") -> None:
     """Has the group bury the ready jobs."""
     for _ in range(count):
-        claim = queue.take(topic, group, timeout=5)
+        claim = queue.take(topic, group, timeout=HANG_S)
         assert claim
         claim.bury(why)
 
@@ -33,7 +34,7 @@ def finish(queue: Queue, topic: str = "t", group: str = "default") -> list[str]:
     """Finishes all jobs that are ready for the group; returns their ids."""
     done = []
     while queue.stats(topic).topics[topic].groups[group].ready:
-        claim = queue.take(topic, group, timeout=5)
+        claim = queue.take(topic, group, timeout=HANG_S)
         assert claim
         claim.finish()
         done.append(claim.job.id)

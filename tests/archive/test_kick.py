@@ -15,6 +15,7 @@ from streamdq.errors import InvalidInput, UnknownGroup, UnknownTopic
 from streamdq.link.session import Op
 from tests.archive.letters import archived, balanced, bury, finish, rows, states, take
 from tests.servers import Server
+from tests.waiting import HANG_S
 
 
 def accounts(queue: Queue, group: str = "default") -> tuple[int, int, int, int]:
@@ -41,7 +42,7 @@ def test_it_comes_back_whole_and_the_books_balance_at_every_stage(queue: Queue, 
     assert back is not None
     for name in ("raw_body", "created_ms", "ttr_ms", "retry", "expire_ms", "url"):
         assert getattr(back, name) == getattr(given, name), name
-    claim = queue.take("t")
+    claim = queue.take("t", timeout=HANG_S)
     assert claim
     assert (claim.job.attempt, claim.job.step) == (2, 0)
     claim.finish()
@@ -96,7 +97,7 @@ def test_by_topic_group_and_reason(queue: Queue, archive: Archive) -> None:
     bury(queue, "a")
     bury(queue, "b", topic="u")
     queue.enqueue("u", 1, id="c", retry="none")
-    claim = queue.take("u")
+    claim = queue.take("u", timeout=HANG_S)
     assert claim
     claim.fail("no")
     archive.store(queue)

@@ -19,6 +19,7 @@ from streamdq.queue import carry_out
 from streamdq.testing import ManualClock
 from tests.archive.letters import archived, balanced, bury, dead_now, finish, receipts, rows, states, take
 from tests.servers import Cluster, Server
+from tests.waiting import HANG_S
 
 
 def test_everything_that_a_job_had_is_kept(queue: Queue, archive: Archive) -> None:
@@ -27,7 +28,7 @@ def test_everything_that_a_job_had_is_kept(queue: Queue, archive: Archive) -> No
         url="https://merchant.example/paid",
     )  # fmt: skip
     for _ in range(3):
-        claim = queue.take("order.close")
+        claim = queue.take("order.close", timeout=HANG_S)
         assert claim
         claim.fail(ValueError("card | refused\n"))
     before = int(time.time() * 1000)
@@ -77,7 +78,7 @@ def test_any_number_and_what_is_passed_over_stays(queue: Queue, archive: Archive
 
 def _take(queue: Queue, id: str) -> Claim:
     queue.enqueue("t", 1, id=id, retry="none")
-    claim = queue.take("t")
+    claim = queue.take("t", timeout=HANG_S)
     assert claim
     return claim
 

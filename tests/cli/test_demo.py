@@ -19,7 +19,7 @@ from streamdq.demo.staff import Staff
 from streamdq.store.history import Event, HistoryRow
 from tests.cli.conftest import Start
 from tests.servers import binaries
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 pytestmark = pytest.mark.skipif(not binaries(), reason="no Redis server on this machine")
 
@@ -47,7 +47,7 @@ def temporary() -> Iterator[Path]:
 def test_the_demo_balances_and_shows_everything_it_promises(start: Start, temporary: Path) -> None:
     process = start("demo", "--speed", "8", "--no-analysis", "--json", env={**os.environ, "TMPDIR": str(temporary)})
 
-    out, err = process.communicate(timeout=50)
+    out, err = process.communicate(timeout=HANG_S)
 
     assert process.returncode == 0, err
     report = json.loads(out)
@@ -75,7 +75,7 @@ def test_an_interrupted_demo_ends_all_it_started(start: Start, temporary: Path, 
 
     process.send_signal(number)
 
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 130
     assert "Traceback" not in err
     until(lambda: family(temporary) == [], "all have ended")

@@ -13,6 +13,7 @@ from streamdq.codec import Encrypt
 from streamdq.codec.encrypt import new_key
 from tests.cli.conftest import Run
 from tests.servers import Server
+from tests.waiting import HANG_S
 
 
 class Terminal(io.StringIO):
@@ -64,7 +65,7 @@ def test_it_acts_on_what_it_has_shown(run: Run, jobs: Queue) -> None:
 def test_dead_letters_are_kicked_and_purged(run: Run, queue: Queue) -> None:
     for id in ("a", "b"):
         queue.enqueue("t", 1, id=id)
-        claim = queue.take("t")
+        claim = queue.take("t", timeout=HANG_S)
         assert claim
         claim.bury("card expired")
     done = run("find", "t", "--state", "dead", "--id-prefix", "a", "--kick", "--yes")

@@ -12,6 +12,7 @@ import pytest
 from streamdq import Queue
 from tests.cli.conftest import COMMAND
 from tests.servers import Server
+from tests.waiting import HANG_S
 
 FULL = "/dev/full"
 needs_full = pytest.mark.skipif(not Path(FULL).exists(), reason="this system has no /dev/full")
@@ -20,7 +21,7 @@ needs_full = pytest.mark.skipif(not Path(FULL).exists(), reason="this system has
 def shell(script: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs the script; "$@" is the command line."""
     command = ["sh", "-c", script, "sh", *COMMAND, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **options)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG_S, **options)
 
 
 @needs_full
@@ -65,7 +66,7 @@ def test_a_closed_stream_is_not_what_is_opened_next(server: Server) -> None:
     )
     command = ["sh", "-c", '"$@" <&- >&- 2>&-', "sh", sys.executable, "-c", script, server.url]
 
-    assert subprocess.run(command, check=False, timeout=60).returncode == 0
+    assert subprocess.run(command, check=False, timeout=HANG_S).returncode == 0
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
@@ -75,7 +76,7 @@ def test_what_the_encoding_lacks_is_escaped(server: Server, encoding: str) -> No
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [*COMMAND, "--url", server.url, *arguments]
-        return subprocess.run(command, capture_output=True, encoding=encoding, env=env, check=False, timeout=60)
+        return subprocess.run(command, capture_output=True, encoding=encoding, env=env, check=False, timeout=HANG_S)
 
     made = call("enqueue", "t", '"ü✔"', "--id", name, "--delay", "1h")
     shown = call("get", "t", name)
@@ -92,7 +93,9 @@ def test_what_the_encoding_lacks_is_escaped(server: Server, encoding: str) -> No
 def test_a_file_of_tokens_keeps_what_it_has_when_the_disk_is_full(tmp_path: Path) -> None:
     """The limit on a file's size stands for the disk's."""
     file = tmp_path / "tokens"
-    assert subprocess.run([*COMMAND, "token", "a", "admin", "--file", file], check=False, timeout=60).returncode == 0
+    assert (
+        subprocess.run([*COMMAND, "token", "a", "admin", "--file", file], check=False, timeout=HANG_S).returncode == 0
+    )
     before = file.read_text()
     limited = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
@@ -102,7 +105,7 @@ def test_a_file_of_tokens_keeps_what_it_has_when_the_disk_is_full(tmp_path: Path
 
     result = subprocess.run(
         [sys.executable, "-c", limited, "token", "b", "admin", "--file", file],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=HANG_S,
     )  # fmt: skip
 
     assert file.read_text() == before

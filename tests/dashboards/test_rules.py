@@ -10,13 +10,14 @@ from dashboards.alerts import alerts
 from dashboards.promql import Scale
 from dashboards.rules import rules
 from tests.dashboards.tools import needs_promtool
+from tests.waiting import HANG_S
 
 CASES = sorted((Path(__file__).parent / "rules").glob("*.yml"))
 RULES = Path(__file__).parents[2] / "dashboards" / "prometheus" / "streamdq.rules.yml"
 
 
 def promtool(*arguments: str | Path) -> str:
-    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

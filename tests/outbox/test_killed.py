@@ -35,11 +35,13 @@ def relayer() -> Iterator[Killed]:
 
 
 @pytest.fixture
-def kill(relayer: Killed, server: Server, database: str, shop: Shop) -> Kill:
+def kill(request: pytest.FixtureRequest, relayer: Killed, server: Server, database: str, shop: Shop) -> Kill:
     """Has a process of its own relay or reconcile, which is killed at a step. Its lease need not be waited for."""
 
     def run(do: str, die: Die, keep: bool) -> None:
         relayer.carry_out(do=do, die=die, keep=keep, redis=server.url, database=database)
+        if database.startswith("postgresql"):  # what it had locked would be passed over
+            request.getfixturevalue("postgres").wait_until_idle()
         shop.sql("UPDATE streamdq_outbox_relays SET until_ms = 0")
 
     return run
