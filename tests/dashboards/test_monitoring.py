@@ -67,6 +67,7 @@ def test_alertmanager_takes_its_routes(tmp_path: Path) -> None:
         assert done.stdout.strip() == receiver, done.stderr
 
 
+@pytest.mark.thorough  # what the page's commands print is compared by tests/docs/test_console.py
 @needs_prometheus
 @pytest.mark.skipif(not BINARIES, reason="no Redis server on this machine")
 def test_prometheus_finds_what_the_page_starts(tmp_path: Path) -> None:
