@@ -52,3 +52,9 @@ def _turn(item: pytest.Item) -> tuple[Place, int, Hashable] | None:
         return (item.path, getattr(item, "originalname", item.name)), of, item.name
     callspec = getattr(item, "callspec", None)
     return None if callspec is None or by not in callspec.params else ((item.path, by), of, callspec.params[by])
+
+
+def others_later(values: Iterable[object], *first: object) -> list[object]:
+    """Parameters of a test: all but the first take turns in the second stage."""
+    later = (pytest.mark.thorough, pytest.mark.in_turn(of=3))
+    return [value if value in first else pytest.param(value, marks=later) for value in values]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from streamdq import Queue
+from streamdq import NewJob, Queue
 from streamdq.archive import Archive
 from streamdq.archive.dead_letters import ArchivedLetter, RowState, Wanted
 from tests.servers import Server
@@ -17,8 +17,7 @@ EVERY = Wanted()
 
 def bury(queue: Queue, *ids: str, topic: str = "t", group: str = "default", why: str = "no", **fields: Any) -> None:
     """Enqueues jobs and has the group bury them."""
-    for id in ids:
-        queue.enqueue(topic, {"n": id}, id=id, **fields)
+    queue.enqueue_many(topic, [NewJob({"n": id}, id=id, **fields) for id in ids])
     take(queue, len(ids), topic, group, why)
 
 
@@ -36,8 +35,10 @@ def finish(queue: Queue, topic: str = "t", group: str = "default") -> list[str]:
     while queue.stats(topic).topics[topic].groups[group].ready:
         claim = queue.take(topic, group, timeout=HANG_S)
         assert claim
-        claim.finish()
-        done.append(claim.job.id)
+        while claim:
+            claim.finish()
+            done.append(claim.job.id)
+            claim = queue.take(topic, group, timeout=0)
     return sorted(done)
 
 

@@ -68,6 +68,7 @@ def test_the_demo_balances_and_shows_everything_it_promises(start: Start, tempor
     until(lambda: family(temporary) == [], "all have ended")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_ends_all_it_started(start: Start, temporary: Path, number: signal.Signals) -> None:
     process = start("demo", env={**os.environ, "TMPDIR": str(temporary)})
@@ -113,6 +114,7 @@ def test_a_request_that_is_ignored_stays_so() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.thorough
 def test_a_killed_demo_leaves_no_process(start: Start, temporary: Path) -> None:
     process = start("demo", env={**os.environ, "TMPDIR": str(temporary)})
     until(lambda: len(family(temporary)) >= 5, "the demo, three workers and Redis run")

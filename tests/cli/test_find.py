@@ -8,7 +8,7 @@ import sys
 import pytest
 import typer
 
-from streamdq import NewJob, Queue
+from streamdq import InvalidInput, NewJob, Queue
 from streamdq.codec import Encrypt
 from streamdq.codec.encrypt import new_key
 from tests.cli.conftest import Run
@@ -37,6 +37,25 @@ def test_it_shows_how_many_match_and_the_first(run: Run, jobs: Queue) -> None:
     assert "9 jobs found, 7 of them not shown" in shown.out
     assert run("find", "t", "--limit", "4", "--show", "0").out == "4 jobs found\n"
     assert len(list(jobs.find("t"))) == 9
+
+
+@pytest.mark.parametrize("state", [(), ("--state", "delayed")])
+def test_those_due_first_are_shown(run: Run, queue: Queue, state: tuple[str, ...]) -> None:
+    """Of all shards, though each is read by itself."""
+    queue.configure("t", shards=3)
+    ids = [f"j{n:03}" for n in range(60)]
+    queue.enqueue_many("t", [NewJob(n, id=id, delay=3600 + n) for n, id in enumerate(ids)])
+
+    listed = run("jobs", "t", "--limit", "5", *state, "--json").json
+    found = run("find", "t", "--show", "5", *state, "--json").json
+
+    assert [job["id"] for job in listed] == [job["id"] for job in found["jobs"]] == ids[:5]
+    assert found["found"] == 60
+    assert run("find", "t", "--limit", "7", "--show", "5", *state, "--json").json["found"] == 7
+    with pytest.raises(InvalidInput, match="search anew"):
+        search = queue.find("t")
+        next(iter(search))
+        search.soonest()
 
 
 def test_no_match_is_exit_code_1(run: Run, jobs: Queue) -> None:

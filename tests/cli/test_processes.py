@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,10 @@ import psutil
 import pytest
 
 from streamdq import JobState, NewJob, Queue
-from tests.cli.conftest import COMMAND, Start
+from tests.cli.conftest import Start
+from tests.forked import Forked
 from tests.servers import Server
+from tests.turns import others_later
 from tests.waiting import HANG_S, until
 
 ONE_SIGNAL = """
@@ -97,16 +98,25 @@ def test_a_worker_drains_in_burst_and_logs_json_without_bodies(
     assert "swordfish" not in err
 
 
-def test_processes_drain_together_and_end_on_sigterm(
+def test_a_killed_process_is_started_again_and_all_drain_on_sigterm(
     start: Start, server: Server, queue: Queue, tmp_path: Path
 ) -> None:
     process = start("--url", server.url, "worker", "shop:worker", "--processes", "2", "--concurrency", "5")
+    until(lambda: len(children(process)) == 2, "two processes")
+    victim, other = children(process)
+    victim.kill()
+    until(
+        lambda: (now := children(process)) and len(now) == 2 and victim not in now and other in now,
+        "a third process in place of the killed one",
+    )
     put = keep_both_busy(queue, tmp_path / "begun", takes=0.3)
 
     process.terminate()
     _, err = process.communicate(timeout=HANG_S)
 
     assert process.returncode == 0, err
+    ended = [event for event in events(err) if event["event"] == "process ended"]
+    assert (ended[0]["pid"], ended[0]["code"]) == (victim.pid, -signal.SIGKILL)
     # What had begun was finished; the rest waits for the next worker.
     assert len(lines(tmp_path / "begun")) == len(lines(tmp_path / "done"))
     stats = queue.stats("t")
@@ -114,6 +124,7 @@ def test_processes_drain_together_and_end_on_sigterm(
     assert stats.ready == put - len(lines(tmp_path / "done"))
 
 
+@pytest.mark.thorough
 def test_processes_end_when_a_burst_is_done(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
     for _ in range(30):
         queue.enqueue("t", {"takes": 0.01})
@@ -125,26 +136,7 @@ def test_processes_end_when_a_burst_is_done(start: Start, server: Server, queue:
     assert len(lines(tmp_path / "done")) == 30
 
 
-def test_a_killed_process_is_started_again(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
-    process = start("--url", server.url, "worker", "shop:worker", "--processes", "2")
-    until(lambda: len(children(process)) == 2, "two processes")
-    victim, other = children(process)
-    victim.kill()
-
-    until(
-        lambda: (now := children(process)) and len(now) == 2 and victim not in now and other in now,
-        "a third process in place of the killed one",
-    )
-    queue.enqueue("t", {})
-    until(lambda: lines(tmp_path / "done"), "work goes on")
-    process.terminate()
-    _, err = process.communicate(timeout=HANG_S)
-
-    assert process.returncode == 0, err
-    ended = [event for event in events(err) if event["event"] == "process ended"]
-    assert (ended[0]["pid"], ended[0]["code"]) == (victim.pid, -signal.SIGKILL)
-
-
+@pytest.mark.thorough  # supervisors and workers in one process each are told twice below
 def test_a_second_signal_kills(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(ONE_SIGNAL.format(0) + WORKER)
     process = start("--url", server.url, "worker", "shop:worker", "--processes", "2")
@@ -161,6 +153,7 @@ def test_a_second_signal_kills(start: Start, server: Server, queue: Queue, tmp_p
     assert not any(child.is_running() for child in family)
 
 
+@pytest.mark.thorough
 def test_a_signal_that_comes_twice_at_once_is_one(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(ONE_SIGNAL.format(600) + WORKER)
     process = start("--url", server.url, "worker", "shop:worker", "--processes", "2")
@@ -176,12 +169,12 @@ def test_a_signal_that_comes_twice_at_once_is_one(start: Start, server: Server, 
     assert len(lines(tmp_path / "done")) == 1
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", others_later([1, 2], 1))
 def test_signals_that_come_while_it_ends_are_the_same_one(server: Server, tmp_path: Path, processes: int) -> None:
     """Ctrl-C pressed twice: an idle worker is through with the first when the second comes."""
     (tmp_path / "shop.py").write_text(ONE_SIGNAL.format(600) + WORKER)
     arguments = ["--url", server.url, "worker", "shop:worker", "--processes", str(processes)]
-    process = subprocess.Popen([*COMMAND, *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    process = Forked("streamdq", *arguments, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for _ in range(processes):
         assert any("worker started" in line for line in process.stderr)
@@ -277,13 +270,14 @@ sys.exit(supervisor.run())
     ],
 )
 def test_signals_after_each_call_on_its_way_to_the_end_are_the_one_that_was_heard(
-    server: Server, queue: Queue, program: str, loop: str, code: int
+    server: Server, queue: Queue, tmp_path: Path, program: str, loop: str, code: int
 ) -> None:
     queue.enqueue("t", {})
-    command = [sys.executable, "-c", INTERRUPTED + program, server.url, loop]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
-    assert ended.returncode == code, ended.stderr
-    assert "Traceback" not in ended.stderr
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED + program)
+    with Forked("interrupted", server.url, loop, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        _, said = process.communicate(timeout=HANG_S)
+    assert process.returncode == code, said
+    assert "Traceback" not in said
 
 
 def test_processes_do_not_outlive_a_killed_supervisor(
@@ -300,6 +294,7 @@ def test_processes_do_not_outlive_a_killed_supervisor(
     assert len(lines(tmp_path / "begun")) == len(lines(tmp_path / "done"))
 
 
+@pytest.mark.thorough
 def test_a_process_that_can_not_start_ends_them_all(start: Start, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text("from streamdq import Worker\nworker = Worker()\n")
 
@@ -414,7 +409,7 @@ def test_a_mover_that_cant_begin_says_why_in_a_line(start: Start, url: str, code
     assert says in said
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", others_later(["1", "2"], "1"))
 def test_a_burst_of_what_is_due_ends_though_a_job_waits(
     start: Start, server: Server, queue: Queue, tmp_path: Path, processes: str
 ) -> None:

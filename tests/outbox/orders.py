@@ -63,8 +63,10 @@ def finish(queue: Queue, topic: str = TOPIC) -> list[str]:
     while _is_due(queue, topic):
         claim = queue.take(topic, timeout=HANG_S)
         assert claim
-        claim.finish()
-        done.append(claim.job.id)
+        while claim:
+            claim.finish()
+            done.append(claim.job.id)
+            claim = queue.take(topic, timeout=0)
     return done
 
 
