@@ -16,6 +16,8 @@ from .workers import WorkerProcess, processes
 _TTR_S = 2.0
 _WORK_S = 0.02
 _CONCURRENCY = 20
+_LOST_AFTER_S = 120.0
+"""A job that has not run by then is lost."""
 
 
 def crash(bench: Bench) -> list[Figure]:
@@ -33,7 +35,7 @@ def crash(bench: Bench) -> list[Figure]:
             must(lambda: _holds_jobs(server, dead), "the one to be killed has jobs, as between two rounds it has none")
             killed_ns = time.time_ns()
             dead.kill()
-            until(lambda: server.count(SHARD.counts, DONE) >= count, within_s=10 * _TTR_S)
+            until(lambda: server.count(SHARD.counts, DONE) >= count, within_s=_LOST_AFTER_S)
             all_done_s = (time.time_ns() - killed_ns) / 1e9
             alive.stop()
             with Queue(server.url, NAMESPACE) as queue:

@@ -487,6 +487,12 @@ class Found(_Found):
         while (job := carry_out(self._queue, self._search.next_job())) is not None:
             yield job
 
+    def soonest(self, count: int = 20) -> list[Job]:
+        """The jobs that are due first, in this order; the first thing to ask of a search. Delayed jobs are read by due
+        time; any other search walks to the end.
+        """
+        return carry_out(self._queue, self._search.soonest(count))
+
     def count(self) -> int:
         """How many jobs there are; searches to the end."""
         carry_out(self._queue, self._search.rest())
@@ -525,6 +531,10 @@ class AsyncFound(_Found):
     async def __aiter__(self) -> AsyncIterator[Job]:
         while (job := await carry_out_async(self._queue, self._search.next_job())) is not None:
             yield job
+
+    async def soonest(self, count: int = 20) -> list[Job]:
+        """Like Found.soonest."""
+        return await carry_out_async(self._queue, self._search.soonest(count))
 
     async def count(self) -> int:
         """Like Found.count."""

@@ -23,6 +23,7 @@ from tests.leaks import leaked_keys
 from tests.repeat import remember
 from tests.servers import Binary, Cluster, Pool, Server, binaries, recent_binary
 from tests.turns import kept_in
+from tests.waiting import HANG_S
 
 if TYPE_CHECKING:
     from tests.mariadb import Mariadb
@@ -252,7 +253,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package, built once."""
     root, out = Path(__file__).parents[1], tmp_path_factory.mktemp("dist")
     build: list[str | Path] = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, root]
-    done = subprocess.run(build, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(build, capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = out.glob("*.whl")
     return built

@@ -7,17 +7,26 @@ from __future__ import annotations
 import subprocess
 import sys
 
-_RUN = """
-import sys
-sys.modules[sys.argv[1]] = None
-from streamdq.cli import app
-sys.exit(app.run(sys.argv[2:]))
-"""
+from tests.forked import ROOT, Forked
+from tests.waiting import HANG_S
 
 
 def run_without(missing: str, *arguments: str) -> tuple[int, str]:
     """The exit code and stderr."""
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN, missing, *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
-    return done.returncode, done.stderr
+    with Forked(
+        "tests.extras", missing, *arguments,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+    ) as process:  # fmt: skip
+        _, err = process.communicate(timeout=HANG_S)
+    return process.returncode, err
+
+
+def main() -> int:
+    from streamdq.cli import app
+
+    sys.modules[sys.argv[1]] = None  # type: ignore[assignment]
+    return app.run(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

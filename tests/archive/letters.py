@@ -6,25 +6,25 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from streamdq import Queue
+from streamdq import NewJob, Queue
 from streamdq.archive import Archive
 from streamdq.archive.dead_letters import ArchivedLetter, RowState, Wanted
 from tests.servers import Server
+from tests.waiting import HANG_S
 
 EVERY = Wanted()
 
 
 def bury(queue: Queue, *ids: str, topic: str = "t", group: str = "default", why: str = "no", **fields: Any) -> None:
     """Enqueues jobs and has the group bury them."""
-    for id in ids:
-        queue.enqueue(topic, {"n": id}, id=id, **fields)
+    queue.enqueue_many(topic, [NewJob({"n": id}, id=id, **fields) for id in ids])
     take(queue, len(ids), topic, group, why)
 
 
 def take(queue: Queue, count: int, topic: str = "t", group: str = "default", why: str = "no") -> None:
     """Has the group bury the ready jobs."""
     for _ in range(count):
-        claim = queue.take(topic, group, timeout=5)
+        claim = queue.take(topic, group, timeout=HANG_S)
         assert claim
         claim.bury(why)
 
@@ -33,10 +33,12 @@ def finish(queue: Queue, topic: str = "t", group: str = "default") -> list[str]:
     """Finishes all jobs that are ready for the group; returns their ids."""
     done = []
     while queue.stats(topic).topics[topic].groups[group].ready:
-        claim = queue.take(topic, group, timeout=5)
+        claim = queue.take(topic, group, timeout=HANG_S)
         assert claim
-        claim.finish()
-        done.append(claim.job.id)
+        while claim:
+            claim.finish()
+            done.append(claim.job.id)
+            claim = queue.take(topic, group, timeout=0)
     return sorted(done)
 
 

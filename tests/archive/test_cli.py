@@ -20,7 +20,7 @@ from tests.archive.letters import bury, dead_now, finish
 from tests.forked import Forked
 from tests.postgres import PASSWORD, Postgres
 from tests.servers import Server
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 
 class Result(NamedTuple):
@@ -158,7 +158,7 @@ def test_follow_goes_on_until_it_is_told(queue: Queue, server: Server, postgres:
             postgres.start()
         assert json.loads(process.stdout.readline()) == {"archived": 1, "left": 0}
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=HANG_S)
     finally:
         process.kill()
         process.wait()
@@ -180,6 +180,6 @@ def test_a_bar_in_a_terminal(queue: Queue, server: Server, url: str) -> None:
         while piece := os.read(ours, 4096):
             drawn += piece
     os.close(ours)
-    out, _ = process.communicate(timeout=10)
+    out, _ = process.communicate(timeout=HANG_S)
     assert (process.returncode, out) == (0, "5 archived\n")
     assert b"5/5" in drawn

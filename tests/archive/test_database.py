@@ -28,6 +28,7 @@ from streamdq.errors import (
 from tests.archive.letters import archived, balanced, bury, dead_now, finish, states
 from tests.extras import run_without
 from tests.postgres import PASSWORD, Postgres
+from tests.waiting import HANG_S
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_a_full_sqlite(tmp_path: Path, queue: Queue, request: pytest.FixtureRequ
     Archive(url).close()
     request.getfixturevalue("full")
     queue.enqueue("t", "x" * 100_000, id="j")
-    claim = queue.take("t")
+    claim = queue.take("t", timeout=HANG_S)
     assert claim
     claim.bury("no")
     with Archive(url) as archive:

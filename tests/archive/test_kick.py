@@ -15,6 +15,7 @@ from streamdq.errors import InvalidInput, UnknownGroup, UnknownTopic
 from streamdq.link.session import Op
 from tests.archive.letters import archived, balanced, bury, finish, rows, states, take
 from tests.servers import Server
+from tests.waiting import HANG_S
 
 
 def accounts(queue: Queue, group: str = "default") -> tuple[int, int, int, int]:
@@ -41,7 +42,7 @@ def test_it_comes_back_whole_and_the_books_balance_at_every_stage(queue: Queue, 
     assert back is not None
     for name in ("raw_body", "created_ms", "ttr_ms", "retry", "expire_ms", "url"):
         assert getattr(back, name) == getattr(given, name), name
-    claim = queue.take("t")
+    claim = queue.take("t", timeout=HANG_S)
     assert claim
     assert (claim.job.attempt, claim.job.step) == (2, 0)
     claim.finish()
@@ -80,14 +81,15 @@ def test_a_job_with_a_key_is_found_by_its_id_in_a_topic_that_had_no_key_before(q
     assert all(queue.get("t", f"j{number}") for number in range(20))
 
 
-def test_all_of_them_in_batches(queue: Queue, archive: Archive) -> None:
-    ids = sorted(f"j{number}" for number in range(250))
+def test_all_of_them_in_batches(queue: Queue, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdq.archive.archive._KICK_BATCH", 20)
+    ids = sorted(f"j{number}" for number in range(50))
     bury(queue, *ids)
     archive.store(queue)
     told: list[tuple[int, int]] = []
-    assert archive.kick(queue, progress=lambda *figures: told.append(figures)) == Kicked(kicked=250)
-    assert told == [(100, 250), (200, 250), (250, 250)]
-    assert accounts(queue) == (250, 0, 0, 250)
+    assert archive.kick(queue, progress=lambda *figures: told.append(figures)) == Kicked(kicked=50)
+    assert told == [(20, 50), (40, 50), (50, 50)]
+    assert accounts(queue) == (50, 0, 0, 50)
     assert finish(queue) == ids
     assert archive.kick(queue) == Kicked()
 
@@ -96,7 +98,7 @@ def test_by_topic_group_and_reason(queue: Queue, archive: Archive) -> None:
     bury(queue, "a")
     bury(queue, "b", topic="u")
     queue.enqueue("u", 1, id="c", retry="none")
-    claim = queue.take("u")
+    claim = queue.take("u", timeout=HANG_S)
     assert claim
     claim.fail("no")
     archive.store(queue)
@@ -246,8 +248,11 @@ def test_what_left_redis_by_another_way_comes_back_only_on_request(
     balanced(queue)
 
 
-def test_two_at_once_send_each_job_once(queue: Queue, archive: Archive, database: str) -> None:
-    bury(queue, *(f"j{number}" for number in range(250)))
+def test_two_at_once_send_each_job_once(
+    queue: Queue, archive: Archive, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamdq.archive.archive._KICK_BATCH", 10)
+    bury(queue, *(f"j{number}" for number in range(80)))
     archive.store(queue)
     done: list[Kicked] = []
     barrier = threading.Barrier(2)
@@ -263,9 +268,9 @@ def test_two_at_once_send_each_job_once(queue: Queue, archive: Archive, database
     ended = 0
     while any(thread.is_alive() for thread in threads) or queue.stats("t").ready:
         ended += len(finish(queue))  # a job that ends at once must not be sent again
-    assert ended == 250
-    assert sum(each.kicked for each in done) == 250
-    assert accounts(queue) == (250, 250, 0, 0)
+    assert ended == 80
+    assert sum(each.kicked for each in done) == 80
+    assert accounts(queue) == (80, 80, 0, 0)
 
 
 def test_jobs_that_die_again_at_once_are_not_sent_for_ever(

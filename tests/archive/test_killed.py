@@ -13,6 +13,7 @@ from streamdq.keys import shard_of
 from tests.archive.letters import archived, balanced, bury, dead_now, finish, receipts, rows, states
 from tests.killed_at import Die, Killed, killed, name
 from tests.servers import Server
+from tests.turns import others_later
 
 IDS = sorted(f"j{number}" for number in range(10))
 STORING = [
@@ -45,7 +46,7 @@ def kill(request: pytest.FixtureRequest, archivist: Killed, server: Server, data
     return run
 
 
-@pytest.mark.parametrize("die", STORING, ids=name)
+@pytest.mark.parametrize("die", others_later(STORING, STORING[3], STORING[4], STORING[6]), ids=name)
 def test_killed_while_storing_and_run_again(queue: Queue, server: Server, database: str, kill: Kill, die: Die) -> None:
     bury(queue, *IDS)
 
@@ -64,7 +65,7 @@ def test_killed_while_storing_and_run_again(queue: Queue, server: Server, databa
     assert (balance.enqueued, balance.dead, balance.live) == (10, 10, 0)
 
 
-@pytest.mark.parametrize("die", STORING[1:6:2], ids=name)
+@pytest.mark.parametrize("die", others_later(STORING[1:6:2], STORING[3]), ids=name)
 def test_killed_while_storing_then_all_are_kicked(queue: Queue, database: str, kill: Kill, die: Die) -> None:
     """What is dead in Redis and what is in the archive are kicked: each job runs once."""
     bury(queue, *IDS)
@@ -91,7 +92,7 @@ def test_killed_while_storing_and_kicked_in_redis_meanwhile(queue: Queue, databa
         assert sorted(done + finish(queue)) == IDS
 
 
-@pytest.mark.parametrize("die", KICKING, ids=name)
+@pytest.mark.parametrize("die", others_later(KICKING, KICKING[1], KICKING[3], KICKING[5]), ids=name)
 def test_killed_while_kicking_and_run_again(queue: Queue, server: Server, database: str, kill: Kill, die: Die) -> None:
     """Also when what was sent has ended before the next run, so that nothing but the receipts tells of it."""
     bury(queue, *IDS)

@@ -19,6 +19,7 @@ from streamdq.queue import carry_out
 from streamdq.testing import ManualClock
 from tests.archive.letters import archived, balanced, bury, dead_now, finish, receipts, rows, states, take
 from tests.servers import Cluster, Server
+from tests.waiting import HANG_S
 
 
 def test_everything_that_a_job_had_is_kept(queue: Queue, archive: Archive) -> None:
@@ -27,7 +28,7 @@ def test_everything_that_a_job_had_is_kept(queue: Queue, archive: Archive) -> No
         url="https://merchant.example/paid",
     )  # fmt: skip
     for _ in range(3):
-        claim = queue.take("order.close")
+        claim = queue.take("order.close", timeout=HANG_S)
         assert claim
         claim.fail(ValueError("card | refused\n"))
     before = int(time.time() * 1000)
@@ -52,32 +53,35 @@ def test_everything_that_a_job_had_is_kept(queue: Queue, archive: Archive) -> No
     assert (balance.enqueued, balance.dead, balance.live) == (1, 1, 0)
 
 
-def test_any_number_and_what_is_passed_over_stays(queue: Queue, archive: Archive) -> None:
+def test_any_number_and_what_is_passed_over_stays(
+    queue: Queue, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamdq.archive.dead_letters.PAGE", 20)
     told: list[tuple[int, int]] = []
-    for number in range(450):
+    for number in range(45):
         claim = _take(queue, f"j{number}")
         if number % 3:
             claim.bury("no")
         else:
             claim.fail("no")
-    exhausted = sorted(f"j{number}" for number in range(0, 450, 3))
+    exhausted = sorted(f"j{number}" for number in range(0, 45, 3))
 
     done = archive.store(queue, reasons=["exhausted"], progress=lambda *figures: told.append(figures))
 
-    assert done == Stored(archived=150)
+    assert done == Stored(archived=15)
     assert archived(archive) == exhausted
-    assert len(dead_now(queue)) == 300
-    assert told[-1] == (450, 450)
+    assert len(dead_now(queue)) == 30
+    assert told[-1] == (45, 45)
     balanced(queue)
-    assert archive.store(queue) == Stored(archived=300)
+    assert archive.store(queue) == Stored(archived=30)
     assert dead_now(queue) == []
     assert archive.store(queue) == Stored()
-    assert states(archive) == {"archived": 450}
+    assert states(archive) == {"archived": 45}
 
 
 def _take(queue: Queue, id: str) -> Claim:
     queue.enqueue("t", 1, id=id, retry="none")
-    claim = queue.take("t")
+    claim = queue.take("t", timeout=HANG_S)
     assert claim
     return claim
 
@@ -181,8 +185,9 @@ def test_an_id_that_dies_again_gets_another_row(queue: Queue, archive: Archive) 
     assert row.letter.error == "second"
 
 
-def test_two_at_once_store_each_letter_once(queue: Queue, database: str) -> None:
-    bury(queue, *(f"j{number}" for number in range(420)))
+def test_two_at_once_store_each_letter_once(queue: Queue, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdq.archive.dead_letters.PAGE", 20)
+    bury(queue, *(f"j{number}" for number in range(90)))
     done: list[Stored] = []
     barrier = threading.Barrier(2)
 
@@ -198,11 +203,11 @@ def test_two_at_once_store_each_letter_once(queue: Queue, database: str) -> None
         thread.join()
     assert len(done) == 2
     with Archive(database) as archive:
-        assert archived(archive) == sorted(f"j{number}" for number in range(420))
-        assert len(rows(archive)) == 420
+        assert archived(archive) == sorted(f"j{number}" for number in range(90))
+        assert len(rows(archive)) == 90
     assert dead_now(queue) == []
     (balance,) = queue.audit().balances
-    assert balance.dead == 420
+    assert balance.dead == 90
 
 
 def test_redis_that_lost_its_last_moments_is_archived_again(queue: Queue, server: Server, archive: Archive) -> None:

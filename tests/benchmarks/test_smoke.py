@@ -215,6 +215,8 @@ def test_lateness_among_many_topics_is_measured(bench: Bench) -> None:
     assert median.raw["jobs"] == 200
 
 
+@pytest.mark.thorough
+@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_a_crash_is_measured_and_writes_nothing_between_the_progress_lines(
     bench: Bench, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ from streamdq.codec import Encrypt
 from streamdq.codec.encrypt import new_key
 from tests.cli.conftest import Run, Start
 from tests.servers import Server
+from tests.waiting import HANG_S
 
 SECRET = "4111-1111-1111-1111"
 DOOR = "leave it at the door, ring the bell twice, and take a photograph if nobody opens"
@@ -70,7 +71,7 @@ def test_a_rehearsal(redis_server: Server, queue: Queue, start: Start, tmp_path:
 
     def rehearse(*options: str) -> tuple[int, str]:
         process = start(*command, *options)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=HANG_S)
         return process.returncode, out + err
 
     queue.enqueue("order.close", {"id": 1}, delay="1h")

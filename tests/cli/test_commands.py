@@ -17,6 +17,7 @@ from streamdq.cli import app as cli
 from streamdq.cli.root import SECTIONS
 from tests.cli.conftest import Run
 from tests.servers import Server
+from tests.waiting import HANG_S
 
 
 def test_enqueue_says_where_the_job_is_and_when_it_is_due(run: Run, queue: Queue) -> None:
@@ -162,7 +163,7 @@ def test_keys_that_have_most_to_do(run: Run, queue: Queue) -> None:
     queue.configure("t", key_concurrency=1)
     assert "no key" in run("keys", "t").out
     queue.enqueue_many("t", [NewJob(1, key=key) for key in ("a", "b", "b", "b", "a")])
-    claim = queue.take("t")
+    claim = queue.take("t", timeout=HANG_S)
     assert claim
     with claim:
         assert run("keys", "t", "--json").json == [
@@ -204,7 +205,7 @@ def test_scale_tells_how_many_replicas(run: Run, queue: Queue) -> None:
 
 def bury(queue: Queue, id: str) -> None:
     queue.enqueue("t", 1, id=id)
-    claim = queue.take("t")
+    claim = queue.take("t", timeout=HANG_S)
     assert claim
     claim.bury("no such [merchant]")
 
@@ -252,7 +253,7 @@ def test_pause_holds_a_topic_until_resume(run: Run, queue: Queue) -> None:
     assert run("pause", "t", "--json").json == {"topic": "t", "paused": True}
     assert not queue.take("t", timeout=0)
     assert run("resume", "t", "--json").json == {"topic": "t", "paused": False}
-    claim = queue.take("t")
+    claim = queue.take("t", timeout=HANG_S)
     assert claim
     claim.finish()
 
@@ -367,7 +368,7 @@ def test_ids_that_begin_with_a_dash(run: Run, queue: Queue, id: str) -> None:
     assert run("enqueue", "t", "1", "--id", id, "--delay", "1h").code == 0
     assert run("get", "--json", "t", *before, id).json["id"] == id
     assert run("reschedule", "--delay", "0", "t", *before, id).code == 0
-    claim = queue.take("t", timeout=5)
+    claim = queue.take("t", timeout=HANG_S)
     assert claim
     claim.bury("no")
     assert run("dead", "kick", "t", *before, id).code == 0
@@ -566,7 +567,7 @@ def test_completion_knows_the_commands() -> None:
     code = "from streamdq.cli import main; main()"
     env = {**os.environ, **words}
     shown = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert shown.stdout.split() == ["delete"]
 
@@ -606,7 +607,7 @@ def test_history_shows_what_became_of_a_job(run: Run, queue: Queue) -> None:
     for id in ("a", "b"):
         queue.enqueue("t", 1, id=id)
     for _ in range(2):
-        with queue.take("t") as claim:
+        with queue.take("t", timeout=HANG_S) as claim:
             assert claim
             if claim.job.id == "b":
                 claim.bury("spoilt")
@@ -626,7 +627,7 @@ def test_history_shows_what_became_of_a_job(run: Run, queue: Queue) -> None:
 def test_history_shows_what_failed_in_each_attempt(run: Run, queue: Queue) -> None:
     queue.enqueue("t", 1, id="j", retry="0")
     for message in ("first\x1b[2J", "second"):
-        claim = queue.take("t", timeout=5)
+        claim = queue.take("t", timeout=HANG_S)
         assert claim
         try:
             raise ValueError(message)
@@ -650,7 +651,7 @@ def test_history_shows_what_failed_in_each_attempt(run: Run, queue: Queue) -> No
 def test_doctor_finds_groups_that_nobody_serves(run: Run, queue: Queue) -> None:
     queue.configure("t", groups=["default", "audit"], create=True)
     queue.enqueue("t", 1)
-    with queue.take("t") as claim:
+    with queue.take("t", timeout=HANG_S) as claim:
         assert claim
 
     told = run("doctor", "--json")

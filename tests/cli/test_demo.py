@@ -19,7 +19,7 @@ from streamdq.demo.staff import Staff
 from streamdq.store.history import Event, HistoryRow
 from tests.cli.conftest import Start
 from tests.servers import binaries
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 pytestmark = pytest.mark.skipif(not binaries(), reason="no Redis server on this machine")
 
@@ -47,7 +47,7 @@ def temporary() -> Iterator[Path]:
 def test_the_demo_balances_and_shows_everything_it_promises(start: Start, temporary: Path) -> None:
     process = start("demo", "--speed", "8", "--no-analysis", "--json", env={**os.environ, "TMPDIR": str(temporary)})
 
-    out, err = process.communicate(timeout=50)
+    out, err = process.communicate(timeout=HANG_S)
 
     assert process.returncode == 0, err
     report = json.loads(out)
@@ -68,6 +68,7 @@ def test_the_demo_balances_and_shows_everything_it_promises(start: Start, tempor
     until(lambda: family(temporary) == [], "all have ended")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_ends_all_it_started(start: Start, temporary: Path, number: signal.Signals) -> None:
     process = start("demo", env={**os.environ, "TMPDIR": str(temporary)})
@@ -75,7 +76,7 @@ def test_an_interrupted_demo_ends_all_it_started(start: Start, temporary: Path, 
 
     process.send_signal(number)
 
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 130
     assert "Traceback" not in err
     until(lambda: family(temporary) == [], "all have ended")
@@ -113,6 +114,7 @@ def test_a_request_that_is_ignored_stays_so() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.thorough
 def test_a_killed_demo_leaves_no_process(start: Start, temporary: Path) -> None:
     process = start("demo", env={**os.environ, "TMPDIR": str(temporary)})
     until(lambda: len(family(temporary)) >= 5, "the demo, three workers and Redis run")

@@ -20,7 +20,7 @@ from streamdq.job.body import encode_body
 from streamdq.store import records
 from tests.cli.conftest import Run, Start
 from tests.servers import Server
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_a_file_that_redis_refuses_half_way_says_how_far_it_came(
     with redis_server.client() as client:
         client.config_set("maxmemory", 1)
         try:
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=HANG_S)
         finally:
             client.config_set("maxmemory", 0)
 
@@ -141,7 +141,7 @@ def test_a_file_that_is_interrupted_says_how_far_it_came(start: Start, redis_ser
 
     process.send_signal(signal.SIGINT)
 
-    assert process.wait(timeout=20) == 130
+    assert process.wait(timeout=HANG_S) == 130
     assert process.stderr is not None
     err = process.stderr.read()
     found = re.match("streamdq: interrupted; the jobs of the first (0|500) lines were enqueued", err)
@@ -276,7 +276,7 @@ def test_what_comes_through_a_pipe_is_taken_in_while_it_comes(start: Start, redi
     process.stdin.flush()
     until(lambda: queue.stats().delayed >= 1000, "the first two batches are in")
     process.stdin.write('{"n": 1}\n' * 5)
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=HANG_S)
 
     assert out == "1,205 jobs created\n"
     assert process.returncode == 0

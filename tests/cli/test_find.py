@@ -8,11 +8,12 @@ import sys
 import pytest
 import typer
 
-from streamdq import NewJob, Queue
+from streamdq import InvalidInput, NewJob, Queue
 from streamdq.codec import Encrypt
 from streamdq.codec.encrypt import new_key
 from tests.cli.conftest import Run
 from tests.servers import Server
+from tests.waiting import HANG_S
 
 
 class Terminal(io.StringIO):
@@ -36,6 +37,25 @@ def test_it_shows_how_many_match_and_the_first(run: Run, jobs: Queue) -> None:
     assert "9 jobs found, 7 of them not shown" in shown.out
     assert run("find", "t", "--limit", "4", "--show", "0").out == "4 jobs found\n"
     assert len(list(jobs.find("t"))) == 9
+
+
+@pytest.mark.parametrize("state", [(), ("--state", "delayed")])
+def test_those_due_first_are_shown(run: Run, queue: Queue, state: tuple[str, ...]) -> None:
+    """Of all shards, though each is read by itself."""
+    queue.configure("t", shards=3)
+    ids = [f"j{n:03}" for n in range(60)]
+    queue.enqueue_many("t", [NewJob(n, id=id, delay=3600 + n) for n, id in enumerate(ids)])
+
+    listed = run("jobs", "t", "--limit", "5", *state, "--json").json
+    found = run("find", "t", "--show", "5", *state, "--json").json
+
+    assert [job["id"] for job in listed] == [job["id"] for job in found["jobs"]] == ids[:5]
+    assert found["found"] == 60
+    assert run("find", "t", "--limit", "7", "--show", "5", *state, "--json").json["found"] == 7
+    with pytest.raises(InvalidInput, match="search anew"):
+        search = queue.find("t")
+        next(iter(search))
+        search.soonest()
 
 
 def test_no_match_is_exit_code_1(run: Run, jobs: Queue) -> None:
@@ -64,7 +84,7 @@ def test_it_acts_on_what_it_has_shown(run: Run, jobs: Queue) -> None:
 def test_dead_letters_are_kicked_and_purged(run: Run, queue: Queue) -> None:
     for id in ("a", "b"):
         queue.enqueue("t", 1, id=id)
-        claim = queue.take("t")
+        claim = queue.take("t", timeout=HANG_S)
         assert claim
         claim.bury("card expired")
     done = run("find", "t", "--state", "dead", "--id-prefix", "a", "--kick", "--yes")

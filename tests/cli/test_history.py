@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import signal
 from pathlib import Path
@@ -21,7 +22,7 @@ from streamdq.keys import ShardKeys
 from tests.cli.conftest import Run, Start
 from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, fill, now_ms, write_rows
 from tests.servers import Server, binaries
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 SHARD = ShardKeys("streamdq", "t", 0)
 
@@ -177,21 +178,19 @@ def test_follow_goes_on_until_it_is_told_to_stop(
         others = write_rows(client, ShardKeys("streamdq", "new", 0), 2)
     until(lambda: require_manifest(folder).rows == 9, "all dumped")
     process.send_signal(number)
-    assert process.wait(20) == 0
+    assert process.wait(HANG_S) == 0
     assert entries_of(folder) == first + second
     assert entries_of(folder, "new") == others
     assert folder.files("events") == sorted(file.path for file in require_manifest(folder).files)
 
 
 @pytest.mark.parametrize("at_first", [True, False])
-def test_follow_waits_for_a_redis_that_is_away(
-    start: Start, redis_server: Server, out: str, monkeypatch: pytest.MonkeyPatch, at_first: bool
-) -> None:
-    monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "0.5")
+def test_follow_waits_for_a_redis_that_is_away(start: Start, redis_server: Server, out: str, at_first: bool) -> None:
+    env = {**os.environ, "STREAMDQ_CALL_TIMEOUT_S": "0.5"}
     folder = LocalFolder(Path(out))
     if at_first:
         redis_server.kill()
-    process = start("--url", redis_server.url, "dump", "--out", out, "--follow", "--every", "100ms", "--json")
+    process = start("--url", redis_server.url, "dump", "--out", out, "--follow", "--every", "100ms", "--json", env=env)
     if not at_first:
         until(lambda: load_manifest(folder), "started")
         redis_server.kill()
@@ -203,7 +202,7 @@ def test_follow_waits_for_a_redis_that_is_away(
     entries = write(redis_server, 3)
     until(lambda: (found := load_manifest(folder)) and found.rows == 3, "dumped")
     process.send_signal(signal.SIGTERM)
-    process.wait(20)
+    process.wait(HANG_S)
     assert entries_of(folder) == entries
 
 

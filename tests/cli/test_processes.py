@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,19 @@ import psutil
 import pytest
 
 from streamdq import JobState, NewJob, Queue
-from streamdq.worker.signals import ONE_SIGNAL_S
-from tests.cli.conftest import COMMAND, Start
+from tests.cli.conftest import Start
+from tests.forked import Forked
 from tests.servers import Server
-from tests.waiting import until
+from tests.turns import others_later
+from tests.waiting import HANG_S, until
+
+ONE_SIGNAL = """
+import streamdq.worker.processes, streamdq.worker.serving, streamdq.worker.signals
+
+for module in (streamdq.worker.processes, streamdq.worker.serving, streamdq.worker.signals):
+    module.ONE_SIGNAL_S = {}
+"""
+"""At the head of the user's module, for how long signals count as one; else a busy machine would decide it."""
 
 WORKER = """
 import asyncio, os
@@ -82,7 +89,7 @@ def test_a_worker_drains_in_burst_and_logs_json_without_bodies(
     queue.enqueue("t", "not what the handler takes")
 
     process = start("--url", server.url, "worker", "shop:worker", "--burst", "--concurrency", "3")
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=HANG_S)
 
     assert process.returncode == 0, err
     assert len(lines(tmp_path / "done")) == 20
@@ -91,16 +98,25 @@ def test_a_worker_drains_in_burst_and_logs_json_without_bodies(
     assert "swordfish" not in err
 
 
-def test_processes_drain_together_and_end_on_sigterm(
+def test_a_killed_process_is_started_again_and_all_drain_on_sigterm(
     start: Start, server: Server, queue: Queue, tmp_path: Path
 ) -> None:
     process = start("--url", server.url, "worker", "shop:worker", "--processes", "2", "--concurrency", "5")
+    until(lambda: len(children(process)) == 2, "two processes")
+    victim, other = children(process)
+    victim.kill()
+    until(
+        lambda: (now := children(process)) and len(now) == 2 and victim not in now and other in now,
+        "a third process in place of the killed one",
+    )
     put = keep_both_busy(queue, tmp_path / "begun", takes=0.3)
 
     process.terminate()
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=HANG_S)
 
     assert process.returncode == 0, err
+    ended = [event for event in events(err) if event["event"] == "process ended"]
+    assert (ended[0]["pid"], ended[0]["code"]) == (victim.pid, -signal.SIGKILL)
     # What had begun was finished; the rest waits for the next worker.
     assert len(lines(tmp_path / "begun")) == len(lines(tmp_path / "done"))
     stats = queue.stats("t")
@@ -108,38 +124,21 @@ def test_processes_drain_together_and_end_on_sigterm(
     assert stats.ready == put - len(lines(tmp_path / "done"))
 
 
+@pytest.mark.thorough
 def test_processes_end_when_a_burst_is_done(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
     for _ in range(30):
         queue.enqueue("t", {"takes": 0.01})
 
     process = start("--url", server.url, "worker", "shop:worker", "--processes", "2", "--burst")
 
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     assert len(lines(tmp_path / "done")) == 30
 
 
-def test_a_killed_process_is_started_again(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
-    process = start("--url", server.url, "worker", "shop:worker", "--processes", "2")
-    until(lambda: len(children(process)) == 2, "two processes")
-    victim, other = children(process)
-    victim.kill()
-
-    until(
-        lambda: (now := children(process)) and len(now) == 2 and victim not in now and other in now,
-        "a third process in place of the killed one",
-    )
-    queue.enqueue("t", {})
-    until(lambda: lines(tmp_path / "done"), "work goes on")
-    process.terminate()
-    _, err = process.communicate(timeout=20)
-
-    assert process.returncode == 0, err
-    ended = [event for event in events(err) if event["event"] == "process ended"]
-    assert (ended[0]["pid"], ended[0]["code"]) == (victim.pid, -signal.SIGKILL)
-
-
+@pytest.mark.thorough  # supervisors and workers in one process each are told twice below
 def test_a_second_signal_kills(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(ONE_SIGNAL.format(0) + WORKER)
     process = start("--url", server.url, "worker", "shop:worker", "--processes", "2")
     queue.enqueue("t", {"takes": 3600})
     until(lambda: lines(tmp_path / "begun"), "a job that does not end runs")
@@ -147,15 +146,16 @@ def test_a_second_signal_kills(start: Start, server: Server, queue: Queue, tmp_p
 
     process.send_signal(signal.SIGINT)
     until(lambda: len([child for child in family if child.is_running()]) == 1, "the idle one has ended")
-    time.sleep(ONE_SIGNAL_S)  # what comes sooner is the same signal
     process.send_signal(signal.SIGINT)
 
-    process.communicate(timeout=20)
+    process.communicate(timeout=HANG_S)
     assert process.returncode == 130
     assert not any(child.is_running() for child in family)
 
 
+@pytest.mark.thorough
 def test_a_signal_that_comes_twice_at_once_is_one(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(ONE_SIGNAL.format(600) + WORKER)
     process = start("--url", server.url, "worker", "shop:worker", "--processes", "2")
     queue.enqueue("t", {"takes": 0.6})
     until(lambda: lines(tmp_path / "begun"), "a job runs")
@@ -164,38 +164,38 @@ def test_a_signal_that_comes_twice_at_once_is_one(start: Start, server: Server, 
         child.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGTERM)
 
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     assert len(lines(tmp_path / "done")) == 1
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", others_later([1, 2], 1))
 def test_signals_that_come_while_it_ends_are_the_same_one(server: Server, tmp_path: Path, processes: int) -> None:
     """Ctrl-C pressed twice: an idle worker is through with the first when the second comes."""
+    (tmp_path / "shop.py").write_text(ONE_SIGNAL.format(600) + WORKER)
     arguments = ["--url", server.url, "worker", "shop:worker", "--processes", str(processes)]
-    process = subprocess.Popen([*COMMAND, *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    process = Forked("streamdq", *arguments, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for _ in range(processes):
         assert any("worker started" in line for line in process.stderr)
 
-    until_s = time.monotonic() + ONE_SIGNAL_S / 2
-    while process.poll() is None and time.monotonic() < until_s:
+    def interrupted() -> bool:
         process.send_signal(signal.SIGINT)
-        time.sleep(0.001)
+        return process.poll() is not None
 
-    _, err = process.communicate(timeout=20)
+    until(interrupted, "it ends while the key is pressed")
+
+    _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     assert "Traceback" not in err
 
 
-INTERRUPTED = """
+INTERRUPTED = (
+    ONE_SIGNAL.format(600)
+    + """
 import asyncio, atexit, signal, sys
-import streamdq.worker.processes, streamdq.worker.serving, streamdq.worker.signals
 from streamdq import Worker
 from streamdq.worker.signals import drop_at_exit
-
-for module in (streamdq.worker.processes, streamdq.worker.serving, streamdq.worker.signals):
-    module.ONE_SIGNAL_S = 600
 
 met = set()
 
@@ -209,6 +209,7 @@ def interrupt(frame, event, argument):
 atexit.register(sys.setprofile, None)
 drop_at_exit()
 """
+)
 INTERRUPTED_WORKER = """
 worker = Worker(sys.argv[1])
 
@@ -269,13 +270,14 @@ sys.exit(supervisor.run())
     ],
 )
 def test_signals_after_each_call_on_its_way_to_the_end_are_the_one_that_was_heard(
-    server: Server, queue: Queue, program: str, loop: str, code: int
+    server: Server, queue: Queue, tmp_path: Path, program: str, loop: str, code: int
 ) -> None:
     queue.enqueue("t", {})
-    command = [sys.executable, "-c", INTERRUPTED + program, server.url, loop]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == code, ended.stderr
-    assert "Traceback" not in ended.stderr
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED + program)
+    with Forked("interrupted", server.url, loop, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        _, said = process.communicate(timeout=HANG_S)
+    assert process.returncode == code, said
+    assert "Traceback" not in said
 
 
 def test_processes_do_not_outlive_a_killed_supervisor(
@@ -287,17 +289,18 @@ def test_processes_do_not_outlive_a_killed_supervisor(
 
     process.kill()
 
-    _, alive = psutil.wait_procs(family, timeout=20)
+    _, alive = psutil.wait_procs(family, timeout=HANG_S)
     assert not alive
     assert len(lines(tmp_path / "begun")) == len(lines(tmp_path / "done"))
 
 
+@pytest.mark.thorough
 def test_a_process_that_can_not_start_ends_them_all(start: Start, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text("from streamdq import Worker\nworker = Worker()\n")
 
     process = start("--url", "redis://127.0.0.1:1", "worker", "shop:worker", "--processes", "2")
 
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 2
     assert "no handlers" in err
     assert "Traceback" not in err
@@ -308,7 +311,7 @@ def test_an_error_in_the_users_module_says_where(start: Start, tmp_path: Path) -
 
     process = start("worker", "shop:worker")
 
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 2
     assert f"{tmp_path / 'shop.py'}:3: ZeroDivisionError" in err
     assert "Traceback" not in err
@@ -319,7 +322,7 @@ def test_a_worker_without_redis_ends_and_does_not_show_the_password(start: Start
 
     process = start("worker", "shop:worker", env=env)
 
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 3
     assert "check that it is running" in err
     assert "hunter2" not in err
@@ -334,7 +337,7 @@ def test_watching_goes_on_until_ctrl_c(start: Start, server: Server, queue: Queu
 
     process.send_signal(signal.SIGINT)
 
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=HANG_S)
     assert [stats["delayed"] for stats in seen] == [1, 1, 1]
     assert process.returncode == 130
     assert err == ""
@@ -349,7 +352,7 @@ def test_a_reader_that_goes_away_is_no_error(start: Start, server: Server, queue
 
     process.stdout.close()
 
-    assert process.wait(timeout=20) == 1
+    assert process.wait(timeout=HANG_S) == 1
     assert process.stderr is not None
     assert process.stderr.read() == ""
 
@@ -358,10 +361,10 @@ def test_without_a_url_an_embedded_redis_keeps_the_jobs(start: Start, tmp_path: 
     env = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
 
     first = start("enqueue", "t", '{"n": 1}', "--id", "kept", "--delay", "1h", env=env)
-    assert first.wait(timeout=30) == 0
+    assert first.wait(timeout=HANG_S) == 0
     second = start("get", "t", "kept", "--json", env=env)
 
-    out, err = second.communicate(timeout=30)
+    out, err = second.communicate(timeout=HANG_S)
     assert second.returncode == 0, err
     assert json.loads(out)["body"] == {"n": 1}
 
@@ -376,9 +379,9 @@ def test_the_command_lines_url_and_namespace_come_before_those_in_the_code(
     environment = {**os.environ, "STREAMDQ_URL": server.url, "STREAMDQ_CALL_TIMEOUT_S": "0.3"}
 
     by_line = start("--url", server.url, "--namespace", "line", "worker", "shop:worker", "--burst")
-    _, err = by_line.communicate(timeout=20)
+    _, err = by_line.communicate(timeout=HANG_S)
     by_environment = start("worker", "shop:worker", "--burst", env=environment)
-    by_environment.communicate(timeout=20)
+    by_environment.communicate(timeout=HANG_S)
 
     assert by_line.returncode == 0, err
     assert len(lines(tmp_path / "done")) == 1
@@ -391,7 +394,7 @@ def test_a_mover_alone_makes_due_jobs_ready(start: Start, server: Server, queue:
     mover = start("--url", server.url, "mover", "--metrics-port", "0")
     until(lambda: (job := queue.get("t", "due")) is not None and job.state is JobState.READY, "it is ready")
     mover.send_signal(signal.SIGTERM)
-    _, said = mover.communicate(timeout=30)
+    _, said = mover.communicate(timeout=HANG_S)
     assert mover.returncode == 0, said
     assert said.index("mover started") < said.index("mover stopped"), "its log says that it is there"
 
@@ -401,12 +404,12 @@ def test_a_mover_alone_makes_due_jobs_ready(start: Start, server: Server, queue:
 )
 def test_a_mover_that_cant_begin_says_why_in_a_line(start: Start, url: str, codec: str, says: str) -> None:
     mover = start("--url", url, "mover", env={**os.environ, "STREAMDQ_CODEC": codec})
-    _, said = mover.communicate(timeout=30)
+    _, said = mover.communicate(timeout=HANG_S)
     assert (mover.returncode, said.count("\n")) == (2, 1), said
     assert says in said
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", others_later(["1", "2"], "1"))
 def test_a_burst_of_what_is_due_ends_though_a_job_waits(
     start: Start, server: Server, queue: Queue, tmp_path: Path, processes: str
 ) -> None:
@@ -415,7 +418,7 @@ def test_a_burst_of_what_is_due_ends_though_a_job_waits(
 
     process = start("--url", server.url, "worker", "shop:worker", "--burst=due", "--processes", processes)
 
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     assert len(lines(tmp_path / "done")) == 1
     assert queue.stats("t").delayed == 1

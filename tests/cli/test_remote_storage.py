@@ -18,7 +18,7 @@ from streamdq.keys import ShardKeys
 from tests.cli.conftest import Start
 from tests.dumps import HOUR_MS, START_MS, entries_of, fill, write_rows
 from tests.servers import Server
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 if TYPE_CHECKING:
     from tests.s3 import Bucket
@@ -90,7 +90,7 @@ def test_follow_in_a_bucket(tell: Tell, start: Start, server: Server, bucket: Bu
     second = write(server, 3, START_MS + HOUR_MS)
     until(lambda: require_manifest(open_folder(out)).rows == 7, "all dumped")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0
+    assert process.wait(HANG_S) == 0
     assert process.stderr
     assert process.stderr.read() == ""
     assert entries_of(open_folder(out)) == first + second

@@ -15,7 +15,7 @@ from streamdq.link.address import parse_url
 from streamdq.process.logs import hide_credentials, log
 from tests.cli.conftest import Start
 from tests.servers import Server, binaries
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 WORKER = """
 from typing import Annotated
@@ -63,7 +63,7 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 def test_a_worker_whose_handlers_fail_writes_no_secret(start: Start, server: Server, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(WORKER)
-    env = {**os.environ, "STREAMDQ_URL": server.url, "STREAMDQ_CALL_TIMEOUT_S": "1"}
+    env = {**os.environ, "STREAMDQ_URL": server.url}
     with Queue(server.url) as queue:
         for id in ("fails", "bury", "leaves"):
             queue.enqueue("t", {"text": SECRET}, id=id, url=f"https://me:{SECRET}@shop.example/?key={SECRET}")
@@ -71,7 +71,7 @@ def test_a_worker_whose_handlers_fail_writes_no_secret(start: Start, server: Ser
         queue.enqueue("t", {"text": f"broken {SECRET}"}, id="broken")
         queue.enqueue("t", {SECRET: SECRET, "text": {SECRET: 1}}, id="misfit")
         process = start("worker", "shop:worker", "--log-level", "debug", env=env)
-        until(lambda: len(queue.dead("t")) == 6, "all are dead", 20)
+        until(lambda: len(queue.dead("t")) == 6, "all are dead")
         server.kill()  # connections fail, with the password in the URL
         seen = []
         assert process.stderr is not None
@@ -80,7 +80,7 @@ def test_a_worker_whose_handlers_fail_writes_no_secret(start: Start, server: Ser
             if "loop failed" in line:
                 break
     process.terminate()
-    seen.append(process.communicate(timeout=20)[1])
+    seen.append(process.communicate(timeout=HANG_S)[1])
 
     text = "".join(seen)
     events = lines(text)
@@ -103,7 +103,7 @@ def test_a_child_process_writes_none_either(start: Start, tmp_path: Path) -> Non
 
     process = start("worker", "shop:worker", "--processes", "2", "--burst", env=env)
 
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 3
     assert SECRET not in out + err
 
@@ -219,9 +219,9 @@ def test_what_handlers_raise_is_shown_unless_it_is_not_wanted(start: Start, serv
         queue.enqueue("t", {"text": "order 42"}, id="fails")
         queue.enqueue("t", {SECRET: SECRET, "text": {SECRET: 1}}, id="misfit")
         process = start("worker", "shop:worker", env={**os.environ, "STREAMDQ_URL": server.url})
-        until(lambda: len(queue.dead("t")) == 2, "both are dead", 20)
+        until(lambda: len(queue.dead("t")) == 2, "both are dead")
     process.terminate()
-    text = process.communicate(timeout=20)[1]
+    text = process.communicate(timeout=HANG_S)[1]
     ends = [line for line in lines(text) if line["event"] == "attempt ended"]
     levels = [(line["level"], line["outcome"]) for line in ends if line["id"] == "fails"]
     assert levels == [("warning", "retry"), ("warning", "retry"), ("error", "dead")]

@@ -14,6 +14,7 @@ import structlog
 from streamdq import NewJob, Queue
 from streamdq.process.logs import configure, visible, visible_json
 from tests.cli.conftest import Run
+from tests.waiting import HANG_S
 
 # 8-bit CSI and OSC, an override of the direction, an escape, a bell.
 EVIL = "\x9b31m\x9d0;x\x9c\u202edaed\u2066\u2028"
@@ -35,7 +36,7 @@ def test_no_command_lets_a_control_character_through(run: Run, queue: Queue, tmp
 
     def bury() -> None:
         queue.enqueue_many(topic, [NewJob(body, id=id)])
-        claim = queue.take(topic, timeout=5)
+        claim = queue.take(topic, timeout=HANG_S)
         assert claim
         claim.bury(ERROR)
 

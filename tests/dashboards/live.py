@@ -19,7 +19,7 @@ import yaml
 from dashboards.promql import Scale
 from dashboards.rules import rules
 from tests.servers import free_port
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 ROOT = Path(__file__).parents[2]
 SCRAPE_S = 0.5
@@ -79,16 +79,16 @@ class Prometheus:
     def firing(self) -> set[str]:
         return set(self.values('ALERTS{alertstate="firing"}', "alertname"))
 
-    def awaits(self, missing: Callable[[], Collection[str]], what: str, within_s: float = 20) -> None:
+    def awaits(self, missing: Callable[[], Collection[str]], what: str, within_s: float = HANG_S) -> None:
         """Checks after each scrape until nothing is missing; fails with the names that still are."""
         deadline = time.monotonic() + within_s
         while left := missing():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}, after {within_s} s: {left}")
-            time.sleep(SCRAPE_S)  # Prometheus has nothing new to say before, and no way to tell
+            time.sleep(SCRAPE_S)  # real time: Prometheus has nothing new to say before, and no way to tell
 
     def _get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=HANG_S) as reply:
             return str(reply.read().decode())
 
     def close(self) -> None:

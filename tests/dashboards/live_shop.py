@@ -38,7 +38,7 @@ class Work(BaseModel):
 
 @worker.handler(GOOD, ttr="5s")
 async def good(work: Work) -> None:
-    await asyncio.sleep(work.number % 5 / 1000)
+    await asyncio.sleep(work.number % 5 / 1000)  # real time: durations for the panels
 
 
 @worker.handler(FAILING, ttr="5s", retry="100ms 300ms")
@@ -56,7 +56,7 @@ async def ahead(_: Work) -> None:
 
 @doomed.handler(SLOW, ttr="1s")
 async def slow(work: Work) -> None:
-    await asyncio.sleep(0.01 if work.number % 4 else 0.9)
+    await asyncio.sleep(0.01 if work.number % 4 else 0.9)  # real time: durations for the panels
 
 
 class _Merchant(BaseHTTPRequestHandler):
@@ -114,7 +114,7 @@ def main() -> None:
             if number % 5 == 0:
                 with engine.begin() as db:
                     outbox.enqueue(db, GOOD, {"number": number})
-            time.sleep(0.02)
+            time.sleep(0.02)  # real time: so often a customer comes
 
 
 if __name__ == "__main__":

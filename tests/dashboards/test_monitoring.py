@@ -20,6 +20,7 @@ from tests.dashboards.tools import needs_prometheus, needs_promtool
 from tests.docs.reader import ROOT, Reader, blocks, commands
 from tests.docs.test_console import WORKER
 from tests.servers import Server
+from tests.waiting import HANG_S
 
 PAGE = ROOT / "docs" / "monitoring.md"
 RUNBOOK = "https://wiki.example.com/streamdq/operations"
@@ -43,7 +44,7 @@ def test_prometheus_takes_its_configuration_with_the_rules_that_it_says_to_build
     (tmp_path / "streamdq.rules.yml").write_text(rules)
     (tmp_path / "prometheus.yml").write_text(config("prometheus.yml"))
     done = subprocess.run(
-        ["promtool", "check", "config", "prometheus.yml"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        ["promtool", "check", "config", "prometheus.yml"], cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S
     )
     assert done.returncode == 0, done.stdout + done.stderr
     linked = {
@@ -62,10 +63,11 @@ def test_alertmanager_takes_its_routes(tmp_path: Path) -> None:
     (tmp_path / "alertmanager.yml").write_text(config("alertmanager.yml"))
     for severity, receiver in (("page", "on-call"), ("ticket", "tickets")):
         words = ["config", "routes", "test", "--config.file=alertmanager.yml", f"severity={severity}"]
-        done = subprocess.run(["amtool", *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["amtool", *words], cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S)
         assert done.stdout.strip() == receiver, done.stderr
 
 
+@pytest.mark.thorough  # what the page's commands print is compared by tests/docs/test_console.py
 @needs_prometheus
 @pytest.mark.skipif(not BINARIES, reason="no Redis server on this machine")
 def test_prometheus_finds_what_the_page_starts(tmp_path: Path) -> None:

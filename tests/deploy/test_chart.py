@@ -19,6 +19,7 @@ from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.cli.app import app
 from streamdq.http import create_app
 from tests.servers import Server
+from tests.waiting import HANG_S
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "streamdq"
 HELM = shutil.which("helm", path=str(Path(sys.executable).parent))
@@ -47,7 +48,7 @@ workers: [{ name: worker, target: "shop:worker" }]
 def helm(*arguments: str, values: str) -> subprocess.CompletedProcess[str]:
     assert HELM is not None
     return subprocess.run(
-        [HELM, *arguments, "-f", "-"], input=values, capture_output=True, text=True, timeout=60, check=False
+        [HELM, *arguments, "-f", "-"], input=values, capture_output=True, text=True, timeout=HANG_S, check=False
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.docs.reader import ROOT, blocks
 from tests.docs.test_pages import check_command
+from tests.waiting import HANG_S
 
 PAGE = ROOT / "docs" / "deploying.md"
 COMMAND = re.compile(r"ExecStart=(/srv/shop/\.venv/bin/(streamdq [^`\n]+))")
@@ -43,7 +44,7 @@ def unit(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def analyze(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["systemd-analyze", *words], capture_output=True, text=True, timeout=60)
+    return subprocess.run(["systemd-analyze", *words], capture_output=True, text=True, timeout=HANG_S)
 
 
 @needs_systemd

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from tests.forked import Forked
 from tests.servers import free_port
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 ROOT = Path(__file__).parents[2]
 PORTS = ("8000", "8080", "9101", "9422")
@@ -211,7 +211,7 @@ class Reader:
         words = shlex.split(line) if line.startswith("streamdq ") and not _SHELL.search(line) else ["bash", "-ec", line]
         with _terminal("y\n") as terminal:
             process = self._process(words, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            out, error = process.communicate(timeout=60)
+            out, error = process.communicate(timeout=HANG_S)
         assert process.returncode == exit_code, (line, out.decode(), error.decode())
         self.said += out.decode()
         return str(out.decode())
@@ -243,10 +243,10 @@ class Reader:
             process = self._process(shlex.split(line), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
         self._going.append((line, process, out))
         if line.startswith("streamdq"):
-            until(lambda: is_ready(line, process.pid, out), f"{line} has started", 20)
+            until(lambda: is_ready(line, process.pid, out), f"{line} has started")
         for port in self._ports.values():
             if port in line:
-                until(partial(_listens, int(port)), f"{line} listens", 20)
+                until(partial(_listens, int(port)), f"{line} listens")
 
     @property
     def seen(self) -> str:
@@ -263,7 +263,7 @@ class Reader:
 
     def _interrupt(self, line: str, process: subprocess.Popen[Any], out: Path) -> None:
         process.send_signal(signal.SIGINT)
-        code = process.wait(30)
+        code = process.wait(HANG_S)
         self.said += out.read_text()
         assert code == 0 or not line.startswith("streamdq"), (line, code, out.read_text())
 

@@ -29,6 +29,7 @@ from tests.docs.reader import (
 )
 from tests.docs.test_pages import FOLLOWED, name_of, page
 from tests.servers import Server, binaries
+from tests.waiting import HANG_S
 
 ELSEWHERE = dict.fromkeys(["README", "any-language", "tour"], "tests/redis/test_readme.py")
 
@@ -64,7 +65,7 @@ async def close(order: Order) -> None: ...
 
 
 def bury(queue: Queue, topic: str, why: str = "card expired") -> None:
-    claim = queue.take(topic, group="default")
+    claim = queue.take(topic, group="default", timeout=HANG_S)
     assert claim
     claim.bury(why)
 
@@ -102,7 +103,7 @@ def jobs_to_find(queue: Queue, _: Path, __: str) -> None:
 def some_history(queue: Queue, _: Path, __: str) -> None:
     for n in range(3):
         queue.enqueue("order.close", n)
-        claim = queue.take("order.close")
+        claim = queue.take("order.close", timeout=HANG_S)
         assert claim
         claim.finish()
 

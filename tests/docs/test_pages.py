@@ -26,7 +26,7 @@ import yaml
 from streamdq.cli.app import app
 from tests.docs.reader import ROOT, Block, Reader, blocks, commands, pages
 from tests.servers import Server
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 DOCS = ROOT / "docs"
 PRINTED = {
@@ -118,7 +118,7 @@ def test_a_page_runs_as_it_stands(name: str, redis_server: Server, tmp_path: Pat
     (tmp_path / "page.py").write_text(BEFORE.get(name, "") + code)
     done = subprocess.run(
         [sys.executable, "page.py"], cwd=tmp_path, env={**os.environ, "STREAMDQ_URL": redis_server.url},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for line in PRINTED[name]:
@@ -135,10 +135,10 @@ def test_a_reader_can_follow_a_page(name: str, redis_server: Server, tmp_path: P
         if name == "testing":  # it names the file, not the command
             reader.type(f"python -m pytest -q {plugin()} test_orders.py test_shop.py")
         for text in FOLLOWED[name]:
-            until(partial(reader.sees, text), f"{text!r} is seen", 20)
+            until(partial(reader.sees, text), f"{text!r} is seen")
         if name == "django":  # the job closes the order
             code = "from shop.models import Order; print(Order.objects.get().state)"
-            until(lambda: closed(reader, f"python -c 'import django; django.setup(); {code}'"), "it is closed", 20)
+            until(lambda: closed(reader, f"python -c 'import django; django.setup(); {code}'"), "it is closed")
     finally:
         if sys.exc_info()[0] is not None:
             sys.stderr.write(reader.seen)
@@ -189,7 +189,7 @@ def test_javascript_is_valid(tmp_path: Path) -> None:
     assert scripts
     for i, text in enumerate(scripts):
         (tmp_path / f"{i}.mjs").write_text(text)
-        subprocess.run(["node", "--check", f"{i}.mjs"], cwd=tmp_path, check=True, timeout=30)
+        subprocess.run(["node", "--check", f"{i}.mjs"], cwd=tmp_path, check=True, timeout=HANG_S)
 
 
 def test_kubernetes_objects_fit_together() -> None:

@@ -14,6 +14,7 @@ from streamdq import Queue
 from streamdq.outbox import rows
 from streamdq.outbox.relay import Relay
 from tests.conftest import BINARIES
+from tests.databases import first_with_sqlite
 from tests.outbox.orders import Shop, ownerless_receipts
 from tests.postgres import Postgres
 from tests.servers import Pool, Server
@@ -26,12 +27,7 @@ _HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """``make test`` tries two kinds of database; the third is left to ``make test-thorough``, and takes turns there."""
-    for item in items:
-        parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        if item.path.is_relative_to(_HERE) and parameters.get("database") == "mariadb":
-            item.add_marker("thorough")
-            item.add_marker(pytest.mark.in_turn(of=3, among=f"MariaDB: {item.path}"))
+    first_with_sqlite(items, _HERE)
 
 
 @pytest.fixture

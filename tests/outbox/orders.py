@@ -11,6 +11,7 @@ from sqlalchemy import Connection, create_engine, event, text
 
 from streamdq import Queue, outbox
 from tests.servers import Server
+from tests.waiting import HANG_S
 
 TOPIC = "order.close"
 
@@ -60,10 +61,12 @@ def finish(queue: Queue, topic: str = TOPIC) -> list[str]:
     """Finishes all jobs that are due; returns their ids in the order in which they came."""
     done: list[str] = []
     while _is_due(queue, topic):
-        claim = queue.take(topic, timeout=10)
+        claim = queue.take(topic, timeout=HANG_S)
         assert claim
-        claim.finish()
-        done.append(claim.job.id)
+        while claim:
+            claim.finish()
+            done.append(claim.job.id)
+            claim = queue.take(topic, timeout=0)
     return done
 
 

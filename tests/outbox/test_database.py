@@ -27,7 +27,7 @@ from streamdq.outbox.tables import SCHEMA_VERSION
 from tests.outbox.orders import Shop, finish
 from tests.postgres import PASSWORD, Postgres
 from tests.servers import Server
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 if TYPE_CHECKING:
     from tests.mariadb import Mariadb
@@ -94,7 +94,7 @@ def test_the_database_goes_away_and_comes_back(shop: Shop, queue: Queue, running
         until(lambda: relay.totals.relayed, "it is at work")
         running.stop()
         try:
-            thread.join(20)
+            thread.join(HANG_S)
             assert not thread.is_alive()
             with pytest.raises(OutboxUnavailable) as error:
                 relay.run(burst=True)
@@ -228,7 +228,7 @@ def test_in_a_deadlock_with_somebody_the_relay_tries_again(shop: Shop, relay: Re
         thread.start()
         until(lambda: shop.sql(_RELAY_WAITS[kind]) != [], "the relay waits")
         db.exec_driver_sql("SELECT 1 FROM streamdq_outbox WHERE number = 1 FOR UPDATE")
-    thread.join(20)
+    thread.join(HANG_S)
     assert "deadlock" in str(failed).lower()
     relay.run(burst=True)
     assert finish(queue) == ["a", "b"]

@@ -19,6 +19,7 @@ from streamdq.outbox.tables import ROWS, SCHEMA_VERSION
 from tests.outbox.orders import TOPIC, Shop, driver_url, finish
 from tests.postgres import Postgres
 from tests.servers import Server
+from tests.waiting import HANG_S
 
 PAGE = (Path(__file__).parents[2] / "docs/outbox.md").read_text()
 
@@ -29,7 +30,7 @@ def test_the_example_runs_as_it_stands(server: Server, tmp_path: Path) -> None:
     (tmp_path / "try_outbox.py").write_text(code)
     done = subprocess.run(
         [sys.executable, "try_outbox.py"], cwd=tmp_path, env={**os.environ, "STREAMDQ_URL": server.url},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     assert "topic='order.close', id='order-42'" in done.stdout, done.stderr
 

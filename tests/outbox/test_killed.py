@@ -12,6 +12,7 @@ from streamdq.outbox.relay import Relay
 from tests.killed_at import Die, Killed, killed, name
 from tests.outbox.orders import TOPIC, Shop, finish, receipts
 from tests.servers import Server
+from tests.turns import others_later
 
 IDS = [f"o{number}" for number in range(10)]
 STEPS = [
@@ -35,11 +36,13 @@ def relayer() -> Iterator[Killed]:
 
 
 @pytest.fixture
-def kill(relayer: Killed, server: Server, database: str, shop: Shop) -> Kill:
+def kill(request: pytest.FixtureRequest, relayer: Killed, server: Server, database: str, shop: Shop) -> Kill:
     """Has a process of its own relay or reconcile, which is killed at a step. Its lease need not be waited for."""
 
     def run(do: str, die: Die, keep: bool) -> None:
         relayer.carry_out(do=do, die=die, keep=keep, redis=server.url, database=database)
+        if database.startswith("postgresql"):  # what it had locked would be passed over
+            request.getfixturevalue("postgres").wait_until_idle()
         shop.sql("UPDATE streamdq_outbox_relays SET until_ms = 0")
 
     return run
@@ -58,7 +61,11 @@ def check(queue: Queue, shop: Shop, server: Server, keep: bool) -> list[str]:
     return done
 
 
-@pytest.mark.parametrize("die", STEPS + FORGETTING, ids=name)
+@pytest.mark.parametrize(
+    "die",
+    others_later(STEPS + FORGETTING, ("enqueue", "after", 1), ("commit", "", 1), ("settle", "after", 3), FORGETTING[1]),
+    ids=name,
+)
 def test_killed_and_run_again(queue: Queue, shop: Shop, server: Server, kill: Kill, die: Die) -> None:
     """What it had put into Redis has ended before the next run, so that only the receipts tell of it."""
     shop.order(*IDS)
@@ -66,14 +73,20 @@ def test_killed_and_run_again(queue: Queue, shop: Shop, server: Server, kill: Ki
     assert check(queue, shop, server, False) == IDS
 
 
-@pytest.mark.parametrize("die", STEPS, ids=name)
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("die", [("enqueue", "after", 1), ("settle", "after", 3)], ids=name)
+def test_killed_beside_a_server_and_run_again(queue: Queue, shop: Shop, server: Server, kill: Kill, die: Die) -> None:
+    test_killed_and_run_again(queue, shop, server, kill, die)
+
+
+@pytest.mark.parametrize("die", others_later(STEPS, ("enqueue", "after", 3)), ids=name)
 def test_killed_while_keeping_and_run_again(queue: Queue, shop: Shop, server: Server, kill: Kill, die: Die) -> None:
     shop.order(*IDS)
     kill("relay", die, True)
     assert check(queue, shop, server, True) == IDS
 
 
-@pytest.mark.parametrize("die", CHECKING, ids=name)
+@pytest.mark.parametrize("die", others_later(CHECKING, ("fates", "after", 1), ("settle", "after", 1)), ids=name)
 def test_killed_while_it_looks_after_ended_jobs(
     queue: Queue, shop: Shop, server: Server, relay: Relay, kill: Kill, die: Die
 ) -> None:
@@ -85,7 +98,11 @@ def test_killed_while_it_looks_after_ended_jobs(
     assert done + check(queue, shop, server, True) == IDS
 
 
-@pytest.mark.parametrize("die", [CHECKING[0], CHECKING[2], ("enqueue", "after", 1), ("settle", "after", 5)], ids=name)
+@pytest.mark.parametrize(
+    "die",
+    others_later([CHECKING[0], CHECKING[2], ("enqueue", "after", 1), ("settle", "after", 5)], ("enqueue", "after", 1)),
+    ids=name,
+)
 def test_killed_while_it_puts_back_lost_jobs(
     queue: Queue, shop: Shop, server: Server, relay: Relay, kill: Kill, die: Die
 ) -> None:
@@ -103,14 +120,17 @@ LAST_OF_FOUR = [id for number in range(40) if shard_of(id := f"o{number}", 4) ==
 FIRST_OF_FOUR = [id for number in range(40) if shard_of(id := f"o{number}", 4) == 0][:3]
 
 
-@pytest.mark.parametrize("keep", [False, True], ids=["", "keep"])
-@pytest.mark.parametrize(
-    ("before", "after", "ids"), [(4, 1, LAST_OF_FOUR), (1, 4, LAST_OF_FOUR), (4, 1, FIRST_OF_FOUR)]
-)
+CHANGES = [(keep, *change) for keep in (False, True) for change in (
+    (4, 1, LAST_OF_FOUR), (1, 4, LAST_OF_FOUR), (4, 1, FIRST_OF_FOUR),
+)]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", others_later(CHANGES, CHANGES[0], CHANGES[4]))
 def test_killed_and_the_topic_has_other_shards(
-    queue: Queue, shop: Shop, server: Server, kill: Kill, keep: bool, before: int, after: int, ids: list[str]
+    queue: Queue, shop: Shop, server: Server, kill: Kill, change: tuple[bool, int, int, list[str]]
 ) -> None:
     """What had been put in, and was done, is not put in again."""
+    keep, before, after, ids = change
     queue.configure(TOPIC, shards=before)
     shop.order(*ids)
     kill("relay", ("enqueue", "after", 1), keep)

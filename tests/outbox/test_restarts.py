@@ -17,7 +17,7 @@ from streamdq.outbox.relay import Relay
 from tests.outbox.orders import Shop, finish
 from tests.postgres import Postgres
 from tests.servers import Server
-from tests.waiting import until
+from tests.waiting import HANG_S, until
 
 if TYPE_CHECKING:
     from tests.mariadb import Mariadb
@@ -67,7 +67,7 @@ class Traffic:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(HANG_S)
             assert not thread.is_alive()
 
 
@@ -79,7 +79,7 @@ def test_a_database_that_is_killed_again_and_again(
     with Traffic(shop.url, server.url) as traffic:
         for _ in range(KILLS):
             enough = len(traffic.committed) + BETWEEN
-            until(lambda enough=enough: len(traffic.committed) > enough, "orders come in", 60)  # type: ignore[misc]
+            until(lambda enough=enough: len(traffic.committed) > enough, "orders come in")  # type: ignore[misc]
             running.stop()
             running.start()
     shop.close()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import HANG_S
+
 ANALYZE = """
 import streamdq_spark, streamdq_spark.analysis, streamdq_spark.source
 from streamdq.cli.app import run
@@ -21,7 +23,7 @@ print(streamdq.__file__)
 print(streamdq.store.assembly.lua_directory())
 with Queue("memory://wheel") as queue:
     queue.enqueue("t", {"n": 1}, id="j")
-    with queue.take("t", timeout=5) as claim:
+    with queue.take("t", timeout=60) as claim:
         print(claim.job.id, claim.job.body)
     print(queue.audit().balanced, queue.audit().left)
 """
@@ -64,14 +66,14 @@ def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         target,
         wheel,
     ]
-    subprocess.run(install, check=True, capture_output=True, timeout=100)
+    subprocess.run(install, check=True, capture_output=True, timeout=HANG_S)
     return target
 
 
 def run_there(site: Path, program: str, cwd: Path) -> list[str]:
     """The lines that the program prints with the installed wheel before all else on its path."""
     run = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(site)!r})\n{program}"]
-    done = subprocess.run(run, cwd=cwd, capture_output=True, text=True, timeout=50)
+    done = subprocess.run(run, cwd=cwd, capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
