@@ -36,7 +36,7 @@ async def carried_out(*arguments: str, **environment: str) -> tuple[int | None, 
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        _, told = await asyncio.to_thread(process.communicate, timeout=30)
+        _, told = await asyncio.to_thread(process.communicate, timeout=60)
     finally:
         process.kill()
     return process.returncode, told

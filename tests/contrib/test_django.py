@@ -77,7 +77,7 @@ def test_one_queue_for_the_process_on_the_settings_server(seen: Queue) -> None:
 def test_threads_that_ask_at_once_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from streamdq.contrib.django import queue, queues
 
-    both, closed = threading.Barrier(2, timeout=20), []
+    both, closed = threading.Barrier(2, timeout=60), []
 
     class Slow(Queue):
         def __init__(self, *args: Any) -> None:
@@ -94,7 +94,7 @@ def test_threads_that_ask_at_once_share_it(monkeypatch: pytest.MonkeyPatch) -> N
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert found == [queue(), queue()]
     assert len(closed) == 1
     assert closed[0] is not queue()

@@ -37,7 +37,7 @@ async def client(breakable: Cluster) -> AsyncIterator[httpx.AsyncClient]:
     app = create_app(breakable.url, NAMESPACE, settings=Settings(url="memory://unused", call_timeout_s=2))
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost", timeout=30) as opened,
+        httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost", timeout=60) as opened,
     ):
         yield opened
 

@@ -107,7 +107,7 @@ async def test_who_waits_for_a_job_with_a_token_that_ends_gets_none(
     api = await open_api(token=token, tokens=Tokens.parse(f"{line}\n{boss_line}"))
     backend = api.app.state.streamdq
     await api.client.patch("/v1/topics/t", json={"ttr": "1h"}, headers={"Authorization": f"Bearer {boss}"})
-    waiting = asyncio.create_task(api.take(timeout="30s"))
+    waiting = asyncio.create_task(api.take(timeout="60s"))
     await eventually(lambda: backend.takes == 1, "it waits")
     if how == "expired":
         monkeypatch.setattr("streamdq.http.auth.wall_s", lambda: time.time_ns() / 1e9 + 3601)
@@ -117,7 +117,7 @@ async def test_who_waits_for_a_job_with_a_token_that_ends_gets_none(
     api.client.headers["Authorization"] = f"Bearer {boss}"
     await api.put("a")
     assert (await waiting).status_code == 204
-    taken = await api.take(timeout="10s")
+    taken = await api.take(timeout="60s")
     assert (taken.status_code, taken.json()["job"]["attempt"]) == (200, 1)
 
 
@@ -290,7 +290,7 @@ async def test_lists_and_figures_tell_what_it_is_for(open_api: Open) -> None:
 
 async def test_pages_show_what_it_is_for(open_api: Open, queue: Queue) -> None:
     for group in ("default", "audit"):
-        claim = queue.take("mine", group, timeout=5)
+        claim = queue.take("mine", group, timeout=60)
         assert claim
         claim.fail(f"broken in {group}")
     site, boss = await open_api(tokens=TOKENS), await open_api(tokens=TOKENS)

@@ -37,7 +37,7 @@ def test_it_speaks_tls(redis_server: Server, tmp_path: Path) -> None:
         live.verify = ssl.create_default_context(cafile=str(cert))
         with live.client(token) as client:
             assert client.put("/v1/topics/t/jobs/a", json={"body": "x" * 100_000}).status_code == 201
-            claim = client.post("/v1/topics/t/take", params={"timeout": "5s"}).json()["claim"]
+            claim = client.post("/v1/topics/t/take", params={"timeout": "60s"}).json()["claim"]
             assert client.post("/v1/claims/finish", json={"claim": claim}).status_code == 204
             form = {"Origin": live.url}
             assert "Secure" in client.post("/login", data={"token": token}, headers=form).headers["set-cookie"]
