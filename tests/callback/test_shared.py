@@ -196,9 +196,9 @@ async def test_healthy_receivers_cost_one_read_a_second_at_most(
         for _ in range(50):
             await process.shared.look()
             await process.call(alive=True)
-            now += LOOK_EVERY_S / 10
+            now += LOOK_EVERY_S / 8
         counted = calls(client)
-    assert counted["hgetall"] == 5
+    assert counted["hgetall"] == 6
     assert counted.keys() <= {"hgetall", "info", "config|resetstat", "config"}
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
 import subprocess
-import sys
 import threading
 from typing import Any, Self
 
@@ -19,19 +19,16 @@ class Live:
     """One server on a free port; ends with the with statement. ``log``: its stderr, line by line."""
 
     def __init__(
-        self, redis_url: str, *arguments: str, env: dict[str, str] | None = None, files: int | None = None
+        self, redis_url: str, *arguments: str, env: dict[str, str] | None = None, files: int = 0, loop: str = ""
     ) -> None:
-        """``files``: its limit of open files."""
+        """``files``: its limit of open files. ``loop``: asyncio, if it shall not be the one that is chosen."""
+        env = {**(env or os.environ), "TEST_FILES": str(files), "TEST_LOOP": loop}
         command = ["tests.http.unhurried", "--url", redis_url, "serve", "--port", "0", *arguments]
         given: dict[str, Any] = {
             "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "env": env, "cwd": ROOT,
         }  # fmt: skip
         self.process: subprocess.Popen[str]
-        if files is None:
-            self.process = Forked(*command, **given, imports=["streamdq.http.app", "streamdq.http.server"])
-        else:
-            limited = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", sys.executable, "-m", *command]
-            self.process = subprocess.Popen(limited, **given)
+        self.process = Forked(*command, **given, imports=["streamdq.http.app", "streamdq.http.server"])
         self.verify: ssl.SSLContext | bool = False  # it takes long to load the certificates of the system
         self.log: list[dict[str, Any]] = []
         self._reader = threading.Thread(target=self._read, daemon=True)

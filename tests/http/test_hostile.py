@@ -6,6 +6,7 @@ import asyncio
 import gc
 import tracemalloc
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -81,7 +82,10 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", [
+    name if name in ("retry of lists", "a huge number", "deep") else pytest.param(name, marks=pytest.mark.thorough)
+    for name in HOSTILE
+])  # fmt: skip
 async def test_a_hostile_body_costs_little(api: Api, name: str) -> None:
     method, path, body, expected = HOSTILE[name]
     await api.client.request(method, path, content=body, headers=JSON)
@@ -128,10 +132,9 @@ async def test_many_errors_are_counted_and_few_are_listed(api: Api) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("item", [[], {}, None, 0, "", "x", True])
-def test_items_are_not_validated_beyond_a_limit(model: type[BaseModel], item: Any) -> None:
-    many: list[Any] = [item] * 200_000
-    for name in model.model_fields:
+def test_items_are_not_validated_beyond_a_limit(model: type[BaseModel]) -> None:
+    for item, name in product(([], {}, None, 0, "", "x", True), model.model_fields):
+        many: list[Any] = [item] * 20_000
         if name == "body":
             continue
         with pytest.raises(ValidationError) as error:
@@ -142,7 +145,7 @@ def test_items_are_not_validated_beyond_a_limit(model: type[BaseModel], item: An
 @pytest.mark.parametrize("model", MODELS)
 def test_unknown_fields_are_one_error(model: type[BaseModel]) -> None:
     with pytest.raises(ValidationError) as error:
-        model.model_validate({str(number): number for number in range(200_000)})
+        model.model_validate({str(number): number for number in range(20_000)})
     assert error.value.error_count() == 1
 
 

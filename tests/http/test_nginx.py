@@ -30,7 +30,7 @@ NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin")
 NAME = "queue.example.com"
 TOKEN, LINE = new_token("ops", [Role.ADMIN])
 
-pytestmark = pytest.mark.skipif(NGINX is None, reason="no nginx on this machine")
+needs_nginx = pytest.mark.skipif(NGINX is None, reason="no nginx on this machine")
 
 
 @pytest.fixture
@@ -92,6 +92,8 @@ def client(proxy: str) -> Iterator[httpx.Client]:
         yield opened
 
 
+@pytest.mark.thorough
+@needs_nginx
 def test_names_arrive_as_they_were_sent(client: httpx.Client) -> None:
     for id in ("a/b", "50%", "ä ö", "..%2F", "a?b#c", "%2F"):
         path = f"/v1/topics/x%2Fy/jobs/{httpx.QueryParams({'': id})!s}".replace("=", "").replace("+", "%20")
@@ -100,6 +102,8 @@ def test_names_arrive_as_they_were_sent(client: httpx.Client) -> None:
         assert client.delete(path).status_code == 204
 
 
+@pytest.mark.thorough
+@needs_nginx
 def test_long_polls(client: httpx.Client, queue: Queue) -> None:
     queue.configure("t", create=True)
     with ThreadPoolExecutor(40) as threads:
@@ -113,6 +117,8 @@ def test_long_polls(client: httpx.Client, queue: Queue) -> None:
     assert client.post("/v1/topics/t/take", params={"timeout": "1s"}).status_code == 204
 
 
+@pytest.mark.thorough
+@needs_nginx
 def test_a_caller_that_hangs_up_loses_nothing(client: httpx.Client, queue: Queue, live: Live) -> None:
     queue.configure("t", create=True)
     with pytest.raises(httpx.ReadTimeout):
@@ -123,6 +129,8 @@ def test_a_caller_that_hangs_up_loses_nothing(client: httpx.Client, queue: Queue
     del live
 
 
+@pytest.mark.thorough
+@needs_nginx
 def test_a_bulk_upload_goes_in_as_it_comes(client: httpx.Client, queue: Queue) -> None:
     arrived = threading.Event()
 
@@ -140,6 +148,8 @@ def test_a_bulk_upload_goes_in_as_it_comes(client: httpx.Client, queue: Queue) -
     assert (answer.status_code, answer.json()["created"]) == (200, 1200)
 
 
+@pytest.mark.thorough
+@needs_nginx
 def test_the_page_and_its_news(client: httpx.Client, queue: Queue) -> None:
     del client.headers["Authorization"]
     origin = {"Origin": f"https://{client.headers['Host']}"}

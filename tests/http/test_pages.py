@@ -450,7 +450,7 @@ def fact(page: str, name: str) -> str:
 async def test_no_page_asks_for_more_with_more_jobs(
     site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Commands and the size of their replies, with 300 jobs in every state and with ten times as many."""
+    """Commands and the size of their replies, with 150 jobs in every state and with seven times as many."""
     monkeypatch.setattr("streamdq.operations.job_history.LOOKBACK_ROWS", 100)  # so much is looked through anyway
     monkeypatch.setattr("streamdq.operations.job_history._PAGE", 50)
     paths = [f"/topics/t?state={state}" for state in ("delayed", "ready", "running", "dead")]
@@ -458,7 +458,7 @@ async def test_no_page_asks_for_more_with_more_jobs(
     queue.configure("t", ttr="1h")
     seen: list[dict[str, tuple[int, int]]] = []
     with redis_server.client() as client:
-        for start, count in ((0, 300), (300, 3000)):
+        for start, count in ((0, 150), (150, 900)):
             fill(queue, start, count)
             seen.append({path: await cost(site, path, client) for path in paths})
     for path in paths:

@@ -1,6 +1,7 @@
 """``python -m streamdq``, but the server gives up on no caller that a busy machine makes slow, unless it is told to."""
 
 import os
+import resource
 import sys
 from functools import partial
 
@@ -17,4 +18,8 @@ if __name__ == "__main__":
     uvicorn.Config = partial(uvicorn.Config, timeout_keep_alive=int(HANG_S))  # type: ignore[assignment, misc]
     for name in ("HEADER", "BODY"):
         os.environ.setdefault(f"STREAMDQ_HTTP_{name}_TIMEOUT_S", str(HANG_S))
+    if files := int(os.environ["TEST_FILES"]):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    if os.environ["TEST_LOOP"] == "asyncio":
+        sys.modules["uvloop"] = None  # type: ignore[assignment]
     sys.exit(main())
