@@ -325,6 +325,7 @@ def test_a_queue_that_can_not_be_opened(arguments: list[str], told: str, capsys:
     assert "Traceback" not in error
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])
 def test_without_its_packages_it_names_the_extra(missing: str) -> None:
     code, error = run_without(missing, "serve")
