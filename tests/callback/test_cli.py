@@ -36,13 +36,13 @@ async def carried_out(*arguments: str, **environment: str) -> tuple[int | None, 
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        _, told = await asyncio.to_thread(process.communicate, timeout=30)
+        _, told = await asyncio.to_thread(process.communicate, timeout=60)
     finally:
         process.kill()
     return process.returncode, told
 
 
-@pytest.mark.parametrize("options", [[], ["--processes", "2"]])
+@pytest.mark.parametrize("options", [[], pytest.param(["--processes", "2"], marks=pytest.mark.thorough)])
 async def test_it_calls_back_and_leaves(server: Server, receiver: Receiver, tmp_path: Path, options: list[str]) -> None:
     settings = tmp_path / "callback.toml"
     settings.write_text(f'[secrets]\n"127.0.0.1" = ["{A}"]\n')
@@ -90,6 +90,7 @@ def test_bad_input_is_told_in_one_line(capsys: pytest.CaptureFixture[str], argum
     assert error.count("\n") == 1
 
 
+@pytest.mark.thorough
 def test_a_missing_extra_is_named() -> None:
     told = "streamdq: callbacks need aiohttp: pip install 'streamdq[http]'\n"
     assert run_without("aiohttp", "--url", "memory://unused", "callback", "--topic", "t") == (2, told)

@@ -28,6 +28,7 @@ from tests.callback.conftest import caller
 from tests.callback.receiver import Receiver, answer, receiving
 from tests.redis.harness import NAMESPACE, Space
 from tests.servers import Server, free_port
+from tests.waiting import HANG_S
 
 HAS_IPV6 = Path("/proc/net/if_inet6").exists()
 PEM = Path(__file__).parent / "receiver.pem"
@@ -140,7 +141,7 @@ async def test_the_connection_itself_is_refused(
     monkeypatch.setattr(Lookup, "resolve", to_loopback)
     for scheme in ("http", "https"):
         with pytest.raises(CallbackFailed):
-            await client.post(URL(f"{scheme}://{host}:{everywhere.port}/"), {}, b"1", 2)
+            await client.post(URL(f"{scheme}://{host}:{everywhere.port}/"), {}, b"1", HANG_S)
     assert everywhere.connections == 0
 
 
@@ -172,7 +173,7 @@ async def test_a_name_that_has_only_addresses_with_a_zone(monkeypatch: pytest.Mo
     async with Client(Targets(["10.0.0.0/8"]), CallbackSettings(), 10) as client:
         monkeypatch.setattr(socket, "getaddrinfo", found)
         with pytest.raises(CallbackUnreachable, match=r"printer\.example can't be looked up"):
-            await client.post(URL("https://printer.example/"), {}, b"1", 2)
+            await client.post(URL("https://printer.example/"), {}, b"1", HANG_S)
 
 
 def test_zones_are_refused_however_they_come() -> None:
@@ -207,9 +208,9 @@ async def test_a_name_that_leads_elsewhere_each_time_is_checked_each_time(monkey
         async with receiving(evil, "127.0.0.1"), Client(Targets(["127.0.0.2"]), CallbackSettings(), 10) as client:
             client._checked.connector._use_dns_cache = False  # type: ignore[union-attr]
             for _ in range(5):
-                assert (await client.post(URL(f"http://rotating.example:{good.port}/"), {}, b"1", 2)).status == 200
+                assert (await client.post(URL(f"http://rotating.example:{good.port}/"), {}, b"1", HANG_S)).status == 200
                 with pytest.raises(CallbackAddressRefused, match="loopback"):
-                    await client.post(URL(f"http://rotating.example:{good.port}/"), {}, b"1", 2)
+                    await client.post(URL(f"http://rotating.example:{good.port}/"), {}, b"1", HANG_S)
     assert (good.connections, evil.connections, asked) == (5, 0, ["127.0.0.2", "127.0.0.1"] * 5)
 
 
@@ -225,7 +226,7 @@ async def test_a_name_with_several_addresses_leads_to_those_that_are_allowed(mon
     async with receiving(good, "127.0.0.2"):
         evil.port = good.port
         async with receiving(evil, "127.0.0.1"), Client(Targets(["127.0.0.2"]), CallbackSettings(), 10) as client:
-            await client.post(URL(f"http://both.example:{good.port}/"), {}, b"1", 2)
+            await client.post(URL(f"http://both.example:{good.port}/"), {}, b"1", HANG_S)
     assert (good.connections, evil.connections) == (1, 0)
 
 
@@ -247,7 +248,7 @@ async def test_no_proxy_is_taken_from_the_environment(monkeypatch: pytest.Monkey
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
         async with Client(Targets(["127.0.0.1"]), CallbackSettings(), 10) as client:
-            await client.post(URL(receiver.url), {}, b"1", 2)
+            await client.post(URL(receiver.url), {}, b"1", HANG_S)
         assert (proxy.connections, receiver.connections) == (0, 1)
 
 
@@ -306,11 +307,11 @@ async def test_certificates_are_checked(monkeypatch: pytest.MonkeyPatch) -> None
         urls = [URL(f"https://{host}:{receiver.port}/") for host in ("receiver.test", "other.test")]
         async with Client(targets, CallbackSettings(), 10) as client:
             with pytest.raises(CallbackUnreachable, match="certificate: self-signed"):
-                await client.post(urls[0], {}, b"1", 2)
+                await client.post(urls[0], {}, b"1", HANG_S)
         async with Client(targets, CallbackSettings(ca_file=PEM), 10) as client:
-            assert (await client.post(urls[0], {}, b"1", 2)).status == 200
+            assert (await client.post(urls[0], {}, b"1", HANG_S)).status == 200
             with pytest.raises(CallbackUnreachable, match="certificate: Hostname mismatch"):
-                await client.post(urls[1], {}, b"1", 2)
+                await client.post(urls[1], {}, b"1", HANG_S)
     assert len(receiver.requests) == 1
 
 
@@ -326,12 +327,12 @@ async def test_what_speaks_no_tls_and_a_name_that_nobody_knows(monkeypatch: pyte
     port = server.sockets[0].getsockname()[1]
     async with server, Client(Targets(["127.0.0.1"]), CallbackSettings(), 10) as client:
         with pytest.raises(CallbackUnreachable, match=r"^127\.0\.0\.1: TLS: [A-Z_]+$"):
-            await client.post(URL(f"https://127.0.0.1:{port}/"), {}, b"1", 2)
+            await client.post(URL(f"https://127.0.0.1:{port}/"), {}, b"1", HANG_S)
         monkeypatch.setattr(Lookup, "resolve", unknown)
         with pytest.raises(CallbackUnreachable, match=r"^nobody\.example can't be looked up$"):
-            await client.post(URL("https://nobody.example/"), {}, b"1", 2)
+            await client.post(URL("https://nobody.example/"), {}, b"1", HANG_S)
         with pytest.raises(CallbackUnreachable, match=r"^127\.0\.0\.1: Connection refused$"):
-            await client.post(URL(f"http://127.0.0.1:{free_port()}/"), {}, b"1", 2)
+            await client.post(URL(f"http://127.0.0.1:{free_port()}/"), {}, b"1", HANG_S)
 
 
 def test_the_event_loop_of_production_refuses_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,9 +343,9 @@ def test_the_event_loop_of_production_refuses_as_well(monkeypatch: pytest.Monkey
         async with receiving() as receiver:
             async with Client(Targets(), CallbackSettings(), 10) as client:
                 with pytest.raises(CallbackAddressRefused):
-                    await client.post(URL(f"https://any.example:{receiver.port}/"), {}, b"1", 2)
+                    await client.post(URL(f"https://any.example:{receiver.port}/"), {}, b"1", HANG_S)
             assert receiver.connections == 0
             async with Client(Targets(["any.example"]), CallbackSettings(), 10) as client:
-                assert (await client.post(URL(f"http://any.example:{receiver.port}/"), {}, b"1", 2)).status == 200
+                assert (await client.post(URL(f"http://any.example:{receiver.port}/"), {}, b"1", HANG_S)).status == 200
 
     uvloop.run(call())

@@ -104,7 +104,7 @@ def test_the_example_enqueues_and_works_beside_streamdq(redis_server: Server) ->
         later = queue.get("order.close", "later")
         assert later is not None
         assert (later.state, later.body) == (JobState.DELAYED, {"order": "later"})
-        claim = queue.take("order.close", timeout=20)
+        claim = queue.take("order.close", timeout=60)
         assert claim
         claim.fail("once more")
 

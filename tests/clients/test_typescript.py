@@ -24,7 +24,7 @@ NO_NETWORK = re.compile(r"\b(ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNRE
 
 
 def node_version() -> tuple[int, ...]:
-    told = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
+    told = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
     return tuple(map(int, told.strip().removeprefix("v").split(".")))
 
 

@@ -77,7 +77,7 @@ def test_one_queue_for_the_process_on_the_settings_server(seen: Queue) -> None:
 def test_threads_that_ask_at_once_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from streamdq.contrib.django import queue, queues
 
-    both, closed = threading.Barrier(2, timeout=20), []
+    both, closed = threading.Barrier(2, timeout=60), []
 
     class Slow(Queue):
         def __init__(self, *args: Any) -> None:
@@ -94,7 +94,7 @@ def test_threads_that_ask_at_once_share_it(monkeypatch: pytest.MonkeyPatch) -> N
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert found == [queue(), queue()]
     assert len(closed) == 1
     assert closed[0] is not queue()
@@ -250,20 +250,27 @@ def manage(folder: Path, url: str, *words: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["shop.others:other"], ["--processes", "2", "--concurrency=3"]], ids=["one", "named", "two"]
+    "words",
+    [
+        [],
+        pytest.param(["shop.others:other"], marks=pytest.mark.thorough),
+        pytest.param(["--processes", "2", "--concurrency=3"], marks=pytest.mark.thorough),
+    ],
+    ids=["one", "named", "two"],
 )
 def test_the_command_runs_the_projects_worker(folder: Path, redis_server: Server, words: list[str]) -> None:
-    assert manage(folder, redis_server.url, "migrate", "--run-syncdb", "-v0").returncode == 0
-    with Queue(redis_server.url, "shop") as queue:
-        for number in (1, 2):
-            queue.enqueue("order.close", {"order_id": number})
-    done = manage(folder, redis_server.url, "streamdq_worker", "--burst", *words)
-    assert done.returncode == 0, done.stderr
     with sqlite3.connect(folder / "db.sqlite") as db:
+        db.execute("CREATE TABLE shop_order (id INTEGER PRIMARY KEY, state VARCHAR(10))")
+        with Queue(redis_server.url, "shop") as queue:
+            for number in (1, 2):
+                queue.enqueue("order.close", {"order_id": number})
+        done = manage(folder, redis_server.url, "streamdq_worker", "--burst", *words)
+        assert done.returncode == 0, done.stderr
         assert db.execute("SELECT * FROM shop_order ORDER BY id").fetchall() == [(1, "shop"), (2, "shop")]
     db.close()
 
 
+@pytest.mark.thorough
 def test_the_command_passes_on_what_streamdq_says(folder: Path) -> None:
     done = manage(folder, "redis://127.0.0.1:1", "streamdq_worker", "shop.jobs:wroker")
     assert (done.returncode, done.stdout) == (2, "")
@@ -274,6 +281,7 @@ def test_the_command_passes_on_what_streamdq_says(folder: Path) -> None:
     assert "concurrency" in done.stderr
 
 
+@pytest.mark.thorough
 def test_the_command_needs_a_worker(folder: Path) -> None:
     settings = folder / "settings.py"
     settings.write_text(settings.read_text().replace("STREAMDQ_WORKER", "OTHER"))

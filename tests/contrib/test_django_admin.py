@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
 
+@pytest.mark.thorough
 def test_the_page_in_the_admin(redis_server: Server, tmp_path: Path) -> None:
     path = os.pathsep.join([str(HERE), str(ROOT), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "STREAMDQ_URL": redis_server.url, "PYTHONPATH": path}

@@ -15,6 +15,7 @@ from streamdq.http import create_app
 from tests.conftest import BINARIES
 from tests.http.harness import NAMESPACE, Api
 from tests.servers import Pool, Server
+from tests.waiting import HANG_S
 
 Open = Callable[..., Any]
 
@@ -34,7 +35,7 @@ async def open_api(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> Asy
     """Opens the API with other arguments of create_app than `api`; it is closed after the test. Pages have what is read
     of all topics, however long that takes: otherwise a busy machine would show them without.
     """
-    monkeypatch.setattr("streamdq.http.survey._WAIT_S", 60.0)
+    monkeypatch.setattr("streamdq.http.survey._WAIT_S", HANG_S)
     async with AsyncExitStack() as opened:
 
         async def begin(token: str | None = None, **options: Any) -> Api:
@@ -42,7 +43,7 @@ async def open_api(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> Asy
             app = create_app(redis_server.url, NAMESPACE, **(given | options))
             await opened.enter_async_context(app.router.lifespan_context(app))
             transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-            client = httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=20)
+            client = httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=HANG_S)
             if token:
                 client.headers["Authorization"] = f"Bearer {token}"
             return Api(await opened.enter_async_context(client), app)

@@ -1,36 +1,35 @@
-"""The API as a separate server: `streamdq serve` in another process."""
+"""The API as a separate server: `streamdq serve` in another process (tests/http/unhurried.py)."""
 
 from __future__ import annotations
 
 import json
+import os
 import ssl
 import subprocess
-import sys
 import threading
 from typing import Any, Self
 
 import httpx
 
-from tests.forked import Forked
-from tests.waiting import until
+from tests.forked import ROOT, Forked
+from tests.waiting import HANG_S, until
 
 
 class Live:
     """One server on a free port; ends with the with statement. ``log``: its stderr, line by line."""
 
     def __init__(
-        self, redis_url: str, *arguments: str, env: dict[str, str] | None = None, files: int | None = None
+        self, redis_url: str, *arguments: str, env: dict[str, str] | None = None, files: int = 0, loop: str = ""
     ) -> None:
-        """``files``: its limit of open files."""
-        command = ["streamdq", "--url", redis_url, "serve", "--port", "0", *arguments]
-        given: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "env": env}
+        """``files``: its limit of open files. ``loop``: asyncio, if it shall not be the one that is chosen."""
+        env = {**(env or os.environ), "TEST_FILES": str(files), "TEST_LOOP": loop}
+        command = ["tests.http.unhurried", "--url", redis_url, "serve", "--port", "0", *arguments]
+        given: dict[str, Any] = {
+            "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "env": env, "cwd": ROOT,
+        }  # fmt: skip
         self.process: subprocess.Popen[str]
-        if files is None:
-            self.process = Forked(*command, **given, imports=["streamdq.http.app", "streamdq.http.server"])
-        else:
-            limited = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", sys.executable, "-m", *command]
-            self.process = subprocess.Popen(limited, **given)
-        self.verify: ssl.SSLContext | bool = True
+        self.process = Forked(*command, **given, imports=["streamdq.http.app", "streamdq.http.server"])
+        self.verify: ssl.SSLContext | bool = False  # it takes long to load the certificates of the system
         self.log: list[dict[str, Any]] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -63,13 +62,13 @@ class Live:
 
     def client(self, token: str | None = None) -> httpx.Client:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=20, verify=self.verify)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=HANG_S, verify=self.verify)
 
     def stop(self) -> int:
         """Ends it like an operator; returns its exit code."""
         self.process.terminate()
-        code = self.process.wait(20)
-        self._reader.join(5)
+        code = self.process.wait(HANG_S)
+        self._reader.join()
         return code
 
     def __enter__(self) -> Self:
@@ -82,6 +81,6 @@ class Live:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        self._reader.join(5)
+        self._reader.join()
         assert self.process.stderr is not None
         self.process.stderr.close()

@@ -16,7 +16,7 @@ from streamdq.link.connection import LinkError
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api, altered, kind
 from tests.servers import Server
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 
 async def test_take_and_finish(api: Api) -> None:
@@ -33,13 +33,13 @@ async def test_the_ways_an_attempt_ends(api: Api, redis_server: Server) -> None:
     await api.put("a", retry="0")
     first = (await api.take()).json()["claim"]
     assert (await api.end("fail", first, error="KeyError: \x00\u2028")).status_code == 204
-    second = (await api.take(timeout="5s")).json()
+    second = (await api.take(timeout="60s")).json()
     assert (second["job"]["attempt"], second["job"]["step"]) == (2, 1)
     assert (await api.end("fail", second["claim"], error="still", delay=0)).status_code == 204
-    third = (await api.take(timeout="5s")).json()
+    third = (await api.take(timeout="60s")).json()
     assert (third["job"]["attempt"], third["job"]["step"]) == (3, 1)  # a delay of its own uses up no step
     assert (await api.end("release", third["claim"])).status_code == 204
-    fourth = (await api.take(timeout="5s")).json()
+    fourth = (await api.take(timeout="60s")).json()
     assert fourth["job"]["attempt"] == 3  # what was handed back does not count
     assert (await api.end("touch", fourth["claim"], ttr="1h")).status_code == 204
     progress = (await api.get("a")).json()["groups"]["default"]
@@ -74,8 +74,8 @@ async def test_a_claim_that_was_taken_over_is_refused(api: Api, redis_server: Se
     with Queue(redis_server.url, NAMESPACE) as queue:
         queue.configure("t", ttr="100ms")
     await api.put("a")
-    late = (await api.take(timeout="5s")).json()["claim"]
-    taken = (await api.take(timeout="10s")).json()  # as its TTR has passed
+    late = (await api.take(timeout="60s")).json()["claim"]
+    taken = (await api.take(timeout="60s")).json()  # as its TTR has passed
     assert taken["job"]["attempt"] == 2
     for how, more, _ in [("finish", {}, ""), *ENDS]:
         assert kind(await api.end(how, late, **more)) == "stale-claim", how
@@ -144,7 +144,7 @@ async def test_each_end_may_be_repeated(
 async def test_past_attempts_and_what_failed_in_each(api: Api, queue: Queue) -> None:
     await api.put("a", retry="0")
     for error, traceback in (("KeyError: 'x'", "at shop.ts:7\n" * 1000), ("no answer", "")):
-        taken = (await api.take(timeout="5s")).json()
+        taken = (await api.take(timeout="60s")).json()
         assert (await api.end("fail", taken["claim"], error=error, traceback=traceback)).status_code == 204
     queue.kick("t", "a")
     answer = (await api.client.get(api.job("t", "a") + "/history")).json()
@@ -191,7 +191,7 @@ async def test_a_job_that_is_put_off(api: Api) -> None:
     job = (await api.get("a")).json()["groups"]["default"]
     assert (job["attempt"], job["step"], job["snoozed"]) == (0, 0, 1)
     assert job["error"] == "Snooze: the bank is closed"
-    assert (await api.take(timeout="5s")).json()["job"]["attempt"] == 1
+    assert (await api.take(timeout="60s")).json()["job"]["attempt"] == 1
 
 
 async def test_a_claim_that_was_taken_over_has_not_finished(api: Api, redis_server: Server) -> None:
@@ -199,8 +199,8 @@ async def test_a_claim_that_was_taken_over_has_not_finished(api: Api, redis_serv
     with Queue(redis_server.url, NAMESPACE) as queue:
         queue.configure("t", ttr="100ms")
     await api.put("a")
-    late = (await api.take(timeout="5s")).json()["claim"]
-    taken = (await api.take(timeout="10s")).json()["claim"]
+    late = (await api.take(timeout="60s")).json()["claim"]
+    taken = (await api.take(timeout="60s")).json()["claim"]
     assert kind(await api.end("finish", late)) == "stale-claim"
     assert (await api.end("finish", taken)).status_code == 204
     assert kind(await api.end("finish", late)) == "stale-claim"
@@ -253,7 +253,7 @@ async def test_servers_agree_on_a_secret_after_a_flush(open_api: Open, redis_ser
     redis_server.flush()
     for api in (other, one):
         await api.put("a")
-        claim = (await api.take(timeout="5s")).json()["claim"]
+        claim = (await api.take(timeout="60s")).json()["claim"]
         assert (await (one if api is other else other).end("finish", claim)).status_code == 204
 
 
@@ -264,7 +264,7 @@ async def test_a_rotated_secret(open_api: Open, redis_server: Server, monkeypatc
     claims = []
     for id in ("before", "after", "last"):
         await api.put(id)
-        claims.append((await api.take(timeout="5s")).json()["claim"])
+        claims.append((await api.take(timeout="60s")).json()["claim"])
         if id != "last":  # the second time there still is a previous one
             assert cli.run(["--url", redis_server.url, "secret", "rotate"]) == int(id == "after")
     first, second, third = claims
@@ -292,7 +292,7 @@ async def test_a_server_looks_for_another_secret_now_and_then(open_api: Open, mo
 
 async def test_a_long_poll_gets_a_job_that_comes_later(api: Api) -> None:
     await api.client.patch("/v1/topics/t", json={})
-    taking = asyncio.create_task(api.take(timeout="10s"))
+    taking = asyncio.create_task(api.take(timeout="60s"))
     await eventually(lambda: api.app.state.streamdq.takes == 1, "it waits")
     await api.put("a", delay="50ms")
     assert (await taking).json()["job"]["id"] == "a"
@@ -304,9 +304,9 @@ async def test_only_so_many_wait(open_api: Open) -> None:
 
     api = await open_api(http=HttpSettings(max_takes=1))
     await api.client.patch("/v1/topics/t", json={})
-    taking = asyncio.create_task(api.take(timeout="10s"))
+    taking = asyncio.create_task(api.take(timeout="60s"))
     await eventually(lambda: api.app.state.streamdq.takes == 1, "it waits")
-    refused = await api.take(timeout="10s")
+    refused = await api.take(timeout="60s")
     assert (refused.status_code, kind(refused)) == (503, "too-busy")
     api.app.state.streamdq.stopping.set()  # and a server that ends keeps no one waiting
     assert (await taking).status_code == 204
@@ -328,7 +328,7 @@ def ask_until(api: Api, gone: asyncio.Event) -> asyncio.Task[None]:
 
     async def receive() -> dict[str, Any]:
         if not gone.is_set():
-            await asyncio.wait_for(gone.wait(), 10)
+            await asyncio.wait_for(gone.wait(), HANG_S)
         return {"type": "http.disconnect"}
 
     async def send(_: Any) -> None:
@@ -336,7 +336,7 @@ def ask_until(api: Api, gone: asyncio.Event) -> asyncio.Task[None]:
 
     path = "/v1/topics/t/take"
     scope = {
-        "type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"timeout=30s",
+        "type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"timeout=60s",
         "headers": [(b"host", b"localhost")], "root_path": "", "scheme": "http", "http_version": "1.1",
         "server": ("localhost", 80), "client": ("localhost", 1), "asgi": {"version": "3.0"},
     }  # fmt: skip
@@ -349,9 +349,9 @@ async def test_a_caller_that_leaves_gets_nothing(api: Api) -> None:
     asking = ask_until(api, gone)
     await eventually(lambda: api.app.state.streamdq.takes == 1, "it waits")
     gone.set()
-    await asyncio.wait_for(asking, 5)
+    await asyncio.wait_for(asking, HANG_S)
     await api.client.post(api.job("t", "a") + "/reschedule", json={"delay": 0})
-    assert (await api.take(timeout="10s")).json()["job"]["id"] == "a"
+    assert (await api.take(timeout="60s")).json()["job"]["id"] == "a"
 
 
 @pytest.mark.parametrize("claiming", [False, True])
@@ -379,9 +379,9 @@ async def test_a_caller_that_leaves_as_its_job_comes(api: Api, monkeypatch: pyte
     await eventually(lambda: api.app.state.streamdq.takes == 1, "it waits")
     with Queue(api.app.state.streamdq.url, NAMESPACE) as queue:
         queue.enqueue("t", 1, id="a", delay="200ms")
-    await asyncio.wait_for(asking, 10)
+    await asyncio.wait_for(asking, HANG_S)
     assert gone.is_set()
-    taken = (await api.take(timeout="5s")).json()
+    taken = (await api.take(timeout="60s")).json()
     assert (taken["job"]["id"], taken["job"]["attempt"]) == ("a", 1)
     await eventually(lambda: api.app.state.streamdq.takes == 0, "neither waits any more")
 
@@ -393,4 +393,4 @@ async def test_a_caller_that_leaves_while_the_topic_is_paused(api: Api) -> None:
     asking = ask_until(api, gone)
     await eventually(lambda: api.app.state.streamdq.takes == 1, "it waits")
     gone.set()
-    await asyncio.wait_for(asking, 5)
+    await asyncio.wait_for(asking, HANG_S)

@@ -95,7 +95,7 @@ async def test_jobs_that_wait_for_a_retry_the_next_first(site: Api, queue: Queue
     queue.enqueue_many("t", (NewJob(1, id=f"first{n}", delay="10m") for n in range(150)))
     for n, retry in enumerate(("2h", "1h", "3h")):
         queue.enqueue("t", 1, id=f"r{n}", retry=retry)
-        claim = queue.take("t", timeout=5)
+        claim = queue.take("t", timeout=60)
         assert claim
         claim.fail(f"OSError: {EVIL}")
     assert await walk(site, "/failed?state=retrying") == ["r1", "r0", "r2"]
@@ -167,7 +167,7 @@ async def test_a_letter_that_has_changed_since_it_was_read_is_left_alone(
 
     def meanwhile(found: list[module.Failed]) -> object:
         queue.kick("t", "j000")
-        claim = queue.take("t", timeout=5)
+        claim = queue.take("t", timeout=60)
         assert claim
         claim.bury("again")
         return slices(found)

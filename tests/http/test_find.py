@@ -49,7 +49,7 @@ async def test_a_search_has_the_words_of_the_command_line(api: Api, queue: Queue
     assert {name: value for name, value in job.items() if name != "as_shown"} == plain
 
 
-@pytest.mark.parametrize("query", [{}, {"state": "delayed", "due_from": "now"}])
+@pytest.mark.parametrize("query", [{}, {"state": "delayed", "due_from": "now"}], ids=str)
 async def test_a_search_goes_on_where_it_was_left(api: Api, queue: Queue, query: dict[str, str]) -> None:
     queue.configure("t", shards=2)
     queue.enqueue_many("t", (NewJob(n, id=f"j{n}", delay="1h") for n in range(1500)))

@@ -37,7 +37,7 @@ async def client(breakable: Cluster) -> AsyncIterator[httpx.AsyncClient]:
     app = create_app(breakable.url, NAMESPACE, settings=Settings(url="memory://unused", call_timeout_s=2))
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost", timeout=30) as opened,
+        httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost", timeout=60) as opened,
     ):
         yield opened
 
@@ -48,7 +48,7 @@ def node_of(cluster: Cluster, key: str) -> Server:
     return next(node for node in cluster.nodes if node.port == port)
 
 
-@pytest.mark.parametrize("with_the_registry", [False, True])
+@pytest.mark.parametrize("with_the_registry", [False, pytest.param(True, marks=pytest.mark.thorough)])
 async def test_what_can_be_read_is_shown(
     breakable: Cluster, client: httpx.AsyncClient, with_the_registry: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:

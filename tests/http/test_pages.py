@@ -20,7 +20,7 @@ from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api
 from tests.http.site import EVIL, FORM, post, see, work
 from tests.servers import Server
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 
 async def test_the_topics_at_a_glance(site: Api, queue: Queue, redis_server: Server) -> None:
@@ -154,11 +154,11 @@ async def test_topics_in_trouble_come_first_and_no_page_shows_one_twice(site: Ap
         queue.configure(f"t{n}", shards=MAX_SHARDS // 2)
     queue.enqueue("t1", 1, delay="1h")
     queue.enqueue("t3", 1)
-    claim = queue.take("t3", timeout=5)
+    claim = queue.take("t3", timeout=60)
     assert claim
     claim.bury("no")
     queue.enqueue("t4", 1)
-    claim = queue.take("t4", timeout=5)  # it has a consumer
+    claim = queue.take("t4", timeout=60)  # it has a consumer
     page = await see(site, "/")
     assert listed_topics(page) == ["t3", "t0"]
     assert await all_topics(site) == ["t3", "t0", "t1", "t2", "t4"]
@@ -221,7 +221,7 @@ async def test_jobs_by_state_a_page_at_a_time(site: Api, queue: Queue, shards: i
     assert [int(id[1:]) // 60 for id in found] == sorted(int(id[1:]) // 60 for id in found)
     queue.enqueue_many("t", (NewJob(1, id=f"r{n:03}") for n in range(120)))
     assert sorted(await walk(site, "/topics/t?state=ready")) == [f"r{n:03}" for n in range(120)]
-    claims = [queue.take("t", timeout=5) for _ in range(60)]
+    claims = [queue.take("t", timeout=60) for _ in range(60)]
     taken = sorted(claim.job.id for claim in claims if claim)
     assert sorted(await walk(site, "/topics/t?state=running")) == taken
     assert len(taken) == 60
@@ -244,12 +244,12 @@ async def test_a_topic_s_rate_is_a_number_as_people_write_it(site: Api, queue: Q
 
 async def test_jobs_that_were_snoozed_are_listed_in_every_state(site: Api, queue: Queue) -> None:
     queue.enqueue("t", 1, id="j")
-    snoozed = queue.take("t", timeout=5)
+    snoozed = queue.take("t", timeout=60)
     assert snoozed
     snoozed.fail(Snooze("1h"))
     assert await walk(site, "/topics/t?state=delayed") == ["j"]
     queue.reschedule("t", "j", delay=0)
-    claim = queue.take("t", timeout=5)
+    claim = queue.take("t", timeout=60)
     assert claim
     assert await walk(site, "/topics/t?state=running") == ["j"]
     claim.bury("why not")
@@ -259,7 +259,7 @@ async def test_jobs_that_were_snoozed_are_listed_in_every_state(site: Api, queue
 async def test_a_group_s_own_retries(site: Api, queue: Queue) -> None:
     queue.configure("t", groups=["default", "audit"])
     queue.enqueue("t", 1, id="a", retry="1h")
-    claim = queue.take("t", "audit", timeout=5)
+    claim = queue.take("t", "audit", timeout=60)
     assert claim
     claim.fail(f"ValueError: {EVIL}")
     page = await see(site, "/topics/t?group=audit")
@@ -291,7 +291,7 @@ async def test_what_is_not_there(site: Api, queue: Queue) -> None:
 async def test_one_job_s_story(site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamdq.http.pages.timeline.ON_TIME_MS", 60_000)  # however busy the machine
     queue.enqueue("t", {"order": 7}, id="a/b", retry="0", url="https://m.example/p")
-    first = queue.take("t", timeout=5)
+    first = queue.take("t", timeout=60)
     assert first
     first.fail(KeyError("gone"))
     page = await see(site, "/topics/t/jobs/a%2Fb")
@@ -299,7 +299,7 @@ async def test_one_job_s_story(site: Api, queue: Queue, redis_server: Server, mo
     assert "failed, another follows" in page
     assert "KeyError" in page
     assert "Attempt 2 to come" in page
-    second = queue.take("t", timeout=5)
+    second = queue.take("t", timeout=60)
     assert second
     page = await see(site, "/topics/t/jobs/a%2Fb")
     assert re.search(r"Attempt 2</b>.*?running", page, re.DOTALL)
@@ -318,7 +318,7 @@ async def test_one_job_s_story(site: Api, queue: Queue, redis_server: Server, mo
 def fail_twice(queue: Queue) -> None:
     queue.enqueue("t", 1, id="j", retry="0")
     for message in ("first", "<second>"):
-        claim = queue.take("t", timeout=5)
+        claim = queue.take("t", timeout=60)
         assert claim
         try:
             raise ValueError(message)
@@ -342,7 +342,7 @@ async def test_what_became_of_a_job_with_a_key_is_found_after_its_end(site: Api,
     for id in ids:
         queue.enqueue("t", id=id, key=f"key of {id}")
     for _ in ids:
-        with queue.take("t", timeout="5s") as claim:
+        with queue.take("t", timeout="60s") as claim:
             assert claim
     for shards in (4, 1):
         queue.configure("t", shards=shards)
@@ -395,7 +395,7 @@ async def test_without_redis_the_page_says_so(open_api: Open, redis_server: Serv
     assert sent.status_code == 503
     assert "data-reload" not in sent.text, "a form is not sent again by itself"
     redis_server.start()
-    async with asyncio.timeout(20):  # a busy machine may need longer than the page waits
+    async with asyncio.timeout(HANG_S):  # a busy machine may need longer than the page waits
         while (response := await site.client.get("/")).status_code == 503:
             pass
     assert "No topics yet" in response.text
@@ -450,7 +450,7 @@ def fact(page: str, name: str) -> str:
 async def test_no_page_asks_for_more_with_more_jobs(
     site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Commands and the size of their replies, with 300 jobs in every state and with ten times as many."""
+    """Commands and the size of their replies, with 150 jobs in every state and with seven times as many."""
     monkeypatch.setattr("streamdq.operations.job_history.LOOKBACK_ROWS", 100)  # so much is looked through anyway
     monkeypatch.setattr("streamdq.operations.job_history._PAGE", 50)
     paths = [f"/topics/t?state={state}" for state in ("delayed", "ready", "running", "dead")]
@@ -458,7 +458,7 @@ async def test_no_page_asks_for_more_with_more_jobs(
     queue.configure("t", ttr="1h")
     seen: list[dict[str, tuple[int, int]]] = []
     with redis_server.client() as client:
-        for start, count in ((0, 300), (300, 3000)):
+        for start, count in ((0, 150), (150, 900)):
             fill(queue, start, count)
             seen.append({path: await cost(site, path, client) for path in paths})
     for path in paths:
@@ -488,7 +488,7 @@ def fill(queue: Queue, start: int, count: int) -> None:
     ids = range(start, start + count)
     queue.enqueue_many("t", (NewJob(1, id=f"x{n}") for n in ids))
     for n in ids:
-        claim = queue.take("t", timeout=5)
+        claim = queue.take("t", timeout=60)
         assert claim
         if n % 2:
             claim.bury("boom")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -83,7 +84,7 @@ def test_who_has_an_ipv6_address_has_many() -> None:
 
 async def test_who_has_no_valid_token_too_often(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("streamdq.http.rate_limits.time.monotonic", lambda: now)
+    monkeypatch.setattr("streamdq.http.rate_limits.time", SimpleNamespace(monotonic=lambda: now))
     api = await open_api(tokens=TOKENS, http=HttpSettings(failures_per_minute=3))
     wrong = {"Authorization": "Bearer sdq_wrong"}
     statuses = [(await api.client.get("/v1/topics", headers=wrong)).status_code for _ in range(4)]
@@ -101,7 +102,7 @@ async def test_who_has_no_valid_token_too_often(open_api: Open, monkeypatch: pyt
 
 
 async def test_a_token_that_comes_too_often(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.http.rate_limits.time.monotonic", lambda: 1000.0)
+    monkeypatch.setattr("streamdq.http.rate_limits.time", SimpleNamespace(monotonic=lambda: 1000.0))
     api = await open_api(tokens=TOKENS, http=HttpSettings(token_rate=1))
     statuses = [
         (await api.client.get("/v1/topics", headers={"Authorization": f"Bearer {token}"})).status_code
@@ -111,7 +112,7 @@ async def test_a_token_that_comes_too_often(open_api: Open, monkeypatch: pytest.
 
 
 async def test_an_address_that_asks_too_often(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.http.rate_limits.time.monotonic", lambda: 1000.0)
+    monkeypatch.setattr("streamdq.http.rate_limits.time", SimpleNamespace(monotonic=lambda: 1000.0))
     api = await open_api(http=HttpSettings(address_rate=1))
     assert [(await api.client.get("/v1/topics")).status_code for _ in range(11)] == [200] * 10 + [429]
     assert (await api.client.get("/health/alive")).status_code == 200
@@ -122,7 +123,7 @@ async def test_an_address_that_asks_too_often(open_api: Open, monkeypatch: pytes
 
 async def test_unless_it_is_set_a_good_token_has_no_limit(open_api: Open) -> None:
     api = await open_api(token=GOOD, tokens=TOKENS)
-    assert {(await api.client.get("/v1/topics")).status_code for _ in range(200)} == {200}
+    assert {(await api.client.get("/v1/topics")).status_code for _ in range(50)} == {200}
 
 
 def test_the_limits_that_are_set() -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -22,21 +21,30 @@ from tests.extras import run_without
 from tests.http.harness import kind
 from tests.http.live import Live
 from tests.servers import Pool, Server
-from tests.waiting import until
+from tests.waiting import HANG_S, until
+
+
+def serving(servers: Pool, **limits: str) -> Iterator[Live]:
+    if not BINARIES:
+        pytest.skip("no Redis server on this machine")
+    given = {f"STREAMDQ_HTTP_{name.upper()}": value for name, value in limits.items()}
+    with Live(servers[BINARIES[-1]].url, env={**os.environ, **given}) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def live(servers: Pool) -> Iterator[Live]:
-    if not BINARIES:
-        pytest.skip("no Redis server on this machine")
-    limits = {"STREAMDQ_HTTP_HEADER_TIMEOUT_S": "0.3", "STREAMDQ_HTTP_BODY_TIMEOUT_S": "0.3",
-              "STREAMDQ_HTTP_MAX_REQUEST_BYTES": "4096"}  # fmt: skip
-    with Live(servers[BINARIES[-1]].url, env={**os.environ, **limits}) as running:
-        yield running
+    yield from serving(servers, max_request_bytes="4096")
+
+
+@pytest.fixture(scope="module")
+def impatient(servers: Pool) -> Iterator[Live]:
+    """For callers that it gives up on."""
+    yield from serving(servers, header_timeout_s="0.3")
 
 
 def connect(live: Live) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", live.port), timeout=10)
+    return socket.create_connection(("127.0.0.1", live.port), timeout=HANG_S)
 
 
 def told(live: Live, event: str) -> bool:
@@ -55,7 +63,7 @@ def test_a_round_trip(live: Live, redis_server: Server) -> None:
     del redis_server
     with live.client() as client:
         assert client.put("/v1/topics/a%2Fb/jobs/1%2F2", json={"body": 1, "delay": "50ms"}).status_code == 201
-        taken = client.post("/v1/topics/a%2Fb/take", params={"timeout": "10s"}).json()
+        taken = client.post("/v1/topics/a%2Fb/take", params={"timeout": "60s"}).json()
         assert taken["job"]["id"] == "1/2"
         assert client.post("/v1/claims/finish", json={"claim": taken["claim"]}).status_code == 204
         assert client.get("/openapi.json").json()["openapi"].startswith("3.1")
@@ -67,27 +75,15 @@ def test_a_round_trip(live: Live, redis_server: Server) -> None:
         )
 
 
-def test_a_slow_head(live: Live) -> None:
-    with connect(live) as connection:
+def test_a_slow_head(impatient: Live) -> None:
+    with connect(impatient) as connection:
         connection.sendall(b"GET /health/alive HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
-        started = time.monotonic()
-        assert answer(connection) == b""
-        assert time.monotonic() - started < 5
-
-
-def test_a_slow_head_after_a_request(live: Live) -> None:
-    with connect(live) as connection:
-        connection.sendall(b"GET /health/alive HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        received = b""
-        while not received.endswith(b'{"status":"ok"}'):
-            received += connection.recv(65536)
-        connection.sendall(b"GET /health")
         assert answer(connection) == b""
 
 
-def test_a_caller_that_reads_nothing(live: Live) -> None:
+def test_a_caller_that_reads_nothing(impatient: Live) -> None:
     """Its answers fill what the system keeps for a connection, and the rest would stay with the server."""
-    with connect(live) as connection:
+    with connect(impatient) as connection:
         connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 300)
 
         def cut_off() -> bool:
@@ -99,15 +95,6 @@ def test_a_caller_that_reads_nothing(live: Live) -> None:
         until(cut_off, "the server has given it up")
 
 
-def test_a_wait_is_not_a_slow_head(live: Live, redis_server: Server) -> None:
-    del redis_server
-    with live.client() as client:
-        client.patch("/v1/topics/t", json={})
-        started = time.monotonic()
-        assert client.post("/v1/topics/t/take", params={"timeout": "600ms"}).status_code == 204
-        assert time.monotonic() - started > 0.5
-
-
 def test_a_large_head(live: Live) -> None:
     with connect(live) as connection:
         connection.sendall(b"GET /health/alive HTTP/1.1\r\nHost: localhost\r\nX-Large: " + b"x" * 100_000)
@@ -116,16 +103,15 @@ def test_a_large_head(live: Live) -> None:
         assert b"application/problem+json" in answered
 
 
-def test_who_sends_what_is_no_request_is_told_of_as_often_as_somebody_can_read(redis_server: Server) -> None:
+def test_who_sends_what_is_no_request_is_told_of(redis_server: Server) -> None:
+    """As often as somebody can read: see test_of_many_refusals_some_are_logged_and_the_rest_counted."""
     with Live(redis_server.url) as live:
-        for _ in range(80):
-            with connect(live) as connection:
-                connection.sendall(b"no request\r\n\r\n")
-                assert answer(connection).startswith(b"HTTP/1.1 400")
+        with connect(live) as connection:
+            connection.sendall(b"no request\r\n\r\n")
+            assert answer(connection).startswith(b"HTTP/1.1 400")
         assert live.stop() == 0
-        told = [line for line in live.log if "event" in line and "Invalid HTTP" in str(line)]
-    assert 60 <= len(told) < 80
-    assert {(line["event"], line["why"], line["peer"]) for line in told} == {("refused", "malformed", "127.0.0.1")}
+        told = [line for line in live.log if "Invalid HTTP" in str(line)]
+    assert [(line["event"], line["why"], line["peer"]) for line in told] == [("refused", "malformed", "127.0.0.1")]
 
 
 def head_of(size: int) -> bytes:
@@ -174,11 +160,9 @@ def test_a_bulk_upload_under_way_at_the_end_is_told_how_far_it_came(redis_server
             for _ in range(20):
                 yield b" " * 65_536
 
-        started = time.monotonic()
         lines = {"Content-Type": "application/x-ndjson"}
         response = client.post("/v1/topics/t/bulk", content=body(), headers=lines)
-        assert running.process.wait(10) == 0
-        assert time.monotonic() - started < 8
+        assert running.process.wait(HANG_S) == 0
         assert response.json()["lines_read"] == loaded()
     assert (response.status_code, kind(response)) == (503, "stopping")
     assert response.json()["lines_read"] in (1000, 1300)  # asked to end while the second batch was sent, or after
@@ -201,21 +185,31 @@ def test_a_caller_that_sends_too_much_hears_of_it(live: Live) -> None:
 HEAD = b"PUT /v1/topics/t/jobs/a HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
-@pytest.mark.parametrize(
-    ("rest", "status"),
-    [
-        (b"Content-Length: 100\r\n\r\n{", b"408"),
-        (b"Content-Length: 5000\r\n\r\n", b"413"),
-        (b"Content-Length: 99999999999999999999\r\n\r\n", b"413"),
-        (b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n", b"400"),
-        (b"Transfer-Encoding: chunked\r\n\r\n" + b"400\r\n" + b"x" * 1024 + b"\r\n", b"408"),
-        (b"Transfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b"x" * 1024 + b"\r\n") * 5, b"413"),
-    ],
-)
-def test_bodies_that_never_end(live: Live, rest: bytes, status: bytes) -> None:
+NEVER_ENDS = [
+    (b"Content-Length: 5000\r\n\r\n", b"413"),
+    (b"Content-Length: 99999999999999999999\r\n\r\n", b"413"),
+    (b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n", b"400"),
+    (b"Transfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b"x" * 1024 + b"\r\n") * 5, b"413"),
+]
+
+
+def test_bodies_that_are_too_long(live: Live) -> None:
+    for rest, status in NEVER_ENDS:
+        told_problem(live, rest, status)
+
+
+def test_bodies_that_do_not_come(servers: Pool) -> None:
+    for impatient in serving(servers, body_timeout_s="0.3"):
+        for rest in (b"Content-Length: 100\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\n5\r\n[1,2,\r\n"):
+            told_problem(impatient, rest, b"408")
+
+
+def told_problem(live: Live, rest: bytes, status: bytes) -> None:
     with connect(live) as connection:
         connection.sendall(HEAD + rest)
-        answered = answer(connection)
+        answered = b""
+        while not answered.endswith(b"}"):  # the server waits for the rest before it closes
+            answered += connection.recv(65536)
         assert answered.startswith(b"HTTP/1.1 " + status)
         assert b"application/problem+json" in answered
 
@@ -230,23 +224,21 @@ def test_a_caller_that_hangs_up_loses_nothing(live: Live, redis_server: Server) 
     with live.client() as client:
         client.patch("/v1/topics/t", json={})
         with connect(live) as connection:
-            connection.sendall(b"POST /v1/topics/t/take?timeout=30s HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            connection.sendall(b"POST /v1/topics/t/take?timeout=60s HTTP/1.1\r\nHost: localhost\r\n\r\n")
             until(lambda: waits(redis_server), "it waits")
         client.put("/v1/topics/t/jobs/a", json={"body": 1, "delay": "100ms"})
-        taken = client.post("/v1/topics/t/take", params={"timeout": "10s"})
+        taken = client.post("/v1/topics/t/take", params={"timeout": "60s"})
         assert taken.json()["job"]["attempt"] == 1
 
 
 def test_it_ends_at_once_and_tells_those_who_wait(redis_server: Server) -> None:
     with Live(redis_server.url) as live, live.client() as client, ThreadPoolExecutor(1) as threads:
         client.patch("/v1/topics/t", json={})
-        waiting = threads.submit(client.post, "/v1/topics/t/take", params={"timeout": "60s"})
+        waiting = threads.submit(client.post, "/v1/topics/t/take", params={"timeout": "600s"})
         until(lambda: waits(redis_server), "it waits")
-        started = time.monotonic()
         live.process.send_signal(signal.SIGTERM)
-        assert waiting.result(10).status_code == 204
-        assert live.process.wait(10) == 0
-        assert time.monotonic() - started < 4
+        assert waiting.result(HANG_S).status_code == 204
+        assert live.process.wait(HANG_S) == 0
 
 
 def test_a_claim_outlives_the_process(redis_server: Server) -> None:
@@ -333,6 +325,7 @@ def test_a_queue_that_can_not_be_opened(arguments: list[str], told: str, capsys:
     assert "Traceback" not in error
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])
 def test_without_its_packages_it_names_the_extra(missing: str) -> None:
     code, error = run_without(missing, "serve")

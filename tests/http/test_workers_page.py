@@ -69,7 +69,7 @@ async def test_one_that_gave_no_sign_is_shown_as_silent(
     site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue.enqueue("t", 1)
-    claim = queue.take("t", timeout=5)
+    claim = queue.take("t", timeout=60)
     assert claim
     shard = NamespaceKeys(NAMESPACE).shard("t", 0)
     with redis_server.client() as client:
@@ -87,7 +87,7 @@ async def test_a_token_sees_who_works_for_its_topics(open_api: Open, queue: Queu
     claims = []
     for topic in ("mine", "theirs"):
         queue.enqueue(topic, 1, id=f"of-{topic}")
-        claims.append(queue.take(topic, timeout=5))
+        claims.append(queue.take(topic, timeout=60))
     token, line = new_token("m", [Role.VIEWER], topics="mine")
     site = await open_api(tokens=Tokens.parse(line))
     site.client.headers["Origin"] = "http://localhost"

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -70,6 +71,7 @@ def body_of(receiver: Receiver, path: str) -> list[bytes]:
     ]
 
 
+@pytest.mark.thorough
 async def test_a_program_sends_spans_and_metrics_to_a_collector(redis_server: Server) -> None:
     async with collecting() as receiver:
         collector = receiver.url.removesuffix("/hook")

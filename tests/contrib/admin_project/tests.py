@@ -187,7 +187,7 @@ class Live(LiveServerTestCase):  # type: ignore[misc] # Django has no types
         host = urlsplit(self.live_server_url).netloc
         headers = {"Origin": self.live_server_url, "Content-Type": FORM}
         headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-        connection = http.client.HTTPConnection(host, timeout=20)
+        connection = http.client.HTTPConnection(host, timeout=60)
         try:
             connection.request(method, path, urlencode(form or {}) if method == "POST" else None, headers)
             answer = connection.getresponse()

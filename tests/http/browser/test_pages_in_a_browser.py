@@ -3,132 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streamdq import NewJob, Queue
-from streamdq.http.auth import Role, new_token
-from tests.children import child
-from tests.conftest import BINARIES
+from tests.http.browser.window import VIEWER, Page, bury
 from tests.http.live import Live
-from tests.servers import Pool, Server
-from tests.waiting import until
 
-playwright = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None or not BINARIES, reason="no Chromium, or no Redis server, here")
-
+pytestmark = [pytest.mark.thorough, pytest.mark.in_turn(of=4, among="pages in a browser")]
 EVIL = "<img src=x onerror=alert(1)>"
-WAIT_MS = 15_000
-WORKER = """
-from streamdq import Bury, Worker
-worker = Worker()
-
-@worker.handler("notify", retry="none")
-async def notify(order: dict) -> None:
-    if order.get("fails"):
-        raise Bury(order["fails"])
-"""
-ADMIN, VIEWER = (new_token(name, [role]) for name, role in (("ann", Role.ADMIN), ("vic", Role.VIEWER)))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as running:
-        opened = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-@pytest.fixture(scope="module")
-def server(servers: Pool) -> Server:
-    return servers[BINARIES[-1]]
-
-
-@pytest.fixture(scope="module")
-def live(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """With tokens, and a worker process of its own."""
-    server.flush()
-    directory: Path = tmp_path_factory.mktemp("browser")
-    (directory / "tokens").write_text(f"{ADMIN[1]}\n{VIEWER[1]}\n")
-    (directory / "shop.py").write_text(WORKER)
-    command = [sys.executable, "-c", "import sys; from streamdq.cli import main; sys.exit(main())"]
-    worker = [*command, "--url", server.url, "worker", "shop:worker"]
-    with (
-        Live(server.url, "--tokens-file", str(directory / "tokens")) as running,
-        child(worker, cwd=directory, stderr=subprocess.DEVNULL),
-    ):
-        yield running
-
-
-@pytest.fixture
-def queue(live: Live, server: Server) -> Iterator[Queue]:  # noqa: ARG001 - the worker runs
-    with Queue(server.url) as opened:
-        for topic in opened.stats().topics:
-            opened.purge(topic, all=True)
-            opened.resume(topic)
-        for one in opened.schedules():
-            opened.unschedule(one.topic, one.id)
-        yield opened
-
-
-class Page:
-    """A browser window of someone who is signed in. What its scripts complain of is kept."""
-
-    def __init__(self, browser: Any, live: Live, token: str | None = ADMIN[0], **options: Any) -> None:
-        self.context = browser.new_context(base_url=live.url, **options)
-        self.context.set_default_timeout(WAIT_MS)
-        self.page = self.context.new_page()
-        self.complaints: list[str] = []
-        self.page.on("console", lambda message: self._heard(message))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
-        if token:
-            self.go("/")
-            assert "/login" in self.page.url
-            self.page.fill("#token", token)
-            self.page.keyboard.press("Enter")
-            self.sees("Topics", "h1")
-
-    def _heard(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.complaints.append(message.text)
-
-    def go(self, path: str) -> None:
-        self.page.goto(path)
-
-    def sees(self, text: str | re.Pattern[str], selector: str = "body") -> None:
-        """Waits for it: pages are live."""
-        playwright.expect(self.page.locator(selector).first).to_contain_text(text, timeout=WAIT_MS)
-
-    def click(self, name: str, role: str = "button") -> None:
-        self.page.get_by_role(role, name=name, exact=True).click()
-
-    def close(self) -> None:
-        self.context.close()
-        assert self.complaints == []
-
-
-@pytest.fixture
-def ann(browser: Any, live: Live) -> Iterator[Page]:
-    """An admin."""
-    page = Page(browser, live)
-    yield page
-    page.close()
-
-
-def bury(queue: Queue, *ids: str, error: str = "no such order") -> None:
-    """By the worker: they are dead when this returns."""
-    queue.enqueue_many("notify", (NewJob({"fails": error}, id=id) for id in ids))
-    until(lambda: queue.stats("notify").dead >= len(ids), "the worker has buried them")
-
-
 READ_OUT = """() => {
   window.readOut = 0;
   new MutationObserver((found) => { window.readOut += found.length; })
@@ -136,41 +20,20 @@ READ_OUT = """() => {
 }"""
 
 
-def test_the_topics_live(ann: Page, queue: Queue) -> None:
-    ann.go("/")
-    ann.sees("live", "#live-state")
-    ann.page.evaluate(READ_OUT)
+def test_the_topics_live(watching: Page, queue: Queue) -> None:
+    watching.go("/")
+    watching.sees("live", "#live-state")
+    watching.page.evaluate(READ_OUT)
     queue.enqueue_many("orders", (NewJob(n, delay=30 * n + 600) for n in range(40)))
-    ann.sees("orders", "table")  # without a reload
-    ann.sees("40 due within 1h")
-    assert ann.page.evaluate("window.readOut") == 0, "what did not change is not read out again"
-    ann.click("1w", "link")
-    ann.sees("40 due within 1w")
-    assert ann.page.locator("svg.chart .bar").count() == 1
-    ann.click("orders", "link")
-    ann.sees("orders", "h1")
-    ann.sees("Delayed jobs")
-
-
-def test_a_job_from_its_making_to_its_end(ann: Page, queue: Queue) -> None:
-    queue.enqueue("notify", {"n": 1}, id="order/7", delay="1h")
-    ann.go("/topics/notify")
-    ann.page.keyboard.press("/")  # goes to the search field
-    ann.page.keyboard.type("order/7")
-    ann.page.keyboard.press("Enter")
-    ann.sees("order/7", "h1")
-    ann.sees("Attempt 1 to come")
-    ann.sees('"n": 1', "pre")
-    ann.page.fill("#delay", "2h")
-    ann.click("Reschedule")
-    ann.sees("new due time", ".note")
-    ann.sees("Due in 1h59m")
-    ann.page.fill("#delay", "0")
-    ann.click("Reschedule")
-    ann.sees("done", ".timeline")  # the worker ran it, and the page shows it by itself
-    ann.sees(re.compile(r"On time: it started .* after it was due\.|Late by .*: it waited"), ".timeline")
-    ann.sees("only the history has it")
-    assert ann.page.locator("svg.gantt rect").count() == 3
+    watching.sees("orders", "table")  # without a reload
+    watching.sees("40 due within 1h")
+    assert watching.page.evaluate("window.readOut") == 0, "what did not change is not read out again"
+    watching.click("1w", "link")
+    watching.sees("40 due within 1w")
+    assert watching.page.locator("svg.chart .bar").count() == 1
+    watching.click("orders", "link")
+    watching.sees("orders", "h1")
+    watching.sees("Delayed jobs")
 
 
 def test_cancel_asks_first(ann: Page, queue: Queue) -> None:
@@ -204,26 +67,26 @@ def test_what_a_search_shows_is_acted_on(ann: Page, queue: Queue) -> None:
     assert dues["s-1"] > dues["s-3"]
 
 
-def test_dead_letters(ann: Page, queue: Queue) -> None:
+def test_dead_letters(watching: Page, queue: Queue) -> None:
     bury(queue, *(f"j{n}" for n in range(5)), error=f"{EVIL} refused")
-    ann.go("/topics/notify?state=dead")
-    ann.sees(f"{EVIL} refused", "table")
-    assert ann.page.get_by_role("button", name="Retry selected").is_disabled()
+    watching.go("/topics/notify?state=dead")
+    watching.sees(f"{EVIL} refused", "table")
+    assert watching.page.get_by_role("button", name="Retry selected").is_disabled()
     queue.pause("notify")  # what is kicked shall stay where it can be counted
-    ann.page.check('input[value="j0"]')
-    ann.sees("paused while you use the page", "#live-state")
-    ann.page.check('input[value="j1"]')
-    ann.click("Retry selected")
-    ann.sees("Sent back: 2.", ".note")
+    watching.page.check('input[value="j0"]')
+    watching.sees("paused while you use the page", "#live-state")
+    watching.page.check('input[value="j1"]')
+    watching.click("Retry selected")
+    watching.sees("Sent back: 2.", ".note")
     assert queue.stats("notify").dead == 3
-    ann.page.check('input[value="j2"]')
-    ann.page.locator("summary", has_text="Purge selected").click()
-    ann.page.locator(".confirm-box").get_by_role("button", name="Purge selected").click()
-    ann.sees("Deleted for good: 1.", ".note")
-    ann.page.locator("summary", has_text="Retry or purge all 2").click()
-    ann.click("Retry all")
-    ann.sees("Sent back: 2.", ".note")
-    ann.sees("No dead letters.")
+    watching.page.check('input[value="j2"]')
+    watching.page.locator("summary", has_text="Purge selected").click()
+    watching.page.locator(".confirm-box").get_by_role("button", name="Purge selected").click()
+    watching.sees("Deleted for good: 1.", ".note")
+    watching.page.locator("summary", has_text="Retry or purge all 2").click()
+    watching.click("Retry all")
+    watching.sees("Sent back: 2.", ".note")
+    watching.sees("No dead letters.")
     assert queue.audit().balanced
 
 
@@ -241,24 +104,24 @@ def test_pause_and_resume_by_keyboard(ann: Page, queue: Queue) -> None:
     assert not queue.stats("notify").topics["notify"].paused
 
 
-def test_a_schedule_runs_now_and_is_removed(ann: Page, queue: Queue) -> None:
+def test_a_schedule_runs_now_and_is_removed(watching: Page, queue: Queue) -> None:
     queue.schedule("notify", {"n": 1}, id="nightly", cron="0 3 * * *", tz="Europe/Paris")
-    ann.go("/")
-    ann.click("Schedules", "link")
-    ann.sees("At 03:00 every day", "table")
-    ann.page.locator("summary", has_text="Actions").click()
-    ann.click("Run now")
-    ann.sees("A job is enqueued", ".note")
-    ann.sees("done", "table")  # the worker ran it, and the page shows it by itself
-    ann.page.locator("td[data-label='last run'] a").click()
-    ann.sees("nightly@", "h1")
-    ann.go("/schedules")
-    ann.page.locator("summary", has_text="Actions").click()
-    ann.page.keyboard.press("Escape")
-    assert not ann.page.get_by_role("button", name="Remove").is_visible()
-    ann.page.locator("summary", has_text="Actions").click()
-    ann.click("Remove")
-    ann.sees("The schedule is removed.", ".note")
+    watching.go("/")
+    watching.click("Schedules", "link")
+    watching.sees("At 03:00 every day", "table")
+    watching.page.locator("summary", has_text="Actions").click()
+    watching.click("Run now")
+    watching.sees("A job is enqueued", ".note")
+    watching.sees("done", "table")  # the worker ran it, and the page shows it by itself
+    watching.page.locator("td[data-label='last run'] a").click()
+    watching.sees("nightly@", "h1")
+    watching.go("/schedules")
+    watching.page.locator("summary", has_text="Actions").click()
+    watching.page.keyboard.press("Escape")
+    assert not watching.page.get_by_role("button", name="Remove").is_visible()
+    watching.page.locator("summary", has_text="Actions").click()
+    watching.click("Remove")
+    watching.sees("The schedule is removed.", ".note")
     assert queue.schedules() == []
 
 
@@ -363,20 +226,20 @@ UNREACHED = """() => [
 ].filter((one) => one.checkVisibility() && !one.disabled && !window.tabbed.includes(one)).map((one) => one.outerHTML)"""
 
 
-def test_tables_are_sorted_by_keyboard_and_stay_so(ann: Page, queue: Queue) -> None:
+def test_tables_are_sorted_by_keyboard_and_stay_so(watching: Page, queue: Queue) -> None:
     bury(queue, "b", "c", "a")
-    ann.go("/failed")
-    ann.sees("no such order", "table")
-    ids = ann.page.locator("tbody th a")
-    ann.page.get_by_role("button", name="id", exact=True).focus()
-    ann.page.keyboard.press("Enter")
+    watching.go("/failed")
+    watching.sees("no such order", "table")
+    ids = watching.page.locator("tbody th a")
+    watching.page.get_by_role("button", name="id", exact=True).focus()
+    watching.page.keyboard.press("Enter")
     assert ids.all_text_contents() == ["a", "b", "c"]
-    assert ann.page.locator("th[aria-sort='ascending']").count() == 1
-    ann.page.keyboard.press("Enter")
+    assert watching.page.locator("th[aria-sort='ascending']").count() == 1
+    watching.page.keyboard.press("Enter")
     assert ids.all_text_contents() == ["c", "b", "a"]
-    with ann.page.expect_response(lambda answer: "/failed" in answer.url):
+    with watching.page.expect_response(lambda answer: "/failed" in answer.url):
         pass
-    ann.page.wait_for_function("document.querySelector('th[aria-sort=descending] .sort') !== null")
+    watching.page.wait_for_function("document.querySelector('th[aria-sort=descending] .sort') !== null")
     assert ids.all_text_contents() == ["c", "b", "a"], "what was refreshed is sorted likewise"
 
 
