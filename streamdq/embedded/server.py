@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NoReturn, Self
 
 from ..errors import EmbeddedError
+from ..forks import ModuleLock, call_in_child
 from . import supervisor
 from .binary import ServerBinary, find_server, installed_servers
 
@@ -267,14 +268,14 @@ def _lock_file(path: Path) -> Iterator[int]:
 
 def _after_fork() -> None:
     """A forked child inherits the locks, but no watcher thread: it keeps the uses and drops short-lived locks."""
-    global _uses, _registry_lock
+    global _uses
     for lock in _short_locks:
         os.close(lock)
     _short_locks.clear()
-    _uses, _registry_lock = {}, threading.Lock()
+    _uses = {}
 
 
 _uses: dict[Path, _Use] = {}
-_registry_lock = threading.Lock()
+_registry_lock = ModuleLock()
 _short_locks: set[int] = set()
-os.register_at_fork(after_in_child=_after_fork)
+call_in_child(_after_fork)

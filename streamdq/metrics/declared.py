@@ -20,6 +20,7 @@ from pathlib import Path
 from prometheus_client import Counter, Gauge, Histogram, values
 
 from ..config import Settings
+from . import library_locks as library_locks
 
 PROCESS_NUMBER = "STREAMDQ_PROCESS_NUMBER"
 OTHER = "other"
