@@ -179,14 +179,13 @@ class _Use:
                 with self._free_supervisor_lock() as lock:
                     lost = lock is not None
                 if lost:
-                    _logger.warning(
-                        "the supervisor of the embedded Redis in %s is gone, starting it again", self.directory
-                    )
+                    gone = "the supervisor of the embedded Redis in %s is gone, starting it again"
+                    _log(logging.WARNING, gone, self.directory)
                     self._start(lambda _: self.socket_path)
                 pause = _WATCH_S
             except (EmbeddedError, OSError) as error:
                 pause = min(pause * 2, _LONGEST_WATCH_S)
-                _logger.error("%s Next attempt in %.0f s.", error, pause)
+                _log(logging.ERROR, "%s Next attempt in %.0f s.", error, pause)
 
     @contextlib.contextmanager
     def _free_supervisor_lock(self) -> Iterator[int | None]:
@@ -211,6 +210,12 @@ class _Use:
         raise EmbeddedError(
             f"The embedded Redis directory {self.directory} {what}.{_last_lines(self.directory / _LOG)}"
         )
+
+
+def _log(level: int, text: str, *values: object) -> None:
+    """What the program has configured for its log may raise, and the watcher goes on."""
+    with contextlib.suppress(Exception):
+        _logger.log(level, text, *values)
 
 
 def _require_private(directory: Path) -> None:

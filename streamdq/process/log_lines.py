@@ -1,6 +1,6 @@
 """Log lines, written by a thread of their own: who logs waits for nobody, not even where stderr is a pipe that is full
-because nobody reads it. What doesn't fit into the queue is dropped and counted, and once lines are written again, one of
-them says how many are missing.
+because nobody reads it. What doesn't fit into the queue is dropped and counted, and once lines are written again, one
+of them says how many are missing.
 """
 
 from __future__ import annotations

@@ -96,8 +96,8 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 class Log:
     """One of streamdq's loggers. It looks up the program's configuration for each line, because programs may configure
-    logging after the import. It removes secrets first. A line never raises: if what the program has configured does, such
-    as a filter of its own or a pipe that is gone, the line is counted and dropped.
+    logging after the import. It removes secrets first. A line never raises: if what the program has configured does,
+    such as a filter of its own or a pipe that is gone, the line is counted and dropped.
     """
 
     def __init__(self, name: str = "streamdq") -> None:
@@ -167,7 +167,10 @@ def what(error: BaseException) -> str:
     """
     name = type(error).__name__
     if isinstance(error, StreamdqError | OSError):
-        return f"{name}: {error}"
+        try:
+            return f"{name}: {error}"
+        except Exception:  # of a subclass, or of what it was given
+            return name
     at = where(error)
     return f"{name} at {at}" if at else name
 
