@@ -34,6 +34,7 @@ LIVES_IN_ONE_PROCESS = {
     "streamdq/link/batcher.py:_Turn.__init__": "of a thread that waits; a child has a batcher of its own",
     "streamdq/link/fair_semaphore.py:FairSemaphore.__init__": "belongs to connections, which make a new one",
     "streamdq/link/fair_semaphore.py:FairSemaphore._wait": "of a thread that waits",
+    "streamdq/process/log_lines.py:LineWriter.flush": "of a thread that waits",
     "streamdq/mover/mover.py:MoverThread.__init__": "of the thread that starts it; a child starts its own",
     "streamdq/worker/processes.py:Supervisor.__init__": "a command of its own, which forks nothing",
     "streamdq/worker/signals.py:Stop.__init__": "reentrant, and asked by the main thread alone",
@@ -335,8 +336,13 @@ def test_every_lock_of_the_product_is_renewed_in_a_child() -> None:
         ("from threading import RLock\nclass A:\n    def __init__(self):\n        self.a = RLock()", ["A.__init__"]),
         ("import threading\nclass A:\n    def after_fork(self):\n        self.a = threading.Event()", []),
         (
-            "import threading\nclass A:\n    def after_fork(self):\n        self._b()\n"
-            "    def _b(self):\n        self.a = threading.Event()\n    def c(self): threading.Lock()",
+            """
+import threading
+class A:
+    def after_fork(self): self._b()
+    def _b(self): self.a = threading.Event()
+    def c(self): threading.Lock()
+""",
             ["A.c"],
         ),
         ("import asyncio\nlock = asyncio.Lock()", []),

@@ -38,8 +38,9 @@ class Pipe:
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self.stream = os.fdopen(writer, "w", encoding="utf-8")
         self.handler = LineHandler(self.stream)
-        self.logger = logging.Logger("tested")
+        self.logger = logging.getLogger("tested.log_lines")
         self.logger.addHandler(self.handler)
+        self.logger.propagate = False
         self._read = b""
 
     def lines(self, count: int) -> list[str]:
@@ -115,7 +116,7 @@ def test_a_pipe_that_is_gone_ends_nothing(pipe: Pipe) -> None:
     assert dropped() - before == 3
 
 
-def test_a_process_ends_though_nobody_reads(tmp_path: Path) -> None:
+def test_a_process_ends_though_nobody_reads() -> None:
     """It waits for the reader a moment, in case one is only slow."""
     code = """
 import logging, sys
@@ -146,7 +147,7 @@ for number in range(500):
     assert [int(line.split()[0]) for line in lines] == list(range(500))
 
 
-def test_a_forked_child_writes_its_own_lines_alone(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_writes_its_own_lines_alone(pipe: Pipe) -> None:
     """The thread that writes is the parent's, and so is what waits for it."""
     for number in range(10):
         pipe.logger.warning("parent %s %s", number, "x" * 1000)
@@ -244,7 +245,7 @@ def test_a_line_never_raises(failing: Any) -> None:
     assert dropped() - before == 1
 
 
-async def test_no_loop_ends_by_a_line(failing: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_loop_ends_by_a_line(failing: Any) -> None:
     runs = []
 
     async def body() -> None:
