@@ -135,7 +135,13 @@ def _workers() -> PanelRow:
         series_panel(Shown(signals.RECLAIMED), width=THIRD),
         percentiles(signals.DURATION, width=THIRD),
         percentiles(signals.WAIT, width=THIRD),
-        series_panel(Shown(signals.LOOP_RESTARTS), width=THIRD),
+        series_panel(
+            [Shown(signals.LOOP_RESTARTS), Shown(signals.LOG_LINES_DROPPED)],
+            width=THIRD,
+            title="Loop restarts, and log lines dropped",
+            description="Loops that failed and were started again; the worker's log says why. And lines of logs that "
+            "nobody reads.",
+        ),
     ]
 
 

@@ -341,6 +341,12 @@ LOOP_RESTARTS = Signal(
     "Loops that failed and were started again. The worker's log says why.",
     "{{loop}}",
 )
+LOG_LINES_DROPPED = Signal(
+    "Log lines dropped",
+    "sum(increase(streamdq_log_lines_dropped_total{@namespace}[@window])) or vector(0)",
+    "short",
+    "Lines of the log that nobody sees: nobody reads the process's stderr, or its logging fails.",
+)
 VERSIONS = Signal(
     "Exporter",
     "count by (version) (streamdq_build_info{@namespace})",

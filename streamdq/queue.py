@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from . import operations
+from .forks import renew_in_child
 from .keys import DEFAULT_GROUP
 from .operations.methods import UsedOperation, plain_arguments
 
@@ -98,6 +99,11 @@ class _Base:
         self._store = RedisStore(session)
         self._url = url
         self.namespace = session.keys.namespace
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """A forked child has its parent's objects, but not its threads."""
         self._mover: MoverThread | None = None
         self._mover_lock = threading.Lock()
 
@@ -110,13 +116,13 @@ class _Base:
         from .mover.mover import MoverThread
 
         with self._mover_lock:
-            if self._mover is None or not self._mover.is_here:  # a forked child has its parent's object, not its thread
+            if self._mover is None:
                 session = self._store.session
                 self._mover = MoverThread(self._url, self.namespace, session.settings, session.clock)
 
     def _stop_mover(self) -> None:
         with self._mover_lock:
-            if self._mover is not None and self._mover.is_here:
+            if self._mover is not None:
                 self._mover.stop()
                 self._mover = None
 

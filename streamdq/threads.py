@@ -8,6 +8,8 @@ from concurrent.futures import Executor, Future
 from queue import SimpleQueue
 from typing import Any
 
+from .forks import renew_in_child
+
 
 class HandlerThreads(Executor):
     """Like ThreadPoolExecutor, but the process does not wait for these threads when it exits: a drained worker has
@@ -16,6 +18,11 @@ class HandlerThreads(Executor):
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """A forked child has none of its parent's threads."""
         self._count = 0
         self._open = 0  # calls that have not ended
         self._open_lock = threading.Lock()

@@ -25,3 +25,8 @@ def kept_in(turn: int, items: Iterable[pytest.Item]) -> tuple[list[pytest.Item],
 
 def part_of(nodeid: str) -> int:
     return zlib.crc32(nodeid.partition("[")[0].encode()) % PARTS
+
+
+def others_later(values: Iterable[object], *first: object) -> list[object]:
+    """Parameters of a test: all but the first belong to the second stage."""
+    return [value if value in first else pytest.param(value, marks=pytest.mark.thorough) for value in values]

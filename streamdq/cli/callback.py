@@ -10,7 +10,7 @@ import typer
 
 from ..config import DEFAULT_GROUP
 from ..errors import InvalidInput
-from ..worker.processes import command_line
+from ..worker.processes import command_line, end_with_parent
 from .common import GroupOption, commands, given_globals
 from .metrics import LOOPBACK, AlsoGauges, LogLevel, MetricsHost, MetricsPort, Serving, begin_logs, run_worker
 
@@ -55,6 +55,8 @@ def callback(
     Only https URLs with public addresses are called, unless --allow permits more. Secrets and other settings come
     from the file, or from STREAMDQ_CALLBACK_SECRETS and similar variables.
     """  # noqa: D301 - typer reads the mark
+    if until_eof:
+        end_with_parent()
     serving = Serving(metrics_host, metrics_port, gauges)
     topics = _topics_of(topic or ())
     from ..callback import CallbackSettings, CallbackWorker
@@ -70,7 +72,7 @@ def callback(
     arguments += ["--settings", str(settings)] if settings else []
     arguments += ["--burst"] if burst else []
     command = command_line(*given_globals(context), "callback", "--until-eof", *arguments)
-    run_worker(worker, serving, processes, command, burst=burst, until_eof=until_eof)
+    run_worker(worker, serving, processes, command, burst=burst)
 
 
 def _topics_of(names: Sequence[str]) -> Sequence[str] | None:

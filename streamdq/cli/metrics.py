@@ -11,7 +11,7 @@ import typer
 from ..errors import InvalidInput
 from ..exporter.exporter import ProcessFiles, RedisCollector, served
 from ..process import logs
-from ..worker.processes import Supervisor, end_with_parent
+from ..worker.processes import Supervisor, end_children
 from ..worker.serving import Burst
 from ..worker.signals import Stop, drop_at_exit, install
 from ..worker.worker import Worker
@@ -91,15 +91,14 @@ class Serving:
         return [stack.enter_context(contextlib.closing(RedisCollector(worker.url, worker.namespace)))]
 
 
-def run_worker(
-    worker: Worker, serving: Serving, processes: int, command: Sequence[str], *, burst: Burst, until_eof: bool
-) -> None:
+def run_worker(worker: Worker, serving: Serving, processes: int, command: Sequence[str], *, burst: Burst) -> None:
     """Runs the worker in this process, or ``command`` in several processes."""
     drop_at_exit()
     if processes > 1:
         with serving.several(worker) as files:
             raise typer.Exit(Supervisor(command, processes, burst=bool(burst), files=files).run())
-    if until_eof:
-        end_with_parent()
-    with serving.one(worker):
-        worker.run(burst)
+    try:
+        with serving.one(worker):
+            worker.run(burst)
+    finally:
+        end_children()

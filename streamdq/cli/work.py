@@ -25,11 +25,12 @@ from ..process.logs import log
 from ..queue import Queue, carry_out, store_of
 from ..times.clock import RedisClock
 from ..worker.handlers import Handler
-from ..worker.processes import command_line, import_worker
+from ..worker.processes import command_line, end_with_parent
 from ..worker.rehearsal import Rehearsed
 from ..worker.rehearsal import rehearse as run_rehearsal
 from ..worker.serving import Burst
 from ..worker.signals import Stop, install
+from ..worker.target import import_worker
 from ..worker.worker import Worker, codec_of, declared_in, handlers_of, serves_every_topic
 from .common import EXIT_NO, EXIT_UNAVAILABLE, Json, commands, given, given_globals
 from .metrics import LOOPBACK, AlsoGauges, LogLevel, MetricsHost, MetricsPort, Serving, begin_logs, run_worker
@@ -102,6 +103,8 @@ def worker(
     terminal, else as JSON lines.
     """  # noqa: D301 - typer reads the mark
     begin_logs(log_level)
+    if until_eof:
+        end_with_parent()
     serving = Serving(metrics_host, metrics_port, gauges)
     found = _import_worker(target)
     if given(context, "url") or found.url is None:
@@ -117,7 +120,7 @@ def worker(
     arguments += ["--concurrency", str(concurrency)] if concurrency else []
     arguments += _take_turns(found, weight, priority)
     command = command_line(*given_globals(context), *arguments)
-    run_worker(found, serving, processes, command, burst=until, until_eof=until_eof)
+    run_worker(found, serving, processes, command, burst=until)
 
 
 def _take_turns(worker: Worker, weight: list[str] | None, priority: list[str] | None) -> list[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, TypeVar
 
 from ..errors import BodyStorageUnavailable
+from ..forks import renew_in_child
 from ..threads import HandlerThreads
 
 T = TypeVar("T")
@@ -24,7 +24,12 @@ class StorageCalls:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self.hanging, self._process = 0, os.getpid()
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """A forked child has none of its parent's threads."""
+        self.hanging = 0
         self._lock = threading.Lock()
 
     def each(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
@@ -44,8 +49,6 @@ class StorageCalls:
 
     def _check_hanging(self) -> None:
         with self._lock:
-            if self._process != os.getpid():  # a forked child has none of its parent's threads
-                self.hanging, self._process = 0, os.getpid()
             if self.hanging >= _MOST_HANGING:
                 raise BodyStorageUnavailable(
                     f"the storage of large bodies hangs: {self.hanging} calls to it have not ended"

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NoReturn, Self
 
 from ..errors import EmbeddedError
+from ..forks import ModuleLock, call_in_child
 from . import supervisor
 from .binary import ServerBinary, find_server, installed_servers
 
@@ -178,14 +179,13 @@ class _Use:
                 with self._free_supervisor_lock() as lock:
                     lost = lock is not None
                 if lost:
-                    _logger.warning(
-                        "the supervisor of the embedded Redis in %s is gone, starting it again", self.directory
-                    )
+                    gone = "the supervisor of the embedded Redis in %s is gone, starting it again"
+                    _log(logging.WARNING, gone, self.directory)
                     self._start(lambda _: self.socket_path)
                 pause = _WATCH_S
             except (EmbeddedError, OSError) as error:
                 pause = min(pause * 2, _LONGEST_WATCH_S)
-                _logger.error("%s Next attempt in %.0f s.", error, pause)
+                _log(logging.ERROR, "%s Next attempt in %.0f s.", error, pause)
 
     @contextlib.contextmanager
     def _free_supervisor_lock(self) -> Iterator[int | None]:
@@ -210,6 +210,12 @@ class _Use:
         raise EmbeddedError(
             f"The embedded Redis directory {self.directory} {what}.{_last_lines(self.directory / _LOG)}"
         )
+
+
+def _log(level: int, text: str, *values: object) -> None:
+    """What the program has configured for its log may raise, and the watcher goes on."""
+    with contextlib.suppress(Exception):
+        _logger.log(level, text, *values)
 
 
 def _require_private(directory: Path) -> None:
@@ -267,14 +273,14 @@ def _lock_file(path: Path) -> Iterator[int]:
 
 def _after_fork() -> None:
     """A forked child inherits the locks, but no watcher thread: it keeps the uses and drops short-lived locks."""
-    global _uses, _registry_lock
+    global _uses
     for lock in _short_locks:
         os.close(lock)
     _short_locks.clear()
-    _uses, _registry_lock = {}, threading.Lock()
+    _uses = {}
 
 
 _uses: dict[Path, _Use] = {}
-_registry_lock = threading.Lock()
+_registry_lock = ModuleLock()
 _short_locks: set[int] = set()
-os.register_at_fork(after_in_child=_after_fork)
+call_in_child(_after_fork)

@@ -20,6 +20,7 @@ from prometheus_client.samples import Sample
 
 from ..config import Settings
 from ..errors import InvalidInput, NewerFormat, ServerError
+from ..forks import renew_in_child
 from ..link.connection import Link
 from ..link.session import open_session, run
 from ..metrics import declared
@@ -40,11 +41,15 @@ class RedisCollector(Collector):
     def __init__(self, url: str | None, namespace: str | None, labels: TopicLabels | None = None) -> None:
         settings = Settings()
         settings = settings.model_copy(update={"call_timeout_s": min(_ANSWER_S, settings.call_timeout_s)})
-        self._reading = threading.Lock()
         self._read: tuple[float, Readings] | None = None  # when the last reading ended, and its result
         self._link, session = open_session(url, namespace, settings, None, Link)
         self._reader = Reader(session.keys.namespace, labels or declared.topic_labels())
         self._store = RedisStore(session)
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        self._reading = threading.Lock()
 
     def describe(self) -> Iterable[Metric]:
         """Names the metrics, so that the registry does not read Redis just for that."""

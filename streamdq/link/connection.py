@@ -18,6 +18,7 @@ import redis.sentinel
 from redis.backoff import NoBackoff
 
 from ..errors import InvalidInput, WrongLoop
+from ..forks import renew_in_child
 from ..threads import HandlerThreads
 from .address import Target, parse_url
 from .batcher import Batcher, ThreadBatcher
@@ -26,7 +27,7 @@ from .command import Command
 from .deadline import timed
 from .failures import Crowded, LinkError
 from .fair_semaphore import FairSemaphore
-from .node import AsyncConnections, ConnectionLimits, Connections, renew_in_child
+from .node import AsyncConnections, ConnectionLimits, Connections
 from .tracking import Changed, Tracking
 
 __all__ = ["AsyncLink", "ConnectionLimits", "Link", "LinkError", "forget_memory"]

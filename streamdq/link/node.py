@@ -9,19 +9,19 @@ and until when.
 from __future__ import annotations
 
 import asyncio
-import os
 import select
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import redis
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 from redis.sentinel import SentinelManagedConnection
 
+from ..forks import renew_in_child
 from .command import Command, packed
 from .deadline import set_deadline
 from .error_replies import Meaning, meaning_of
@@ -105,26 +105,6 @@ def _is_replicas(replies: Sequence[Any]) -> bool:
 
 
 # -- synchronous
-
-
-class _Renewed(Protocol):
-    def after_fork(self) -> None: ...
-
-
-_renewed: weakref.WeakSet[_Renewed] = weakref.WeakSet()
-
-
-def renew_in_child(shared: _Renewed) -> None:
-    """Calls ``after_fork`` in forked children, which inherit sockets and locks that threads of the parent may hold."""
-    _renewed.add(shared)
-
-
-def _after_fork() -> None:
-    for shared in list(_renewed):
-        shared.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 class Connections:

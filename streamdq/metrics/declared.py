@@ -20,6 +20,7 @@ from pathlib import Path
 from prometheus_client import Counter, Gauge, Histogram, values
 
 from ..config import Settings
+from . import library_locks as library_locks
 
 PROCESS_NUMBER = "STREAMDQ_PROCESS_NUMBER"
 OTHER = "other"
@@ -135,6 +136,11 @@ REDIS_ERRORS = Counter(
     (*_NAMESPACE, "kind"),
 )
 LOOP_RESTARTS = Counter("streamdq_loop_restarts", "Loops that failed and were started again.", (*_NAMESPACE, "loop"))
+LOG_LINES_DROPPED = Counter(
+    "streamdq_log_lines_dropped",
+    "Lines of the log that nobody sees: nobody reads stderr, or what the program has configured fails.",
+    _NAMESPACE,
+)
 CALLBACKS = Counter(
     "streamdq_callbacks",
     "HTTP callbacks by outcome (delivered, failed, gone, refused, snoozed) and status class (2xx to 5xx, or none).",
@@ -278,7 +284,7 @@ OUTBOX_REFUSED = ReadMetric(
 )
 
 COUNTERS = (
-    DUPLICATE, MOVED, ATTEMPTS, RETRIES, DEAD, UNREADABLE, RECLAIMED, REDIS_ERRORS, LOOP_RESTARTS,
+    DUPLICATE, MOVED, ATTEMPTS, RETRIES, DEAD, UNREADABLE, RECLAIMED, REDIS_ERRORS, LOOP_RESTARTS, LOG_LINES_DROPPED,
     CALLBACKS, CALLBACK_BREAKS, OUTBOX_ROWS,
 )  # fmt: skip
 HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, OUTBOX_WAIT, BODY_BYTES)

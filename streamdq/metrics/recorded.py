@@ -12,6 +12,8 @@ import threading
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
+from ..forks import renew_in_child
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -28,9 +30,13 @@ class Early:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[Counting, str, str], int] = {}
-        self._lock = threading.Lock()
         self._over = False
         self._in_files = "PROMETHEUS_MULTIPROC_DIR" in os.environ  # another process shows what this one counts
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
 
     def count(self, counting: Counting, namespace: str, label: str, count: int) -> None:
         if self._over:

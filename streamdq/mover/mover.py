@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
@@ -377,7 +376,6 @@ class MoverThread:
     def __init__(self, url: str | None, namespace: str, settings: Settings, clock: RedisClock) -> None:
         self._arguments = (url, namespace, settings, clock)
         self._refused: StreamdqError | None = None
-        self._pid = os.getpid()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._main, name="streamdq-mover", daemon=True)
         self._thread.start()
@@ -405,10 +403,6 @@ class MoverThread:
             log.error("mover ended", error=str(error))
         finally:
             await link.close()
-
-    @property
-    def is_here(self) -> bool:
-        return self._pid == os.getpid()
 
     @property
     def has_ended(self) -> bool:

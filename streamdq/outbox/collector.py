@@ -11,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ..errors import OutboxError, OutboxUnavailable
+from ..forks import renew_in_child
 from ..metrics import declared
 from ..process.logs import log, what
 from .rows import Rows, RowState
@@ -32,10 +33,14 @@ class OutboxCollector(Collector):
 
     def __init__(self, url: str, namespace: str) -> None:
         self._url, self._namespace = url, namespace
-        self._begins = threading.Lock()
-        self._reading: Future[_Values] | None = None  # the last one
         self._read: tuple[float, _Values] | None = None  # when figures were last read, and these
         self._rows: Rows | None = None
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        self._begins = threading.Lock()
+        self._reading: Future[_Values] | None = None  # the last one
 
     def describe(self) -> Iterable[Metric]:
         """Names the metrics, so that the registry does not read the database just for that."""

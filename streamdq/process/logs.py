@@ -24,11 +24,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StreamdqError
+from .log_lines import FIELDS, LineHandler, count_lost, is_terminal
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
 
 _MOST_CALLS = 50
+_MOST_CHARS = 16_384  # of a text in a line
+_LONGEST_WORD = 4096
 _OWN = f"{Path(__file__).parents[1]}{os.sep}"
 _NOT_THEIRS = (sysconfig.get_path("stdlib"), _OWN)
 LEVELS = ("debug", "info", "warning", "error")
@@ -39,8 +42,10 @@ _SECRET = frozenset({
 })  # fmt: skip
 # Greedy up to the last @ before a slash, because a password may contain an @.
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
-# In a database's URL the password may also contain a slash, by mistake; an @ in the path is not to be expected.
-_DATABASE = re.compile(r"(?i)\b((?:rediss?|redis\+\w+|postgres(?:ql)?(?:\+\w+)?)://)\S*@")
+# In a database's URL the password may also contain a slash, by mistake; an @ in the path is not to be expected. In two
+# steps, the word and its parts: a pattern for both would look through the word once for each URL that may begin in it.
+_WORD = re.compile(r"\S+")
+_DATABASE = re.compile(r"(?i)\b(?:rediss?|redis\+\w{1,30}|postgres(?:ql)?(?:\+\w{1,30})?)://")
 # In a URL, and in the way drivers describe their connection: password=x host=y.
 _PARAMETER = re.compile(
     r"(?i)((?:(?:password|passwd|secret|token|signature|credential|api[_-]?key)s?|[?&;](?:key|sig|auth))=['\"]?)"
@@ -87,12 +92,12 @@ def _unheard(_event: str, **_fields: Any) -> None:
 
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
-_FIELDS = "streamdq_fields"  # of a standard record
 
 
 class Log:
     """One of streamdq's loggers. It looks up the program's configuration for each line, because programs may configure
-    logging after the import. It removes secrets first.
+    logging after the import. It removes secrets first. A line never raises: if what the program has configured does,
+    such as a filter of its own or a pipe that is gone, the line is counted and dropped.
     """
 
     def __init__(self, name: str = "streamdq") -> None:
@@ -101,32 +106,36 @@ class Log:
     def __getattr__(self, level: str) -> Any:
         if (number := _NUMBERS.get(level)) is None:
             raise AttributeError(level)
-        if (structlog := _configured()) is not None:
-            write = getattr(structlog.get_logger(self._name), level)
-
-            def line(event: str, *, exc_info: ExcInfo | None = None, **fields: Any) -> None:
-                raised = {} if exc_info is None else {"exc_info": exc_info}
-                write(event, **_without_secrets(fields), **raised)
-
-            return line
+        structlog = _configured()
         standard = logging.getLogger(self._name)
-        if not standard.isEnabledFor(number):
+        if structlog is None and not standard.isEnabledFor(number):
             return _unheard
 
-        def plain(event: str, *, exc_info: ExcInfo | None = None, **fields: Any) -> None:
-            words = {"event": event, **_without_secrets(fields)}
-            text = " ".join(f"{name}={value!r}" for name, value in words.items())
-            standard.log(number, text, exc_info=exc_info, stacklevel=2, extra={_FIELDS: words})
+        def line(event: str, *, exc_info: ExcInfo | None = None, **fields: Any) -> None:
+            try:
+                words = _without_secrets(fields)
+                if structlog is not None:
+                    raised = {} if exc_info is None else {"exc_info": exc_info}
+                    getattr(structlog.get_logger(self._name), level)(event, **words, **raised)
+                    return
+                words = {"event": event, **words}
+                text = " ".join(f"{name}={value!r}" for name, value in words.items())
+                standard.log(number, text, exc_info=exc_info, stacklevel=2, extra={FIELDS: words})
+            except Exception:
+                count_lost()
 
-        return plain
+        return line
 
     def shows(self, level: str) -> bool:
         """Whether lines of this level may be shown, as far as that can be known."""
-        if (structlog := _configured()) is None:
-            return logging.getLogger(self._name).isEnabledFor(_NUMBERS[level])
-        bound = structlog.get_logger(self._name).bind()
-        asks = [name for name in ("isEnabledFor", "is_enabled_for") if hasattr(type(bound), name)]
-        return not asks or bool(getattr(bound, asks[0])(_NUMBERS[level]))
+        try:
+            if (structlog := _configured()) is None:
+                return logging.getLogger(self._name).isEnabledFor(_NUMBERS[level])
+            bound = structlog.get_logger(self._name).bind()
+            asks = [name for name in ("isEnabledFor", "is_enabled_for") if hasattr(type(bound), name)]
+            return not asks or bool(getattr(bound, asks[0])(_NUMBERS[level]))
+        except Exception:  # of what the program has configured
+            return False
 
 
 log = Log()
@@ -136,11 +145,20 @@ def hide_credentials(text: str) -> str:
     """The text without the user names, passwords and tokens in its URLs and HTTP headers."""
     low = text.lower() if text.isascii() else None  # other letters may count as the same, whatever the case
     if "://" in text and "@" in text:
-        text = _CREDENTIALS.sub("…@", _DATABASE.sub(r"\1…@", text))
+        text = _CREDENTIALS.sub("…@", _WORD.sub(_without_login, text))
     for secret, shown, words in _NAMED:
         if low is None or any(word in low for word in words):
             text = secret.sub(shown, text)
     return text
+
+
+def _without_login(word: re.Match[str]) -> str:
+    """A word without what is between the scheme of a database's URL and the last @."""
+    text = word[0]
+    at = text.rfind("@")
+    if at < 0 or (scheme := _DATABASE.search(text, 0, at)) is None:
+        return text
+    return f"{text[: scheme.end()]}…{text[at:]}"
 
 
 def what(error: BaseException) -> str:
@@ -149,7 +167,10 @@ def what(error: BaseException) -> str:
     """
     name = type(error).__name__
     if isinstance(error, StreamdqError | OSError):
-        return f"{name}: {error}"
+        try:
+            return f"{name}: {error}"
+        except Exception:  # of a subclass, or of what it was given
+            return name
     at = where(error)
     return f"{name} at {at}" if at else name
 
@@ -216,7 +237,21 @@ def _without_secrets(value: Any) -> Any:
         return {name: _without_secrets(part) for name, part in value.items() if str(name).lower() not in _SECRET}
     if isinstance(value, list | tuple | set | frozenset):
         return [_without_secrets(part) for part in value]
-    return hide_credentials(str(value))
+    return hide_credentials(_beginning(str(value)))
+
+
+def _beginning(text: str) -> str:
+    """Of a long text: a line is for people, and to look through a body that an error quotes takes long. What is cut is
+    the last word as well, as of half a password nobody could tell that it is one.
+    """
+    if len(text) <= _MOST_CHARS:
+        return text
+    kept = text[:_MOST_CHARS]
+    end = max(kept.rfind(" "), kept.rfind("\n"), kept.rfind("\t"))
+    if end < _MOST_CHARS - _LONGEST_WORD:  # no words: only what may begin a URL goes
+        end = kept.find("://", max(end, 0))
+    kept = kept[:end] if end > 0 else kept
+    return f"{kept}… ({len(text) - len(kept)} more characters)"
 
 
 def _for_people(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -231,7 +266,7 @@ def configure(level: str = "info", *, json: bool | None = None) -> None:
     """Sends structlog and the standard loggers to stderr; as JSON if ``json``, or if None and stderr is no terminal."""
     import structlog
 
-    json = not sys.stderr.isatty() if json is None else json
+    json = not is_terminal(sys.stderr) if json is None else json
     logging.basicConfig(handlers=[_handler(json)], level=level.upper(), force=True)
     structlog.configure(
         processors=[
@@ -254,7 +289,7 @@ def shown_in_script() -> Iterator[None]:
     if _configured() is not None or logger.hasHandlers():
         yield
         return
-    handler, before = _handler(not sys.stderr.isatty()), logger.level
+    handler, before = _handler(not is_terminal(sys.stderr)), logger.level
     handler.addFilter(lambda _line: _configured() is None and not logging.getLogger().handlers)
     logger.addHandler(handler)
     if before == logging.NOTSET:
@@ -263,6 +298,7 @@ def shown_in_script() -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
+        handler.close()
         if before == logging.NOTSET:
             logger.setLevel(before)
 
@@ -279,7 +315,7 @@ def _shared(json: bool) -> list[Processor]:
 
 def _fields_of(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """A structlog processor: takes the fields of one of streamdq's own lines from the standard record."""
-    event.update(getattr(event["_record"], _FIELDS, {}))
+    event.update(getattr(event["_record"], FIELDS, {}))
     return event
 
 
@@ -294,7 +330,7 @@ def _handler(json: bool) -> logging.Handler:
             pad_event_to=30, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
         )
     )
-    handler = logging.StreamHandler()
+    handler = LineHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[_fields_of, *_shared(json)],

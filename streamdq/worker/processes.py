@@ -6,7 +6,6 @@ when the supervisor is killed with -9.
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import subprocess
@@ -15,38 +14,57 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import Any
 
-from ..errors import InvalidInput
 from ..exporter.exporter import ProcessFiles
 from ..process.logs import log
 from .signals import LOOK_S, ONE_SIGNAL_S, install, uninstall
-from .worker import Worker, importing
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 _HEALTHY_S = 10.0
 _WITHOUT_REDIS_S = 60.0  # to find out that Redis is away takes a while
 _USAGE, _UNAVAILABLE = 2, 3
+_CHILD_S = 3.0  # for a child of a handler to end by itself
 
 
 def command_line(*arguments: str) -> list[str]:
-    """A command line that runs the same streamdq with the same Python."""
-    return [sys.executable, "-m", "streamdq", *arguments]
+    """A command line that runs the same streamdq with the same Python, whatever modules the working folder has: -P."""
+    return [sys.executable, "-P", "-m", "streamdq", *arguments]
 
 
 def end_with_parent() -> None:
-    """Drains this process, like SIGTERM, when stdin is closed, whose other end the parent holds."""
+    """Drains this process, like SIGTERM, when the pipe that is its stdin is closed, whose other end the parent holds.
+    Its stdin, which handlers and the programs that they start may read, is empty from now on.
+    """
+    control = os.dup(0)  # which programs that this process starts don't inherit
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
 
     def watch() -> None:
-        # Read from the descriptor: sys.stdin's lock, held by a waiting thread, is fatal when the interpreter ends.
-        while os.read(0, 1024):
+        while os.read(control, 1024):
             continue
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, name="streamdq-parent", daemon=True).start()
+
+
+def end_children() -> None:
+    """Ends the processes that handlers have started by multiprocessing: Python would wait for them when it exits, and
+    those of a handler that was given up may go on for ever.
+    """
+    if "multiprocessing" not in sys.modules:
+        return
+    import multiprocessing
+
+    children = multiprocessing.active_children()
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.join(_CHILD_S)
+        if child.is_alive():
+            child.kill()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,48 +198,3 @@ class Supervisor:
         for child in self._children:
             if child.process is not None and child.process.poll() is None:
                 child.process.kill()
-
-
-def import_worker(target: str) -> Worker:
-    """The Worker that ``MODULE:WORKER`` names; the current directory is searched first.
-
-    Raises:
-        InvalidInput: the module or the name does not exist, or is not a Worker; the message says which.
-    """
-    module_name, _, name = target.partition(":")
-    if not (module_name and name) or "/" in module_name or module_name.startswith("."):
-        raise InvalidInput(f"worker: {target!r} is not MODULE:WORKER; write for example {_example(target)}")
-    found = _module(module_name, target)
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise InvalidInput(f"worker: module {module_name!r} has no {name!r}{_workers_of(found)}")
-        found = getattr(found, part)
-    if not isinstance(found, Worker):
-        raise InvalidInput(f"worker: {target} is of type {type(found).__name__}, not a streamdq Worker")
-    return found
-
-
-def _module(module_name: str, target: str) -> Any:
-    sys.path.insert(0, str(Path.cwd()))
-    token = importing.set(module_name)
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if not f"{module_name}.".startswith(f"{error.name}."):  # it exists, but imports a missing module
-            raise
-        hint = f"; write for example {_example(target)}" if module_name.endswith(".py") else ""
-        raise InvalidInput(f"worker: {error}, neither in {Path.cwd()} nor among the installed packages{hint}") from None
-    finally:
-        importing.reset(token)
-
-
-def _example(target: str) -> str:
-    """What to write instead of the target: of the path of a file, the module that it is."""
-    path, _, name = target.partition(":")
-    parts = path.removesuffix(".py").replace("/", ".").split(".")
-    return f"{'.'.join(part for part in parts if part.isidentifier()) or 'shop.jobs'}:{name or 'worker'}"
-
-
-def _workers_of(module: Any) -> str:
-    names = [name for name, value in getattr(module, "__dict__", {}).items() if isinstance(value, Worker)]
-    return f"; its workers are: {', '.join(names)}" if names else ", nor any Worker"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidInput
+from ..forks import renew_in_child
 from ..process.loop import running_loop
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ class HandlerQueues:
         self._settings, self._clock, self._codec = settings, clock, codec
         self._awaited: AsyncQueue | None = None
         self._blocking: Queue | None = None
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
         self._lock = threading.Lock()
 
     def awaited(self) -> AsyncQueue:

@@ -1,16 +1,20 @@
-"""The signals that end a worker."""
+"""The signals that end a worker. They are the worker's alone: a child that a handler forks has those from before."""
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import math
+import os
 import signal
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
+
+from ..forks import call_in_child
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 ONE_SIGNAL_S = 1.0
@@ -49,12 +53,52 @@ class Stop:
                 return
 
 
+class _Handler:
+    """A signal's handler for as long as something serves, in this process alone."""
+
+    def __init__(self, handler: Callable[[int, FrameType | None], Any], before: Any) -> None:
+        self._handler, self._process = handler, os.getpid()
+        self.before = before
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self._process == os.getpid():
+            self._handler(number, frame)
+        else:  # a forked child that got it before its first step
+            _give_back(number)
+            signal.raise_signal(number)
+
+
+def _give_back(number: int) -> None:
+    """Gives a forked child the handler that its parent had before it served."""
+    handler = signal.getsignal(number)
+    while isinstance(handler, _Handler):
+        handler = handler.before
+    of = getattr(getattr(handler, "func", None), "__self__", None)
+    if isinstance(of, asyncio.Runner):  # it would cancel a task of the parent
+        handler = signal.default_int_handler
+    signal.signal(number, handler)
+
+
+def _after_fork() -> None:
+    own = [number for number in SIGNALS if isinstance(signal.getsignal(number), _Handler)]
+    if own:
+        signal.set_wakeup_fd(-1)  # the parent's loop's
+    for number in own:
+        _give_back(number)
+
+
+call_in_child(_after_fork)
+
+
 def install(handler: Callable[[int, FrameType | None], Any]) -> dict[int, Any]:
     """Has both signals handled by this function. Returns the handlers from before, for ``uninstall``. Unlike a loop's
     own handlers, these can be replaced without a moment at which a signal has its default effect.
     """
-    before = {number: signal.signal(number, handler) for number in SIGNALS}
-    return {number: signal.SIG_DFL if one is None else one for number, one in before.items()}  # None: not Python's
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: signal.SIG_DFL if one is None else one for number, one in before.items()}  # None: not Python's
+    for number in SIGNALS:
+        signal.signal(number, _Handler(handler, before[number]))
+    return before
 
 
 def uninstall(before: dict[int, Any], heard_at: float | None) -> None:
@@ -68,7 +112,7 @@ def uninstall(before: dict[int, Any], heard_at: float | None) -> None:
             signal.raise_signal(number)
 
     for number, handler in before.items():
-        signal.signal(number, handler if heard_at is None else handle)
+        signal.signal(number, handler if heard_at is None else _Handler(handle, handler))
 
 
 def drop_at_exit() -> None:

@@ -18,6 +18,7 @@ from ..errors import InvalidInput
 from ..job.job import NewJob, check_group, check_topic, check_ttr
 from ..job.retry import RetryInput, RetrySchedule
 from ..operations.schedules import check_schedule_id
+from ..process.descriptors import reserve_standard
 from ..process.logs import shown_in_script
 from ..process.loop import running_loop
 from ..schedules.definition import Overlap, define
@@ -323,6 +324,7 @@ class Worker(Generic[S]):
         if running_loop() is not None:
             raise InvalidInput("worker: run() starts an event loop, and one runs here already; await serve() instead")
         signals = threading.current_thread() is threading.main_thread()
+        reserve_standard()
         with shown_in_script(), settled() if signals else contextlib.nullcontext():
             try:
                 import uvloop

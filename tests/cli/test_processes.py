@@ -136,6 +136,83 @@ def test_processes_end_when_a_burst_is_done(start: Start, server: Server, queue:
     assert len(lines(tmp_path / "done")) == 30
 
 
+HIDING = ("redis", "queue", "types", "random", "signal", "token", "streamdq", "stringprep", "filecmp", "uvloop")
+
+
+def test_files_of_the_working_folder_hide_no_module_that_streamdq_needs(
+    start: Start, server: Server, queue: Queue, tmp_path: Path
+) -> None:
+    for name in HIDING:
+        (tmp_path / f"{name}.py").write_text("raise ImportError('this is not the module that was asked for')")
+    queue.enqueue("t", {})
+
+    process = start(
+        "--url", server.url, "worker", "shop:worker", "--processes", "2", "--burst", "--metrics-port", "0"
+    )  # fmt: skip
+
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, err
+    assert len(lines(tmp_path / "done")) == 1
+
+
+def test_programs_that_a_handler_starts_have_an_empty_stdin(
+    start: Start, server: Server, queue: Queue, tmp_path: Path
+) -> None:
+    """Not the pipe by which the parent ends its processes."""
+    (tmp_path / "shop.py").write_text(WORKER + READER)
+    queue.enqueue("read", {})
+
+    process = start("--url", server.url, "worker", "shop:worker", "--processes", "2", "--burst")
+
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, err
+    assert lines(tmp_path / "read") == ["b'' and ''"]
+
+
+READER = """
+import subprocess, sys
+
+@worker.handler("read")
+def read(body: dict) -> None:
+    got = subprocess.run(["cat"], stdout=subprocess.PIPE, check=True).stdout
+    with open("read", "a") as file:
+        file.write(f"{got} and {sys.stdin.read()!r}\\n")
+"""
+
+
+def test_a_handlers_children_end_with_the_worker(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
+    """Python would wait for them at the end of the process."""
+    (tmp_path / "shop.py").write_text(WORKER + FORKING)
+    queue.enqueue("fork", {})
+
+    process = start("--url", server.url, "worker", "shop:worker", "--burst", env={"STREAMDQ_GRACE_S": "0"})
+
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, err
+    assert lines(tmp_path / "pool") == ["[1, 4, 9]", "-15"]
+
+
+FORKING = """
+import multiprocessing, signal
+forking = multiprocessing.get_context("fork")
+
+def square(number):
+    return number ** 2
+
+@worker.handler("fork")
+def fork(body: dict) -> None:
+    with forking.Pool(2) as pool, open("pool", "a") as file:
+        file.write(f"{pool.map(square, [1, 2, 3])}\\n")
+    ended = forking.Process(target=signal.pause)
+    ended.start()
+    ended.terminate()
+    ended.join()
+    with open("pool", "a") as file:
+        file.write(f"{ended.exitcode}\\n")
+    forking.Process(target=signal.pause).start()
+"""
+
+
 @pytest.mark.thorough  # supervisors and workers in one process each are told twice below
 def test_a_second_signal_kills(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(ONE_SIGNAL.format(0) + WORKER)

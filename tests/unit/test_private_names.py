@@ -20,6 +20,9 @@ OTHERS = {
     ("link/tracking.py", "_reader"),
     ("link/tracking.py", "_writer"),
     ("metrics/declared.py", "_labelnames"),  # of prometheus_client's metrics
+    ("metrics/library_locks.py", "_at_fork_reinit"),  # of Python's locks
+    ("metrics/library_locks.py", "_collector_to_names"),  # of prometheus_client's
+    ("metrics/library_locks.py", "_lock"),
     ("store/records.py", "_replace"),  # of named tuples
     ("store/schedules.py", "_replace"),
     ("store/settling.py", "_replace"),

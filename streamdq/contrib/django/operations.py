@@ -10,6 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
+from ...forks import ModuleLock
 from ...http.app import create_app
 from ...http.auth import Role, Tokens
 from ...http.pages.vouched import KEY, Vouched
@@ -60,7 +61,7 @@ class Pages:
 
 
 _pages: dict[tuple[int, str | None, str | None], Pages] = {}
-_making = threading.Lock()
+_making = ModuleLock()
 
 
 def pages() -> Pages:

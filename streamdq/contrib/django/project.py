@@ -6,7 +6,7 @@ import os
 
 import django
 
-from ...worker.processes import import_worker
+from ...worker.target import import_worker
 
 django.setup()
 worker = import_worker(os.environ["STREAMDQ_WORKER"])

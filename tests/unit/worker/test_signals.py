@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import gc
 import signal
+import socket
 import sys
 import threading
 import time
@@ -13,6 +16,7 @@ from typing import Any
 import pytest
 
 from streamdq.worker.signals import ONE_SIGNAL_S, SIGNALS, Stop, install, uninstall
+from tests.unit.test_forks import in_child
 from tests.waiting import HANG_S, until
 
 heard: list[str] = []
@@ -130,3 +134,94 @@ def test_a_signal_at_any_moment_of_a_wait_ends_it() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+# -- in a child that a handler forks
+
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+def ends_by(number: int) -> int:
+    """The code of a forked child that gets this signal."""
+
+    def get() -> None:
+        signal.raise_signal(number)
+
+    return in_child(get)
+
+
+@pytest.mark.parametrize("served_before", [False, True], ids=["serving", "stopped by a signal"])
+def test_a_forked_child_has_the_handlers_from_before(served_before: bool) -> None:
+    """Those of the worker would make it ignore SIGTERM, and multiprocessing would wait for its end for ever."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    before = install(workers)
+    if served_before:
+        uninstall(before, time.monotonic())
+    assert [ends_by(number) for number in SIGNALS] == [-number for number in SIGNALS]
+    assert heard == []
+
+
+def test_of_two_that_serve_within_each_other_neither_is_in_the_child() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    install(workers)
+    install(workers)
+    assert ends_by(signal.SIGTERM) == -signal.SIGTERM
+
+
+def test_a_forked_child_keeps_the_programs_own() -> None:
+    signal.signal(signal.SIGTERM, own)
+    install(workers)
+
+    def get() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        assert heard == ["program"]
+
+    assert in_child(get) == 0
+
+
+def test_a_signal_before_the_childs_first_step_is_not_lost() -> None:
+    """It finds the parent's handler."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    install(workers)
+    parents: Any = signal.getsignal(signal.SIGTERM)
+
+    def get() -> None:
+        signal.signal(signal.SIGTERM, parents)
+        signal.raise_signal(signal.SIGTERM)
+
+    assert in_child(get) == -signal.SIGTERM
+
+
+async def test_ctrl_c_in_a_forked_child_cancels_nothing_of_its_parent() -> None:
+    """asyncio.run had its handler before."""
+    runner = asyncio.Runner()
+    signal.signal(signal.SIGINT, functools.partial(runner._on_sigint, main_task=asyncio.current_task()))  # type: ignore[attr-defined]
+    install(workers)
+
+    def get() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    assert in_child(get) == 0
+
+
+def test_a_forked_child_wakes_no_loop_of_its_parent() -> None:
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    reader.setblocking(False)
+    before = signal.set_wakeup_fd(writer.fileno())
+    install(workers)
+
+    def get() -> None:
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.raise_signal(signal.SIGTERM)
+
+    try:
+        assert in_child(get) == 0
+        with pytest.raises(BlockingIOError):
+            reader.recv(1)
+    finally:
+        signal.set_wakeup_fd(before)
+        reader.close()
+        writer.close()
