@@ -136,6 +136,9 @@ def _workers() -> PanelRow:
         percentiles(signals.DURATION, width=THIRD),
         percentiles(signals.WAIT, width=THIRD),
         series_panel(Shown(signals.LOOP_RESTARTS), width=THIRD),
+        series_panel(Shown(signals.UNSENT), width=THIRD),
+        series_panel(Shown(signals.HUNG, by=("group",)), width=THIRD),
+        series_panel(Shown(signals.LOOP_BLOCKED), width=THIRD),
     ]
 
 
