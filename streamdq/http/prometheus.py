@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import aiohttp
@@ -52,18 +51,13 @@ class Prometheus:
         """The latest answer; None: there is none yet, or Prometheus knows nothing of this."""
         asked = topic, group, step_ms // 1000, steps
         known = self._found.get(asked)
-        under_way = self._asking.get(asked)
-        if (known is None or time.monotonic() - known[0] > _FRESH_S) and (under_way is None or under_way.done()):
+        if (known is None or time.monotonic() - known[0] > _FRESH_S) and asked not in self._asking:
             task = self._asking[asked] = asyncio.create_task(self._ask(asked))
-            task.add_done_callback(partial(self._over, asked))
+            task.add_done_callback(lambda _: self._asking.pop(asked, None))
         if known is None and asked in self._asking:
             await asyncio.wait({self._asking[asked]}, timeout=_WAIT_S)
             known = self._found.get(asked)
         return known[1] if known and time.monotonic() - known[0] < _OLDEST_S else None
-
-    def _over(self, asked: Asked, task: asyncio.Task[None]) -> None:
-        if self._asking.get(asked) is task:  # an eager one may be done before it is there
-            del self._asking[asked]
 
     async def _ask(self, asked: Asked) -> None:
         at = time.monotonic()
