@@ -65,6 +65,7 @@ WORKLOADS: dict[str, Workload] = {
     "calls": calls.calls,
     "cluster": cluster.cluster,
     "crash": crash.crash,
+    "crash-short": crash.crash_short,
     "storm": storm.storm,
     "callback": callback.callback,
     "web": web.web,

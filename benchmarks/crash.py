@@ -18,6 +18,7 @@ _WORK_S = 0.02
 _CONCURRENCY = 20
 _LOST_AFTER_S = 120.0
 """A job that has not run by then is lost."""
+_SHORT_S, _SHORT_CONCURRENCY = 0.005, 100
 
 
 def crash(bench: Bench) -> list[Figure]:
@@ -48,6 +49,31 @@ def crash(bench: Bench) -> list[Figure]:
             killed_ns,
             {"audit_balanced": audit.balanced, "left": audit.left, "all_done_s": all_done_s},
         )
+
+
+def crash_short(bench: Bench) -> list[Figure]:
+    """One worker, with short jobs on many slots, killed half way; another one does the rest. What is done twice is what
+    was done, and Redis did not know of it.
+    """
+    count = bench.jobs(2_000)
+    with bench.server() as server:
+        with Queue(server.url, NAMESPACE) as queue:
+            queue.enqueue_many(TOPIC, new_jobs(count))
+        with processes(server.url, "witness", 2, _SHORT_CONCURRENCY, _TTR_S, _SHORT_S) as workers:
+            dead, alive = workers
+            dead.serve()
+            must(lambda: server.count(SHARD.counts, DONE) >= count // 2 and _holds_jobs(server, dead), "half is done")
+            dead.kill()
+            alive.serve()
+            until(lambda: server.count(SHARD.counts, DONE) >= count, within_s=10 * _TTR_S)
+            alive.stop()
+            seen = _Seen(_Log.of(dead), _Log.of(alive), count)
+        running = len(seen.dead.starts.keys() - seen.dead.ends.keys())
+    raw = {"jobs": count, "running": running, "concurrency": _SHORT_CONCURRENCY, "takes_s": _SHORT_S}
+    return [
+        Figure("crash-short", "jobs lost", seen.lost, "jobs", at_most=0, raw=raw),
+        Figure("crash-short", "jobs done twice", seen.done_twice, "jobs", running, "running", raw=raw),
+    ]
 
 
 def _mover_first(server: RedisServer, workers: list[WorkerProcess]) -> list[WorkerProcess]:
@@ -89,6 +115,11 @@ class _Seen:
     @property
     def lost(self) -> int:
         return self.count - len(self.dead.ends.keys() | self.alive.ends.keys())
+
+    @property
+    def done_twice(self) -> int:
+        """Jobs whose handler has come to its end in both."""
+        return len(self.dead.ends.keys() & self.alive.ends.keys())
 
     @property
     def duplicates(self) -> int:

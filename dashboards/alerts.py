@@ -200,6 +200,16 @@ def _failing(scale: Scale) -> Iterator[Alert]:
         "last 15 minutes were taken over: their workers died or hung, or the TTR is too short.",
     )
 
+    yield Alert(
+        "StreamdqHandlersHang",
+        "ticket",
+        f"{signals.HUNG.expr(by=(*_NAMESPACE, 'group'))} > 0",
+        "5m",
+        "Handlers of @namespace hang",
+        "{{ $value | humanize }} threads of handlers in namespace @namespace, group {{ $labels.group }}, go on beyond "
+        "their TTR. Each keeps a slot of its worker.",
+    )
+
 
 def _ahead() -> Iterator[Alert]:
     yield Alert(

@@ -142,6 +142,9 @@ def _workers() -> PanelRow:
             description="Loops that failed and were started again; the worker's log says why. And lines of logs that "
             "nobody reads.",
         ),
+        series_panel(Shown(signals.UNSENT), width=THIRD),
+        series_panel(Shown(signals.HUNG, by=("group",)), width=THIRD),
+        series_panel(Shown(signals.LOOP_BLOCKED), width=THIRD),
     ]
 
 

@@ -347,6 +347,29 @@ LOG_LINES_DROPPED = Signal(
     "short",
     "Lines of the log that nobody sees: nobody reads the process's stderr, or its logging fails.",
 )
+HUNG = Signal(
+    "Hung threads",
+    "sum @by (streamdq_threads_hung{@namespace})",
+    "short",
+    "Threads of `def` handlers that go on beyond their TTR. Each keeps a slot of its worker until it ends; the log "
+    "says where they hang. A worker whose slots they all take ends, to be started again.",
+    "hung",
+)
+LOOP_BLOCKED = Signal(
+    "Blocked event loops",
+    "sum(rate(streamdq_loop_blocked_seconds_total{@namespace}[@window]))",
+    "percentunit",
+    "For which part of the time event loops of workers were blocked, for a second or more at once; more than 100 % if "
+    "several are. The log names the handler, file and line.",
+    "blocked",
+)
+UNSENT = Signal(
+    "Ended and not confirmed",
+    "sum(streamdq_attempts_unsent{@namespace})",
+    "short",
+    "Attempts that have ended and whose end Redis has not confirmed. They run again if their worker is killed now.",
+    "unsent",
+)
 VERSIONS = Signal(
     "Exporter",
     "count by (version) (streamdq_build_info{@namespace})",

@@ -1,6 +1,8 @@
 -- take_over: running -> ready, the claims of a consumer that has given no sign of life for long enough, whatever their
 -- TTR. Each counts as a crash (crash.lua). What the consumer claimed only a short while ago stays: it may have been idle
--- until then, and its first sign may be on its way. What it only read goes at once, as that counts as nothing: Redis may
+-- until then, and its first sign may be on its way. A job that was lost before stays twice as long each time, and one
+-- that would be buried if it was lost once more is left to its TTR: perhaps the job itself keeps its consumers from
+-- giving signs, and they live. What it only read goes at once, as that counts as nothing: Redis may
 -- have given the entry to the blocked read of a consumer that stands still, while others wait for it.
 -- KEYS[1] ready        STREAM
 -- KEYS[2] ready:GROUP  STREAM
@@ -22,13 +24,15 @@
 -- ARGV[5] consumer
 -- ARGV[6] silent_ms: what was claimed less than this long ago stays
 -- ARGV[7] limit per stream; fewer if records are large
+-- ARGV[8] how often a job may be lost before it is buried
 -- returns {taken, lost, more, kept}; taken: attempts that were running. lost: claims whose record is gone. more: 1 = there
--- may be more to take over now. kept: how many entries stay for now.
+-- may be more to take over now. kept: how many entries stay for now, for silent_ms at most.
 -- include: clock, progress, ring, settle, lanes, requeue, hand_over, history, crash, largest, stored_format
 local ready, own, jobs, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
 local now, group, cap, consumer, limit = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[5], tonumber(ARGV[7])
+local silent_ms, most = tonumber(ARGV[6]), tonumber(ARGV[8])
 local UNCLAIMED_MS = 100 -- a live consumer claims what it reads sooner
-local claimed_by, read_by = now - ARGV[6], now - UNCLAIMED_MS
+local read_by = now - UNCLAIMED_MS
 local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
   wake = wake, lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds, lost = 0, bytes = 0, taken = 0,
   rows = {}}
@@ -37,16 +41,23 @@ check_format(topic[7])
 k.groups, k.waits, k.key_limit = names(topic[3]), waits(topic[4], topic[5]), topic[8]
 if not has(k.groups, group) then return {0, 0, 0, 0} end
 k.apart_ms = apart_ms(tonumber(topic[1] or topic[2] or ARGV[4]), now)
-local more, kept, read_at = 0, 0
+local more, kept, stayed, read_at = 0, 0, 0
 k.stays = function(p, running)
-  local stays = running and math.abs(tonumber(p.started)) > claimed_by or not running and read_at > read_by
-  if stays then kept = kept + 1 end
+  local held_ms = running and now - math.abs(tonumber(p.started))
+  local soon, stays = not running and read_at > read_by or running and held_ms < silent_ms, false
+  if running and not is_ahead(p) then
+    local lost = tonumber(p.crashes)
+    stays = lost + 1 >= most or held_ms < silent_ms * 2 ^ lost
+  end
+  stays = stays or soon
+  if soon then kept = kept + 1 end
+  if stays then stayed = stayed + 1 end
   return stays
 end
 local function ended(id, p, record) crashed(k, group, id, p, record, now, 'lost: no sign of life from ') end
 
 for _, stream in ipairs({ready, own}) do
-  local count, before = fitting(topic[6], limit, k.bytes), kept
+  local count, before = fitting(topic[6], limit, k.bytes), stayed
   local pending = redis.call('XPENDING', stream, group, '-', '+', count, consumer)
   for _, row in ipairs(pending) do
     local item = redis.call('XRANGE', stream, row[1], row[1])[1]
@@ -59,7 +70,7 @@ for _, stream in ipairs({ready, own}) do
       redis.call('XACK', stream, group, row[1])
     end
   end
-  if #pending == count and kept - before < count then more = 1 end
+  if #pending == count and stayed - before < count then more = 1 end
 end
 if k.taken > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, k.taken) end
 remember(history, counts, settings, cap, k.rows)

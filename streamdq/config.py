@@ -154,6 +154,13 @@ class Settings(FromEnvironment):
         description="A worker without a sign of life for so long loses its claims, at least 2; 0: only when their TTR "
         "has passed.",
     )
+    hung_exit_s: float = Field(
+        default=60.0,
+        ge=0,
+        le=10**6,
+        description="A worker ends, with exit code 4, when for so long all of its slots were taken by handlers that "
+        "hang beyond their TTR; 0: never.",
+    )
     grace_s: float = Field(default=10.0, ge=0, description="How long SIGTERM waits for running handlers.")
     metrics: bool = Field(default=True, description="Count and time jobs; false is there to measure what it costs.")
     max_topics: int = Field(default=10_000, ge=1, description="The most topics in a namespace; more are refused.")

@@ -186,6 +186,18 @@ class FolderBusy(FolderError):
     """Another process is using the folder."""
 
 
+class HandlersHung(StreamdqError):
+    """A worker has ended by itself, to be started again: for STREAMDQ_HUNG_EXIT_S, each of its slots was taken by a
+    handler that hangs beyond its TTR. The log says where they hang. Nothing is lost: their attempts had ended.
+    """
+
+    def __init__(self, slots: int, for_s: float) -> None:
+        super().__init__(
+            f"handlers hang beyond their TTR in all {slots:,} slots of this worker, for {for_s:g} s: start it again; "
+            "the log says where they hang"
+        )
+
+
 class BodyUnreadable(StreamdqError):
     """This process can't read the body of a job; another may, or this one when it is configured for it: a key or a
     codec is missing, or the body has a newer version than the handler takes.

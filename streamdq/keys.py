@@ -77,6 +77,10 @@ class NamespaceKeys:
         """ZSET, expires: consumers -> when each gave its last sign of life, ms."""
         return f"{{{self.namespace}}}:signs"
 
+    def hung(self, consumer: str) -> str:
+        """STRING, expires: how many threads of this worker hang beyond their TTR, and how many slots it has."""
+        return f"{{{self.namespace}}}:hung:{consumer}"
+
     @cached_property
     def wake(self) -> str:
         """STREAM, one entry: rings when the registry changes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any
 
@@ -13,7 +14,8 @@ from .forks import renew_in_child
 
 class HandlerThreads(Executor):
     """Like ThreadPoolExecutor, but the process does not wait for these threads when it exits: a drained worker has
-    handed their jobs back, and must not hang with them, nor with a storage.
+    handed their jobs back, and must not hang with them, nor with a storage. And each call has a copy of its caller's
+    context: what it sets there is not found by the next call of the same thread.
     """
 
     def __init__(self, most: int) -> None:
@@ -37,7 +39,7 @@ class HandlerThreads(Executor):
         future: Future[Any] = Future()
         with self._open_lock:
             self._open += 1
-        self._calls.put((future, function, args, kwargs))
+        self._calls.put((future, copy_context().run, (function, *args), kwargs))
         if self._count < min(self._open, self._most):
             self._start_thread()
         return future

@@ -15,6 +15,7 @@ from ..errors import (
     ArchiveMissing,
     BodyStorageUnavailable,
     EmbeddedError,
+    HandlersHung,
     InvalidInput,
     MissingExtra,
     NewerFormat,
@@ -27,6 +28,7 @@ from ..errors import (
 )
 from ..process.logs import visible
 from ..version import __version__
+from ..worker.hung import EXIT_HUNG
 from . import analyze as cli_analyze
 from . import archive as cli_archive
 from . import bodies as cli_bodies
@@ -74,6 +76,7 @@ Exit codes:
     1  the answer is no: no such job or schedule, id taken, not balanced, a problem found
     2  wrong usage or invalid input; nothing was written, unless the message says so
     3  Redis or a database can't be reached, or refuses the request
+    4  a worker's handlers hang beyond their TTR, in all of its slots: start it again
   130  interrupted"""
 
 app = commands(help=HELP, cls=Root, add_completion=True)
@@ -113,6 +116,8 @@ def _exit_code(error: StreamdqError) -> int:
         error, ServerError | EmbeddedError | ArchiveError | OutboxError | NewerFormat | BodyStorageUnavailable
     ):
         return EXIT_UNAVAILABLE
+    if isinstance(error, HandlersHung):
+        return EXIT_HUNG
     return EXIT_NO
 
 

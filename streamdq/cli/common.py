@@ -16,7 +16,7 @@ from ..errors import StreamdqError
 from ..queue import Queue
 from ..worker.signals import Stop, install, uninstall
 
-EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130  # 4: EXIT_HUNG of worker/hung.py
 
 
 def commands(**options: Any) -> typer.Typer:

@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import expm1, log1p
 from typing import Any, NamedTuple
 
@@ -174,13 +175,17 @@ class Recent:
         task = self._tasks.get(asked)
         if task is None or task.done():
             task = self._tasks[asked] = asyncio.create_task(self._read(list(shards), now_ms - step_ms * steps))
-            task.add_done_callback(lambda _: self._tasks.pop(asked, None))
+            task.add_done_callback(partial(self._over, asked))
         if any(shard not in self._tapes for shard in shards):
             await asyncio.wait({task}, timeout=_WAIT_S)
         tapes = [self._tapes[shard] for shard in shards if shard in self._tapes]
         known_ms = max((tape.reached_ms for tape in tapes), default=0.0) if len(tapes) == len(shards) else float("inf")
         starts = range(until_ms - step_ms * steps, until_ms, step_ms)
         return Activity(step_ms, [_row(tapes, groups, start, step_ms, known_ms) for start in starts], "history")
+
+    def _over(self, asked: tuple[str, ...], task: asyncio.Task[None]) -> None:
+        if self._tasks.get(asked) is task:  # an eager one may be done before it is there, and another one in its place
+            del self._tasks[asked]
 
     async def close(self) -> None:
         await cancel_and_wait(list(self._tasks.values()))

@@ -31,18 +31,20 @@ class WriteProbe:
         StreamdqError: Redis does not answer, or refuses writes.
         """
         if time.monotonic() >= self._holds_until:
-            if self._under_way is None:
+            if self._under_way is None or self._under_way.done():
                 self._under_way = asyncio.create_task(self._write())
+                self._under_way.add_done_callback(self._over)
             await asyncio.shield(self._under_way)  # a caller may leave, but others wait for it, too
         if self._failed is not None:
             raise self._failed.with_traceback(None)
 
-    async def _write(self) -> None:
-        try:
-            self._failed = await self._outcome()
-            self._holds_until = time.monotonic() + _KEPT_S
-        finally:
+    def _over(self, task: asyncio.Task[None]) -> None:
+        if self._under_way is task:  # an eager one may be done before it is there
             self._under_way = None
+
+    async def _write(self) -> None:
+        self._failed = await self._outcome()
+        self._holds_until = time.monotonic() + _KEPT_S
 
     async def _outcome(self) -> StreamdqError | None:
         try:

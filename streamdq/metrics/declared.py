@@ -135,6 +135,11 @@ REDIS_ERRORS = Counter(
     "server.",
     (*_NAMESPACE, "kind"),
 )
+LOOP_BLOCKED = Counter(
+    "streamdq_loop_blocked_seconds",
+    "How long workers' event loops were blocked, for a second or more at a time: nothing else ran there.",
+    _NAMESPACE,
+)
 LOOP_RESTARTS = Counter("streamdq_loop_restarts", "Loops that failed and were started again.", (*_NAMESPACE, "loop"))
 LOG_LINES_DROPPED = Counter(
     "streamdq_log_lines_dropped",
@@ -162,6 +167,19 @@ LAST_SUCCESS = Gauge(
     "When this worker last did the job of a schedule's occurrence, by Redis's clock.",
     _TOPIC,
     multiprocess_mode="max",
+)
+
+HUNG = Gauge(
+    "streamdq_threads_hung",
+    "Threads of `def` handlers that go on beyond their TTR. Each keeps a slot of its worker until it ends.",
+    (*_NAMESPACE, "group"),
+    multiprocess_mode="livesum",
+)
+UNSENT = Gauge(
+    "streamdq_attempts_unsent",
+    "Attempts that have ended and that Redis does not know of yet: they run again if their worker is killed now.",
+    (*_NAMESPACE, "group"),
+    multiprocess_mode="livesum",
 )
 
 # -- histograms
@@ -284,11 +302,12 @@ OUTBOX_REFUSED = ReadMetric(
 )
 
 COUNTERS = (
-    DUPLICATE, MOVED, ATTEMPTS, RETRIES, DEAD, UNREADABLE, RECLAIMED, REDIS_ERRORS, LOOP_RESTARTS, LOG_LINES_DROPPED,
+    DUPLICATE, MOVED, ATTEMPTS, RETRIES, DEAD, UNREADABLE, RECLAIMED, REDIS_ERRORS, LOOP_BLOCKED, LOOP_RESTARTS,
+    LOG_LINES_DROPPED,
     CALLBACKS, CALLBACK_BREAKS, OUTBOX_ROWS,
 )  # fmt: skip
 HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, OUTBOX_WAIT, BODY_BYTES)
-OWN_GAUGES = (LAST_SUCCESS,)
+OWN_GAUGES = (LAST_SUCCESS, HUNG, UNSENT)
 GAUGES = (
     UP, JOBS, OLDEST_OVERDUE, LAG, WAITING_FOR_KEY, OLDEST_PENDING, TTR, CONSUMERS, DUE_WITHIN, PAUSED, LEASE_HELD,
     LAST_MOVE, CLOCK_SKEW, IMBALANCE, SCHEDULES, SCHEDULES_OVERDUE, UNDUMPED, BUILD_INFO,

@@ -142,6 +142,14 @@ def reclaimed(namespace: str, topic: str, group: str, *, late: int = 0, silent: 
             declared.RECLAIMED.labels(namespace, topic, group, reason).inc(count)
 
 
+def loop_blocked(namespace: str, seconds: float) -> None:
+    """Counts for how long an event loop was blocked; 0 creates the counter."""
+    from . import declared
+
+    if declared.counting():
+        declared.LOOP_BLOCKED.labels(namespace).inc(seconds)
+
+
 def outbox(namespace: str, topic: str, outcome: str, count: int) -> None:
     """Counts rows of a database's outbox; ``count`` may be 0."""
     from . import declared

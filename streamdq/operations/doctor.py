@@ -18,6 +18,7 @@ from ..store.topics import listed
 from .audit import audit
 from .inspect import OVERDUE_MS, Stats, stats
 from .waiting_keys import busiest
+from .workers import workers
 
 _NEVER_MS = 10**15
 _BEHIND_S = 2 * 86_400
@@ -38,8 +39,8 @@ class Finding:
 
 
 def doctor(store: RedisStore) -> Op[list[Finding]]:
-    """Checks version, persistence, memory policy, levels of durability, clock, mover, orphans, consumers
-    and dumps.
+    """Checks version, persistence, memory policy, levels of durability, clock, mover, orphans, consumers,
+    hung handlers and dumps.
     """
     info = yield from namespace.redis_info(store.session)
     findings = [_version(info), _persistence(info), _memory(info), *_trouble(info)]
@@ -56,6 +57,7 @@ def doctor(store: RedisStore) -> Op[list[Finding]]:
         findings.append(
             Finding("problem", f"counters don't balance, {len(audited.orphans):,} orphans", "run `streamdq audit`")
         )
+    findings += yield from _hung(store)
     findings += yield from _unsettled(store)
     return findings + (yield from _keys(store)) + (yield from _dumps(store))
 
@@ -97,6 +99,20 @@ def _unsettled(store: RedisStore) -> Op[list[Finding]]:
             what = f"topic {topic} has yet to settle: {about}{left.jobs:,} jobs and {left.taken:,} taken ids"
             found.append(Finding("ok", f"{what} are where they were put among {before} shards, not {settings.shards}"))
     return found
+
+
+def _hung(store: RedisStore) -> Op[list[Finding]]:
+    """Workers with threads that go on beyond their TTR, which keep their slots."""
+    found = yield from workers(store, (yield from store.topics.refresh()))
+    return [
+        Finding(
+            "problem" if one.hung >= one.slots else "advice",
+            f"{one.hung:,} of the {one.slots:,} slots of worker {one.name} are taken by handlers that hang",
+            "its log says where they hang: give that call a timeout below the TTR, and restart the worker",
+        )
+        for one in found.found
+        if one.hung
+    ]
 
 
 def _keys(store: RedisStore) -> Op[list[Finding]]:

@@ -46,7 +46,8 @@ class Running(NamedTuple):
 @dataclass(slots=True)
 class Working:
     """A consumer. ``since_ms``: by its host's clock; None: not known. ``seen_ms``: its last sign of life, by Redis's
-    clock. ``claims``: how many jobs it holds; ``jobs``: those that run, as far as they were read.
+    clock. ``claims``: how many jobs it holds; ``jobs``: those that run, as far as they were read. ``hung``: how many of
+    its ``slots`` are taken by threads that go on beyond their TTR.
     """
 
     name: str
@@ -57,6 +58,8 @@ class Working:
     claims: dict[tuple[str, str], int] = field(default_factory=dict)  # by topic and group
     jobs: list[Running] = field(default_factory=list)
     mover: bool = False
+    hung: int = 0  # threads that go on beyond their TTR
+    slots: int = 0  # only known if some are hung
 
     @property
     def held(self) -> int:
@@ -104,8 +107,10 @@ def _places(store: RedisStore, topics: Mapping[str, TopicSettings]) -> list[Plac
 def _look_at_signs(store: RedisStore, found: dict[str, Working]) -> Op[None]:
     movers = yield from namespace.movers_at_work(store.session)
     signs = yield from namespace.signs_of(store.session, list(found))
-    for worker, signed_ms in zip(found.values(), signs, strict=True):
+    hung = yield from namespace.hung_of(store.session, list(found))
+    for worker, signed_ms, (threads, slots) in zip(found.values(), signs, hung, strict=True):
         worker.seen_ms = max(worker.seen_ms, signed_ms or 0)
+        worker.hung, worker.slots = threads, slots
         worker.mover = worker.name in movers
         worker.jobs.sort(key=lambda job: job.started_ms)
 

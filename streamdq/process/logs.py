@@ -17,8 +17,9 @@ import sys
 import sysconfig
 import traceback
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 _MOST_CALLS = 50
 _MOST_CHARS = 16_384  # of a text in a line
 _LONGEST_WORD = 4096
-_OWN = f"{Path(__file__).parents[1]}{os.sep}"
-_NOT_THEIRS = (sysconfig.get_path("stdlib"), _OWN)
+OWN_CODE = f"{Path(__file__).parents[1]}{os.sep}"
+"""Where streamdq's own files are."""
+_NOT_THEIRS = (sysconfig.get_path("stdlib"), OWN_CODE)
 LEVELS = ("debug", "info", "warning", "error")
 _NUMBERS = {level: getattr(logging, level.upper()) for level in LEVELS}
 _SECRET = frozenset({
@@ -190,7 +192,7 @@ def as_exc_info(error: BaseException) -> ExcInfo:
     # Not error.__traceback__: a user's class may redefine this attribute.
     calls: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
     theirs = calls
-    while theirs is not None and theirs.tb_frame.f_code.co_filename.startswith(_OWN):
+    while theirs is not None and theirs.tb_frame.f_code.co_filename.startswith(OWN_CODE):
         theirs = theirs.tb_next
     return type(error), error, theirs or calls
 
@@ -218,8 +220,20 @@ def where(error: BaseException) -> str:
 
 def where_called(error: BaseException) -> str:
     """The last of the user's lines that led to the error: for one that was raised in a library's await."""
-    theirs = [call for call in way(error) if not call.startswith(_NOT_THEIRS)]
+    theirs = users_calls(way(error))
     return theirs[-1].rpartition(" ")[0] if theirs else where(error)
+
+
+def users_calls(calls: Sequence[str]) -> list[str]:
+    """Those of ``way`` or ``calls_of`` that are neither streamdq's nor of Python's library."""
+    return [call for call in calls if not call.startswith(_NOT_THEIRS)]
+
+
+def calls_of(thread: int | None) -> list[str]:
+    """The calls that a thread is in now, as ``way`` shows them; none if it has ended."""
+    frame = None if thread is None else sys._current_frames().get(thread)
+    calls = islice(traceback.walk_stack(frame), _MOST_CALLS) if frame else ()  # the innermost first
+    return [f"{frame.f_code.co_filename}:{line} {frame.f_code.co_qualname}" for frame, line in calls][::-1]
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -148,6 +148,27 @@ def signs_of(session: Session, consumers: Sequence[str]) -> Op[list[int | None]]
     return [None if (score := checked(reply)) is None else int(float(score)) for reply in replies]
 
 
+def tell_hung(session: Session, consumer: str, hung: int, slots: int, kept_ms: int) -> Op[None]:
+    """How many threads of a worker hang beyond their TTR, of so many slots; holds for so long."""
+    key = session.keys.hung(consumer)
+    if hung:
+        yield from one(session, key, "SET", key, f"{hung} {slots}", "PX", kept_ms)
+    else:
+        yield from one(session, key, "DEL", key)
+
+
+def hung_of(session: Session, consumers: Sequence[str]) -> Op[list[tuple[int, int]]]:
+    """How many threads of each hang beyond their TTR, and how many slots it has; (0, 0) if it has told of none."""
+    keys = [session.keys.hung(name) for name in consumers]
+    replies = yield from in_steps(session, [Command(key, ("GET", key)) for key in keys])
+    return [(0, 0) if (found := checked(reply)) is None else _hung(found.decode()) for reply in replies]
+
+
+def _hung(text: str) -> tuple[int, int]:
+    hung, slots = text.split()
+    return int(hung), int(slots)
+
+
 def take_turn(session: Session, key: str, consumer: str, ms: int) -> Op[bool]:
     """Whether nobody has had its turn within so many ms; then it is this consumer's."""
     reply = yield from one(session, key, "SET", key, consumer, "PX", ms, "NX")

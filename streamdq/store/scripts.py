@@ -399,7 +399,8 @@ class Scripts:
                 k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings, k.history, k.wake,
                 *k.of_keys,
             ),
-            (self._now(), group, self._history, topic.ttr_of(group), consumer, silent_ms, limit),
+            (self._now(), group, self._history, topic.ttr_of(group), consumer, silent_ms, limit,
+             topic.max_deliveries),
             within_s=within_s,
         )  # fmt: skip
         return TakenOver(*reply)

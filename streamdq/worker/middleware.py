@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,7 +142,7 @@ def _tell(listeners: Iterable[Callable[[AttemptEnd], None]], end: End, outcome: 
     job = end.held.job
     told = AttemptEnd(job, outcome.value, end.error, end.reason, end.delay_ms, end.held.took_s)
     for listener in listeners:
-        result, error = called(listener, told)
+        result, error = copy_context().run(called, listener, told)
         if error is None and inspect.iscoroutine(result):  # a Task would run by itself
             drop(result)
             error = InvalidInput("on_end: the function is asynchronous, and nothing awaits it; pass a plain one")

@@ -36,21 +36,18 @@ class DeadLetterNotices:
                 self._not_told(job, "the worker has stopped" if self._closed else "too many wait to be told of")
                 continue
             waiting.append(job)
-            if function not in self._telling:
+            if (telling := self._telling.get(function)) is None or telling.done():
                 self._telling[function] = asyncio.create_task(self._tell(function, waiting))
 
     async def _tell(self, function: Callable[..., Any], waiting: deque[Job]) -> None:
-        try:
-            while waiting:
-                job = waiting[0]
-                error = await self._call(function, job)
-                if self._closed:
-                    return
-                waiting.popleft()
-                if error is not None:
-                    log.error("on_dead failed", error=what(error), **self._naming(job))
-        finally:
-            del self._telling[function]
+        while waiting:
+            job = waiting[0]
+            error = await asyncio.create_task(self._call(function, job))  # each in a context of its own
+            if self._closed:
+                return
+            waiting.popleft()
+            if error is not None:
+                log.error("on_dead failed", error=what(error), **self._naming(job))
 
     async def _call(self, function: Callable[..., Any], job: Job) -> BaseException | None:
         if inspect.iscoroutinefunction(function):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import copy_context
 from operator import attrgetter
 from typing import Any
 
@@ -33,6 +33,7 @@ from ..threads import HandlerThreads
 from ..times.durations import Duration
 from .ends_logged import log_end, passed
 from .handlers import Handler
+from .hung import HungThreads, ThreadOf
 from .middleware import Attempt, Middleware, listen, tell, through
 from .on_dead import DeadLetterNotices
 from .user_functions import called, completed, drop, run
@@ -90,12 +91,14 @@ class Runner:
         gave_back: Callable[[str, int], None],
         on_dead: Iterable[Callable[..., Any]],
         queues: Queues,
+        hung: HungThreads,
         with_files: bool = False,
         show_errors: bool = True,
         middleware: Sequence[Middleware] = (),
     ) -> None:
         """``now_ms``: Redis's time. ``consumer``: its name, for the log. ``ended`` and ``touched`` report to Redis.
         ``gave_back`` is told of a topic's jobs that go back without having started. ``queues``: those of running jobs.
+        ``hung``: is told of threads that go on when their attempts have ended.
         ``with_files``: bodies may be in files. ``show_errors``: log and keep the messages and tracebacks of exceptions.
         ``middleware``: around each call of a handler.
         """
@@ -126,7 +129,9 @@ class Runner:
         self._giving_up: asyncio.TimerHandle | None = None
         self._threads = HandlerThreads(concurrency)
         self._loop = asyncio.get_running_loop()
+        self.hung = hung
         self.freed = asyncio.Event()
+        self.context = copy_context()  # each attempt starts in a copy of it
 
     @property
     def idle(self) -> bool:
@@ -196,7 +201,9 @@ class Runner:
             if not held:
                 continue
             self._busy += 1
-            task = self._loop.create_task(self._attempt(self._handlers[held[0].job.topic], held))
+            # Not in the context of whoever has made room: that may be another attempt's thread.
+            attempt = self._attempt(self._handlers[held[0].job.topic], held)
+            task = self._loop.create_task(attempt, context=self.context.copy())
             self._running[task] = held
             task.add_done_callback(self._done)
 
@@ -361,9 +368,8 @@ class Runner:
         return await self._in_thread(handler, fit, bodies)
 
     async def _in_thread(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> BaseException | None:
-        in_context = contextvars.copy_context().run
         try:
-            result, error = await self._threaded(in_context, called, self._call, handler, fit, bodies)
+            result, error = await self._threaded(fit, called, self._call, handler, fit, bodies)
         except asyncio.CancelledError as cancelled:
             return cancelled
         return await completed(result) if error is None else error
@@ -375,16 +381,18 @@ class Runner:
             for one in held:
                 one.job.fetch()
 
-        await self._threaded(called, fetch)
+        await self._threaded(held, called, fetch)
 
-    async def _threaded(self, *call: Any) -> tuple[Any, BaseException | None]:
-        thread = self._loop.run_in_executor(self._threads, *call)
+    async def _threaded(self, held: list[Held], *call: Any) -> tuple[Any, BaseException | None]:
+        thread = ThreadOf()
+        running = self._loop.run_in_executor(self._threads, thread.run, *call)
         try:
-            return await asyncio.shield(thread)
+            return await asyncio.shield(running)
         except asyncio.CancelledError:
-            if not thread.done():  # a thread can't be cancelled: it keeps its slot until it ends
+            if not running.done():  # a thread can't be cancelled: it keeps its slot until it ends
                 self._busy += 1
-                thread.add_done_callback(self._thread_ended)
+                running.add_done_callback(self._thread_ended)
+                self.hung.add(running, thread, self._naming(held[0].job))
             raise
 
     def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
@@ -423,6 +431,36 @@ class Runner:
         end_attempt(held.job)
         self._tell_ended(end)
 
+    # -- while the event loop is blocked: in another thread (signs.py)
+
+    def named(self, task: Any) -> dict[str, Any]:
+        """The fields that name the job which the task runs, for the log; none if it runs no job."""
+        held = self._running.get(task)
+        return {} if held is None else self._naming(held[0].job)
+
+    def overdue(self, now: float, most: int) -> list[tuple[asyncio.Task[None] | None, End]]:
+        """How attempts end, at most so many, that the loop should have ended by now: their TTR passes, or they did not
+        start in time. With the tasks whose handlers are to be cancelled. The loop does not end them any more.
+        """
+        found: list[tuple[asyncio.Task[None] | None, End]] = []
+        running = [(task, held) for task, attempts in list(self._running.items()) for held in attempts]
+        waiting = [(None, held) for _, attempts in list(self._waiting) for held in attempts]
+        for task, held in (*running, *waiting):
+            if held.ended or now < (held.cut_at if held.begun else held.start_by):
+                continue
+            if held.begun:
+                held.late = True
+                end = self._end_of(held, asyncio.CancelledError())
+            else:
+                task = None  # it finds out by itself that it is too late
+                end = too_late(held, self._topics.settings_of(held.job.topic).retry_of(self._group), self._now_ms())
+            held.ended, held.took_s = True, max(0.0, now - held.started) if held.begun else 0.0
+            end_attempt(held.job)
+            found.append((task, end))
+            if len(found) >= most:
+                break
+        return found
+
     # -- TTR
 
     def lost(self, held: Held) -> None:
@@ -443,7 +481,7 @@ class Runner:
         held.touch_ms = ttr_ms
         if not held.touching:  # otherwise the touch that is about to be sent carries the latest TTR
             held.touching = True
-            self._loop.call_soon_threadsafe(self._touched, held)
+            self._loop.call_soon_threadsafe(self._touched, held, context=self.context)
 
     def _touched(self, held: Held) -> None:
         held.touching = False

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import FrameType
@@ -15,29 +16,32 @@ from typing import Any, Literal, TypeVar
 
 from ..codec.protocol import Codec
 from ..config import MAX_BATCH, MAX_CLAIM, Settings
-from ..errors import NewerFormat, UnknownTopic
-from ..link.connection import AsyncLink
-from ..link.session import arun, may_wait, open_session
+from ..errors import HandlersHung, NewerFormat, UnknownTopic
+from ..link.connection import AsyncLink, ConnectionLimits, Link
+from ..link.session import Session, arun, may_wait, open_session
 from ..mover.mover import Mover
 from ..operations.attempts import End, Held, Outcome
 from ..operations.inspect import stats
 from ..process.logs import log, what
 from ..process.loop import cancel_and_wait, running_loop, supervise
 from ..store.blocking import listen
+from ..store.namespace import tell_hung
 from ..store.redis_store import RedisStore
+from ..store.scripts import Scripts
 from ..times.clock import RedisClock
 from .consumer import BLOCK_S, Consumer, Limits
 from .declared import Declared, DeclaredSchedules
 from .direct import DirectClaims
 from .ended_files import EndedFiles
 from .handlers import Handlers
+from .hung import TELL_S, HungThreads
 from .lifespan import shut_down, start, until
 from .middleware import Middleware
 from .outcomes import OutcomeSender
 from .queues import HandlerQueues
 from .runner import Runner
 from .signals import ONE_SIGNAL_S, install, uninstall
-from .signs import Signs
+from .signs import CALL_S, Signs
 from .touches import Touches
 from .turns import Limit, Turns
 
@@ -102,10 +106,14 @@ class Serving:
             self.link, scripts, self._topics, self._group, self.name, lambda held: self._runner.lost(held)
         )
         self._queues = HandlerQueues(orders.url, orders.namespace, orders.settings, orders.clock, orders.codec)
+        self._hung = HungThreads(
+            self.session.keys.namespace, self._group, orders.concurrency, orders.settings.hung_exit_s
+        )
+        self._hung.all_hang, self._hung.tell = self._all_hang, self._tell_hung
         self._runner = Runner(
             orders.handlers, self._group, orders.concurrency, self._topics, self.consumer.now_ms, self.name,
             ended=self._outcomes.put, touched=self._touches.put, gave_back=self.consumer.gave_back,
-            on_dead=orders.on_dead, queues=self._queues, with_files=self.session.bodies.files is not None,
+            on_dead=orders.on_dead, queues=self._queues, hung=self._hung, with_files=self.session.bodies.files is not None,
             show_errors=orders.show_errors, middleware=orders.middleware,
         )  # fmt: skip
         self._direct = DirectClaims(
@@ -113,10 +121,11 @@ class Serving:
         )
         self._mover = Mover(self.link, self.session, scripts, self._topics, self.name, self._ended, self._direct.move)
         self._files = EndedFiles(self.link, self.session)
-        self._signs = Signs(self.link, self.session, scripts, self._holds_claims)
+        self._signs = self._signs_of(orders)
         self._loop = asyncio.get_running_loop()
         self._told_what_waits = False
         self._refused: NewerFormat | None = None
+        self._hangs = False
         self._signalled_at: float | None = None  # the last time; more within ONE_SIGNAL_S are the same signal
 
     async def serve(self, burst: Burst, signals: bool) -> None:
@@ -128,12 +137,13 @@ class Serving:
                 started = True
             if not started:
                 return
+            self._runner.context = copy_context()  # with what the functions have set
             # If Redis can't be reached at the start, that is an error; later the loops wait for it to come back.
             await self._prepare()
             bodies = {"mover": self._mover.run, "outcomes": self._outcomes.run, "watchdog": self._runner.watch}
             if self.session.bodies.files is not None:
                 bodies["files"] = self._files.run
-            bodies |= {"alive": self.consumer.heartbeat, "topics": self._watch_topics, "signs": self._signs.run}
+            bodies |= {"alive": self.consumer.heartbeat, "topics": self._watch_topics, "hung": self._hung.run}
             namespace = self.session.keys.namespace
             loops = [
                 self._loop.create_task(supervise(name, body, self._ended, namespace)) for name, body in bodies.items()
@@ -146,6 +156,8 @@ class Serving:
                 if self._refused is not None:
                     raise self._refused
                 await self._drain(self._orders.settings.grace_s)
+                if self._hangs:
+                    raise HandlersHung(self._orders.concurrency, self._orders.settings.hung_exit_s)
             except (asyncio.CancelledError, NewerFormat):
                 # From now on nobody watches the handlers or reports their outcomes, so running jobs go back as well.
                 await self._drain(0.0)
@@ -165,10 +177,30 @@ class Serving:
                     uninstall(before, self._signalled_at)
 
     async def _close(self) -> None:
+        self._signs.close()
+        self._hung.close()
         try:
             await self._queues.close()
         finally:
             await self.link.close()
+
+    def _signs_of(self, orders: Orders) -> Signs:
+        """Those of this consumer, with a connection of their own, on which no call takes long."""
+        limits = ConnectionLimits(1, 1)
+        link = Link(orders.url or orders.settings.url, CALL_S, limits)
+        brief = orders.settings.model_copy(update={"call_timeout_s": min(CALL_S, orders.settings.call_timeout_s)})
+        own = Session(brief, self.session.keys.namespace, self.session.clock, link.target, self.session.bodies)
+        own.node_of = link.node_of
+        return Signs(link, own, Scripts(own), self.name, self._group, self._runner, self._holds_claims)
+
+    def _all_hang(self) -> None:
+        """Every slot has had a hung thread for so long that the process is to be started again."""
+        self._hangs = True
+        self.stopping.set()
+
+    async def _tell_hung(self, hung: int) -> None:
+        kept_ms = int(3 * TELL_S * 1000)
+        await arun(self.link, tell_hung(self.session, self.name, hung, self._orders.concurrency, kept_ms))
 
     async def _shut_down(self) -> None:
         self._hurrying.clear()  # who hurried the handlers did not mean what closes connections and writes what is left
@@ -211,7 +243,7 @@ class Serving:
         if self._orders.prune:
             await self._schedules.prune(self.handlers.named)
         await self._look_for_topics()
-        await self._signs.begin()
+        await self._signs.begin(self.link)
         self.begun = True
         log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))
 
@@ -364,7 +396,7 @@ class Serving:
 
     async def _leave(self) -> None:
         await self.consumer.leave()
-        await self._signs.end()  # not if it could hand nothing back: without a sign, the mover soon does
+        await self._signs.end(self.link)  # not if it could hand nothing back: without a sign, the mover soon does
 
     async def _drain(self, grace_s: float) -> None:
         """Lets running handlers end, hands other jobs back, and leaves the group."""

@@ -1,76 +1,166 @@
-"""Signs of life. While a worker holds claims, its event loop tells Redis every second that it is alive; if it dies or
-hangs, the mover takes the claims over within seconds. An idle worker has nothing to lose, and sends nothing.
+"""Signs of life. While a worker holds claims, its process tells Redis every second that it is alive; if it dies, the
+mover takes the claims over within seconds. An idle worker has nothing to lose, and sends nothing.
+
+They come from a thread of their own, with a connection of its own (pulse.py): a handler that blocks the event loop does
+not make the worker dead. The same thread says who blocks the loop (blocked_loop.py), and does meanwhile what the loop
+would: it ends attempts whose TTR passes, and hands back those that can't start in time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
 
 from ..config import SIGN_S
-from ..link.connection import AsyncLink
-from ..link.session import Session, arun
+from ..link.connection import AsyncLink, Link
+from ..link.session import Op, Session, arun, run
+from ..operations.attempts import End, settle
+from ..process.logs import log
 from ..process.loop import Failures
 from ..store.namespace import drop_sign
 from ..store.scripts import Scripts
+from .blocked_loop import LoopWatch
+from .hung import EXIT_HUNG
+from .pulse import pulse
 
-_CALL_S = 1.0  # a call that hangs must not cost the next sign
+CALL_S = 1.0
+"""A call that hangs must not cost the next sign."""
 _AGAIN_S = 0.1  # after a failure: as soon as Redis is back, it should know who is alive
+_LOOK_S, _OFTEN_S = 0.25, 0.05  # between looks at the loop; while it does not answer
+_MOST = 100  # attempts that are ended at once
+
+
+class Attempts(Protocol):
+    """What runs the worker's jobs (runner.py)."""
+
+    @property
+    def idle(self) -> bool: ...
+
+    def named(self, task: Any) -> dict[str, Any]: ...
+
+    def overdue(self, now: float, most: int) -> list[tuple[asyncio.Task[None] | None, End]]: ...
+
+    def settled(self, ends: list[End], stale: set[int]) -> None: ...
 
 
 class Signs:
-    """One consumer's signs. ``holds``: whether it holds claims.
+    """One consumer's signs. ``holds``: whether it holds claims. ``link``, ``session`` and ``scripts``: the thread's own.
 
     The first sign is given before the first claim: from then on the consumer is known to give signs. When it claims
     after it was idle, the next one comes within a second; the mover leaves claims alone that are younger than that.
     """
 
-    def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, holds: Callable[[], bool]) -> None:
+    def __init__(
+        self, link: Link, session: Session, scripts: Scripts, consumer: str, group: str, attempts: Attempts,
+        holds: Callable[[], bool],
+    ) -> None:  # fmt: skip
         self._link = link
         self._session = session
         self._scripts = scripts
+        self._consumer = consumer
+        self._group = group
+        self._attempts = attempts
         self._holds = holds
-        self._claimed = asyncio.Event()
-        self._claimed_at = 0.0  # when it was set
+        self._loop = asyncio.get_running_loop()
+        self._watch = LoopWatch(session.keys.namespace, attempts.named)
+        self._claimed = False
+        self._due = 0.0  # the next sign, on the monotonic clock
+        self._ended = False
+        self._late_since: float | None = None  # attempts passed their TTR while the loop has been blocked
         self._failures = Failures("signs", session.keys.namespace)
         self._on = session.settings.worker_timeout_s > 0 and not session.clock.manual
+        self.leave: Callable[[], None] = partial(os._exit, EXIT_HUNG)
 
-    async def begin(self) -> None:
+    async def begin(self, link: AsyncLink) -> None:
+        """The first sign; from now on the thread gives them."""
         if self._on:
-            await self._try()
+            try:
+                await arun(link, self._scripts.sign(self._consumer, CALL_S))
+            except Exception as error:
+                self._failures.failed("signs", error)
+        pulse.add(self)
+
+    async def end(self, link: AsyncLink) -> None:
+        """The consumer leaves."""
+        self._ended = True
+        pulse.remove(self)
+        if self._on:
+            await arun(link, drop_sign(self._session, self._consumer))
+
+    def close(self) -> None:
+        """Without leaving, if it has not left: then it is dead in a few seconds."""
+        pulse.remove(self)
+        self._link.close()
 
     def claimed(self) -> None:
         """The consumer holds claims now."""
-        if not self._claimed.is_set():
-            self._claimed_at = time.monotonic()
-            self._claimed.set()
+        if not self._claimed:
+            self._due = time.monotonic() + SIGN_S
+            self._claimed = True
+            pulse.wake()
 
-    async def run(self) -> None:
-        """A loop's body."""
-        due = time.monotonic() + SIGN_S
-        while self._on:
-            if not self._holds():
-                self._claimed.clear()
-                await self._claimed.wait()
-                due = self._claimed_at + SIGN_S  # a handler may have blocked the loop since
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            given = not self._holds() or await self._try()
-            due = time.monotonic() + (SIGN_S if given else _AGAIN_S)
+    # -- in the thread
 
-    async def _try(self) -> bool:
+    def beat(self) -> float:
+        """What is due; returns in how many seconds something is due again."""
+        if not self._holds():
+            self._claimed = False
+            if not self._holds():  # nothing came meanwhile, whose `claimed` would have been in vain
+                self._watch.rest()
+                return float("inf")
+        if self._on and time.monotonic() >= self._due:
+            self._due = time.monotonic() + (SIGN_S if self._is_given() else _AGAIN_S)
+        blocked_s = self._watch.look()
+        if blocked_s > 0:
+            self._stand_in(blocked_s)
+        else:
+            self._late_since = None
+        wait_s = _OFTEN_S if blocked_s > 0 else _LOOK_S
+        return min(wait_s, max(0.0, self._due - time.monotonic())) if self._on else wait_s
+
+    def _is_given(self) -> bool:
         try:
-            await self._give()
+            run(self._link, self._give())
         except Exception as error:
             self._failures.failed("signs", error)
             return False
         self._failures.worked("signs")
         return True
 
-    async def _give(self) -> None:
-        await arun(self._link, self._scripts.sign(self._session.consumer, _CALL_S))
+    def _give(self) -> Op[None]:
+        yield from self._scripts.sign(self._consumer, CALL_S)
+        if self._ended:  # it has left meanwhile
+            yield from drop_sign(self._session, self._consumer)
 
-    async def end(self) -> None:
-        """The consumer leaves."""
-        if self._on:
-            await arun(self._link, drop_sign(self._session, self._session.consumer))
+    def _stand_in(self, blocked_s: float) -> None:
+        """Does what the blocked loop can't, so that no attempt of a live worker counts as a crash."""
+        now = time.monotonic()
+        for task, end in self._attempts.overdue(now, _MOST):
+            if task is not None:
+                self._late_since = self._late_since or now
+                self._loop.call_soon_threadsafe(task.cancel)
+            if not self._is_ended(end):
+                break
+        exit_s = self._session.settings.hung_exit_s
+        if self._late_since is not None and 0 < exit_s <= min(blocked_s, now - self._late_since):
+            log.error(
+                "the event loop hangs beyond the TTR of its handlers: this process ends, to be started again",
+                consumer=self._consumer, blocked_s=round(blocked_s, 1), exit_code=EXIT_HUNG, calls=self._watch.calls(),
+            )  # fmt: skip
+            self.leave()
+
+    def _is_ended(self, end: End) -> bool:
+        call = settle(self._scripts, end.held.shard, self._group, self._consumer, [end])
+        try:
+            stale = run(self._link, call)
+        except Exception as error:
+            end.held.ended = False  # the next look tries again, or the loop
+            self._failures.failed("ends", error)
+            return False
+        self._failures.worked("ends")
+        self._loop.call_soon_threadsafe(self._attempts.settled, [end], stale)
+        return True

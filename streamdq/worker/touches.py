@@ -48,11 +48,13 @@ class Touches:
 
     def put(self, held: Held, ttr_ms: int) -> None:
         key = held.shard, held.generation
-        if key not in self._waiting:
-            task = asyncio.create_task(self._send(*key))
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
-        self._waiting.setdefault(key, {})[held] = ttr_ms
+        if key in self._waiting:
+            self._waiting[key][held] = ttr_ms
+            return
+        self._waiting[key] = {held: ttr_ms}  # before the task is there: an eager one begins at once
+        task = asyncio.create_task(self._send(*key))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
 
     async def _send(self, shard: ShardKeys, generation: str) -> None:
         waiting = self._waiting[shard, generation]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, overload
 
@@ -326,12 +326,8 @@ class Worker(Generic[S]):
         signals = threading.current_thread() is threading.main_thread()
         reserve_standard()
         with shown_in_script(), settled() if signals else contextlib.nullcontext():
-            try:
-                import uvloop
-            except ImportError:
-                asyncio.run(self.serve(burst, signals=signals))
-            else:
-                uvloop.run(self.serve(burst, signals=signals))
+            # Not within `except ImportError`: every exception of a handler would have that one as its context.
+            _best_run()(self.serve(burst, signals=signals))
 
     async def serve(self, burst: Burst = False, *, signals: bool = False) -> None:
         """As ``run``, within a running event loop; ``signals``: handle SIGTERM and SIGINT. If it is cancelled, it hands
@@ -367,6 +363,16 @@ class Worker(Generic[S]):
         """
         if self._serving is not None:
             self._serving.stop()
+
+
+def _best_run() -> Callable[[Coroutine[Any, Any, None]], None]:
+    """uvloop's ``run`` where it is installed, else asyncio's."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    run: Callable[[Coroutine[Any, Any, None]], None] = uvloop.run
+    return run
 
 
 def _what_it_says(

@@ -127,7 +127,7 @@ def test_lost_twice_in_a_row_it_is_held_back(shard: Shard) -> None:
     shard.enqueue("j")
     for _ in range(2):
         shard.take()
-        shard.clock.advance("3s")
+        shard.clock.advance("6s")
         assert shard.take_over().taken == 1
     assert shard.counts.get("waiting:default", 0) + shard.counts.get("ready:default", 0) == 1
     shard.clock.advance("10s")

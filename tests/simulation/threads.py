@@ -15,6 +15,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from streamdq import Queue
 from streamdq.link.batcher import Batched
 from streamdq.link.command import Command
+from streamdq.process.loop import wait
 
 from .link import SimulatedLink
 from .loop import running
@@ -83,6 +84,32 @@ async def in_thread(function: Callable[..., Any], *args: Any, **options: Any) ->
     if process is not None:
         process.at_end.remove(end)
     return value
+
+
+class SimulatedPulse:
+    """In the place of a process's thread that gives signs of life."""
+
+    def __init__(self) -> None:
+        self._sooner: dict[Any, asyncio.Event] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, one: Any) -> None:
+        self._sooner[one] = asyncio.Event()
+        self._tasks.add(asyncio.create_task(self._run(one, self._sooner[one])))
+
+    async def _run(self, one: Any, sooner: asyncio.Event) -> None:
+        while one in self._sooner:
+            sooner.clear()
+            left_s = await in_thread(one.beat)
+            await wait(sooner, None if left_s == float("inf") else left_s)
+
+    def remove(self, one: Any) -> None:
+        if (sooner := self._sooner.pop(one, None)) is not None:
+            sooner.set()
+
+    def wake(self) -> None:
+        for sooner in self._sooner.values():
+            sooner.set()
 
 
 class ThreadedQueue:

@@ -29,6 +29,7 @@ from streamdq.mover import mover as mover_module
 from streamdq.outbox import relay as relay_module
 from streamdq.store.topics import Topics
 from streamdq.worker import serving as serving_module
+from streamdq.worker import signs as signs_module
 
 from . import clients, operators, troubles, workers
 from .archiver import keep_archive
@@ -43,7 +44,7 @@ from .relays import Database, relay, sell
 from .rest import come_to_rest
 from .schedulers import keep_schedules
 from .store import Fields, HalfDone, Store
-from .threads import BlockingLink, ThreadedQueue, sleep
+from .threads import BlockingLink, SimulatedPulse, ThreadedQueue, sleep
 from .transitions import STEPS
 
 EPOCH_S = 1_800_000_000
@@ -112,6 +113,8 @@ class World:
                 (os, "urandom", entropy.randbytes),
                 (session_module, "consumer_name", lambda: f"c{next(self._names)}"),
                 (serving_module, "AsyncLink", link),
+                (serving_module, "Link", lambda *_: BlockingLink(link())),
+                (signs_module, "pulse", SimulatedPulse()),
                 (serving_module, "install", self.loop.install),
                 (serving_module, "uninstall", self.loop.uninstall),
                 (mover_module, "AsyncLink", link),

@@ -1,15 +1,66 @@
-"""When a worker gives signs of life."""
+"""When a worker gives signs of life, and what their thread does while the event loop is blocked."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+
+from streamdq.link.batcher import ThreadBatcher
+from streamdq.link.command import Command
+from streamdq.link.failures import LinkError
+from streamdq.operations.attempts import End, Outcome
+from streamdq.process.loop import wait
 from streamdq.times.clock import ManualClock, RedisClock
+from streamdq.worker import blocked_loop
+from streamdq.worker import signs as signs_module
 from streamdq.worker.signs import Signs
-from tests.unit.fake_redis import LOST, Call, Rig
+from tests.unit.fake_redis import LOST, Call, Rig, call_of
 from tests.unit.virtual_time import in_virtual_time
+from tests.unit.worker.rig import held
+
+
+class Pumped:
+    """In the place of the thread: the loop calls ``beat`` when it is due, unless it is ``blocked``."""
+
+    def __init__(self) -> None:
+        self.sooner = asyncio.Event()
+        self.beating: list[Any] = []
+
+    def add(self, one: Any) -> None:
+        self.beating.append(one)
+
+    def remove(self, one: Any) -> None:
+        self.beating.remove(one)
+
+    def wake(self) -> None:
+        self.sooner.set()
+
+
+class BlockingLink:
+    """Stands in for Link; its answers are those of an asynchronous one."""
+
+    is_cluster = False
+
+    def __init__(self, link: Any) -> None:
+        self._link = link
+        self.batcher = ThreadBatcher(60.0)
+
+    def send(self, commands: Sequence[Command], _timeout_s: float, _blocking: bool = False) -> list[Any]:
+        replies = []
+        for call in map(call_of, commands):
+            self._link.calls[call.name].append(call)
+            reply = self._link.answers[call.name](call)
+            if isinstance(reply, LinkError):
+                raise reply
+            replies.append(reply)
+        return replies
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 class Signing(Rig):
@@ -19,8 +70,26 @@ class Signing(Rig):
         super().__init__({}, clock, **settings)
         self.holding = self.failing = False
         self.given: list[float] = []
+        self.late: list[tuple[asyncio.Task[None] | None, End]] = []
+        self.settled_ends: list[tuple[list[End], set[int]]] = []
         self.link.answers |= {"sign": self.sign, "ZREM": lambda _: 1}
-        self.signs = Signs(self.link, self.session, self.scripts, lambda: self.holding)
+        self.pulse = Pumped()
+        self.idle = False
+        self.left: list[float] = []
+        blocking: Any = BlockingLink(self.link)
+        attempts: Any = self
+        self.signs = Signs(blocking, self.session, self.scripts, "me", "g", attempts, lambda: self.holding)
+        self.signs.leave = lambda: self.left.append(time.monotonic())
+
+    def named(self, _task: Any) -> dict[str, Any]:
+        return {"topic": "t", "id": "j"}
+
+    def overdue(self, _now: float, most: int) -> list[tuple[asyncio.Task[None] | None, End]]:
+        found, self.late = self.late[:most], self.late[most:]
+        return found
+
+    def settled(self, ends: list[End], stale: set[int]) -> None:
+        self.settled_ends.append((ends, stale))
 
     def sign(self, _: Call) -> Any:
         if self.failing:
@@ -33,24 +102,57 @@ class Signing(Rig):
         self.signs.claimed()
 
     async def run(self) -> None:
-        await self.signs.run()
+        while True:
+            self.pulse.sooner.clear()
+            left_s = self.signs.beat()
+            await wait(self.pulse.sooner, None if left_s == float("inf") else left_s)
+
+    def block(self, seconds: float, each: Callable[[], None] = lambda: None) -> None:
+        """The loop runs nothing for so long, and the thread goes on."""
+        clock: Any = time.monotonic
+        end = clock.now_s + seconds
+        while clock.now_s < end:
+            wait_s = self.signs.beat()
+            clock.now_s += max(0.0, min(wait_s, end - clock.now_s))
+            each()
+
+
+@pytest.fixture
+def signing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Signing]:
+    """Makes one, with what stands in for the thread."""
+
+    def make(clock: RedisClock | None = None, **settings: float) -> Signing:
+        made = Signing(clock, **settings)
+        monkeypatch.setattr(signs_module, "pulse", made.pulse)
+        monkeypatch.setattr(time, "sleep", passes)
+        return made
+
+    def passes(seconds: float) -> None:
+        virtual: Any = time.monotonic
+        virtual.now_s += seconds
+
+    return make
+
+
+Make = Callable[..., Signing]
 
 
 @in_virtual_time
-async def test_one_before_the_first_claim_and_none_while_it_holds_nothing() -> None:
-    rig = Signing()
-    await rig.signs.begin()
+async def test_one_before_the_first_claim_and_none_while_it_holds_nothing(signing: Make) -> None:
+    rig = signing()
+    await rig.signs.begin(rig.link)
     assert len(rig.given) == 1
     async with rig.running():
         await asyncio.sleep(3600)
     assert len(rig.given) == 1
-    await rig.signs.end()
-    assert [call.args for call in rig.link.calls["ZREM"]] == [(rig.session.keys.signs, rig.session.consumer)]
+    await rig.signs.end(rig.link)
+    assert [call.args for call in rig.link.calls["ZREM"]] == [(rig.session.keys.signs, "me")]
+    assert rig.pulse.beating == []
 
 
 @in_virtual_time
-async def test_one_a_second_while_it_holds_claims() -> None:
-    rig = Signing()
+async def test_one_a_second_while_it_holds_claims(signing: Make) -> None:
+    rig = signing()
     async with rig.running():
         for _ in range(3):
             await asyncio.sleep(100)
@@ -66,39 +168,33 @@ async def test_one_a_second_while_it_holds_claims() -> None:
 
 
 @in_virtual_time
-async def test_a_handler_that_blocks_the_loop_again_and_again_from_its_start_on() -> None:
-    """Claims that are older than three seconds are taken over from a consumer whose sign is as old."""
-    rig = Signing()
-    clock: Any = time.monotonic
+async def test_a_blocked_loop_costs_none(signing: Make) -> None:
+    rig = signing()
     async with rig.running():
-        await asyncio.sleep(100)
         rig.claim()
-        last = time.monotonic()
-        for _ in range(10):
-            clock.now_s += 1.7
-            await asyncio.sleep(0.03)
-            for given in rig.given:
-                assert given - last < 2.1
-                last = given
-            rig.given.clear()
-        assert time.monotonic() - last < 2.1
+        await asyncio.sleep(1.5)
+        began = time.monotonic()
+        rig.given.clear()
+        rig.block(60)
+        assert len(rig.given) == 60
+        assert all(0 < when - began <= number for number, when in enumerate(rig.given, start=1))
 
 
 @in_virtual_time
-async def test_claims_that_end_at_once_cost_nothing() -> None:
-    rig = Signing()
+async def test_claims_that_end_at_once_cost_nothing(signing: Make) -> None:
+    rig = signing()
     async with rig.running():
         for _ in range(1000):
             rig.claim()
             await asyncio.sleep(0.005)
             rig.holding = False
-            await asyncio.sleep(0.2)
-    assert len(rig.given) < 20
+            await asyncio.sleep(0.5)
+    assert rig.given == []
 
 
 @in_virtual_time
-async def test_when_redis_is_back_it_knows_at_once_who_lives() -> None:
-    rig = Signing()
+async def test_when_redis_is_back_it_knows_at_once_who_lives(signing: Make) -> None:
+    rig = signing()
     async with rig.running():
         rig.claim()
         await asyncio.sleep(5)
@@ -110,18 +206,147 @@ async def test_when_redis_is_back_it_knows_at_once_who_lives() -> None:
 
 
 @in_virtual_time
-async def test_a_first_sign_that_fails_stops_no_worker() -> None:
-    rig = Signing()
+async def test_a_first_sign_that_fails_stops_no_worker(signing: Make) -> None:
+    rig = signing()
     rig.failing = True
-    await rig.signs.begin()
+    await rig.signs.begin(rig.link)
     assert rig.given == []
 
 
 @in_virtual_time
-async def test_switched_off_or_with_a_clock_of_a_tests_own_it_gives_none() -> None:
-    for rig in (Signing(worker_timeout_s=0), Signing(ManualClock())):
-        await rig.signs.begin()
+async def test_a_sign_that_comes_too_late_is_taken_back(signing: Make) -> None:
+    """The worker has left while it was under way."""
+    rig = signing()
+    await rig.signs.begin(rig.link)
+    rig.claim()
+    calls: list[str] = []
+
+    def sign(_: Call) -> int:
+        if not calls:
+            rig.signs._ended = True
+        calls.append("sign")
+        return 1
+
+    rig.link.answers["sign"] = sign
+    rig.link.answers["ZREM"] = lambda _: calls.append("ZREM") or 1  # type: ignore[func-returns-value]
+    rig.block(1.1)
+    assert calls == ["sign", "ZREM"]
+
+
+@in_virtual_time
+async def test_switched_off_or_with_a_clock_of_a_tests_own_it_gives_none(signing: Make) -> None:
+    for rig in (signing(worker_timeout_s=0), signing(ManualClock())):
+        await rig.signs.begin(rig.link)
         rig.claim()
-        await rig.signs.run()
-        await rig.signs.end()
+        rig.block(10)
+        await rig.signs.end(rig.link)
         assert rig.link.calls == {}
+
+
+# -- a blocked loop
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    lines: list[str] = []
+    monkeypatch.setattr(blocked_loop, "_log", lambda text, job: lines.append(f"{text} {job}"))
+    return lines
+
+
+@in_virtual_time
+async def test_it_is_said_once_for_how_long_it_was_blocked(signing: Make, said: list[str]) -> None:
+    rig = signing()
+    async with rig.running():
+        rig.claim()
+        for seconds in (0.9, 5, 0.5, 3):
+            await asyncio.sleep(1)
+            rig.block(seconds)
+        await asyncio.sleep(1)
+    assert len(said) == 2
+    for line, seconds in zip(said, (5, 3), strict=True):
+        assert line.startswith("the event loop was blocked for ")
+        assert seconds - 0.3 <= float(line.split()[6]) <= seconds
+        assert "make it `def`" in line
+
+
+@in_virtual_time
+async def test_a_long_block_is_said_while_it_lasts_and_not_again(signing: Make, said: list[str]) -> None:
+    rig = signing()
+    async with rig.running():
+        rig.claim()
+        await asyncio.sleep(1)
+        rig.block(11)
+        assert [line[:30] for line in said] == ["the event loop has been blocke"]
+        rig.block(50)
+        await asyncio.sleep(1)
+    assert len(said) == 1
+
+
+@in_virtual_time
+async def test_a_process_that_stood_still_blames_nobody_for_the_loop(signing: Make, said: list[str]) -> None:
+    """As when C code keeps Python's lock: the thread could not look, either."""
+    rig = signing()
+    clock: Any = time.monotonic
+    async with rig.running():
+        rig.claim()
+        await asyncio.sleep(1)
+        clock.now_s += 20
+        await asyncio.sleep(1)
+    assert len(said) == 1
+    assert said[0].startswith("this process stood still for 20.")
+
+
+@in_virtual_time
+async def test_attempts_that_are_overdue_end_while_it_is_blocked(signing: Make) -> None:
+    rig = signing()
+    task = asyncio.create_task(asyncio.sleep(3600))
+    ends = [End(held(f"j{number}"), Outcome.RETRY, "its TTR passed", 0, 1) for number in range(2)]
+    replies: list[Any] = [[1, 1], [1]]
+    rig.link.answers["retry"] = lambda _: LOST if rig.failing else replies.pop(0)
+    async with rig.running():
+        rig.claim()
+        await asyncio.sleep(1)
+        for end in ends:
+            end.held.ended = True
+        rig.late, rig.failing = [(task, ends[0])], True
+        rig.block(1)
+        assert not ends[0].held.ended, "Redis did not answer: it is tried again, here or by the loop"
+        ends[0].held.ended, rig.failing = True, False
+        rig.late = [(task, ends[0]), (None, ends[1])]
+        rig.block(1)
+        assert rig.settled_ends == [], "the loop hears of it when it is back"
+        await asyncio.sleep(0.1)
+        assert rig.settled_ends == [([ends[0]], {0}), ([ends[1]], set())]
+        assert task.cancelled()
+
+
+@in_virtual_time
+async def test_it_leaves_when_handlers_hang_in_it_beyond_their_ttr(signing: Make) -> None:
+    rig = signing(hung_exit_s=60)
+    rig.link.answers["retry"] = lambda _: [1]
+    async with rig.running():
+        rig.claim()
+        rig.block(300)
+        assert not rig.left, "no TTR has passed"
+        task = asyncio.create_task(asyncio.sleep(0))
+        rig.late = [(task, End(held("j"), Outcome.RETRY, "its TTR passed", 0, 1))]
+        began = time.monotonic()
+        rig.block(61, lambda: rig.left and rig.left.pop() and rig.left.append(0.0))
+        assert rig.left
+        await asyncio.sleep(1)
+        rig.left.clear()
+        rig.block(300)
+        assert not rig.left, "it was back meanwhile"
+        assert time.monotonic() > began
+
+
+@in_virtual_time
+async def test_it_never_leaves_if_that_is_off(signing: Make) -> None:
+    rig = signing(hung_exit_s=0)
+    rig.link.answers["retry"] = lambda _: [1]
+    async with rig.running():
+        rig.claim()
+        task = asyncio.create_task(asyncio.sleep(0))
+        rig.late = [(task, End(held("j"), Outcome.RETRY, "its TTR passed", 0, 1))]
+        rig.block(3600)
+    assert not rig.left

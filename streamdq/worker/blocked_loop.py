@@ -1,0 +1,118 @@
+"""Notices that an event loop runs nothing else for a while, and who blocks it. Another thread looks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from ..metrics import recorded
+from ..process.logs import OWN_CODE, calls_of, log, users_calls
+
+BLOCKED_S = 1.0
+"""What takes less is no news."""
+LONG_S = 10.0
+"""A block that lasts longer is logged while it lasts."""
+_SAMPLE_S = 0.5  # after so long, it looks who blocks the loop
+_CALLS_HANDLERS = f"{OWN_CODE}worker{os.sep}user_functions.py:"
+
+
+class LoopWatch:
+    """``look`` sends something through the loop, and sees how long that takes. What blocks it is found out by the calls
+    that its thread is in. Make it in the loop's thread; ``look`` belongs to another one.
+    """
+
+    def __init__(self, namespace: str, job_of: Callable[[Any], dict[str, Any]]) -> None:
+        """``job_of``: the fields that name the job which a task runs, for the log; none if it runs no job."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._namespace = namespace
+        self._job_of = job_of
+        self._asked: float | None = None
+        self._answered: float | None = None
+        self._looked: float | None = None
+        self._blames: tuple[str, dict[str, Any]] | None = None
+        self._told = False
+
+    def rest(self) -> None:
+        """Nobody looks for a while."""
+        self._asked = self._looked = None
+        self._blames, self._told = None, False
+
+    def look(self) -> float:
+        """For how many seconds the loop has been blocked; 0 if it answers."""
+        now = time.monotonic()
+        before, self._looked = self._looked, now
+        if before is not None and now - before >= BLOCKED_S:  # this thread did not run, either
+            self._stood_still(now - before)
+            self.rest()
+            self._looked = now
+        if self._asked is not None and self._answered is not None:
+            self._end(self._answered - self._asked)
+        if self._asked is None:
+            self._ask(now)
+            return 0.0
+        blocked_s = now - self._asked
+        if self._blames is None and blocked_s >= _SAMPLE_S:
+            self._blames = self._who()
+        if blocked_s >= LONG_S and not self._told:
+            self._told = True
+            _log(*_blocked("has been", blocked_s, self._blames or self._who()))
+        return blocked_s
+
+    def calls(self) -> list[str]:
+        """The calls that the loop's thread is in, the innermost last."""
+        return calls_of(self._thread)
+
+    def _ask(self, now: float) -> None:
+        self._asked, self._answered = now, None
+        with suppress(RuntimeError):  # the loop was closed
+            self._loop.call_soon_threadsafe(self._answer, now)
+
+    def _answer(self, asked: float) -> None:
+        if asked == self._asked:
+            self._answered = time.monotonic()
+
+    def _end(self, blocked_s: float) -> None:
+        if blocked_s >= BLOCKED_S:
+            recorded.loop_blocked(self._namespace, blocked_s)
+            if not self._told:
+                self._tell(*_blocked("was", blocked_s, self._blames or ("", {})))
+        self._asked, self._blames, self._told = None, None, False
+
+    def _stood_still(self, seconds: float) -> None:
+        """Python's lock was free again only now, or the process was stopped. Who had it is often still there."""
+        recorded.loop_blocked(self._namespace, seconds)
+        place, job = self._who()
+        why = "it was stopped, had no CPU, or C code kept Python's lock (GIL)"
+        at = f"; it is now at {place}" if place else ""
+        self._tell(f"this process stood still for {seconds:.1f} s: {why}{at}", job)
+
+    def _tell(self, text: str, job: dict[str, Any]) -> None:
+        """In the loop, which is free now: a log whose reader hangs must not hold up signs of life."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(_log, text, job)
+
+    def _who(self) -> tuple[str, dict[str, Any]]:
+        """Where the loop's thread is, and the job that it runs."""
+        calls, task = self.calls(), asyncio.current_task(self._loop)
+        own = [number for number, call in enumerate(calls) if call.startswith(_CALLS_HANDLERS)]
+        theirs = users_calls(calls[own[-1] + 1 :] if own else calls)
+        place = "" if not theirs else theirs[0] if own else theirs[-1]
+        if own and theirs[1:]:
+            place += f", in {theirs[-1]}"
+        return place, {} if task is None else self._job_of(task)
+
+
+def _blocked(how: str, seconds: float, who: tuple[str, dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+    place, job = who
+    by = f" by {place}" if place else ""
+    return f"the event loop {how} blocked for {seconds:.1f} s{by}: make it `def`, or await what takes so long", job
+
+
+def _log(text: str, job: dict[str, Any]) -> None:
+    log.warning(text, **job)

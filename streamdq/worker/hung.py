@@ -1,0 +1,106 @@
+"""Threads of handlers that go on beyond their TTR. A thread can't be stopped: it keeps its slot until it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..metrics import declared
+from ..process.logs import calls_of, log
+
+EXIT_HUNG = 4
+"""The exit code of a worker whose handlers hang in all of its slots."""
+_HUNG_S = 1.0  # after it was given up: one that ends by then was only late
+_LOOK_S = 1.0
+TELL_S = 10.0
+"""How often Redis is told, while there are any."""
+
+
+class ThreadOf:
+    """Runs a function, and knows in which thread."""
+
+    __slots__ = ("ident",)
+
+    def __init__(self) -> None:
+        self.ident: int | None = None
+
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        self.ident = threading.get_ident()
+        return function(*args)
+
+
+@dataclass(slots=True)
+class _Left:
+    """A call whose attempt has ended. ``job``: the fields that name it in the log."""
+
+    thread: ThreadOf
+    job: dict[str, Any]
+    since: float
+    is_told: bool = False
+
+
+class HungThreads:
+    """Those of one worker. Each is logged once, with the calls that it is in."""
+
+    def __init__(self, namespace: str, group: str, slots: int, exit_s: float) -> None:
+        """``exit_s``: the worker ends when for so long every slot had a hung thread; 0: never."""
+        self._slots = slots
+        self._exit_s = exit_s
+        self._left: dict[asyncio.Future[Any], _Left] = {}
+        self._some = asyncio.Event()
+        self._full_since: float | None = None
+        self._gauge = declared.HUNG.labels(namespace, group)
+        self._gauge.set(0)
+        self._told_at = float("-inf")
+        self._told = 0
+        self.all_hang: Callable[[], None] = lambda: None  # is called when the worker is to end
+        self.tell: Callable[[int], Awaitable[None]] | None = None  # tells Redis how many there are
+
+    def add(self, call: asyncio.Future[Any], thread: ThreadOf, job: dict[str, Any]) -> None:
+        """The call's attempt has ended, and the call has not."""
+        self._left[call] = _Left(thread, job, time.monotonic())
+        call.add_done_callback(self._left.pop)
+        self._some.set()
+
+    async def run(self) -> None:
+        """A loop's body."""
+        while True:
+            if not self._left and not self._told:
+                self._some.clear()
+                await self._some.wait()
+            await asyncio.sleep(_LOOK_S)
+            self.look()
+            await self._tell()
+
+    def look(self) -> None:
+        now, hung = time.monotonic(), 0
+        for left in self._left.values():
+            if now - left.since >= _HUNG_S:
+                hung += 1
+                if not left.is_told:
+                    left.is_told = True
+                    calls = calls_of(left.thread.ident)
+                    log.warning("a handler's thread goes on beyond its TTR and keeps its slot", calls=calls, **left.job)
+        self._gauge.set(hung)
+        self._hung = hung
+        if hung < self._slots:
+            self._full_since = None
+            return
+        if self._full_since is None:
+            self._full_since = now
+            log.error("handlers hang in all slots: this worker claims no more jobs", slots=self._slots)
+        if 0 < self._exit_s <= now - self._full_since:
+            self.all_hang()
+
+    async def _tell(self) -> None:
+        now = time.monotonic()
+        if self.tell is not None and (self._hung != self._told or (self._hung and now - self._told_at >= TELL_S)):
+            await self.tell(self._hung)
+            self._told, self._told_at = self._hung, now
+
+    def close(self) -> None:
+        self._gauge.set(0)

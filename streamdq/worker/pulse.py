@@ -1,0 +1,81 @@
+"""The thread that says that this process is alive: one, however many workers the process has."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Protocol
+
+from ..link.node import renew_in_child
+from ..process.logs import log, what
+
+_AFTER_A_FAULT_S = 1.0
+
+
+class Beating(Protocol):
+    def beat(self) -> float:
+        """Does what is due; returns in how many seconds something is due again."""
+
+
+class Pulse:
+    """Calls ``beat`` of all that was added, whenever it is due. Nothing that a handler does in the event loop, or in
+    its threads, holds it up, but C code that keeps Python's lock.
+
+    A forked child has no such thread, unless it serves a worker of its own: its parent's workers are not there.
+    """
+
+    def __init__(self) -> None:
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._beating: list[Beating] = []
+        self._is_there = False
+        self._sooner = threading.Event()
+
+    def add(self, one: Beating) -> None:
+        """
+        Raises:
+            RuntimeError: the system starts no thread.
+        """
+        with self._lock:
+            if not self._is_there:
+                threading.Thread(target=self._run, name="streamdq-pulse", daemon=True).start()
+                self._is_there = True
+            self._beating.append(one)
+        self.wake()
+
+    def remove(self, one: Beating) -> None:
+        """It may be called once more, if that is under way. The thread ends with the last one."""
+        with self._lock, suppress(ValueError):
+            self._beating.remove(one)
+        self.wake()
+
+    def wake(self) -> None:
+        """Something may be due sooner."""
+        self._sooner.set()
+
+    def _run(self) -> None:
+        while True:
+            self._sooner.clear()
+            with self._lock:
+                beating = list(self._beating)
+                if not beating:
+                    self._is_there = False
+                    return
+            left_s = min(map(_beat, beating))
+            self._sooner.wait(left_s if left_s < threading.TIMEOUT_MAX else None)
+
+
+def _beat(one: Beating) -> float:
+    """Whatever happens, the others go on, and this one comes again."""
+    try:
+        return one.beat()
+    except Exception as error:
+        with suppress(Exception):
+            log.error("a sign of life was not given", error=what(error))
+        return _AFTER_A_FAULT_S
+
+
+pulse = Pulse()
