@@ -80,10 +80,21 @@ class MovingSlot:
         for command in commands:
             script = script_of(command)
             if script is not None and script.waits:
-                with self.migrating():
+                with self._all_there(command), self.migrating():
                     reply = self.ask(command)
                 assert isinstance(reply, AskError | TryAgainError), (_SCRIPTS[script], reply)
                 self.refuses(_SCRIPTS[script])
+
+    @contextmanager
+    def _all_there(self, command: Command) -> Iterator[None]:
+        """All keys of the script exist, but for the one that never does: Redis must not refuse it for another."""
+        _, _, count, *rest = command.args
+        made = [key for key in rest[: count - 1] if self.source.set(key, "", nx=True)]
+        try:
+            yield
+        finally:
+            if made:
+                self.source.delete(*made)
 
     def close(self) -> None:
         self.source.close()
