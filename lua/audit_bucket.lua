@@ -6,6 +6,7 @@
 -- ARGV[2] limit: about how many members
 -- returns {cursor, id, ...}: waiting jobs without a record, except those of leaving groups, which leave_group removes.
 -- cursor '0' = this was the last page
+-- runs while its slot moves
 -- include: settle, stored_format
 local bucket, jobs, settings = unpack(KEYS)
 local topic = redis.call('HMGET', settings, 'leaving', 'format')

@@ -9,6 +9,7 @@
 -- ARGV[2] limit: about how many jobs; fewer if the shard has large jobs
 -- returns {cursor, id, group, ...}: the jobs that are ready or running for a group by an entry of ready:GROUP, or of
 -- the shared stream if group is ''. cursor '0' = this was the last page
+-- runs while its slot moves
 -- include: progress, ring, settle, lanes, leaving_groups, largest, scan, stored_format
 local jobs, bucket, progress, settings, lanes, keyed = unpack(KEYS)
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')

@@ -10,6 +10,7 @@
 -- ARGV[4] limit
 -- ARGV[5] most bytes of records; one letter is returned in any case
 -- returns {looked, id, buried_ms, record, progress, ...}; looked = how many were looked at, 0 = there are no more
+-- runs while its slot moves
 -- include: progress, stored_format
 local dead, jobs, progress, settings = unpack(KEYS)
 check_format(redis.call('HGET', settings, 'format'))

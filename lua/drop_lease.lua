@@ -2,6 +2,7 @@
 -- KEYS[1] lease  STRING  the holder's name; expires
 -- ARGV[1] name of the caller
 -- returns 1 = it is free now; 0 = it was not the caller's
+-- runs while its slot moves
 local lease, name = KEYS[1], ARGV[1]
 if redis.call('GET', lease) ~= name then return 0 end
 return redis.call('DEL', lease)

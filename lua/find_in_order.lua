@@ -14,6 +14,7 @@
 -- ARGV[5..] what is looked for, and how much of a match to return, as `query_in` of lib/search.lua reads it
 -- returns {member, at_ms, looked, match, ...}: where this page ends; looked = how many members it has, 0 = there are no
 -- more; each match as `matches` returns it. A member that is there all the time comes exactly once
+-- runs while its slot moves
 -- include: progress, ring, settle, lanes, leaving_groups, group_states, delivery, deliveries, job_row, largest, search_groups, search, stored_format
 local index, jobs, bucket, progress, settings, lanes, keyed = unpack(KEYS)
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')

@@ -10,6 +10,7 @@
 -- ARGV[3..] what is looked for, and how much of a match to return, as `query_in` of lib/search.lua reads it
 -- returns {cursor, looked, match, ...}: cursor '0' = this was the last page; looked = how many jobs the page has; each
 -- match as `matches` returns it. A job that is there all the time comes at least once
+-- runs while its slot moves
 -- include: progress, ring, settle, lanes, leaving_groups, group_states, delivery, deliveries, job_row, largest, scan, search_groups, search, stored_format
 local jobs, bucket, progress, settings, lanes, keyed = unpack(KEYS)
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')

@@ -9,6 +9,7 @@
 -- ARGV[2] the topic's number of shards, as the caller knows it; '' = the caller knows that the job is here
 -- returns nil = the caller's settings of the topic are out of date; {} = no such job; otherwise what
 -- job_row returns: {record, delayed, group, progress, waits, ...}
+-- runs while its slot moves
 -- include: progress, ring, settle, lanes, leaving_groups, group_states, job_row, stored_format
 local jobs, bucket, progress, settings, lanes, keyed = unpack(KEYS)
 local id, topic = ARGV[1], redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format')

@@ -6,6 +6,7 @@
 -- ARGV[2] lease_ms
 -- returns {held, left_ms, asked}: held 1 = by the caller, for lease_ms from now; 0 = by another process, for left_ms
 -- more; asked 1 = that was longer
+-- runs while its slot moves
 local mover, asked, name, lease_ms = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
 local holder = redis.call('GET', mover)
 if holder and holder ~= name then
@@ -15,8 +16,7 @@ if holder and holder ~= name then
   if asked then redis.call('XADD', asked, 'MAXLEN', 1, '*', 'by', name) end
   return {0, lease_ms, 1}
 end
--- Removal first: a Redis at its memory limit refuses a script whose first write adds data, and due jobs must move even
--- then.
-redis.call('DEL', mover)
+-- This first: a Redis at its memory limit refuses a script whose first write adds data, and due jobs must move even then.
+redis.call('PEXPIRE', mover, lease_ms)
 redis.call('SET', mover, name, 'PX', lease_ms)
 return {1, lease_ms, 0}

@@ -13,20 +13,22 @@
 -- returns nil = the caller's settings of the topic are out of date; or {cursor, puts, id, key, ...}: cursor '0' = there are
 -- no more; puts: how often a job, or a taken id, came to where its id was at home before (enqueue_unique, relay, restore),
 -- until when what is not at home only becomes less; key '' = its job has none, or there is none
+-- runs while its slot moves
 -- include: clock, largest, stored_format, taken
 local jobs, taken, taken_until, settings = unpack(KEYS)
 local topic = redis.call('HMGET', settings, 'shards', 'largest', 'format', 'former_puts')
 check_format(topic[3])
 if topic[1] ~= ARGV[2] then return false end
-local limit = fitting(topic[2], tonumber(ARGV[5]))
-if ARGV[3] == 'taken' then trim_taken({taken = taken, taken_until = taken_until}, now_ms(ARGV[1]), limit) end
-local place = ARGV[3] == 'taken' and taken or jobs
-local page = redis.call('HSCAN', place, ARGV[4], 'COUNT', limit)
-local reply = {page[1], topic[4] or '0'}
+local limit, in_taken = fitting(topic[2], tonumber(ARGV[5])), ARGV[3] == 'taken'
+local page = redis.call('HSCAN', in_taken and taken or jobs, ARGV[4], 'COUNT', limit)
+local records, reply, over = {}, {page[1], topic[4] or '0'}, {}
+for i = 2, in_taken and #page[2] or 0, 2 do records[i] = redis.call('HGET', jobs, page[2][i - 1]) or '' end
+if in_taken then over = trim_taken({taken = taken, taken_until = taken_until}, now_ms(ARGV[1]), limit) end
 for i = 1, #page[2], 2 do
-  local id, record = page[2][i], page[2][i + 1]
-  if ARGV[3] == 'taken' then record = redis.call('HGET', jobs, id) or '' end
-  reply[i + 2] = id
-  reply[i + 3] = string.match(record, '^' .. string.rep('[^\n]*\n', 6) .. '[^\n\31]*\31([^\n]*)\n') or ''
+  local id, record = page[2][i], records[i + 1] or page[2][i + 1]
+  if not over[id] then
+    reply[#reply + 1] = id
+    reply[#reply + 1] = string.match(record, '^' .. string.rep('[^\n]*\n', 6) .. '[^\n\31]*\31([^\n]*)\n') or ''
+  end
 end
 return reply

@@ -7,14 +7,18 @@
 -- ARGV[4] keep_ms: how much longer to remember that it was open
 -- ARGV[5] most: how many receivers are kept
 -- returns 1, or 0 = there are too many; nothing was written
+-- runs while its slot moves
 -- include: clock
 local breakers = KEYS[1]
 local now, receiver, open, keep, most = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local all = redis.call('HGETALL', breakers)
+local all, known, others, over = redis.call('HGETALL', breakers), false, 0, {}
 for i = 1, #all, 2 do
-  if tonumber(string.match(all[i + 1], '^%d+')) + keep < now then redis.call('HDEL', breakers, all[i]) end
+  if all[i] == receiver then known = true
+  elseif tonumber(string.match(all[i + 1], '^%d+')) + keep < now then over[#over + 1] = all[i]
+  else others = others + 1 end
 end
-if redis.call('HLEN', breakers) >= most and redis.call('HEXISTS', breakers, receiver) == 0 then return 0 end
+if not known and others >= most then return 0 end
 redis.call('HSET', breakers, receiver, string.format('%.0f|%.0f|0', now + open, open))
+if #over > 0 then redis.call('HDEL', breakers, unpack(over)) end
 redis.call('PEXPIRE', breakers, math.max(open + keep, redis.call('PTTL', breakers)))
 return 1

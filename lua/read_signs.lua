@@ -3,6 +3,7 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2..] consumers
 -- returns {now_ms, signed_ms, ...}: for each of them; '' = none is known
+-- runs while its slot moves
 -- include: clock
 local signs = KEYS[1]
 redis.call('ZREM', signs, '') -- a write: refused by a replica, and while Redis refuses or delays writes

@@ -9,6 +9,7 @@
 -- ARGV[6] '' = only if the topic exists; '0' = only if it is new; otherwise only if this is still its version
 -- ARGV[7] how many topics there may be; '' for a topic that was lost and is created again
 -- returns the topic's settings as JSON, changed or not; nil = there is no such topic; 0 = there are too many topics
+-- runs while its slot moves
 -- include: clock, stored_format
 local topics, wake, topic, expected, most = KEYS[1], KEYS[2], ARGV[1], ARGV[6], ARGV[7]
 local stored = redis.call('HGET', topics, topic)

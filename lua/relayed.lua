@@ -6,6 +6,7 @@
 -- ARGV[2..] per job: id, receipt
 -- returns nil = the caller's settings of the topic are out of date; or {code, ...}: 0 = no receipt: this Redis never had
 -- the job, or lost it; 1 = a job with the id is live; 2 = it has ended
+-- runs while its slot moves
 -- include: stored_format
 local jobs, outbox, settings = unpack(KEYS)
 local topic, reply = redis.call('HMGET', settings, 'shards', 'format'), {}

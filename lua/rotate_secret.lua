@@ -5,6 +5,7 @@
 -- returns {before, after}: the stored value, '' if there is none. A new secret is refused while there is a previous
 -- one,
 --   because its claims would become invalid. Idempotent for the same new secret.
+-- runs while its slot moves
 -- include: clock
 local secret, now, new = KEYS[1], now_ms(ARGV[1]), ARGV[2]
 local before = redis.call('GET', secret) or ''

@@ -3,6 +3,7 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] consumer
 -- returns now_ms
+-- runs while its slot moves
 -- include: clock
 local MOST, KEPT_MS = 10000, 86400000
 local signs, now = KEYS[1], now_ms(ARGV[1])

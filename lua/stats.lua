@@ -10,6 +10,7 @@
 -- first_due_ms -1 = the bucket is empty; waiting = first deliveries and retries in the bucket; moved_at_ms = when a job
 -- was last moved, 0 = never yet;
 -- groups = the shard's groups, 'a,b'; dumps = those registered, as register_dump keeps them, nil = none
+-- runs while its slot moves
 -- include: clock, ring, stored_format
 local counts, bucket, jobs, settings = unpack(KEYS)
 local topic = redis.call('HMGET', settings, 'paused', 'moved_at', 'groups', 'format', 'dumps')

@@ -5,6 +5,7 @@
 -- ARGV[3] hold_ms: how long no other process may try, in case the caller never reports the result
 -- returns {answer, left_ms}: answer 0 = not open, 1 = the caller may try, 2 = another process tries, 3 = open;
 -- left_ms: with 2 and 3, when to ask again
+-- runs while its slot moves
 -- include: clock
 local breakers, receiver = KEYS[1], ARGV[2]
 local entry = redis.call('HGET', breakers, receiver)

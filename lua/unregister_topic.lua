@@ -5,6 +5,7 @@
 -- ARGV[2] version: if the topic has another one, it was changed since, and stays; so does one that isn't to be deleted:
 --         versions are times and may run ahead of the clock, so after a loss of data two changes may share one
 -- returns 1 = it is gone; 0 = it stays
+-- runs while its slot moves
 -- include: stored_format
 local topics, wake, topic, version = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local stored = redis.call('HGET', topics, topic)

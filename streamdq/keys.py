@@ -113,6 +113,7 @@ class ShardKeys:
     """Keys of one shard of one topic; one slot."""
 
     __slots__ = (
+        "absent",
         "archive",
         "bucket",
         "counts",
@@ -164,6 +165,9 @@ class ShardKeys:
         self.fronts = f"{self.prefix}:fronts"  # ZSET the same: those that have one
         self.crowds = f"{self.prefix}:crowds"  # ZSET group, key -> how many wait
         self.wake = f"{self.prefix}:wake"  # STREAM, one entry: rings when an earlier job arrives
+        self.absent = absent_beside(
+            self.wake
+        )  # never exists: Redis refuses a script that names it while its slot moves
 
     @property
     def of_keys(self) -> tuple[str, ...]:
@@ -180,6 +184,13 @@ class ShardKeys:
     def dead_of(self, group: str) -> str:
         """ZSET id -> buried at, ms."""
         return f"{self.prefix}:dead:{plain(group)}"
+
+
+def absent_beside(key: str) -> str:
+    """The key of the same slot that never exists. While a Cluster's slot moves, Redis runs a script only if it has all of
+    its keys; so a script that names this one as well does not begin before the slot has moved (store/assembly.py).
+    """
+    return f"{key[: key.index('}') + 1]}:absent"
 
 
 @lru_cache(maxsize=65_536)

@@ -55,7 +55,7 @@ local function expire_taken(k, now)
   if not last then return end
   for _, key in ipairs({k.taken, k.taken_until}) do
     if tonumber(last) >= AFTER_MS then redis.call('PERSIST', key)
-    else redis.call('PEXPIRE', key, string.format('%.0f', tonumber(last) - now + KEPT_MS)) end
+    else redis.call('PEXPIRE', key, string.format('%.0f', math.max(1, tonumber(last) - now + KEPT_MS))) end
   end
 end
 
@@ -122,12 +122,16 @@ local function take_id(k, id, t, rule, nonce, now, due)
 end
 
 -- trim_taken(k, now, most): forgets at most so many ids that are over, and has both keys expire when all of them are.
+-- They are not used again after that: they may be empty.
 -- k = {taken=, taken_until=}
+-- returns those that it has forgotten, {id = true}
 local function trim_taken(k, now, most)
-  local old = redis.call('ZRANGEBYSCORE', k.taken_until, '-inf', string.format('%.0f', now), 'LIMIT', 0, most)
+  local old, gone = redis.call('ZRANGEBYSCORE', k.taken_until, '-inf', string.format('%.0f', now), 'LIMIT', 0, most), {}
+  expire_taken(k, now)
+  for _, id in ipairs(old) do gone[id] = true end
   if #old > 0 then
     redis.call('HDEL', k.taken, unpack(old))
     redis.call('ZREM', k.taken_until, unpack(old))
   end
-  expire_taken(k, now)
+  return gone
 end

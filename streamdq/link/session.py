@@ -101,6 +101,7 @@ class Session:
         self.is_fake = target.kind == "memory"
         self.consumer = consumer_name()
         self.node_of: Callable[[str], str] = lambda _: ""  # on Cluster, the node that serves a key
+        self.permitted = set[str]()  # the nodes that run scripts for this user (store/rights.py)
         failures.expect(namespace)
 
     def call(

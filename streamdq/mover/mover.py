@@ -116,9 +116,10 @@ class Mover:
                 await self._link.learn_slots(unless_within_s=_SLOTS_S / 2)
 
     async def _check(self) -> None:
-        """Whoever may hear no rings must not have the lease."""
+        """Whoever may hear no rings, or may not run scripts, must not have the lease."""
         with contextlib.suppress(ServerUnavailable):  # see Lease.acquire
             await may_wait(self._link, self._session)
+            await arun(self._link, self._scripts.check_rights([self._session.keys.mover]))
 
     async def _lead(self) -> None:
         try:

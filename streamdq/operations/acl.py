@@ -4,13 +4,8 @@ everything as such a user.
 
 from __future__ import annotations
 
-COMMANDS = (
-    "del", "eval", "evalsha", "exists", "get", "getex", "hdel", "hexists", "hget", "hgetall", "hincrby", "hkeys",
-    "hlen", "hmget", "hscan", "hset", "hsetnx", "hstrlen", "info", "persist", "pexpire", "pttl", "select", "set",
-    "time", "unlink", "wait", "xack", "xadd", "xautoclaim", "xclaim", "xdel", "xgroup", "xinfo", "xlen", "xpending",
-    "xrange", "xread", "xreadgroup", "xrevrange", "xtrim", "zadd", "zcard", "zcount", "zincrby", "zlexcount", "zrange",
-    "zrangebylex", "zrangebyscore", "zrem", "zremrangebyrank", "zrevrangebylex", "zscan", "zscore",
-)  # fmt: skip
+from ..store.rights import COMMANDS
+
 CLUSTER_COMMANDS = ("asking", "client|tracking", "cluster|slots", "hello")
 """What clients of a Cluster send as well: to learn which node serves which slot, while a slot migrates, and to be told
 when a shard has news.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from ..errors import ServerUnavailable
 from ..job.durability import MEMORY
 from ..keys import ShardKeys
 from ..link.session import Op
@@ -23,6 +25,7 @@ from .workers import workers
 _NEVER_MS = 10**15
 _BEHIND_S = 2 * 86_400
 _MANY_WAIT = 10_000
+_ALL_RIGHTS = "`streamdq doctor --acl` prints the rights that it needs"
 
 Verdict = Literal["ok", "advice", "problem"]
 
@@ -45,6 +48,8 @@ def doctor(store: RedisStore) -> Op[list[Finding]]:
     info = yield from namespace.redis_info(store.session)
     findings = [_version(info), _persistence(info), _memory(info), *_trouble(info)]
     findings += yield from _rights(store)
+    if any(found.verdict == "problem" and found.advice == _ALL_RIGHTS for found in findings):
+        return findings  # the rest calls scripts
     findings += yield from _durability(store)
     skew_s, _ = yield from namespace.skew_and_mover(store.session)
     movers = yield from namespace.movers_at_work(store.session)
@@ -77,16 +82,27 @@ def _unserved(stats: Stats) -> list[Finding]:
 
 
 def _rights(store: RedisStore) -> Op[list[Finding]]:
-    """Whether workers that are this user may wait for jobs, which on a Cluster needs rights of its own."""
+    """Whether this user may run scripts, and wait for jobs, which on a Cluster needs rights of its own."""
     session = store.session
-    if not session.is_cluster:
-        return []
     topics = yield from store.topics.refresh()
     keys = [session.keys.mover, *(shard.ready for topic in topics for shard in store.topics.all_shards(topic))]
+    missing = yield from _missing_rights(store, keys)
+    if missing:
+        return [Finding("problem", f"this Redis user may not run: {' '.join(missing)}", _ALL_RIGHTS)]
+    if not session.is_cluster:
+        return []
     if lacking := (yield from namespace.lacks_looks(session, keys)):
-        what = f"this Redis user may not wait for jobs: {'; '.join(lacking)}"
-        return [Finding("problem", what, "`streamdq doctor --acl` prints the rights that it needs")]
+        return [Finding("problem", f"this Redis user may not wait for jobs: {'; '.join(lacking)}", _ALL_RIGHTS)]
     return [Finding("ok", "this Redis user may wait for jobs")]
+
+
+def _missing_rights(store: RedisStore, keys: Sequence[str]) -> Op[list[str]]:
+    """The commands that this user may not run on some server of these keys. One that does not answer is left out."""
+    found = set[str]()
+    for key in {store.session.node_of(key): key for key in keys}.values():
+        with suppress(ServerUnavailable):
+            found.update((yield from store.scripts.rights(key)))
+    return sorted(found)
 
 
 def _unsettled(store: RedisStore) -> Op[list[Finding]]:

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from redis.exceptions import ResponseError
 
 from ..config import MAX_CLAIM, TopicSettings
-from ..errors import GroupMissing, ServerUnavailable, TooManyTopics
-from ..keys import ShardKeys
+from ..errors import AuthenticationFailed, GroupMissing, ServerUnavailable, TooManyTopics
+from ..keys import ShardKeys, absent_beside
 from ..link.command import Behind, Command
 from ..link.error_replies import Meaning, meaning_of
 from ..link.session import Op, Session, checked, returned, together
@@ -51,6 +51,7 @@ from .replies import (
     relay_reply_in,
     stats_in,
 )  # fmt: skip
+from .rights import TRIALS, refusal
 from .wanted import Wanted
 
 _OTHER_ENDS = ("retry", "snoozed", "dead", "released")  # as in receipts; a receipt of a finished claim names no end
@@ -98,10 +99,11 @@ def _letter(id: str, delivery: str) -> str:
 def _each_call(name: str, calls: Sequence[_ScriptCall], *, load: bool = False) -> list[Command]:
     """``load``: the first call brings the script's source with it."""
     script = load_script(name)
-    commands = [Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *args)) for keys, args in calls]
-    if load:
-        keys, args = calls[0]
-        commands[0] = Command(keys[0], ("EVAL", script.source, len(keys), *keys, *args))
+    commands = []
+    for i, (keys, args) in enumerate(calls):
+        named = script.keys(keys)
+        how = ("EVAL", script.source) if load and i == 0 else ("EVALSHA", script.sha)
+        commands.append(Command(keys[0], (*how, len(named), *named, *args)))
     return commands
 
 
@@ -137,26 +139,63 @@ class Scripts:
         read: Callable[[Any], Any] | None = None,
     ) -> Op[Any]:
         """``within_s``: of a call that is not durable, the deadline. ``read``: makes the value of the reply."""
+        if self._session.node_of(keys[0]) not in self._session.permitted:
+            yield from self.check_rights(keys[:1])
         call: Call = self._call if within_s is None else partial(self._session.call, within_s=within_s)
         script = load_script(name)
-        rest = (len(keys), *keys, *args)
+        named = script.keys(keys)
+        rest = (len(named), *named, *args)
         # A durable call sends the source: if Redis did not know the script, the call would wait for the confirmation of
         # nothing, and once more after it was sent.
         first = ("EVAL", script.source) if self._cover else ("EVALSHA", script.sha)
         replies = yield from call([Command(keys[0], (*first, *rest))], repeatable=repeatable)
         if _is_missing(replies[0]):
             replies = yield from call([Command(keys[0], ("EVAL", script.source, *rest))], repeatable=repeatable)
-        return checked(replies[0]) if read is None else read(checked(replies[0]))
+        reply = self._checked(replies[0])
+        return reply if read is None else read(reply)
 
     def _run_each(self, name: str, calls: Sequence[_ScriptCall], repeatable: bool = False) -> Op[list[Any]]:
         """The replies of several calls of a script on one shard, in their order. They are sent together."""
+        yield from self.check_rights((keys[0] for keys, _ in calls))
         replies = yield from self._call(_each_call(name, calls, load=bool(self._cover)), repeatable=repeatable)
         missing = [i for i, reply in enumerate(replies) if _is_missing(reply)]
         if missing:
             again = _each_call(name, [calls[i] for i in missing], load=True)
             for i, reply in zip(missing, (yield from self._call(again, repeatable=repeatable)), strict=True):
                 replies[i] = reply
-        return [checked(reply) for reply in replies]
+        return [self._checked(reply) for reply in replies]
+
+    def rights(self, key: str) -> Op[list[str]]:
+        """The commands that this user may not run on the server of this key."""
+        script, absent = load_script("rights"), absent_beside(key)
+        # Its source, as no server knows it yet: it is called once.
+        command = Command(key, ("EVAL", script.source, 1, absent, *TRIALS.values()))
+        (reply,) = yield from self._session.call([command])
+        return [name.decode() for name in checked(reply)]
+
+    def check_rights(self, keys: Iterable[str]) -> Op[None]:
+        """Checks that this user may run scripts on the servers of these keys, as far as that is not known yet.
+
+        Raises:
+            AuthenticationFailed: the user may not run a command that scripts need.
+        """
+        session = self._session
+        for key in keys:
+            if session.node_of(key) in session.permitted:
+                continue
+            if not session.is_fake and (missing := (yield from self.rights(key))):
+                raise AuthenticationFailed(refusal(missing))
+            # The call may have learned which node of a Cluster it is. One that is suspected is asked each time.
+            if (node := session.node_of(key)) or not session.is_cluster:
+                session.permitted.add(node)
+
+    def _checked(self, reply: Any) -> Any:
+        """As ``checked``. If this user lacked a right within a script, somebody has taken it from a running process: no
+        script is called before the rights are checked again.
+        """
+        if isinstance(reply, ResponseError) and meaning_of(reply) is Meaning.RIGHTS:
+            self._session.permitted.clear()
+        return checked(reply)
 
     def _now(self) -> str:
         return self._session.clock.argument()
@@ -173,10 +212,11 @@ class Scripts:
         can't be: what confirms it would follow the last one only.
         """
         found: list[Enqueued] = []
+        yield from self.check_rights((k.jobs for k, *_ in calls))
         replies = yield from self._session.call(_each_call("enqueue", [self._enqueue_call(*call) for call in calls]))
         for call, reply in zip(calls, replies, strict=True):
             # With the script's source, if its node did not know it.
-            found.append((yield from self.enqueue(*call)) if _is_missing(reply) else enqueued_in(checked(reply)))
+            found.append((yield from self.enqueue(*call)) if _is_missing(reply) else enqueued_in(self._checked(reply)))
         return found
 
     def _enqueue_call(self, k: ShardKeys, spread: Spread, jobs: Sequence[Any], keyed: bool) -> _ScriptCall:
@@ -746,11 +786,12 @@ class Scripts:
         """
         keys = (k.jobs, k.taken, k.taken_until, k.settings)
         rest = (len(keys), *keys, self._now(), spread, kind, cursor, limit)
+        yield from self.check_rights(keys[:1])
         script, about = load_script("list_ids"), Behind(k.jobs, ("INFO", "server"))
         reply, server = yield from self._session.call([Command(k.jobs, ("EVALSHA", script.sha, *rest)), about])
         if _is_missing(reply):
             reply, server = yield from self._session.call([Command(k.jobs, ("EVAL", script.source, *rest)), about])
-        if checked(reply) is None:
+        if self._checked(reply) is None:
             return None
         following, puts, *flat = reply
         names = [id_in(value) for value in flat]

@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from uuid import uuid4
 
 import pytest
 
 from streamdq.link.connection import forget_memory
-from tests.conftest import EACH_BINARY
+from tests.conftest import BINARIES, EACH_BINARY
 from tests.leaks import leaked_keys
 from tests.lua.shard import Shard
-from tests.servers import Pool
+from tests.servers import Binary, Cluster, Pool
 
 FAKE = (pytest.mark.thorough, pytest.mark.in_turn(of=3, among="fakeredis"))
 """It runs the scripts many times as slowly as Redis does."""
 
 
-@pytest.fixture(params=[*EACH_BINARY, pytest.param("memory", id="fakeredis", marks=FAKE)])
-def url(request: pytest.FixtureRequest, servers: Pool) -> Iterator[str]:
+MOVING = [
+    pytest.param(
+        ("moving", binary),
+        id=f"moving-{binary.name}",
+        marks=(pytest.mark.thorough, pytest.mark.in_turn(of=4, among=f"moving {binary.name}")),
+    )
+    for binary in BINARIES
+]
+"""Every script test once more on a Cluster's slot that is MIGRATING (tests/lua/moving.py)."""
+
+
+@pytest.fixture(scope="session")
+def clusters() -> Iterator[Callable[[Binary], Cluster]]:
+    """A Cluster of each binary, started when first asked for."""
+    with ExitStack() as running:
+        yield cache(lambda binary: running.enter_context(Cluster(binary)))
+
+
+@pytest.fixture(params=[*EACH_BINARY, pytest.param("memory", id="fakeredis", marks=FAKE), *MOVING])
+def url(request: pytest.FixtureRequest, servers: Pool, clusters: Callable[[Binary], Cluster]) -> Iterator[str]:
     """An empty server of each kind in turn."""
     if request.param == "memory":
         url = f"memory://{uuid4().hex}"
         yield url
         forget_memory(url)
+    elif isinstance(request.param, tuple):
+        cluster = clusters(request.param[1])
+        cluster.flush()
+        yield cluster.url
+        for node in cluster.nodes:
+            with node.client() as client:
+                assert leaked_keys(client) == []
     else:
         server = servers[request.param]
         server.flush()

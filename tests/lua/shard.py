@@ -17,6 +17,7 @@ from streamdq.store.redis_store import RedisStore
 from streamdq.store.replies import Claimed, ClaimedRow, Enqueued, Moved, Reclaimed, Refused, TakenOver
 from streamdq.times.clock import ManualClock, RedisClock
 from tests.lua.coherence import contradictions, read
+from tests.lua.moving import MovingSlot
 
 START_MS = 1_700_000_000_000
 BEGIN = (b"0-0", b"0-0")
@@ -26,6 +27,7 @@ class Shard:
     """Calls scripts on one shard. After every call the accounts must balance, and no job may be orphaned."""
 
     def __init__(self, url: str, real_time: bool = False) -> None:
+        self.url = url
         self.clock = ManualClock(START_MS)
         clock = RedisClock() if real_time else self.clock
         self.link, self.session = open_session(url, "lua", Settings(), clock, Link)
@@ -33,6 +35,7 @@ class Shard:
         self.scripts, self.topics = self.store.scripts, self.store.topics
         self.k = self.session.keys.shard("t", 0)
         self.is_fake = self.session.is_fake
+        self.moving = MovingSlot(url, self.k.jobs) if self.session.is_cluster else None
         self.group, self.consumer = "default", "me"
         self.checked = True
         self._generations: dict[str, str] = {}
@@ -40,7 +43,8 @@ class Shard:
         self.topic()
 
     def run(self, op: Op[Any]) -> Any:
-        return run(self.link, op)
+        """On a Cluster, all scripts that wait while their slot moves are refused at first, because it does."""
+        return run(self.link, op if self.moving is None else self.moving.refused_at_first(op))
 
     def _step(self, op: Op[Any]) -> Any:
         reply = self.run(op)
@@ -315,3 +319,5 @@ class Shard:
 
     def close(self) -> None:
         self.link.close()
+        if self.moving is not None:
+            self.moving.close()

@@ -25,6 +25,7 @@ WITHOUT_DATA = {
     "rotate_secret",
     "sign",
     "read_signs",
+    "rights",
 }  # nothing that a topic keeps
 CLAIM = ["main", "", "id"]
 CALLS: dict[str, Callable[[Shard], Any]] = {

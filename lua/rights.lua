@@ -1,0 +1,24 @@
+-- rights: tries commands that this user may lack the right to run, in ways that leave nothing.
+-- KEYS[1] absent  HASH  never exists
+-- runs while its slot moves
+-- ARGV[1..] a command and its arguments, such as 'HGET @ f'; '@' stands for the key
+-- returns {command, ...}: those that Redis does not let this user run
+local absent, lacking, may_delete = KEYS[1], {}, true
+local function try(...)
+  local reply = redis.pcall(...)
+  local text = type(reply) == 'table' and reply.err or ''
+  -- NOPERM: from 7.0 on
+  if not string.find(text, 'NOPERM') and not string.find(text, 'user executing the script') then return end
+  lacking[#lacking + 1] = ...
+  may_delete = may_delete and ... ~= 'del'
+end
+for i = 1, #ARGV, 1 do
+  local call = {}
+  for word in string.gmatch(ARGV[i], '%S+') do call[#call + 1] = word == '@' and absent or word end
+  try(unpack(call))
+end
+if may_delete then -- no call of HSETNX changes nothing
+  try('hsetnx', absent, 'f', 'v')
+  redis.pcall('DEL', absent)
+end
+return lacking
