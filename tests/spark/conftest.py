@@ -1,24 +1,23 @@
-"""One Spark for the whole suite: starting it costs seconds."""
+"""One Spark for the whole suite: to start it takes seconds."""
 
 from __future__ import annotations
 
-import os
-import sys
+import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from pyspark.sql import SparkSession
 
 from streamdq.cli import app as cli
-from streamdq_spark.session import SMALL, session
 from tests.conftest import BINARIES
 from tests.servers import Pool, Server
 from tests.spark.classes import ClassArchive
+from tests.spark.shared import GIVEN_UP_S, SharedSpark
 
-JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-PRELOADED = Path(__file__).parent / "preloaded"
+FOLDER = Path(__file__).parent
 Command = Callable[..., tuple[int, str, str]]
 """Runs a command in the session that all share: its exit code, what it prints, and what it says on stderr."""
 
@@ -38,13 +37,50 @@ def class_archive(pytestconfig: pytest.Config) -> Iterator[ClassArchive]:
 
 
 @pytest.fixture(scope="session")
-def spark(class_archive: ClassArchive) -> Iterator[SparkSession]:
-    settings = {**SMALL, JAVA_OPTIONS: f"{SMALL[JAVA_OPTIONS]} {class_archive.leave}"}
-    with ExitStack() as stack:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PYTHONPATH", os.pathsep.join([str(PRELOADED), *sys.path]))
-            running = stack.enter_context(session("local[2]", name="streamdq-tests", settings=settings))
-        yield running
+def shared_spark(class_archive: ClassArchive) -> Iterator[SharedSpark]:
+    """For fixtures that serve several tests."""
+    _shared.append(SharedSpark(class_archive.leave))
+    yield _shared[0]
+    _shared.pop().end()
+
+
+@pytest.fixture
+def spark(shared_spark: SharedSpark) -> SparkSession:
+    return shared_spark.session()
+
+
+_shared: list[SharedSpark] = []
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_timeout_set_timer() -> Iterator[object]:
+    """Before a test is given up, Java is ended. Otherwise what it is still to answer would be taken for the answer to
+    the next call; and who waits for it, as PySpark does on its way out of the test, would wait for ever.
+    """
+    done = yield
+    give_up = signal.getsignal(signal.SIGALRM)
+    if callable(give_up):
+
+        def end_java_and_give_up(number: int, frame: FrameType | None) -> None:
+            for shared in _shared:
+                shared.end_java()
+            give_up(number, frame)
+
+        signal.signal(signal.SIGALRM, end_java_and_give_up)
+    return done
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Iterator[object]:
+    if _shared and call.excinfo and not call.excinfo.errisinstance(pytest.skip.Exception):
+        _shared[0].failed()
+    return (yield)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if FOLDER in item.path.parents and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(GIVEN_UP_S))
 
 
 @pytest.fixture

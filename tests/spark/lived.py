@@ -1,5 +1,5 @@
 """A history that the queue itself makes, on a clock that jumps: groups, keys with a limit, schedules, retries, snoozes,
-burials, cancels, and letters that are sent back.
+burials, cancels, delays that a handler gives, and letters that are sent back.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from streamdq import Bury, Job, Queue, Snooze, Worker
+from streamdq import Bury, Job, Queue, Retry, Snooze, Worker
 from streamdq.dump import Dumper
 from streamdq.dump.local import LocalFolder
 from streamdq.testing import Memory, drain, memory
@@ -50,6 +50,8 @@ def _orders(server: Memory) -> Worker:
             raise Snooze("20s")
         if number % 29 == 0:
             raise Bury("no such order")
+        if number % 9 == 0 and job.attempt <= number % 4:
+            raise Retry("40s")
         if number % 7 == 0 and job.attempt <= number % 6:
             raise OSError
 

@@ -56,7 +56,9 @@ def _life(
             continue  # done once more, which must never happen
         if kind not in {"retry", "released", "reclaimed"}:
             return
-        if kind == "retry":
+        if kind == "retry" and end % 6 == 0:
+            due = end + 7_000  # the handler told how long, which uses no step
+        elif kind == "retry":
             due, step = end + WAITS[step] + chance.choice([0, 0, 1]), step + 1
         else:
             due = end

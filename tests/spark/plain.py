@@ -134,20 +134,21 @@ def throughput(log: Log) -> Table:
 def _waits(log: Log) -> dict[tuple[Any, ...], list[int]]:
     """By topic, group and step: from a failure to the due time of the attempt that followed it."""
     waits = defaultdict(list)
-    for e, wait in _retried(log):
-        waits[e.topic, e.group, e.step].append(wait)
+    for e, wait, used in _retried(log):
+        if used:
+            waits[e.topic, e.group, e.step].append(wait)
     return waits
 
 
-def _retried(log: Log) -> Iterator[tuple[Happened, int]]:
-    """Each attempt that followed a failure, and how long it had to wait."""
+def _retried(log: Log) -> Iterator[tuple[Happened, int, bool]]:
+    """Each attempt that followed a failure, how long it had to wait, and whether that used a step of the schedule."""
     for rows in by(log, lambda e: (life(e), e.group)).values():
         trail = [e for e in sorted(rows, key=order) if e.attempt > 1 or e.event == "retry"]
         for before, e in pairwise(trail):
             if e.event not in ENDED or e.due is None or before.event != "retry":
                 continue
-            if before.step is not None and before.step + 1 == e.step:
-                yield e, e.due - before.finished
+            if before.step is not None and e.step in (before.step, before.step + 1):
+                yield e, e.due - before.finished, e.step != before.step
 
 
 def lateness_causes(log: Log) -> Table:
@@ -158,7 +159,7 @@ def lateness_causes(log: Log) -> Table:
             known = max(late, 0)
             mover = 0 if e.moved is None else min(max(e.moved - e.due, 0), known)
             sums[e.topic, hour_of(e.finished)].update(attempts=1, late=known, mover=mover)
-    for e, wait in _retried(log):
+    for e, wait, _ in _retried(log):
         sums[e.topic, hour_of(e.finished)].update(retries=1, retry=max(wait, 0))
     return [
         {
@@ -892,7 +893,7 @@ def _ahead(log: Log) -> dict[str, list[int]]:
     own = [e for e in log if e.event in ENDED and e.finished > since]
     first = [e for e in own if e.attempt <= 1 and e.due is not None and e.created is not None]
     known = [(e.topic, (e.due or 0) - (e.created or 0)) for e in first]
-    known += [(e.topic, wait) for e, wait in _retried(log) if e.finished > since]
+    known += [(e.topic, wait) for e, wait, _ in _retried(log) if e.finished > since]
     return {topic: [ms for _, ms in rows] for topic, rows in by(known, lambda one: one[0]).items()}
 
 

@@ -152,6 +152,21 @@ def test_what_waits_is_not_expected_once_more(spark: SparkSession) -> None:
     assert [row["load"] for row in sorted(rows, key=lambda row: row["hour"])] == pytest.approx([5.0] * 10 + [20.0] * 14)
 
 
+def test_a_delay_that_the_handler_gave_is_known_from_the_failure_on(spark: SparkSession) -> None:
+    """Each job fails when it is enqueued, and again comes due after ten hours: half of what comes waits by then."""
+    log = [
+        done("t", MONDAY + hour * HOUR + 1000 * n, id=f"{hour - again * 10}.{n}", created=MONDAY + (hour - again * 10) * HOUR,
+             event=("retry", "done")[again], attempt=1 + again, error=(None if again else "E"))
+        for hour in range(10, 22 * 24) for again in (0, 1) for n in range(10)
+    ]  # fmt: skip
+    start = MONDAY + 22 * DAY
+    asked = spark.createDataFrame([], "topic string, due_hour timestamp, jobs long")
+    rows = collected(capacity(history_of(spark, log), asked, start=datetime.fromtimestamp(start / 1000, UTC)))
+    loads = [row["load"] for row in sorted(rows, key=lambda row: row["hour"])]
+    assert loads == pytest.approx([10.0] * 10 + [20.0] * 14)
+    assert_same(rows, plain.capacity(log, {}, start))
+
+
 def test_queues_that_share_a_worker_are_staffed_together(spark: SparkSession) -> None:
     def each(topic: str, consumer: str) -> list[Happened]:
         return [

@@ -31,6 +31,7 @@ from streamdq_spark.waiting import Waiting
 from tests.spark.dumps import START, as_row, event, write_dump, write_manifest
 from tests.spark.frames import assert_same, rows_of, written
 from tests.spark.logs import random_log
+from tests.spark.shared import SharedSpark
 
 Rows = list[dict[str, Any]]
 DAYS = [(START + timedelta(days=n)).date() for n in range(19)]
@@ -76,12 +77,12 @@ def history() -> Rows:
 
 
 @pytest.fixture(scope="module")
-def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(shared_spark: SharedSpark, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With what runs of the days before the last have left."""
     made = tmp_path_factory.mktemp("kept")
     write_dump(made / "dump", history(), hours_each=24)
-    analyze(spark, of(made, DAYS[0], DAYS[-3]), questions=ASKED)
-    analyze(spark, of(made, DAYS[-2], DAYS[-2]), questions=ASKED)
+    analyze(shared_spark.session(), of(made, DAYS[0], DAYS[-3]), questions=ASKED)
+    analyze(shared_spark.session(), of(made, DAYS[-2], DAYS[-2]), questions=ASKED)
     return made
 
 

@@ -17,6 +17,7 @@ from streamdq_spark.report import load_tables
 from tests.spark.dumps import START, as_row, event, write_dump
 from tests.spark.frames import rows_of
 from tests.spark.logs import random_log
+from tests.spark.shared import SharedSpark
 
 pytestmark = [pytest.mark.thorough, pytest.mark.in_turn(of=2, among="many analyses", name="days again")]
 FIRST = START + timedelta(days=80)
@@ -81,8 +82,9 @@ def run(spark: SparkSession, folder: Path, first: date, last: date) -> None:
 
 
 @pytest.fixture(scope="module")
-def before_and_after(spark: SparkSession, folder: Path) -> tuple[dict[str, Rows], dict[str, Rows]]:
+def before_and_after(shared_spark: SharedSpark, folder: Path) -> tuple[dict[str, Rows], dict[str, Rows]]:
     """The tables of the three days, and the same folder after each day by itself."""
+    spark = shared_spark.session()
     run(spark, folder, DAYS[0], DAYS[-1])
     before = told(folder / "out")
     for day in DAYS:

@@ -16,6 +16,7 @@ from streamdq_spark.questions.forecast import forecast
 from tests.spark.frames import collected
 from tests.spark.logs import MONDAY
 from tests.spark.plain import HOUR
+from tests.spark.shared import SharedSpark
 
 pytestmark = pytest.mark.thorough
 WEEKS, ENDS = 13, 14
@@ -58,7 +59,7 @@ def made_up(growth: float, per_hour: int, seed: int = 1) -> Hours:
 
 
 @pytest.fixture(scope="module")
-def figures(spark: SparkSession) -> dict[float, Figures]:
+def figures(shared_spark: SharedSpark) -> dict[float, Figures]:
     """By growth. A topic is one day's forecast: it has the hours up to that day, so that all are made at once."""
     cases = {growth: made_up(growth, 200) for growth in (0.0, 0.1, -0.1, 0.3)}
     last = max(cases[0.0]) + 1 - DAY_H
@@ -67,7 +68,7 @@ def figures(spark: SparkSession) -> dict[float, Figures]:
         for day in range(ENDS):
             # Shifted, so that each ends at the same hour; by whole days, and the week's rhythm with them.
             topics[f"{growth} {day}"] = {at + day * DAY_H: n for at, n in hours.items() if at + day * DAY_H < last}
-    told = collected(forecast(Counted(spark, topics, last)))
+    told = collected(forecast(Counted(shared_spark.session(), topics, last)))
     found = {}
     for growth, hours in cases.items():
         rows = [row for row in told if row["topic"].startswith(f"{growth} ")]

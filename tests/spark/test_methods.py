@@ -23,6 +23,7 @@ from tests.spark import plain
 from tests.spark.frames import assert_same, collected, history_of
 from tests.spark.logs import done
 from tests.spark.plain import DAY, HOUR
+from tests.spark.shared import SharedSpark
 
 pytestmark = pytest.mark.thorough
 in_turn = pytest.mark.in_turn(of=2, among="many analyses", name="methods")
@@ -33,8 +34,8 @@ SET_BACK = 1_792_890_000_000  # 2026-10-25 01:00 UTC
 
 
 @pytest.fixture(scope="module")
-def figures(spark: SparkSession) -> dict[str, Figures]:
-    return measure(spark, seeds=SEEDS)
+def figures(shared_spark: SharedSpark) -> dict[str, Figures]:
+    return measure(shared_spark.session(), seeds=SEEDS)
 
 
 @in_turn

@@ -11,8 +11,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("spark", "streamdq/cli", "streamdq/demo", "benchmarks", "tests/spark", "docs")
+STARTED_ANEW = ROOT / "tests/spark/shared.py"
+"""Ends a Java process that does not answer any more, of which PySpark knows for good."""
 FILES = sorted(
-    path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if "spark" in path.read_text("utf-8")
+    path
+    for folder in FOLDERS
+    for path in (ROOT / folder).rglob("*.py")
+    if "spark" in path.read_text("utf-8") and path != STARTED_ANEW
 )
 PRIVATE = re.compile(
     r"_j[A-Z]\w*|_(?:gateway|jvm|jsc|jdf|jc|jconf|jsparkSession|jreader|jwrite|jseq|sc|instantiatedSession)"

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from streamdq_spark.failures import SPARK_ERRORS
 from streamdq_spark.questions import (
     History,
     advice,
@@ -76,11 +78,21 @@ def log() -> list[Happened]:
 
 
 @pytest.fixture(scope="module")
-def history(spark: SparkSession, log: list[Happened]) -> Iterator[History]:
-    history = history_of(spark, log)
-    history.keep(history.events)
-    yield history
-    history.forget()
+def made() -> Iterator[dict[SparkSession, History]]:
+    kept: dict[SparkSession, History] = {}
+    yield kept
+    with suppress(*SPARK_ERRORS):
+        for history in kept.values():
+            history.forget()
+
+
+@pytest.fixture
+def history(spark: SparkSession, log: list[Happened], made: dict[SparkSession, History]) -> History:
+    """What it has computed for one answer it has for the next, as long as the session lasts."""
+    if spark not in made:
+        made[spark] = history_of(spark, log)
+        made[spark].keep(made[spark].events)
+    return made[spark]
 
 
 @pytest.mark.parametrize(("answer", "by_hand"), ANSWERS, ids=lambda f: f.__name__)
@@ -179,6 +191,21 @@ def test_what_came_first_is_told_by_the_entries_and_not_by_the_clock(spark: Spar
     history = history_of(spark, log)
     for answer, by_hand in ANSWERS:
         assert_same(collected(answer(history)), by_hand(log))
+
+
+def test_an_attempt_after_a_delay_that_the_handler_gave_is_a_retry_and_no_step(spark: SparkSession) -> None:
+    """By the schedule 15 s; twice by `Retry(delay=…)`, at step 0 and at step 1, 40 s and 50 s."""
+    ends = [("retry", 0, 0), ("retry", 0, 40), ("retry", 1, 15), ("done", 1, 50)]
+    log, at = list[Happened](), MONDAY
+    for n, (event, step, wait_s) in enumerate(ends):
+        at += wait_s * 1000
+        log.append(
+            done("t", at, id="j", event=event, attempt=n + 1, step=step, created=MONDAY, due=at, entry=f"{at}-{n}")
+        )
+    (row,) = collected(lateness_causes.lateness_causes(history_of(spark, log)))
+    assert (row["attempts"], row["retries"], row["retry_ms"]) == (4, 3, 105_000)
+    waits = {row["step"]: row["wait_ms"] for row in collected(retries.retries(history_of(spark, log)))}
+    assert waits == {0: None, 1: 15_000}
 
 
 def test_letters_that_were_sent_back_are_counted_for_their_own_group_and_life(spark: SparkSession) -> None:

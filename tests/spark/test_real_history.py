@@ -7,7 +7,6 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from streamdq.dump import Dumper
 from streamdq.dump.local import LocalFolder
@@ -23,6 +22,7 @@ from tests.spark.dumps import happened_in
 from tests.spark.frames import assert_same
 from tests.spark.plain import Happened, Table
 from tests.spark.second import calculation as second
+from tests.spark.shared import SharedSpark
 from tests.waiting import until
 
 JOBS = 120
@@ -69,9 +69,9 @@ def log(servers: Pool, folder: Path) -> list[Happened]:
 
 
 @pytest.fixture(scope="module")
-def summary(log: list[Happened], folder: Path, spark: SparkSession) -> Summary:
+def summary(log: list[Happened], folder: Path, shared_spark: SharedSpark) -> Summary:
     assert log
-    return analyze(spark, plan(str(folder / "dump"), str(folder / "tables")))
+    return analyze(shared_spark.session(), plan(str(folder / "dump"), str(folder / "tables")))
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from tests.spark.logs import MONDAY, corners, done, random_log
 from tests.spark.plain import DAY, WEEK
 from tests.spark.second.__main__ import asked_of
 from tests.spark.second.calculation import Row, Second, calculated, differences, names, slack
+from tests.spark.shared import SharedSpark
 
 pytestmark = pytest.mark.in_turn(of=3, by="compared")
 TABLES = names()
@@ -93,10 +94,10 @@ class Compared:
 
 @pytest.fixture(scope="module", params=[made_up, some_days, lived], ids=lambda made: made.__name__)
 def compared(
-    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, shared_spark: SharedSpark, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Compared]:
     folder = tmp_path_factory.mktemp(request.param.__name__)
-    request.param(folder, spark)
+    request.param(folder, shared_spark.session())
     with calculated(folder / "dump", asked_of(folder / "dump", folder / "tables")) as second:
         yield Compared(second, folder / "tables", folder / "dump")
 

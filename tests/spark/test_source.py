@@ -32,7 +32,7 @@ pytestmark = pytest.mark.thorough
 TOPICS = {"order.close": 2, "refund.check": 1}
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def registered(spark: SparkSession) -> None:
     register(spark)
 

@@ -22,6 +22,7 @@ from tests.spark import plain
 from tests.spark.dumps import EPOCH, START, TIMES, event, write_dump
 from tests.spark.frames import assert_same, collected, history_of, rows_of, written
 from tests.spark.plain import Happened
+from tests.spark.shared import SharedSpark
 
 Case = tuple[list[dict[str, Any]], Path, Summary]
 NOT_RUN: dict[str, Any] = {"started": None, "moved": None, "consumer": None, "error": None, "reason": None}
@@ -60,17 +61,17 @@ def happened(row: dict[str, Any]) -> Happened:
 
 
 @pytest.fixture(scope="module", params=CASES)
-def case(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Case:
+def case(request: pytest.FixtureRequest, shared_spark: SharedSpark, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """A case's events, the folder of its dump and tables, and what the analysis said of it."""
     folder, rows = tmp_path_factory.mktemp("sparse"), CASES[request.param]
     write_dump(folder / "dump", rows, hours_each=24)
-    return rows, folder, analyze(spark, plan(str(folder / "dump"), str(folder / "out")))
+    return rows, folder, analyze(shared_spark.session(), plan(str(folder / "dump"), str(folder / "out")))
 
 
 @pytest.fixture(scope="module")
-def columns(spark: SparkSession) -> dict[str, list[str]]:
+def columns(shared_spark: SharedSpark) -> dict[str, list[str]]:
     """Those that a question's answer has, whatever it finds."""
-    nothing, days = history_of(spark, []), Context(START.date(), START.date())
+    nothing, days = history_of(shared_spark.session(), []), Context(START.date(), START.date())
     return {name: question.answer(nothing, days).columns for name, question in QUESTIONS.items()}
 
 

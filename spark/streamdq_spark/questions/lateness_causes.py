@@ -17,7 +17,8 @@ def lateness_causes(history: History) -> DataFrame:
 
     ``late_ms``: the lateness of all attempts that have one, added up. ``mover_ms``: what of it had passed when the jobs
     were moved to the ready stream; ``worker_ms``: the rest, in which they waited for a worker. ``retry_ms``: how long
-    the ``retries``, attempts after a failure, had to wait by the schedule before they were due; that is no lateness.
+    the ``retries``, attempts after a failure, had to wait before they were due, by the schedule or by the handler's
+    `Retry(delay=…)`; that is no lateness.
     """
     nothing = F.lit(None).cast("long")
     late = history.lateness.groupBy("topic", "hour").agg(

@@ -28,7 +28,7 @@ def retries(history: History) -> DataFrame:
     """By topic, group and step; step 0 are the attempts before any step was used.
 
     ``wait_ms``: the median wait that led to the step, from the failure before to the due time, as observed; null for
-    step 0 and where it was not seen. ``success_rate``: done over attempts that came to an end. ``lost``: taken over
+    step 0 and where it was not seen. The delay of a `Retry(delay=…)` leads to no step. ``success_rate``: done over attempts that came to an end. ``lost``: taken over
     from a consumer that had gone. ``share_of_done``, ``done_so_far``: of all that was done, the part at this step, and
     up to it.
     """
@@ -65,8 +65,9 @@ def _retries(history: History) -> DataFrame:
 
 
 def waits(history: History) -> DataFrame:
-    """topic, group, step, finished, wait_ms: of each attempt that followed a failure, how long it had to wait by the
-    schedule. Most jobs are done at the first attempt and have none.
+    """topic, group, step, finished, wait_ms, by_schedule: of each attempt that followed a failure, how long it had to
+    wait, by a step of the schedule or by the delay of a `Retry(delay=…)`, which uses none. Most jobs are done at the
+    first attempt and have none.
     """
     return history.once_counted("retry_waits", lambda: _each_wait(history))
 
@@ -80,17 +81,23 @@ def _each_wait(history: History) -> DataFrame:
             is_attempt()
             & F.col("due").isNotNull()
             & (F.col("before.event") == Event.RETRY.value)
-            & (F.col("before.step") == F.col("step") - 1)
+            & (F.col("step") - F.col("before.step")).isin(0, 1)
         )
         .withColumn("failed_at", F.col("before.finished"))
-        .select(*STEP, "finished", ms_between("failed_at", "due").alias("wait_ms"))
+        .select(
+            *STEP,
+            "finished",
+            ms_between("failed_at", "due").alias("wait_ms"),
+            (F.col("step") > F.col("before.step")).alias("by_schedule"),
+        )
     )
 
 
 def _waits(history: History) -> DataFrame:
     """w_topic, w_group, w_step, wait_ms: the median of each step."""
+    stepped = waits(history).where("by_schedule").withColumn("n", F.lit(1))
     return (
-        value_counts(waits(history).withColumn("n", F.lit(1)), STEP, "wait_ms")
+        value_counts(stepped, STEP, "wait_ms")
         .groupBy(*STEP)
         .agg(percentile(F.col("wait_ms"), 0.5).alias("wait_ms"))
         .select(*(F.col(key).alias(f"w_{key}") for key in STEP), "wait_ms")

@@ -16,17 +16,18 @@ SELECT *, max(finished) OVER () AS last_ms
 FROM history
 WHERE finished >= setting('first_ms') - days(14) AND finished < setting('end_ms');
 
--- Each attempt that came to an end after a failure, and how long it had to wait by the schedule: from the failure to the
--- due time. Between the two there was nothing else of the job in the group.
+-- Each attempt that came to an end after a failure, and how long it had to wait, from the failure to the due time: by the
+-- next step of the schedule, or at the same step, where the handler told how long. Between the two there was nothing else of
+-- the job in the group.
 CREATE VIEW retry_waits AS
-SELECT topic, "group", step, finished, due - failed_at AS wait_ms
+SELECT topic, "group", step, finished, due - failed_at AS wait_ms, step > step_before AS by_schedule
 FROM (
     SELECT *, lag(event) OVER job AS before, lag(step) OVER job AS step_before, lag(finished) OVER job AS failed_at
     FROM asked
     WHERE attempt > 1 OR event = 'retry'
     WINDOW job AS (PARTITION BY topic, id, created, "group" ORDER BY entry_ms, entry_number)
 )
-WHERE ended(event) AND due IS NOT NULL AND before = 'retry' AND step = step_before + 1;
+WHERE ended(event) AND due IS NOT NULL AND before = 'retry' AND step IN (step_before, step_before + 1);
 
 -- What happened in each hour, as far back as any question looks; numbers of hours since 1970.
 CREATE TABLE counted AS

@@ -8,7 +8,7 @@ WITH steps AS (
     WHERE step IS NOT NULL AND (ended(event) OR event = 'reclaimed')
     GROUP BY ALL
 ), waits AS (
-    SELECT topic, "group", step, median(wait_ms) AS wait_ms FROM retry_waits GROUP BY ALL
+    SELECT topic, "group", step, median(wait_ms) AS wait_ms FROM retry_waits WHERE by_schedule GROUP BY ALL
 )
 SELECT s.topic, s."group", s.step, w.wait_ms, attempts, done, failed, dead, lost,
     CASE WHEN attempts > 0 THEN done / attempts END AS success_rate,
