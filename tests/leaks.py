@@ -18,7 +18,9 @@ def permanent_keys() -> re.Pattern[str]:
     """Every key that a topic keeps as long as it exists; not the mover's lease and the probe, which expire."""
     names, shard = NamespaceKeys("NAMESPACE"), ShardKeys("NAMESPACE", "TOPIC", 77)
     fixed = [
-        getattr(shard, slot) for slot in ShardKeys.__slots__ if slot not in ("absent", "namespace", "topic", "shard", "prefix")
+        getattr(shard, slot)
+        for slot in ShardKeys.__slots__
+        if slot not in ("absent", "namespace", "topic", "shard", "prefix")
     ]
     keys = [
         names.topics,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from ..keys import ShardKeys
+from ..keys import ShardKeys, homes_of
 from ..link.session import Op
 from ..store import reads
 from ..store.batches import most_jobs
 from ..store.counters import GroupCounter, ShardCounter
-from ..store.members import member_in
+from ..store.members import id_in
 from ..store.redis_store import RedisStore
 from ..store.replies import ShardStats
 from .inspect import topic_names
@@ -22,6 +23,10 @@ _COUNTERS = (
     GroupCounter.RUNNING,
 )  # fmt: skip
 """What a balance has by the same name."""
+_OF_KEYS = {
+    "free": "waits for its key, which has a free place",
+    "ended": "has ended, and has a place of its key",
+}
 
 
 @dataclass(slots=True)
@@ -70,6 +75,14 @@ class Orphan:
     what: str
 
 
+class _Suspect(NamedTuple):
+    """``entry``: that it should have in a stream; "" if it is none that is missing."""
+
+    id: str
+    what: str
+    entry: bytes = b""
+
+
 @dataclass(slots=True)
 class Audit:
     """All balances, and all orphans. ``left``: how many jobs are still live."""
@@ -115,46 +128,92 @@ def _balanced(
 
 def _orphans(store: RedisStore, shard: ShardKeys) -> Op[list[Orphan]]:
     suspects = yield from _suspects(store, shard)
-    # Jobs may have moved during the walk. Those that are still out of place the second time are orphans.
-    again = (yield from _suspects(store, shard)) if suspects else {}
-    return [Orphan(shard.topic, id, what) for id, what in suspects.items() if again.get(id) == what]
+    # Jobs may have moved during the walk. What is out of place in the same way the second time is an orphan: a job that
+    # goes on has another entry by then.
+    again = (yield from _suspects(store, shard)) if suspects else set()
+    found = dict.fromkeys((suspect.id, suspect.what) for suspect in suspects if suspect in again)
+    return [Orphan(shard.topic, id, what) for id, what in found]
 
 
-def _suspects(store: RedisStore, shard: ShardKeys) -> Op[dict[str, str]]:
-    """{id: what is wrong with it}. Streams are read after the jobs, because jobs move from the bucket to a stream."""
-    in_streams: dict[str, set[str]] = {}  # stream -> ids that should be in it
+def _suspects(store: RedisStore, shard: ShardKeys) -> Op[set[_Suspect]]:
+    """Streams are read after the jobs, because jobs move from the bucket to a stream."""
+    in_streams: dict[str, dict[bytes, str]] = {}  # stream -> {entry that should be in it: the job's id}
     groups = len(store.topics.settings_of(shard.topic).groups)
     most = most_jobs(_PAGE, 2 * groups)  # twice: it also parses each progress
+    suspects: set[_Suspect] = set()
     cursor = b"0"
     while True:
-        cursor, page = yield from store.scripts.audit_jobs(shard, cursor, most)
-        for id, group in page:
-            in_streams.setdefault(shard.ready_of(group) if group else shard.ready, set()).add(id)
+        cursor, page, keys = yield from store.scripts.audit_jobs(shard, cursor, most)
+        for id, group, entry in page:
+            in_streams.setdefault(shard.ready_of(group) if group else shard.ready, {})[entry] = id
+        suspects |= {_Suspect(id, "is in a shard where no call looks for it") for id in _elsewhere(store, shard, keys)}
         if cursor == b"0":
             break
-    suspects = yield from _without_record(store, shard)
-    for stream, ids in in_streams.items():
-        yield from _strike_off(store, stream, ids)
-        suspects |= dict.fromkeys(ids, f"ready or running, but not in {stream.rpartition('}:')[2]}")
+    suspects |= yield from _without_record(store, shard)
+    suspects |= yield from _stuck(store, shard)
+    suspects |= yield from _dead_without_record(store, shard)
+    for stream, entries in in_streams.items():
+        yield from _strike_off(store, stream, entries)
+        what = f"ready or running, but not in {stream.rpartition('}:')[2]}"
+        suspects |= {_Suspect(id, what, entry) for entry, id in entries.items()}
     return suspects
 
 
-def _without_record(store: RedisStore, shard: ShardKeys) -> Op[dict[str, str]]:
-    suspects: dict[str, str] = {}
+def _elsewhere(store: RedisStore, shard: ShardKeys, keys: Iterable[tuple[bytes, bytes]]) -> Iterator[str]:
+    """The jobs that belong to other shards, by all numbers of shards that count."""
+    settings = store.topics.settings_of(shard.topic)
+    for id, key in keys:
+        try:
+            homes = homes_of(id.decode(), settings.shards, settings.former, key.decode() or None)
+        except UnicodeDecodeError:  # another client has put it there
+            continue
+        if shard.shard not in homes:
+            yield id.decode()
+
+
+def _dead_without_record(store: RedisStore, shard: ShardKeys) -> Op[set[_Suspect]]:
+    suspects: set[_Suspect] = set()
+    for group in store.topics.settings_of(shard.topic).group_names:
+        rank, page = 0, [""]
+        while page:
+            (found,) = yield from reads.by_rank(store.session, [(shard.dead_of(group), rank)], _PAGE)
+            page = [id_in(id) for _, id in found]
+            there = yield from reads.records_there(store.session, shard, page)
+            lost = [id for id, is_there in zip(page, there, strict=True) if not is_there]
+            suspects |= {_Suspect(id, "is dead, but has no record") for id in lost}
+            rank += len(page)
+    return suspects
+
+
+def _without_record(store: RedisStore, shard: ShardKeys) -> Op[set[_Suspect]]:
+    suspects: set[_Suspect] = set()
     cursor = b"0"
     while True:
         cursor, ids = yield from store.scripts.audit_bucket(shard, cursor, _PAGE)
-        suspects |= dict.fromkeys(ids, "waits in the bucket, but has no record")
+        suspects |= {_Suspect(id, "waits in the bucket, but has no record") for id in ids}
         if cursor == b"0":
             return suspects
 
 
-def _strike_off(store: RedisStore, stream: str, ids: set[str]) -> Op[None]:
-    """Removes the ids that are in the stream."""
+def _stuck(store: RedisStore, shard: ShardKeys) -> Op[set[_Suspect]]:
+    """Jobs whose key would never let them start, and those that keep a place of their key for ever."""
+    suspects: set[_Suspect] = set()
+    last = b""
+    while True:
+        last, page = yield from store.scripts.audit_keys(shard, last, _PAGE)
+        suspects |= {_Suspect(id, _OF_KEYS[reason]) for reason, id in page}
+        if not last:
+            return suspects
+
+
+def _strike_off(store: RedisStore, stream: str, wanted: dict[bytes, str]) -> Op[None]:
+    """Removes the entries that are in the stream."""
     start = "-"
-    while ids:
+    while wanted:
         (entries,) = yield from reads.entries(store.session, [(stream, start)], _PAGE)
-        ids.difference_update(member_in(entry.value).id for entry in entries)
+        for entry in entries:
+            wanted.pop(entry.id.encode(), None)
+            wanted.pop(entry.value, None)
         if len(entries) < _PAGE:
             return
         start = f"({entries[-1].id}"

@@ -228,6 +228,17 @@ class FoundPage(NamedTuple):
     matches: list[Match]
 
 
+class AuditedJobs(NamedTuple):
+    """A page of a shard's jobs. ``cursor``: b"0" on the last page. ``in_streams``: the ids of those that should be in
+    a stream, the group for its own stream, '' for the shared one, and their entry: its id, or its value. ``keys``: the
+    ids of all, and their keys, b'' = it has none.
+    """
+
+    cursor: bytes
+    in_streams: list[tuple[str, str, bytes]]
+    keys: list[tuple[bytes, bytes]]
+
+
 class FoundInOrder(NamedTuple):
     """A page of a search in the order of time. It ends at ``member``, whose time is ``at_ms``."""
 
@@ -247,6 +258,12 @@ def _match_in(row: Sequence[Any]) -> Match:
 def found_page_in(reply: Sequence[Any]) -> FoundPage:
     cursor, looked, *rows = reply
     return FoundPage(cursor, looked, list(map(_match_in, rows)))
+
+
+def audited_jobs_in(reply: Sequence[Any]) -> AuditedJobs:
+    cursor, flat, keys = reply
+    in_streams = [(id_in(id), group.decode(), entry) for id, group, entry in zip(*(iter(flat),) * 3, strict=True)]
+    return AuditedJobs(cursor, in_streams, list(zip(keys[::2], keys[1::2], strict=True)))
 
 
 def found_in_order_in(reply: Sequence[Any]) -> FoundInOrder:

@@ -22,6 +22,7 @@ from .batches import MAX_BYTES, REPLACED_BYTES
 from .members import id_in
 from .registry import settings_in
 from .replies import (
+    AuditedJobs,
     Claimed,
     Configured,
     DumpRegistration,
@@ -38,6 +39,7 @@ from .replies import (
     ShardStats,
     TakenOver,
     Written,
+    audited_jobs_in,
     claimed_in,
     configured_in,
     enqueued_in,
@@ -524,19 +526,23 @@ class Scripts:
         keys = (index, k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed)
         return found_in_order_in((yield from self._run("find_in_order", keys, (*after, until, limit, *wanted.args()))))
 
-    def audit_jobs(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[tuple[bytes, list[tuple[str, str]]]]:
-        """The next cursor, b"0" at the end; and the jobs that should be in a stream: id, and the group for its own
-        stream, '' for the shared one.
-        """
+    def audit_jobs(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[AuditedJobs]:
         keys = (k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed)
-        following, *flat = yield from self._run("audit_jobs", keys, (cursor, limit))
-        names = [id_in(value) for value in flat]
-        return following, list(zip(names[::2], names[1::2], strict=True))
+        return audited_jobs_in((yield from self._run("audit_jobs", keys, (cursor, limit))))
 
     def audit_bucket(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[tuple[bytes, list[str]]]:
         """The next cursor, b"0" at the end; and the ids of waiting jobs without a record."""
         following, *ids = yield from self._run("audit_bucket", (k.bucket, k.jobs, k.settings), (cursor, limit))
         return following, [id_in(id) for id in ids]
+
+    def audit_keys(self, k: ShardKeys, last: bytes, limit: int) -> Op[tuple[bytes, list[tuple[str, str]]]]:
+        """Where the next page begins, b"" at the end; and what is wrong with keys that have limits: the reason, and the
+        id of a job: "free" = it waits, though its key has a free place; "ended" = it has ended, and has a place.
+        """
+        keys = (k.settings, k.lanes, k.fronts, k.crowds, k.keyed)
+        following, *flat = yield from self._run("audit_keys", keys, (last, limit))
+        names = [id_in(value) for value in flat]
+        return following, list(zip(names[::2], names[1::2], strict=True))
 
     def stats(self, k: ShardKeys, groups: Sequence[str]) -> Op[ShardStats]:
         return stats_in((yield from self._run("stats", _stats_keys(k, groups), (self._now(),))), groups)

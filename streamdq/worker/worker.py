@@ -366,7 +366,7 @@ class Worker(Generic[S]):
 
 
 def _best_run() -> Callable[[Coroutine[Any, Any, None]], None]:
-    """uvloop's ``run`` where it is installed, else asyncio's."""
+    """Uvloop's ``run`` where it is installed, else asyncio's."""
     try:
         import uvloop
     except ImportError:

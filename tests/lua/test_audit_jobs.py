@@ -12,13 +12,13 @@ from tests.lua.shard import Shard
 def pages_of(shard: Shard, limit: int) -> list[list[tuple[str, str]]]:
     pages, cursor = [], b""
     while cursor != b"0":
-        cursor, page = shard.run(shard.scripts.audit_jobs(shard.k, cursor or b"0", limit))
-        pages.append(page)
+        cursor, page, _ = shard.run(shard.scripts.audit_jobs(shard.k, cursor or b"0", limit))
+        pages.append([(id, group) for id, group, _ in page])
     return pages
 
 
 def walk(shard: Shard, limit: int = 250) -> list[tuple[str, str]]:
-    return sorted(job for page in pages_of(shard, limit) for job in page)
+    return sorted({job for page in pages_of(shard, limit) for job in page})
 
 
 def test_what_waits_and_what_is_dead_is_in_no_stream(shard: Shard) -> None:
@@ -114,3 +114,12 @@ def test_a_page_goes_on_where_redis_finds_none_in_a_part_of_the_hash(shard: Shar
     pages = pages_of(shard, 1)
     assert {id for page in pages for id, _ in page} == {*kept}
     assert all(pages[:-1]), "only the last one may be empty"
+
+
+def test_all_jobs_come_with_their_keys(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    shard.enqueue("a", key="k")
+    shard.enqueue("b")
+    shard.enqueue("c", delay="1h", key="l")
+    reply = shard.run(shard.scripts.audit_jobs(shard.k, b"0", 10))
+    assert sorted(reply.keys) == [(b"a", b"k"), (b"b", b""), (b"c", b"l")]

@@ -50,7 +50,7 @@ async def test_a_handler_that_touches_with_each_row_makes_few_calls(
     async def handle(_body: int, job: Job) -> None:
         rows(job)
         seen.add(job.id)
-        await asyncio.to_thread(go_on.wait, 10)
+        await asyncio.to_thread(go_on.wait, HANG_S)
 
     def handle_in_thread(_body: int, job: Job) -> None:
         rows(job)
@@ -63,7 +63,7 @@ async def test_a_handler_that_touches_with_each_row_makes_few_calls(
         await seen.count(1)
         await eventually(lambda: ttr_left_ms(space, "a") >= 1_099_000, "the last one has been told")
         go_on.set()
-    assert len(touches) < (200 if plain else 3), "a thread's go out while it runs, one at a time"
+    assert len(touches) < (500 if plain else 3), "a thread's go out while it runs, one at a time"
 
 
 async def test_jobs_of_a_shard_are_touched_together(space: Space, touches: list[int]) -> None:
@@ -119,7 +119,7 @@ async def test_a_slow_on_dead_holds_up_nothing_and_hears_of_all_in_order(space: 
 
     async def tell(job: Job) -> None:
         enter(1)
-        await asyncio.to_thread(go_on.wait, 10)
+        await asyncio.to_thread(go_on.wait, HANG_S)
         seen.add(int(job.id))
         enter(-1)
 
@@ -153,7 +153,7 @@ async def test_what_on_dead_raises_or_has_no_time_for_is_logged(
     space: Space, seen: Seen, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streamdq.worker.on_dead._MOST", 2)
-    worker = space.worker(call_timeout_s=0.5)
+    worker = space.worker(call_timeout_s=3.0)
 
     @worker.handler("t", retry="none")
     async def handle(_body: int) -> None:

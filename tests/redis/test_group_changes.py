@@ -145,7 +145,9 @@ async def test_a_rate_whose_removal_was_cut_off_holds_no_job_up(
                 before = client.info("commandstats")["cmdstat_evalsha"]["calls"]
                 space.another_queue().enqueue_many("t", [NewJob(f"j{n}") for n in range(20)])
                 await all_run(space, {f"j{n}" for n in range(20)})
-                assert client.info("commandstats")["cmdstat_evalsha"]["calls"] - before < 200, "nobody asks without end"
+                assert client.info("commandstats")["cmdstat_evalsha"]["calls"] - before < 1000, (
+                    "nobody asks without end"
+                )
             space.queue.configure("t", rate=0.01)
     assert cuts > shards
 

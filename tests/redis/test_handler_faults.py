@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ValidationError
 
 from streamdq import Bury, Job, JobState, NewJob, Retry, Worker
 from streamdq.errors import InvalidInput
+from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space
 from tests.waiting import HANG_S, eventually
 
@@ -165,31 +166,38 @@ CHANGED: dict[str, Callable[[Job], None]] = {
 
 
 @pytest.mark.parametrize("name", CHANGED)
-async def test_a_handler_that_changes_its_job_harms_no_other(space: Space, seen: Seen, name: str) -> None:
+async def test_a_handler_that_changes_its_job_harms_no_other(
+    stepped: Space, clock: ManualClock, seen: Seen, name: str
+) -> None:
     """Its attempt's end can't be sent; the job is taken over when its TTR passes, and runs again."""
-    worker = space.worker(concurrency=2)
+    worker = stepped.worker(concurrency=2)
 
-    @worker.handler("t", ttr="300ms", retry="none")
+    @worker.handler("t", ttr="60s", retry="none")
     async def handler(body: str, job: Job) -> None:
         seen.add(body)
         if body == "changed" and seen.all.count("changed") == 1:
             CHANGED[name](job)
 
-    space.queue.enqueue_many("t", [NewJob("changed"), NewJob("sound")])
-    async with space.serving(worker):
+    stepped.queue.enqueue_many("t", [NewJob("changed"), NewJob("sound")])
+    async with stepped.serving(worker):
+        await seen.count(2)
+        await eventually(lambda: stepped.stats().done == 1, "the other is done")
+        clock.advance("61s")
         await seen.count(3)
-        await eventually(lambda: space.stats().done == 2, "both are done")
+        await eventually(lambda: stepped.stats().done == 2, "both are done")
     assert seen.all.count("changed") == 2
-    assert space.stats().reclaimed == 1
-    assert space.audit().left == 0
+    assert stepped.stats().reclaimed == 1
+    assert stepped.audit().left == 0
 
 
 @pytest.mark.parametrize("name", CHANGED)
-async def test_a_heartbeat_for_a_changed_job_keeps_back_no_other(space: Space, seen: Seen, name: str) -> None:
+async def test_a_heartbeat_for_a_changed_job_keeps_back_no_other(
+    stepped: Space, clock: ManualClock, seen: Seen, name: str
+) -> None:
     """Those of both are due in one call."""
-    worker, sound = space.worker(concurrency=2), asyncio.get_running_loop().create_future()
+    worker, sound = stepped.worker(concurrency=2), asyncio.get_running_loop().create_future()
 
-    @worker.handler("t", ttr="10s", retry="none")
+    @worker.handler("t", ttr="60s", retry="none")
     async def handler(body: str, job: Job) -> None:
         seen.add(body)
         if body == "sound":
@@ -200,14 +208,15 @@ async def test_a_heartbeat_for_a_changed_job_keeps_back_no_other(space: Space, s
             CHANGED[name](job)
             job.touch()
             other.touch("1h")
-            await asyncio.Event().wait()  # its TTR passes
 
     def until_ms() -> int | None:
-        return space.job("sound").groups["default"].deadline_ms
+        return stepped.job("sound").groups["default"].deadline_ms
 
-    space.queue.enqueue_many("t", [NewJob("changed", ttr="300ms"), NewJob("sound", id="sound")])
-    async with space.serving(worker):
-        await eventually(lambda: space.stats().done == 2, "both are done")
+    stepped.queue.enqueue_many("t", [NewJob("changed"), NewJob("sound", id="sound")])
+    async with stepped.serving(worker):
+        await eventually(lambda: stepped.stats().done == 1, "the sound one is done")
+        clock.advance("61s")
+        await eventually(lambda: stepped.stats().done == 2, "both are done")
     assert sorted(seen.all) == ["changed", "changed", "sound"]
 
 
@@ -218,7 +227,7 @@ async def test_a_handler_that_has_changed_its_job_does_not_go_on_by_touching_it(
     """Redis hears of none of its touches, so another attempt begins."""
     worker, events, stop = space.worker(concurrency=2), list[str](), asyncio.Event()
 
-    @worker.handler("t", ttr="300ms", retry="none")
+    @worker.handler("t", ttr="600ms", retry="none")
     async def handler(body: str, job: Job) -> None:
         if events:
             events.append("begun again")

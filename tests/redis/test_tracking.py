@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -11,26 +14,13 @@ from streamdq.errors import AuthenticationFailed
 from streamdq.link.command import Command
 from streamdq.link.connection import AsyncLink, ConnectionLimits
 from streamdq.link.failures import LinkError
-from tests.conftest import EACH_BINARY
 from tests.migration import Migration
 from tests.redis.harness import Seen
-from tests.servers import Binary, Cluster, Server
+from tests.servers import Cluster, Server
 
 LIMITS = ConnectionLimits(4, 4)
+TIMEOUT_S = 60.0
 KEY, OTHER, ABSENT = "{m}:here", "{m}:other", "{m}:absent"
-
-
-@pytest.fixture(scope="module", params=EACH_BINARY)
-def running(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    binary: Binary = request.param
-    with Cluster(binary) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def nodes(running: Cluster) -> Cluster:
-    running.flush()
-    return running
 
 
 class Looker:
@@ -38,13 +28,13 @@ class Looker:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.link = AsyncLink(cluster.url, 5.0, LIMITS)
+        self.link = AsyncLink(cluster.url, TIMEOUT_S, LIMITS)
         self.told = Seen()
 
     async def look(self, *keys: str) -> list[object]:
         """Their lengths."""
         commands = [Command(key, ("XLEN", key)) for key in keys]
-        return list(await self.link.look(commands, 5.0, self.told.add))
+        return list(await self.link.look(commands, TIMEOUT_S, self.told.add))
 
     def server_of(self, key: str) -> Server:
         name = self.link.node_of(key)
@@ -52,8 +42,8 @@ class Looker:
 
 
 @pytest.fixture
-async def looker(nodes: Cluster) -> AsyncIterator[Looker]:
-    looker = Looker(nodes)
+async def looker(redis_cluster: Cluster) -> AsyncIterator[Looker]:
+    looker = Looker(redis_cluster)
     yield looker
     await looker.link.close()
 
@@ -72,11 +62,11 @@ def kill_tracking(server: Server) -> int:
     return len(tracking)
 
 
-async def test_a_look_that_ends_with_an_error_tells_of_the_next_change_as_well(looker: Looker, nodes: Cluster) -> None:
+async def test_a_look_that_ends_with_an_error_tells_of_the_next_change_as_well(looker: Looker) -> None:
     """Redis refuses to tell of a stream that is missing, and remembers it all the same."""
-    (reply,) = await looker.link.look([Command(ABSENT, ("XINFO", "STREAM", ABSENT))], 5.0, looker.told.add)
+    (reply,) = await looker.link.look([Command(ABSENT, ("XINFO", "STREAM", ABSENT))], TIMEOUT_S, looker.told.add)
     assert "no such key" in str(reply)
-    add(nodes, ABSENT)
+    add(looker.cluster, ABSENT)
     assert await looker.told.count(1) == [ABSENT]
 
 
@@ -131,11 +121,19 @@ async def test_a_table_of_keys_that_is_full_costs_looks_and_nothing_else(looker:
     assert set(told) <= {KEY, *keys}
 
 
+@contextmanager
+def stopped(server: Server) -> Iterator[None]:
+    """Nothing is answered."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
 async def test_a_call_under_way_fails_with_its_connection(looker: Looker) -> None:
     await looker.look(KEY)
-    server = looker.server_of(KEY)
-    with server.client() as client:
-        client.client_pause(800)
+    with stopped(looker.server_of(KEY)):
         under_way = asyncio.create_task(looker.look(OTHER))
         await asyncio.sleep(0.05)
         looker.link._tracking[looker.link.node_of(KEY)].close()
@@ -147,10 +145,8 @@ async def test_a_call_under_way_fails_with_its_connection(looker: Looker) -> Non
 
 async def test_a_server_that_hangs_costs_the_time_out_and_the_connection(looker: Looker) -> None:
     await looker.look(KEY)
-    with looker.server_of(KEY).client() as client:
-        client.client_pause(800)
-        with pytest.raises(LinkError):
-            await looker.link.look([Command(OTHER, ("XLEN", OTHER))], 0.2, looker.told.add)
+    with stopped(looker.server_of(KEY)), pytest.raises(LinkError):
+        await looker.link.look([Command(OTHER, ("XLEN", OTHER))], 0.2, looker.told.add)
     assert looker.told.all == [KEY]
     assert await looker.look(KEY) == [0]
 
@@ -183,7 +179,7 @@ async def test_a_slot_that_has_moved_is_a_change_of_its_keys(looker: Looker) -> 
     move.move_all()
     move.end()
     assert looker.told.all == []
-    await looker.link.send([Command(KEY, ("XLEN", KEY))], 5.0)
+    await looker.link.send([Command(KEY, ("XLEN", KEY))], TIMEOUT_S)
     assert looker.told.all == [ABSENT]
 
 
@@ -191,10 +187,10 @@ async def test_a_user_without_the_right_is_told_so(looker: Looker) -> None:
     for node in looker.cluster.nodes:
         with node.client() as client:
             client.acl_setuser("poor", enabled=True, passwords=["+x"], keys=["*"], commands=["+cluster|slots", "+xlen"])
-    link = AsyncLink(looker.cluster.url.replace("://", "://poor:x@"), 5.0, LIMITS)
+    link = AsyncLink(looker.cluster.url.replace("://", "://poor:x@"), TIMEOUT_S, LIMITS)
     try:
         with pytest.raises(AuthenticationFailed, match="doctor --acl"):
-            await link.look([Command(KEY, ("XLEN", KEY))], 5.0, looker.told.add)
+            await link.look([Command(KEY, ("XLEN", KEY))], TIMEOUT_S, looker.told.add)
     finally:
         await link.close()
         for node in looker.cluster.nodes:

@@ -222,7 +222,7 @@ async def test_burst_sees_jobs_that_its_handlers_enqueue(space: Space, seen: See
 
 
 async def test_stop_lets_running_handlers_end(space: Space, seen: Seen) -> None:
-    worker, go_on = space.worker(concurrency=2, grace_s=5), asyncio.Event()
+    worker, go_on = space.worker(concurrency=2, grace_s=60), asyncio.Event()
 
     @worker.handler("t")
     async def handler(body: int) -> None:
