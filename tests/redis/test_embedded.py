@@ -252,13 +252,6 @@ def test_ends_when_its_users_are_killed(user: StartUser, directory: Path) -> Non
     await_end(server)
 
 
-def test_many_openers_at_once_get_one_server(user: StartUser, directory: Path) -> None:
-    users = [user(directory) for _ in range(6)]
-    paths = {each.socket_path() for each in users}
-    assert len(paths) == 1
-    assert len(serving(directory)) == 2  # one supervisor, one server
-
-
 def test_opening_while_the_last_user_leaves(opened: Open, user: StartUser, directory: Path) -> None:
     users = [user(directory, OPEN_AND_CLOSE) for _ in range(3)]
     assert [each.process.wait(HANG_S) for each in users] == [0, 0, 0]

@@ -248,21 +248,6 @@ def test_commands_grow_with_topics_and_not_with_jobs(redis_server: Server, queue
     assert cost(20, 100) == twenty
 
 
-def test_more_topics_than_labels_are_read_as_one(
-    redis_server: Server, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STREAMDQ_METRICS_TOPICS", "2")
-    for i in range(5):
-        queue.enqueue(f"t{i}", {}, delay="1h")
-    queue.pause("t4")
-
-    found = read(redis_server.url)
-
-    assert {key[1] for key in found if key[0] == "jobs"} == {"t0", "t1", "other"}
-    assert found["jobs", "other", "delayed"] == 3
-    assert found["topic_paused", "other"] == 1
-
-
 def test_a_redis_that_hangs_is_told_and_not_waited_for(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "0.3")
     os.kill(redis_server.pid, signal.SIGSTOP)

@@ -697,18 +697,6 @@ def test_limits_of_keys_do_not_come_with_another_number(space: Space) -> None:
     assert (changed.shards, changed.former, changed.key_limited) == (3, (), True)
 
 
-@pytest.mark.parametrize("first", [False, True], ids=["limits before", "first limit"])
-def test_limits_of_keys_forget_taken_ids(space: Space, first: bool) -> None:
-    """Or where ids are taken all the time, the number could never change."""
-    space.queue.configure("t", shards=2, key_concurrency=None if first else 1)
-    (key,) = moving(2, 3, 1)
-    space.queue.enqueue("t", 1, key=key, id="j", unique_for="1h")
-    space.queue.cancel("t", "j")
-    changed = space.queue.configure("t", shards=3, key_concurrency=1 if first else None)
-    assert (changed.shards, changed.former, changed.key_limited) == (3, (), True)
-    assert space.queue.enqueue("t", 1, key=key, id="j", unique_for="1h").id == "j"
-
-
 def test_a_job_that_comes_where_its_id_is_taken_is_seen_by_the_walk(stepped: Space, clock: ManualClock) -> None:
     """The walk has been through the jobs, and waits for the id: when that is no longer taken, the job is there."""
     queue, (id,) = stepped.queue, moving(2, 4, 1)
