@@ -378,27 +378,6 @@ def test_a_cancel_whose_reply_was_lost_is_not_repeated(space: Space, redis_serve
     assert space.stats().cancelled == 1
 
 
-def test_one_deadline_for_a_call_that_is_never_answered(space: Space, redis_server: Server) -> None:
-    def swallow(data: bytes, to_redis: bool) -> bytes:
-        return data if to_redis else b""
-
-    with proxy(redis_server.port, swallow) as between:
-        queue = space.another_queue(between.url, call_timeout_s=0.5)
-        with pytest.raises(ServerUnavailable):
-            queue.enqueue("t", 1)
-
-
-def test_one_deadline_over_all_repetitions(space: Space, redis_server: Server) -> None:
-    space.queue.enqueue("t", 1, delay="1h")  # Redis has the script now
-    losing = Losing(b"payload", count=10**6)
-    with proxy(redis_server.port, losing) as between:
-        queue = space.another_queue(between.url, call_timeout_s=0.6)
-        with pytest.raises(ServerUnavailable):
-            queue.enqueue("t", "payload", id="a")
-    assert losing.dropped > 0
-    assert space.queue.stats("t").topics["t"].jobs == 2
-
-
 async def test_workers_go_on_over_a_bad_network(space: Space, redis_server: Server, seen: Seen) -> None:
     """Replies to claims and finishes get lost on the way: nothing is lost, and the accounts balance."""
     # A lost reply to a claim looks like a lost consumer, and by chance a job's are lost several times in a row.

@@ -30,6 +30,14 @@ from tests.servers import Server
 from tests.waiting import HANG_S, eventually, until
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as Redis takes; a scrape has seconds."""
+    monkeypatch.setattr("streamdq.exporter.exporter._ANSWER_S", HANG_S)
+    monkeypatch.setattr("streamdq.exporter.gauges._LONGEST_S", HANG_S)
+    monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", str(HANG_S))
+
+
 @pytest.fixture
 def queue(redis_server: Server) -> Iterator[Queue]:
     with Queue(redis_server.url, NAMESPACE) as opened_queue:
