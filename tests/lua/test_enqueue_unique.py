@@ -15,10 +15,10 @@ from tests.lua.test_archive import letters
 MINUTE = "60000|||"
 
 
-def body_of(shard: Shard, id: str) -> bytes:
-    job = shard.get(id)
+def due_of(shard: Shard) -> int:
+    job = shard.get("j")
     assert job is not None
-    return job.raw_body
+    return job.due_ms - START_MS
 
 
 def ended(reply: Enqueued) -> tuple[int, bytes]:
@@ -65,19 +65,6 @@ def test_the_id_stays_taken_after_the_job_has_ended(shard: Shard, how: str) -> N
     shard.clock.advance(0.001)
     assert shard.enqueue_unique("j", rule=MINUTE, how=how).taken == {}
     assert shard.state("j") == "delayed"
-
-
-def test_what_became_of_the_job_does_not_matter(shard: Shard) -> None:
-    for id in ("cancelled", "purged", "expired"):
-        shard.enqueue_unique(id, rule=MINUTE, delay="1s", expire=0)
-    assert shard.call("cancel", "cancelled") == 1
-    shard.clock.advance("1s")
-    shard.move()
-    shard.bury(*(row for row in shard.claim().rows if row.id == b"purged"))
-    assert shard.call("purge", "default", 0, ["purged"]) == 1
-    shard.release(*shard.claim().rows)
-    for id in ("cancelled", "purged"):
-        assert ended(shard.enqueue_unique(id, rule=MINUTE))[0] == START_MS + 60_000
 
 
 def test_a_live_job_has_its_id_also_when_the_time_is_over(shard: Shard) -> None:
@@ -188,39 +175,34 @@ def test_a_delayed_job_gets_the_new_body_and_due_time(two: Shard) -> None:
     assert two.empty()
 
 
-def test_a_job_is_brought_forward_as_well_and_rings(shard: Shard) -> None:
-    shard.enqueue_unique("j", how="postpone", delay="1h")
-    shard.enqueue_unique("j", how="postpone", delay="1s")
-    assert shard.rung_ms() == START_MS + 1000
-    job = shard.get("j")
-    assert job is not None
-    assert job.due_ms == START_MS + 1000
-
-
-def test_it_is_not_postponed_beyond_the_first_due_time_and_at_most(shard: Shard) -> None:
-    rule = "|||3000"
-    for _ in range(10):
-        shard.enqueue_unique("j", how="postpone", delay="1s", rule=rule)
-        shard.clock.advance("500ms")
-    job = shard.get("j")
-    assert job is not None
-    assert job.due_ms == START_MS + 4000
-
-
-def test_the_first_limit_holds_and_what_is_within_it_is_as_asked(shard: Shard) -> None:
-    def due_ms(delay: str, at_most: int | None) -> int:
-        shard.enqueue_unique("j", how="postpone", delay=delay, rule=f"|||{'' if at_most is None else at_most}")
-        job = shard.get("j")
-        assert job is not None
-        return job.due_ms - START_MS
-
-    assert due_ms("1s", 3000) == 1000
-    assert due_ms("1h", None) == 4000
-    assert due_ms("2s", 3000) == 2000
-    assert due_ms("1h", 3_600_000) == 4000
-    assert due_ms("1h", None) == 4000
-    assert due_ms("500ms", None) == 500
-    assert due_ms("1h", 3000) == 4000
+@pytest.mark.parametrize(
+    ("there", "steps"),
+    [
+        ("postponed", [(0, "1s", "", 1_000)]),
+        ("", [(500 * n, "1s", "3000", min(1_000 + 500 * n, 4_000)) for n in range(10)]),
+        (
+            "",
+            [
+                (0, "1s", "3000", 1_000), (0, "1h", "", 4_000), (0, "2s", "3000", 2_000), (0, "1h", "3600000", 4_000),
+                (0, "1h", "", 4_000), (0, "500ms", "", 500), (0, "1h", "3000", 4_000),
+            ],
+        ),
+        ("enqueued", [(0, "3s", "3000", 3_000), (0, "1h", "3000", 4_000), (0, "1h", "3000", 4_000)]),
+    ],
+    ids=["brought forward", "put off again and again", "the first limit holds", "after a job without a rule"],
+)  # fmt: skip
+def test_when_a_postponed_job_is_due(shard: Shard, there: str, steps: list[tuple[int, str, str, int]]) -> None:
+    """``there``: what the first call finds. Each step: when the call comes, its delay and at_most, and when the job is
+    due from then on.
+    """
+    if there == "postponed":
+        shard.enqueue_unique("j", how="postpone", delay="1h")
+    elif there == "enqueued":
+        shard.enqueue("j", delay="1s")
+    for at_ms, delay, at_most, due_ms in steps:
+        shard.clock.now_ms = START_MS + at_ms
+        shard.enqueue_unique("j", how="postpone", delay=delay, rule=f"|||{at_most}")
+        assert due_of(shard) == due_ms
 
 
 def test_the_limit_belongs_to_one_job_not_to_its_successor(shard: Shard) -> None:
@@ -231,9 +213,7 @@ def test_the_limit_belongs_to_one_job_not_to_its_successor(shard: Shard) -> None
     shard.enqueue("j", delay="10s")
     for _ in range(2):
         shard.enqueue_unique("j", how="postpone", delay="1m", rule=rule)
-        job = shard.get("j")
-        assert job is not None
-        assert job.due_ms == START_MS + 14_000
+        assert due_of(shard) == 14_000
 
 
 def test_a_ready_job_gets_the_new_body_and_stays_ready(shard: Shard) -> None:
@@ -258,18 +238,6 @@ def test_a_job_before_its_next_attempt_gets_the_new_body(shard: Shard) -> None:
     assert row.parts()[2] is not None, "the second attempt"
 
 
-def test_running_dead_and_half_done_jobs_are_not_postponed(two: Shard) -> None:
-    two.enqueue("j")
-    row = two.take("a")
-    held = two.redis("HGET", two.k.jobs, "j")
-    assert two.enqueue_unique("j", how="postpone").taken == {0: held}, "running"
-    two.finish(row, group="a")
-    assert two.enqueue_unique("j", how="postpone").taken == {0: held}, "done in one group"
-    two.bury(two.take("b"), group="b")
-    assert two.enqueue_unique("j", how="postpone").taken == {0: held}, "dead"
-    assert two.redis("HGET", two.k.jobs, "j") == held
-
-
 def test_a_job_that_only_a_leaving_group_has_is_not_postponed(shard: Shard) -> None:
     shard.topic(groups=["a"])
     shard.enqueue("j")
@@ -287,9 +255,7 @@ def test_a_ready_job_stays_ready_though_the_clock_was_set_back(shard: Shard) -> 
     shard.clock.now_ms -= 500
     shard.enqueue_unique("j", how="postpone", delay="1h")
     assert shard.redis("ZCARD", shard.k.bucket) == 0
-    job = shard.get("j")
-    assert job is not None
-    assert job.due_ms == START_MS + 1000
+    assert due_of(shard) == 1000
 
 
 def test_of_several_that_are_brought_forward_the_earliest_rings(shard: Shard) -> None:
@@ -299,23 +265,12 @@ def test_of_several_that_are_brought_forward_the_earliest_rings(shard: Shard) ->
     assert shard.rung_ms() == START_MS + 1000
 
 
-def test_at_most_counts_from_a_job_that_had_no_rule(shard: Shard) -> None:
-    shard.enqueue("j", delay="1s")
-    for delay in ("3s", "1h", "1h"):
-        shard.enqueue_unique("j", how="postpone", delay=delay, rule="|||3000")
-    job = shard.get("j")
-    assert job is not None
-    assert job.due_ms == START_MS + 4000
-
-
 def test_at_most_is_not_that_of_another_job_of_the_same_millisecond(shard: Shard) -> None:
     shard.enqueue_unique("j", rule="|||4000", how="postpone", delay="2s")
     shard.call("replace", 1, shard.jobs("j", delay="8s"))
     for rule, delay, due_ms in (("|||", "20s", 20_000), ("|||4000", "1h", 24_000)):
         shard.enqueue_unique("j", rule=rule, how="postpone", delay=delay)
-        job = shard.get("j")
-        assert job is not None
-        assert job.due_ms == START_MS + due_ms
+        assert due_of(shard) == due_ms
 
 
 def test_a_postponed_job_keeps_its_id_for_as_long_as_it_was_told_first(shard: Shard) -> None:

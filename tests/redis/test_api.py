@@ -20,7 +20,7 @@ from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.servers import Server
 
 # Other software is written against these: names may be added, none may go.
-PROMISED = {
+PROMISED: dict[Any, list[str]] = {
     Queue.__init__: ["url", "namespace"],
     Queue.enqueue: ["topic", "body", "delay", "at", "id", "ttr", "retry", "url", "on_conflict"],
     Queue.enqueue_many: ["topic", "jobs", "batch_size"],

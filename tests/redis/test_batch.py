@@ -8,7 +8,7 @@ import threading
 import pytest
 from pydantic import BaseModel
 
-from streamdq import Bury, Job, JobState, NewJob, Retry
+from streamdq import Job, JobState, NewJob
 from tests.redis.harness import Seen, Space
 from tests.waiting import eventually
 
@@ -73,20 +73,6 @@ async def test_an_invalid_body_is_buried_and_the_others_run(space: Space, seen: 
     await space.burst(worker)
     assert sorted(n for batch in seen.all for n in batch) == [0, 1, 3, 4]
     assert space.job("j2").groups["default"].reason == "invalid"
-
-
-async def test_retry_and_bury_are_for_the_whole_batch(space: Space) -> None:
-    worker = space.worker()
-
-    @worker.handler("t", batch=20, retry="none")
-    async def handler(_bodies: list[int], jobs: list[Job]) -> None:
-        if jobs[0].attempt == 1:
-            raise Retry(delay="1ms")
-        raise Bury("all of them")
-
-    space.queue.enqueue_many("t", (NewJob(n, id=f"j{n}") for n in range(3)))
-    await space.burst(worker)
-    assert {space.job(f"j{n}").groups["default"].error for n in range(3)} == {"all of them"}
 
 
 @pytest.mark.usefixtures("no_take_over")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -150,20 +149,6 @@ def test_one_id_twice_in_one_batch(space: Space, on_conflict: str) -> None:
     else:
         assert (result.created, result.existing, space.job("a").body) == (3, [], "second")
     assert space.queue.stats("t").topics["t"].jobs == 2
-
-
-def test_of_many_callers_with_one_id_one_wins(space: Space) -> None:
-    def enqueue(n: int) -> bool:
-        try:
-            space.queue.enqueue("t", n, id="a")
-        except JobExists:
-            return False
-        return True
-
-    with ThreadPoolExecutor(8) as threads:
-        won = list(threads.map(enqueue, range(40)))
-    assert sum(won) == 1
-    assert space.job("a").body == won.index(True)
 
 
 def test_an_unknown_policy_is_refused(space: Space) -> None:

@@ -252,13 +252,6 @@ def test_ends_when_its_users_are_killed(user: StartUser, directory: Path) -> Non
     await_end(server)
 
 
-def test_many_openers_at_once_get_one_server(user: StartUser, directory: Path) -> None:
-    users = [user(directory) for _ in range(6)]
-    paths = {each.socket_path() for each in users}
-    assert len(paths) == 1
-    assert len(serving(directory)) == 2  # one supervisor, one server
-
-
 def test_opening_while_the_last_user_leaves(opened: Open, user: StartUser, directory: Path) -> None:
     users = [user(directory, OPEN_AND_CLOSE) for _ in range(3)]
     assert [each.process.wait(HANG_S) for each in users] == [0, 0, 0]
@@ -319,7 +312,9 @@ def test_opener_waits_for_a_server_that_lost_its_supervisor(opened: Open, user: 
         assert connection.info("server")["process_id"] != server.pid
 
 
-def test_data_survives_the_last_user(opened: Open, directory: Path) -> None:
+@pytest.mark.parametrize("name", ["state", 'it\'s "my" dätä'])
+def test_data_survives_the_last_user(opened: Open, tmp_path: Path, name: str) -> None:
+    directory = tmp_path / name
     first = opened(directory)
     set_key(first.socket_path, "kept")
     server = process_of(first.socket_path)
@@ -375,16 +370,6 @@ def test_left_over_socket_is_replaced(opened: Open, directory: Path) -> None:
     directory.mkdir(mode=0o700)
     (directory / "redis.sock").touch()
     set_key(opened(directory).socket_path, "works")
-
-
-def test_path_with_commas_and_quotes(opened: Open, tmp_path: Path) -> None:
-    odd = tmp_path / 'it\'s "my" dätä'
-    first = opened(odd)
-    set_key(first.socket_path, "kept")
-    server = process_of(first.socket_path)
-    first.close()
-    await_end(server)
-    assert get_key(opened(odd).socket_path) == "kept"
 
 
 def test_broken_data_is_an_error_with_the_log(opened: Open, directory: Path) -> None:

@@ -77,10 +77,6 @@ BAD_JOBS: list[tuple[str, dict[str, Any]]] = [
 BAD_TOPICS = ["", " ", "{}", "a{b}", "a\nb", "a b", "t" * 300, "\x00", None, 5]
 
 
-def id_of(value: Any) -> str:
-    return repr(value)[:30]
-
-
 def test_bad_input_is_refused_and_nothing_is_written(space: Space, redis_server: Server) -> None:
     space.queue.enqueue("t", {"n": 1}, id="there", delay="1h")
     with redis_server.client() as client:
@@ -156,13 +152,6 @@ def test_an_unknown_group(space: Space) -> None:
             call("t", "no body")
     with pytest.raises(UnknownGroup):
         space.queue.take("t", "nobody", timeout=0)
-
-
-def test_limits_may_be_raised(space: Space) -> None:
-    queue = space.another_queue(max_body_bytes=10)
-    queue.enqueue("t", "x" * 8)
-    with pytest.raises(InvalidInput, match=r"11 bytes of JSON, more than the 10 allowed.*STREAMDQ_MAX_BODY_BYTES"):
-        queue.enqueue("t", "x" * 9)
 
 
 @pytest.mark.parametrize("namespace", ["", "a b", "{x}", "n" * 65, "a\n"])
@@ -290,19 +279,6 @@ def test_a_user_without_permission(locked: Server) -> None:
         queue.enqueue("t", 1)
 
 
-async def test_the_same_errors_awaited(locked: Server) -> None:
-    async with AsyncQueue(f"redis://:wrong@127.0.0.1:{locked.port}/0", settings=SETTINGS) as queue:
-        with pytest.raises(AuthenticationFailed):
-            await queue.enqueue("t", 1)
-    async with AsyncQueue(f"redis://127.0.0.1:{free_port()}/0", settings=Space.quick()) as queue:
-        with pytest.raises(ServerUnavailable):
-            await queue.enqueue("t", 1)
-    with speaking(b"HTTP/1.1 400 Bad Request\r\n\r\n") as url:
-        async with AsyncQueue(url, settings=SETTINGS) as queue:
-            with pytest.raises(UnsupportedServer):
-                await queue.enqueue("t", 1)
-
-
 async def test_a_full_memory_refuses_producers_while_workers_drain(binary: Binary, seen: Seen) -> None:
     with Server(binary) as server, server.client() as client:
         space = Space(server.url)
@@ -400,27 +376,6 @@ def test_a_cancel_whose_reply_was_lost_is_not_repeated(space: Space, redis_serve
             queue.cancel("t", "target")
         assert queue.cancel("t", "target") is False
     assert space.stats().cancelled == 1
-
-
-def test_one_deadline_for_a_call_that_is_never_answered(space: Space, redis_server: Server) -> None:
-    def swallow(data: bytes, to_redis: bool) -> bytes:
-        return data if to_redis else b""
-
-    with proxy(redis_server.port, swallow) as between:
-        queue = space.another_queue(between.url, call_timeout_s=0.5)
-        with pytest.raises(ServerUnavailable):
-            queue.enqueue("t", 1)
-
-
-def test_one_deadline_over_all_repetitions(space: Space, redis_server: Server) -> None:
-    space.queue.enqueue("t", 1, delay="1h")  # Redis has the script now
-    losing = Losing(b"payload", count=10**6)
-    with proxy(redis_server.port, losing) as between:
-        queue = space.another_queue(between.url, call_timeout_s=0.6)
-        with pytest.raises(ServerUnavailable):
-            queue.enqueue("t", "payload", id="a")
-    assert losing.dropped > 0
-    assert space.queue.stats("t").topics["t"].jobs == 2
 
 
 async def test_workers_go_on_over_a_bad_network(space: Space, redis_server: Server, seen: Seen) -> None:

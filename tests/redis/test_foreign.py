@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamdq.store.assembly import load_script
+from streamdq.queue import carry_out
 from tests.redis.harness import Seen, Space, recorder
 from tests.servers import Server
 from tests.waiting import eventually
@@ -21,16 +21,14 @@ WRITTEN: dict[str, tuple[bytes, Callable[[list[bytes]], object]]] = {
 def written(space: Space, server: Server, id: bytes, when: str, change: Callable[[list[bytes]], object] = len) -> None:
     """Enqueues a job as another client may do it, like one of our own but for the id and the change."""
     space.queue.enqueue("t", "own", id="own", delay="1h")
-    k = space.queue._store.session.keys.shard("t", 0)
+    store = space.queue._store
+    k = store.session.keys.shard("t", 0)
     with server.client() as client:
         _head, _created, *rest = client.hget(k.jobs, "own").split(b"\n", 7)
         change(rest)
-        keys = (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake)
         shards = client.hget(k.settings, "shards")
-        script = load_script("enqueue").source
-        reply = client.eval(script, len(keys), *keys, "", shards, 1 << 20, id, when, b"\n".join(rest))
-        assert reply[0] in (1, 2)
-        assert reply[3:] == []
+    reply = carry_out(space.queue, store.scripts.enqueue(k, shards, [id, when, b"\n".join(rest)]))
+    assert (reply.current, reply.taken) == (True, {})
 
 
 @pytest.mark.parametrize("name", WRITTEN)

@@ -148,12 +148,3 @@ async def test_settings_of_a_handler_are_its_groups_own(space: Space) -> None:
         job = space.job("a")
     assert (settings.ttr_of("one"), settings.ttr_of("other")) == (7_000, 60_000)
     assert (job.groups["one"].attempt, job.groups["other"].attempt) == (1, 2)
-
-
-async def test_producers_add_no_group(space: Space) -> None:
-    space.queue.configure("t", groups=["a"])
-    space.another_queue().enqueue("t", 1)
-    space.another_queue().enqueue_many("t", [{"body": 2}])
-    with pytest.raises(UnknownGroup):
-        space.another_queue().take("t", timeout=0)
-    assert set(space.queue.stats("t").topics["t"].groups) == {"a"}

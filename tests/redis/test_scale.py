@@ -40,15 +40,6 @@ async def test_measured_durations_and_due_times(stepped: Space, clock: ManualClo
     assert queue.scale("t").replicas == 0, "of a paused topic nothing starts"
 
 
-def test_what_runs(space: Space) -> None:
-    space.queue.enqueue("t", 1)
-    assert space.queue.scale("t").replicas == 1, "nothing was measured yet"
-    with space.queue.take("t") as claim:
-        assert claim is not None
-        found = space.queue.scale("t", attempt="1h", concurrency=1)
-        assert (found.running, found.replicas) == (1, 1)
-
-
 async def test_no_event_loop_waits_for_the_calculation(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     threads, replicas = list[int](), _Load.replicas
 

@@ -278,9 +278,10 @@ def test_an_id_that_is_taken_after_the_topic_was_found_empty(space: Space, befor
         for _ in changing:
             pass
         kept += bool(layout_of(space.queue).former)
-        other.enqueue("t", "x", id=id, unique_for="1h", on_conflict="keep")
+        later = space.another_queue()
+        later.enqueue("t", "x", id=id, unique_for="1h", on_conflict="keep")
         with pytest.raises(JobExists):
-            other.enqueue("t", "x", id=id, unique_for="1h")
+            later.enqueue("t", "x", id=id, unique_for="1h")
         assert taken_in(space.queue, id) == 1, cut
         if done < cut:
             break
@@ -697,18 +698,6 @@ def test_limits_of_keys_do_not_come_with_another_number(space: Space) -> None:
     assert (changed.shards, changed.former, changed.key_limited) == (3, (), True)
 
 
-@pytest.mark.parametrize("first", [False, True], ids=["limits before", "first limit"])
-def test_limits_of_keys_forget_taken_ids(space: Space, first: bool) -> None:
-    """Or where ids are taken all the time, the number could never change."""
-    space.queue.configure("t", shards=2, key_concurrency=None if first else 1)
-    (key,) = moving(2, 3, 1)
-    space.queue.enqueue("t", 1, key=key, id="j", unique_for="1h")
-    space.queue.cancel("t", "j")
-    changed = space.queue.configure("t", shards=3, key_concurrency=1 if first else None)
-    assert (changed.shards, changed.former, changed.key_limited) == (3, (), True)
-    assert space.queue.enqueue("t", 1, key=key, id="j", unique_for="1h").id == "j"
-
-
 def test_a_job_that_comes_where_its_id_is_taken_is_seen_by_the_walk(stepped: Space, clock: ManualClock) -> None:
     """The walk has been through the jobs, and waits for the id: when that is no longer taken, the job is there."""
     queue, (id,) = stepped.queue, moving(2, 4, 1)
@@ -763,32 +752,6 @@ async def test_take_finds_what_is_in_shards_that_it_did_not_know(space: Space) -
         claim = stale.take("t", timeout=HANG_S)
         assert claim
         claim.finish()
-
-
-async def test_dead_letters_in_shards_that_one_did_not_know(space: Space) -> None:
-    stale = space.another_queue()
-    space.queue.configure("t", shards=1)
-    stale.stats("t")
-    space.queue.configure("t", shards=4)
-    worker = space.worker()
-
-    @worker.handler("t")
-    async def handler(_body: int) -> None:
-        raise Bury("x")
-
-    space.queue.enqueue_many("t", [NewJob(n, id=f"j{n}") for n in range(12)])
-    await space.burst(worker)
-    old = stale._store.topics.known["t"].model_copy(update={"shards": 1})
-    for ask, count in ((lambda: len(stale.dead("t")), 12), (lambda: stale.kick("t"), 12)):
-        stale._store.topics.known["t"] = old
-        assert ask() == count
-    await space.burst(worker)
-    stale._store.topics.known["t"] = old
-    assert stale.kick("t", "j3") + stale.purge("t", id="j4") == 2
-    stale._store.topics.known["t"] = old
-    assert stale.purge("t", all=True) == 10
-    await space.burst(worker)
-    assert space.queue.purge("t", all=True) == 1
 
 
 async def test_shards_that_are_not_used_any_more_keep_their_figures_and_history(space: Space, seen: Seen) -> None:

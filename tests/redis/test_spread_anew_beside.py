@@ -188,7 +188,7 @@ def node_answers(queue: Queue) -> bool:
 @pytest.mark.parametrize("cut", [0, 5, 7, 9])
 async def test_a_node_that_is_lost_in_the_middle(breakable: Cluster, cut: int) -> None:
     """Before the change, nothing begins; later, what needs the node waits for it, and the rest goes on."""
-    with opened(breakable.url, call_timeout_s=1) as space:
+    with opened(breakable.url, call_timeout_s=5) as space:
         queue = space.queue
         queue.configure("t", shards=4)
         ids = {f"j{n}" for n in range(24)}

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from streamdq import AsyncQueue, Claim, Queue, Snooze, StaleClaim
+from streamdq import AsyncQueue, Claim, Queue, StaleClaim
 from streamdq.errors import InvalidInput, UnknownTopic
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
@@ -66,18 +66,6 @@ def test_fail_takes_the_next_step(space: Space) -> None:
     assert (progress.state, progress.reason, progress.error) == ("dead", "exhausted", "still no")
 
 
-def test_fail_with_a_snooze_is_no_attempt(space: Space) -> None:
-    space.queue.enqueue("t", {"n": 1}, id="a", retry="none")
-    taken(space).fail(Snooze(0, "not now"))
-    progress = space.job("a").groups["default"]
-    assert (progress.attempt, progress.snoozed, progress.error) == (0, 1, "Snooze: not now")
-    with pytest.raises(Snooze), taken(space):
-        raise Snooze("1ms")
-    with taken(space) as claim:
-        assert (claim.job.attempt, claim.job.snoozed) == (1, 2)
-    assert space.state("a") == "gone"
-
-
 def test_the_block_finishes_or_fails_the_job(space: Space) -> None:
     space.queue.enqueue("t", 1, id="a", retry="1ms")
     with pytest.raises(KeyError, match="lost"), taken(space):
@@ -86,16 +74,6 @@ def test_the_block_finishes_or_fails_the_job(space: Space) -> None:
     with taken(space):
         pass
     assert space.state("a") == "gone"
-
-
-def test_what_was_ended_in_the_block_is_left_alone(space: Space) -> None:
-    for id in ("buried", "failed"):
-        space.queue.enqueue("t", 1, id=id)
-    with taken(space) as claim:
-        claim.bury("x")
-    with taken(space) as claim:
-        claim.fail("x", delay="1h")
-    assert (space.state("buried"), space.state("failed")) == ("dead", "delayed")
 
 
 def test_an_ended_claim_has_ended(space: Space) -> None:
