@@ -105,11 +105,10 @@ def jobs(
     Those that are due first, at most --limit of them; find counts all, has more conditions, and acts on what it finds.
     With --state delayed it reads no more than it lists; otherwise it looks at all jobs of the topic.
     """
-    with open_queue(context) as queue:
-        with terminal.progress_bar("jobs", shown=not as_json) as bar:
-            found = queue.find(
-                topic, state=state, group=group, progress=lambda progress: bar.reach(progress.looked, progress.total)
-            ).soonest(limit)
+    with open_queue(context) as queue, terminal.progress_bar("jobs", shown=not as_json) as bar:
+        found = queue.find(
+            topic, state=state, group=group, progress=lambda progress: bar.reach(progress.looked, progress.total)
+        ).soonest(limit)
     if as_json:
         terminal.print_json([json_out.job_json(job) for job in found])
     else:
