@@ -24,6 +24,7 @@ from . import (
     calls,
     cluster,
     cluster_idle,
+    command_line,
     crash,
     drain,
     enqueue,
@@ -76,6 +77,7 @@ WORKLOADS: dict[str, Workload] = {
     "many": many.many,
     "history": history.history,
     "dump": history.dump,
+    "command-line": command_line.command_line,
 }
 _QUICK = 0.1
 _MEASURED_ON = (7, 0)

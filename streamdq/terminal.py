@@ -18,24 +18,24 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from .config import GroupSettings, TopicSettings
-from .job.job import Job
 from .job.retry import RetrySchedule
-from .operations.act import Acted
-from .operations.audit import Audit, Balance
-from .operations.doctor import Finding
-from .operations.inspect import Concern, Stats, TopicStats, by_concern
-from .operations.job_history import JobEvent
-from .operations.scale import Scale
-from .operations.schedules import PutSchedule, Schedule
-from .operations.waiting_keys import KeyLoad
 from .process.logs import hide_credentials, visible, visible_json
-from .schedules.civil import zone
-from .schedules.definition import Definition
 from .times.durations import show_ms
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+    from .config import GroupSettings, TopicSettings
+    from .job.job import Job
+    from .operations.act import Acted
+    from .operations.audit import Audit, Balance
+    from .operations.doctor import Finding
+    from .operations.inspect import Stats, TopicStats
+    from .operations.job_history import JobEvent
+    from .operations.scale import Scale
+    from .operations.schedules import PutSchedule, Schedule
+    from .operations.waiting_keys import KeyLoad
+    from .schedules.definition import Definition
 
 _PIPE_WIDTH, _WIDE, _NAMES_AND_DUE, _NAMES_AND_COUNTS, _BODY_WIDTH = 200, 106, 64, 74, 60
 _MARKS = {"ok": ("✔", "green"), "advice": ("!", "yellow"), "problem": ("✘", "red")}
@@ -240,6 +240,8 @@ def stats_view(stats: Stats, most: int = MOST_SHOWN) -> RenderableType:
     if not stats.topics:
         return Text("no topics yet: enqueue a job, or start a worker", "dim")
     if (left := len(stats.topics) - most) > 0:
+        from .operations.inspect import Concern, by_concern
+
         order = by_concern(stats.topics)
         shown = replace(stats, topics={name: stats.topics[name] for _, name in order[:most]})
         hidden = sum(1 for why, _ in order[most:] if why is not Concern.NONE)
@@ -534,6 +536,8 @@ def times_view(schedule: Schedule, which: str = "") -> RenderableType:
 
 def civil_text(ms: int, tz: str, form: str = "%a %Y-%m-%d %H:%M:%S %Z") -> str:
     """What clocks in that zone show then."""
+    from .schedules.civil import zone
+
     return datetime.fromtimestamp(ms / 1000, zone(tz)).strftime(form)
 
 

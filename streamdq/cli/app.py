@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -28,27 +32,10 @@ from ..errors import (
 )
 from ..process.logs import visible
 from ..version import __version__
-from ..worker.hung import EXIT_HUNG
-from . import analyze as cli_analyze
-from . import archive as cli_archive
-from . import bodies as cli_bodies
-from . import callback as cli_callback
-from . import capacity as cli_capacity
-from . import find as cli_find
-from . import history as cli_history
-from . import http as cli_http
-from . import jobs as cli_jobs
-from . import live as cli_live
-from . import metrics as cli_metrics
-from . import outbox as cli_outbox
-from . import schedules as cli_schedules
-from . import sql as cli_sql
 from . import streams
-from . import topics as cli_topics
-from . import what_if as cli_what_if
-from . import work as cli_work
 from .common import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Globals, commands
-from .root import Root
+from .root import PARTS, Root, command_in
+from .wording import in_options
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer does not export it
 
@@ -79,14 +66,6 @@ Exit codes:
     4  a worker's handlers hang beyond their TTR, in all of its slots: start it again
   130  interrupted"""
 
-app = commands(help=HELP, cls=Root, add_completion=True)
-_PARTS = (
-    cli_jobs, cli_find, cli_schedules, cli_topics, cli_work, cli_callback, cli_http, cli_metrics, cli_history,
-    cli_analyze, cli_capacity, cli_live, cli_what_if, cli_sql, cli_archive, cli_bodies, cli_outbox,
-)  # fmt: skip  # in the order of the help
-for part in _PARTS:
-    app.add_typer(part.app)
-
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -94,7 +73,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     context: typer.Context,
     url: Annotated[str | None, typer.Option(envvar="STREAMDQ_URL", help="Where Redis is.", show_envvar=True)] = None,
@@ -109,6 +87,37 @@ def options(
     context.obj = Globals(url or None, namespace or None)
 
 
+@cache
+def application(*parts: str) -> typer.Typer:
+    """The commands of these modules, of all by default: only these are imported."""
+    made = commands(help=HELP, cls=Root, add_completion=True)
+    made.callback()(options)
+    for part in parts or PARTS:
+        made.add_typer(import_module(f".{part}", __package__).app)
+    return made
+
+
+def _application_for(arguments: Sequence[str]) -> typer.Typer:
+    """With the command that is called; with all of them for help, completion and what is misspelt."""
+    named = "" if "_STREAMDQ_COMPLETE" in os.environ else command_in(arguments)
+    if not named and "--version" in arguments:
+        named = "find"  # any of those that need little
+    return application(*(part for part, names in PARTS.items() if named in names))
+
+
+def _options_of(app: typer.Typer, arguments: Sequence[str]) -> set[str]:
+    """Those of the command that is called, and of all commands."""
+    root = typer.main.get_command(app)
+    called = root.command_called(arguments) if isinstance(root, Root) else None
+    return {name for one in (root, called) if one for parameter in one.params for name in parameter.opts}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":  # for those that look at all commands
+        return application()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def _exit_code(error: StreamdqError) -> int:
     if isinstance(error, InvalidInput | UnknownTopic | UnknownGroup | ArchiveMissing | OutboxMissing | MissingExtra):
         return EXIT_USAGE
@@ -117,6 +126,8 @@ def _exit_code(error: StreamdqError) -> int:
     ):
         return EXIT_UNAVAILABLE
     if isinstance(error, HandlersHung):
+        from ..worker.hung import EXIT_HUNG  # only a worker raises it
+
         return EXIT_HUNG
     return EXIT_NO
 
@@ -130,7 +141,8 @@ def _complain_of_usage(error: Any) -> None:
     command = error.ctx.command_path if error.ctx else "streamdq"
     option = getattr(error, "option_name", "")
     root = error.ctx.command if error.ctx else None  # None: the option has no value
-    if option and isinstance(root, Root) and root.has_in_a_command(error.ctx, option):
+    everything = typer.main.get_command(application()) if option and isinstance(root, Root) else None
+    if isinstance(everything, Root) and everything.has_in_a_command(error.ctx, option):
         terminal.complain(f"{option} is an option of commands: write it after the command; see {command} --help")
         return
     said = f"{message} See" if message.endswith("?") else f"{message.rstrip('.')}; see"
@@ -139,6 +151,8 @@ def _complain_of_usage(error: Any) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    app = _application_for(arguments)
     try:
         return app(args=arguments, prog_name="streamdq", standalone_mode=False) or EXIT_OK
     except _UsageError as error:
@@ -151,7 +165,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         terminal.complain(f"{prefix}{'_'.join(map(str, first['loc'])).upper()}: {text}")
         return EXIT_USAGE
     except StreamdqError as error:
-        terminal.complain(str(error), error)
+        terminal.complain(in_options(str(error), _options_of(app, arguments)), error)
         return _exit_code(error)
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
@@ -161,6 +175,9 @@ def main() -> int:
     """The entry point. If the reader of stdout has gone away (`… | head`), it ends without a message."""
     streams.prepare()
     try:
+        _application_for(sys.argv[1:])
+        gc.freeze()
+        gc.enable()
         code = run()
         sys.stdout.flush()
     except BrokenPipeError:

@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 
 from .. import terminal
 from ..errors import StreamdqError
-from ..queue import Queue
+from ..queue import Queue, store_of
 from ..worker.signals import Stop, install, uninstall
 
 EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130  # 4: EXIT_HUNG of worker/hung.py
@@ -62,7 +62,9 @@ At = Annotated[str | None, typer.Option(help="Due at this time: 2030-01-31T09:00
 
 @contextmanager
 def open_queue(context: typer.Context) -> Iterator[Queue]:
+    """A command that waits for Redis tries again itself."""
     with Queue(context.obj.url, context.obj.namespace) as queue:
+        store_of(queue).session.waits_for_redis = False
         yield queue
 
 

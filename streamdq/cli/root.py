@@ -25,6 +25,29 @@ SECTIONS: Mapping[str, Sequence[str]] = {
 }  # fmt: skip
 """Each command is in one of them."""
 
+PARTS: Mapping[str, Sequence[str]] = {
+    "jobs": ("enqueue", "get", "cancel", "reschedule", "dead"),
+    "find": ("find", "jobs"),
+    "schedules": ("schedule",),
+    "topics": (
+        "stats", "upcoming", "scale", "keys", "pause", "resume", "configure", "topic", "audit", "doctor",
+    ),
+    "work": ("worker", "mover", "rehearse", "demo", "bench"),
+    "callback": ("callback",),
+    "http": ("serve", "token", "secret"),
+    "metrics": ("exporter",),
+    "history": ("history", "dump", "compact", "forget-dump", "simulate-history"),
+    "analyze": ("analyze",),
+    "capacity": ("capacity",),
+    "live": ("live",),
+    "what_if": ("what-if",),
+    "sql": ("sql",),
+    "archive": ("archive",),
+    "bodies": ("bodies",),
+    "outbox": ("outbox",),
+}  # fmt: skip
+"""The modules and their commands, in the order of the completion. A call imports only the module of its command."""
+
 _GLOBAL = ("--url", "--namespace")
 _OF_COMMANDS = "--json"  # most commands have it, and take it in front of their names, too
 
@@ -52,6 +75,10 @@ class Root(TyperGroup):
         kept = [word for word in args[: at - 1] if word != _OF_COMMANDS]
         words = [*itertools.takewhile(lambda word: word != "--", args[at - 1 :])]
         return [*kept, *words, _OF_COMMANDS, *args[at - 1 + len(words) :]]
+
+    def command_called(self, args: Sequence[str]) -> Any:
+        """None: there is no such command."""
+        return self._command_in(None, args)[0]
 
     def has_in_a_command(self, ctx: Any, option: str) -> bool:
         """Whether it is an option of some command."""
@@ -97,6 +124,12 @@ def _has(ctx: Any, command: Any, option: str) -> bool:
 def _all_in(group: Any) -> Iterator[Any]:
     for command in group.commands.values():
         yield from _all_in(command) if isinstance(command, TyperGroup) else (command,)
+
+
+def command_in(args: Sequence[str]) -> str:
+    """The first word of the command that is called; "" if none is."""
+    at = _first_word(args)
+    return args[at] if at < len(args) else ""
 
 
 def _first_word(args: Sequence[str]) -> int:

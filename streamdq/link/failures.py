@@ -19,13 +19,21 @@ _namespace: ContextVar[str] = ContextVar("namespace", default="")
 
 class LinkError(Exception):
     """A call without a reply. ``sent`` False: Redis can't have run it. ``answered``: the replies of a Cluster's other
-    nodes, by the commands' indexes.
+    nodes, by the commands' indexes. ``refused``: nobody listens there.
     """
 
     def __init__(self, cause: BaseException, sent: bool) -> None:
         super().__init__(str(cause).rstrip(".") or type(cause).__name__)
         self.sent = sent
         self.answered: dict[int, Any] = {}
+        self.refused = _was_refused(cause)
+
+
+def _was_refused(error: BaseException | None) -> bool:
+    """Whether nobody listens at the address, or the socket's file does not exist."""
+    while error is not None and not isinstance(error, ConnectionRefusedError | FileNotFoundError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 class Crowded(LinkError):

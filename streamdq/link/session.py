@@ -102,6 +102,7 @@ class Session:
         self.consumer = consumer_name()
         self.node_of: Callable[[str], str] = lambda _: ""  # on Cluster, the node that serves a key
         self.permitted = set[str]()  # the nodes that run scripts for this user (store/rights.py)
+        self.waits_for_redis = True  # False: if nobody listens at first, calls fail at once
         failures.expect(namespace)
 
     def call(
@@ -137,11 +138,13 @@ class Session:
         while True:
             try:
                 replies = yield Request(commands, left_s)
+                self.waits_for_redis = True  # it was there, and is expected back
                 return replies if told is None else told.whole(replies)
             except LinkError as error:
                 told, commands = _left(told, commands, error.answered)
                 left_s = deadline - time.monotonic() - pause_s
-                if left_s <= 0 or (error.sent and not repeatable):
+                in_vain = error.refused and not self.waits_for_redis
+                if left_s <= 0 or in_vain or (error.sent and not repeatable):
                     raise self.unavailable(error) from error
             # Clients that lost Redis at the same moment must not all come back at the same moment.
             yield Pause(pause_s * random.uniform(0.5, 1))  # noqa: S311 - no secret

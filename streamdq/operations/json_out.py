@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..config import TopicSettings
-from ..job.job import GroupProgress, Job
-from .audit import Audit
 from .inspect import GroupStats, Stats, TopicStats
-from .job_history import JobEvent
-from .schedules import Schedule
+
+if TYPE_CHECKING:
+    from ..config import TopicSettings
+    from ..job.job import GroupProgress, Job
+    from .audit import Audit
+    from .job_history import JobEvent
+    from .schedules import Schedule
 
 
 def job_json(job: Job) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def one_line(result: Result) -> None:
         ((*ENQUEUE, "--on-conflict", "panic"), "on-conflict"),
         (("get", "known", "x" * 300), "id"),
         (("cancel", "never.heard.of", "x"), "no topic"),
-        (("reschedule", "known", "x"), "pass delay or at"),
+        (("reschedule", "known", "x"), "pass --delay or --at"),
         (("dead", "list", "known", "--group", "none"), "no group"),
         (("dead", "kick", "known", "x", "--group", "a b"), "group"),
         (("upcoming", "--window", "soon"), "window"),
@@ -101,6 +101,26 @@ def test_bad_input_is_refused_and_nothing_written(
     assert result.code == 2
     assert says in result.err
     assert before == after
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((*ENQUEUE, "--at-most", "1h"), "streamdq: --unique-for, --rate-of-id, --at-most: pass an id"),
+        ((*ENQUEUE, "--id", "a", "--at-most", "1h"), "--at-most: pass --on-conflict postpone as well"),
+        ((*ENQUEUE, "--delay", "1s", "--at", "1900000000000"), "pass --delay or --at, not both"),
+        (("reschedule", "known", "x"), "pass --delay or --at"),
+        ((*ENQUEUE, "--ttr", "0"), "--ttr: "),
+        (("configure", "known", "--key-rate", "often"), "--key-rate: can't read 'often'"),
+        (("dead", "list", "known", "--group", "none"), "`streamdq configure known --group NAME` creates it"),
+        (("upcoming", "--window", "soon"), "--window: "),
+    ],
+)
+def test_errors_name_options_instead_of_arguments(run: Run, arguments: tuple[str, ...], says: str) -> None:
+    run("configure", "known", "--create")
+    result = run(*arguments)
+    one_line(result)
+    assert says in result.err
 
 
 @pytest.mark.parametrize(
@@ -233,13 +253,15 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("command", [ENQUEUE, ("get", "t", "x"), ("stats", "--json"), ("doctor",), ("audit",)])
-@pytest.mark.usefixtures("impatient")
-def test_a_server_that_can_not_be_reached(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
+def test_a_server_that_can_not_be_reached(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "86400")  # it is not tried again
     result = call(capsys, "--url", "redis://user:hunter2@127.0.0.1:1", *command)
 
     one_line(result)
     assert result.code == 3
-    assert "check that it is running" in result.err
+    assert "Connection refused; check that it is running" in result.err
     assert "hunter2" not in result.err
 
 

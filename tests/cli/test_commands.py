@@ -156,7 +156,7 @@ def test_a_rate_of_keys(run: Run) -> None:
     assert "key_rate         5/s" in run("configure", "t", "--key-rate", "5/s").out
     assert run("configure", "t", "--key-rate", "0", "--json").json["key_rate"] is None
     refused = run("configure", "t", "--key-rate", "often")
-    assert (refused.code, "key_rate: can't read 'often'" in refused.err) == (2, True)
+    assert (refused.code, "--key-rate: can't read 'often'" in refused.err) == (2, True)
 
 
 def test_keys_that_have_most_to_do(run: Run, queue: Queue) -> None:

@@ -52,9 +52,9 @@ def test_those_due_first_are_shown(run: Run, queue: Queue, state: tuple[str, ...
     assert [job["id"] for job in listed] == [job["id"] for job in found["jobs"]] == ids[:5]
     assert found["found"] == 60
     assert run("find", "t", "--limit", "7", "--show", "5", *state, "--json").json["found"] == 7
+    search = queue.find("t")
+    next(iter(search))
     with pytest.raises(InvalidInput, match="search anew"):
-        search = queue.find("t")
-        next(iter(search))
         search.soonest()
 
 

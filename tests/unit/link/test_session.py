@@ -113,6 +113,17 @@ def test_what_may_be_repeated_is_repeated(session: Session, carry: Carry, error:
     assert len(wire.pauses_s) == 3
 
 
+def test_where_nobody_listens_at_first_a_call_that_does_not_wait_fails_at_once(session: Session, carry: Carry) -> None:
+    refused = LinkError(ConnectionRefusedError("refused"), sent=False)
+    session.waits_for_redis = False
+    with pytest.raises(ServerUnavailable, match="refused; check that it is running"):
+        carry(lambda: session.call(COMMANDS), refused, [b"v"])
+    assert carry(lambda: session.call(COMMANDS), UNSENT, [b"v"])[0] == [b"v"], "another failure is tried again"
+    reply, wire = carry(lambda: session.call(COMMANDS), refused, [b"v"])
+    assert reply == [b"v"], "it was there, and is expected back"
+    assert len(wire.timeouts_s) == 2
+
+
 def test_what_was_answered_is_not_sent_again(session: Session, carry: Carry, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some nodes of a Cluster answer, and others don't."""
     sent: list[list[str]] = []

@@ -1,0 +1,46 @@
+"""A call imports what its command needs: counted in modules, as time would depend on the machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from streamdq.cli.app import application
+from streamdq.cli.root import PARTS, SECTIONS
+from tests.waiting import HANG_S
+
+SHOW = "import sys; from streamdq.cli import app; print(app.run(sys.argv[1:]), *sys.modules, file=sys.stderr)"
+HEAVY = (
+    "aiohttp", "cronsim", "jinja2", "pandas", "prometheus_client", "pyarrow", "pyspark", "sqlalchemy", "starlette",
+    "structlog", "uvicorn", "uvloop", "streamdq.archive", "streamdq.demo", "streamdq.dump", "streamdq.exporter",
+    "streamdq.http", "streamdq.mover.mover", "streamdq.outbox", "streamdq.worker.worker",
+)  # fmt: skip
+CALLS = [("--version",), ("stats", "--json"), ("enqueue", "t", "1", "--id", "a", "--delay", "1h")]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call[0])
+def test_it_does_not_import_what_it_does_not_need(call: tuple[str, ...]) -> None:
+    command = [sys.executable, "-c", SHOW, "--url", "memory://", *call]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
+    code, *modules = done.stderr.splitlines()[-1].split()
+    assert code == "0"
+    assert sorted(set(HEAVY) & set(modules)) == []
+    assert len([name for name in modules if name.startswith("streamdq")]) < 120
+
+
+def test_each_command_is_in_its_module() -> None:
+    for part, names in PARTS.items():
+        made = application(part)
+        groups = [group.typer_instance for group in made.registered_groups]
+        commands = {
+            one.name or one.callback.__name__  # type: ignore[union-attr]
+            for group in groups
+            if group is not None
+            for one in group.registered_commands
+        } | {one.name for group in groups if group is not None for one in group.registered_groups}
+        assert commands == set(names), part
+    assert sorted(name for names in PARTS.values() for name in names) == sorted(
+        name for names in SECTIONS.values() for name in names
+    )
