@@ -69,11 +69,11 @@ def serve(
 
     settings = fitted(HttpSettings())
     tokens = Tokens.read(tokens_file) if tokens_file else Tokens.parse(settings.tokens, "STREAMDQ_HTTP_TOKENS")
-    check_bind(host, tokens)
+    check_bind(host, tokens)  # without tokens, nobody else can reach it
     hosts = None if tokens.required else (*LOOPBACK_NAMES, host)
     made = create_app(
-        context.obj.url, context.obj.namespace, http=settings, tokens=tokens, allowed_hosts=hosts,
-        audit_log=audit_log,
+        context.obj.url, context.obj.namespace, http=settings, tokens=tokens, authentication="mine",
+        allowed_hosts=hosts, audit_log=audit_log,
     )  # fmt: skip
     tls = None
     if ssl_certfile is not None:

@@ -408,7 +408,7 @@ async def test_mounted_its_links_stay_inside(redis_server: Server, queue: Queue)
     from streamdq.http import create_app
 
     queue.enqueue("t", 1, id="a", delay="1h")
-    app = create_app(redis_server.url, NAMESPACE)
+    app = create_app(redis_server.url, NAMESPACE, authentication="mine")
     host = Starlette(routes=[Mount("/queue", app=app)])
     async with (
         app.router.lifespan_context(app),
