@@ -83,7 +83,7 @@ check-analytics: $(STAMP) ## compare every table of the analysis with its SQL; E
 dashboards: $(STAMP) ## build dashboards and rules; PAGES=URL of the operations page
 	@$(BIN)/python -m dashboards $(if $(PAGES),--pages $(PAGES))
 
-DESCRIBE := import json; from streamdq.http import create_app; print(json.dumps(create_app("memory://unused").openapi(), indent=2))
+DESCRIBE := import json; from streamdq.http import create_app; print(json.dumps(create_app("memory://unused", authentication="mine").openapi(), indent=2))
 client: $(STAMP) ## build the types of the TypeScript client from the description of the HTTP API; needs npm
 	@$(BIN)/python -c '$(DESCRIBE)' > clients/typescript/openapi.json
 	@cd clients/typescript && npm ci --ignore-scripts && npm run generate

@@ -202,6 +202,7 @@ class HttpSettings(FromEnvironment):
         default=10.0, gt=0, description="For a request's head to arrive, or some of an answer to be read."
     )
     max_takes: int = Field(default=500, ge=1, description="How many requests may wait for a job at once.")
+    max_searches: int = Field(default=2, ge=1, description="How many requests may look through jobs at once.")
     failures_per_minute: float = Field(
         default=60, ge=0, description="Of an address, requests without a valid token; then 429. 0 for no limit."
     )

@@ -100,6 +100,10 @@ class NamespaceKeys:
         """STRING, expires: the token behind a session of the web page, by the hash of the session's cookie."""
         return f"{{{self.namespace}}}:session:{digest}"
 
+    def sessions(self, digest: str) -> str:
+        """ZSET, expires: the sessions of a token, by its hash: the key of each -> until when it lasts, in seconds."""
+        return f"{{{self.namespace}}}:sessions:{digest}"
+
     @cached_property
     def breakers(self) -> str:
         """HASH, expires: receivers of callbacks that were found dead."""

@@ -147,7 +147,7 @@ def commands() -> str:
 
 def http() -> str:
     create_app = importlib.import_module("streamdq.http").create_app
-    return operations(create_app("memory://unused").openapi())
+    return operations(create_app("memory://unused", authentication="mine").openapi())
 
 
 PARTS: Mapping[str, Callable[[], str]] = {

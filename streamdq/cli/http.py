@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -61,26 +64,37 @@ def serve(
     page is at /, the API's description at /openapi.json. Logs go to stderr: as text on a terminal, else as JSON lines.
     """  # noqa: D301 - typer reads the mark
     begin_logs(log_level)
-    from ..http import create_app
-    from ..http import serve as run
-    from ..http.auth import LOOPBACK_NAMES, Tokens, check_bind
-    from ..http.limits import fitted
-    from ..http.tls import Tls
+    with _hangups_wait():
+        from ..http import create_app
+        from ..http import serve as run
+        from ..http.auth import LOOPBACK_NAMES, Tokens, check_bind
+        from ..http.limits import fitted
+        from ..http.tls import Tls
 
-    settings = fitted(HttpSettings())
-    tokens = Tokens.read(tokens_file) if tokens_file else Tokens.parse(settings.tokens, "STREAMDQ_HTTP_TOKENS")
-    check_bind(host, tokens)
-    hosts = None if tokens.required else (*LOOPBACK_NAMES, host)
-    made = create_app(
-        context.obj.url, context.obj.namespace, http=settings, tokens=tokens, allowed_hosts=hosts,
-        audit_log=audit_log,
-    )  # fmt: skip
-    tls = None
-    if ssl_certfile is not None:
-        tls = Tls(ssl_certfile, ssl_keyfile, settings.ssl_keyfile_password, ssl_ca_certs)
-    elif ssl_keyfile is not None or ssl_ca_certs is not None:
-        raise InvalidInput("tls: name the certificate with --ssl-certfile")
-    run(made, host, port, settings, tokens_file, tls)
+        settings = fitted(HttpSettings())
+        tokens = Tokens.read(tokens_file) if tokens_file else Tokens.parse(settings.tokens, "STREAMDQ_HTTP_TOKENS")
+        check_bind(host, tokens)  # without tokens, nobody else can reach it
+        hosts = None if tokens.required else (*LOOPBACK_NAMES, host)
+        made = create_app(
+            context.obj.url, context.obj.namespace, http=settings, tokens=tokens, authentication="mine",
+            allowed_hosts=hosts, audit_log=audit_log,
+        )  # fmt: skip
+        tls = None
+        if ssl_certfile is not None:
+            tls = Tls(ssl_certfile, ssl_keyfile, settings.ssl_keyfile_password, ssl_ca_certs)
+        elif ssl_keyfile is not None or ssl_ca_certs is not None:
+            raise InvalidInput("tls: name the certificate with --ssl-certfile")
+        run(made, host, port, settings, tokens_file, tls)
+
+
+@contextmanager
+def _hangups_wait() -> Iterator[None]:
+    """Lets no SIGHUP end the command before the server handles it, which then reads its files again."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 SECRET = commands(help="Replace the secret that signs claims over HTTP.")

@@ -46,7 +46,7 @@ def parse_moment(text: str | int, what: str = "at") -> Moment:
     Raises:
         InvalidInput: the text is neither.
     """
-    if isinstance(text, int) or text.isdigit():
+    if isinstance(text, int) or (text.isascii() and text.isdigit()):
         return int(text)
     try:
         return datetime.fromisoformat(text)

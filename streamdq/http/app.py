@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 from fastapi import FastAPI
@@ -15,6 +15,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..config import HttpSettings, Settings
+from ..errors import InvalidInput
 from ..queue import AsyncQueue
 from ..version import __version__
 from . import problems
@@ -46,22 +47,29 @@ def create_app(
     settings: Settings | None = None,
     http: HttpSettings | None = None,
     tokens: Tokens | None = None,
+    authentication: Literal["tokens", "mine"] = "tokens",
     allowed_hosts: Collection[str] | None = None,
     audit_log: Path | None = None,
 ) -> FastAPI:
     """The API of one namespace as an ASGI app.
 
     ``url``, ``namespace`` and ``settings`` are those of AsyncQueue; or pass a ``queue``, which stays yours to close.
-    ``tokens`` None: those of ``$STREAMDQ_HTTP_TOKENS``. Without tokens, anyone who can reach the app may do everything;
-    ``allowed_hosts`` then keeps out web pages whose host name points here. ``audit_log``: a file that gets a line
-    for each request that may change something; else the logger ``streamdq.audit`` alone.
+    ``tokens`` None: those of ``$STREAMDQ_HTTP_TOKENS``. Without tokens, anyone who can reach the app may do everything,
+    so it needs ``authentication="mine"``: your own code lets nobody else reach it. ``allowed_hosts`` then keeps out web
+    pages whose host name points here. ``audit_log``: a file that gets a line for each request that may change
+    something; else the logger ``streamdq.audit`` alone.
 
     Mounted in another app it needs nothing more: ``app.mount("/queue", create_app())``. Frameworks don't pass a
     lifespan on to what is mounted, so enter ``app.router.lifespan_context(app)`` in your own to close its connections.
+    Nor do they apply their dependencies to it: authenticate in a middleware, or around the app that you mount.
+
+    Raises:
+        InvalidInput: there are no tokens, and ``authentication`` is not "mine"; or another argument can't be used.
     """
     http = http or HttpSettings()
     if tokens is None:
         tokens = Tokens.parse(http.tokens, "STREAMDQ_HTTP_TOKENS")
+    _check_authentication(authentication, tokens)
     names = None if allowed_hosts is None else frozenset(allowed_hosts)
     served = _namespace_of(queue, namespace, settings)
     backend = Backend(url, served, settings, http, tokens, names, queue, audit=AuditLog(audit_log))
@@ -89,6 +97,16 @@ def create_app(
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.add_middleware(_Outermost)
     return app
+
+
+def _check_authentication(authentication: str, tokens: Tokens) -> None:
+    if authentication not in ("tokens", "mine"):
+        raise InvalidInput(f"authentication: {authentication!r} is neither 'tokens' nor 'mine'")
+    if authentication == "tokens" and not tokens.required:
+        raise InvalidInput(
+            "create_app: without tokens anyone who can reach the app may do everything: set STREAMDQ_HTTP_TOKENS or "
+            "pass tokens=…; if your own code authenticates everyone who reaches the app, pass authentication='mine'"
+        )
 
 
 def _namespace_of(queue: AsyncQueue | None, namespace: str | None, settings: Settings | None) -> str:

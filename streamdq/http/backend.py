@@ -22,6 +22,7 @@ from ..store.redis_store import RedisStore
 from .activity import Recent
 from .audit_log import AuditLog
 from .auth import Tokens
+from .problems import ProblemError
 from .rate_limits import Rates
 from .refusals import Refusals
 from .signing_secrets import Signing
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 TICK_S = 0.5
 _PROBE_MS = 10_000
+_LONGEST_TURN_S = 10.0  # how long a search waits for others
 _KNOWN_FOR_S = 10.0  # how long not to check the data's format again, as that reads all topics' settings
 
 
@@ -65,6 +67,7 @@ class Backend:
     workers: Watch[Workers] = field(init=False)
     prometheus: Prometheus | None = None
     _known_until: float = 0.0
+    _searches: asyncio.Semaphore = field(init=False)
     _reader: Reader | None = None
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -72,6 +75,7 @@ class Backend:
         self.probe = WriteProbe(self._write_probe)
         self.claims = Signing("claim", self.store, self.do)
         self.rates = Rates(self.http)
+        self._searches = asyncio.Semaphore(self.http.max_searches)
         self.workers = Watch("workers", self._all_workers)
         self.recent = Recent(self.store, self.do)
         if self.http.prometheus_url:
@@ -88,6 +92,24 @@ class Backend:
                 # In a thread: the embedded server takes its time to start.
                 self._opened = await asyncio.to_thread(AsyncQueue, self.url, self.namespace, settings=self.settings)
             return self._opened
+
+    @asynccontextmanager
+    async def searching(self) -> AsyncIterator[None]:
+        """While a request looks through jobs. Only a few do at a time, because they slow down all others.
+
+        Raises:
+            ProblemError: it waited too long for its turn.
+        """
+        try:
+            async with asyncio.timeout(_LONGEST_TURN_S):
+                await self._searches.acquire()
+        except TimeoutError:
+            most = self.http.max_searches
+            raise ProblemError("too-busy", f"{most} searches are under way, and others wait; try again") from None
+        try:
+            yield
+        finally:
+            self._searches.release()
 
     async def store(self) -> RedisStore:
         return store_of(await self.queue())

@@ -213,6 +213,7 @@ class Server(uvicorn.Server):
             self._handshakes = self._accept_tls(sockets[0])
         tell_if_none(self._app.state.streamdq.tokens)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # one that came while the server began
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host

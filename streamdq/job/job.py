@@ -33,8 +33,12 @@ ENCODED = b"\xff"
 
 # Scripts use control characters as separators; braces would break the Cluster hash tag.
 # "." and ".." are not allowed, because clients resolve them in a URL's path, even percent-encoded.
-_ID = re.compile(r"(?!\.\.?\Z)[^\x00-\x1f\x7f\ud800-\udfff]+")
-_TOPIC = re.compile(r"(?!\.\.?\Z)[^\x00-\x20\x7f{}\ud800-\udfff]+")
+_ID = re.compile(r"(?!\.\.?\Z)[^\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
+# A topic's name has neither spaces of any kind nor what only formats text, such as the mark that turns it round.
+_TOPIC = re.compile(
+    r"(?!\.\.?\Z)[^\x00-\x20\x7f-\xa0\xad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000{}"
+    r"\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]+"
+)
 _GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -136,7 +140,7 @@ class _HasBody:
         """
         json = self.json
         try:
-            return from_json(json)
+            return from_json(json, allow_inf_nan=False)
         except ValueError:
             what = f"the body of job {self.id!r} in topic {self.topic!r} can't be read"
             raise BodyDamaged("it is not JSON", what) from None
@@ -338,7 +342,7 @@ def check_topic(topic: str) -> str:
     if not _TOPIC.fullmatch(topic) or len(topic.encode()) > MAX_ID_BYTES:
         raise InvalidInput(
             f"topic: {_shown(topic)} is not a valid name; use 1 to {MAX_ID_BYTES} bytes without spaces, "
-            "control characters or braces, and not . or .."
+            "control or format characters or braces, and not . or .."
         )
     return plain(topic)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import NamedTuple
 
 from redis.exceptions import ResponseError
@@ -194,9 +195,24 @@ def keep_secret(session: Session, mine: str) -> Op[str]:
     return kept.decode()
 
 
-def begin_session(session: Session, key: str, token_hash: str, length_s: int) -> Op[None]:
-    """Stores a session of the web page (NamespaceKeys.session), which stands for the token with this hash."""
-    yield from one(session, key, "SET", key, token_hash, "PX", length_s * 1000)
+def begin_session(session: Session, key: str, token_hash: str, length_s: int, most: int) -> Op[None]:
+    """Stores a session of the web page (NamespaceKeys.session), which stands for the token with this hash. Of more than
+    ``most`` sessions of a token, the oldest ends.
+    """
+    all_of, now_s = session.keys.sessions(sha256(token_hash.encode()).hexdigest()), int(wall_s())
+    replies = yield from session.call(
+        [
+            Command(key, ("SET", key, token_hash, "PX", length_s * 1000)),
+            Command(all_of, ("ZREMRANGEBYSCORE", all_of, "-inf", now_s)),
+            Command(all_of, ("ZADD", all_of, now_s + length_s, key)),
+            Command(all_of, ("EXPIRE", all_of, length_s)),
+            Command(all_of, ("ZRANGE", all_of, 0, -most - 1)),
+        ]
+    )
+    for oldest in list(map(checked, replies))[-1]:
+        name = oldest.decode()
+        for reply in (yield from session.call([Command(name, ("DEL", name)), Command(all_of, ("ZREM", all_of, name))])):
+            checked(reply)
 
 
 def session_token(session: Session, key: str) -> Op[str | None]:

@@ -58,7 +58,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def described() -> dict[str, Any]:
     """What ``streamdq serve`` answers at /openapi.json."""
-    found: dict[str, Any] = create_app("memory://unused").openapi()
+    found: dict[str, Any] = create_app("memory://unused", authentication="mine").openapi()
     return found
 
 

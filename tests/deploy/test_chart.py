@@ -131,7 +131,7 @@ async def test_keda_asks_for_what_the_server_answers(redis_server: Server) -> No
     with Queue(redis_server.url) as queue:
         queue.enqueue_many("order.close", [NewJob(1, delay="4m") for _ in range(100)])
     async with AsyncQueue(redis_server.url) as served:
-        transport = httpx.ASGITransport(create_app(queue=served))
+        transport = httpx.ASGITransport(create_app(queue=served, authentication="mine"))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             answer = await client.get(f"{url.path}?{url.query}")
     assert answer.status_code == 200, answer.text

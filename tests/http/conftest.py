@@ -39,7 +39,9 @@ async def open_api(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> Asy
     async with AsyncExitStack() as opened:
 
         async def begin(token: str | None = None, **options: Any) -> Api:
-            given: dict[str, Any] = {"http": HttpSettings(), "settings": Settings(url="memory://unused")}
+            given: dict[str, Any] = {
+                "http": HttpSettings(), "settings": Settings(url="memory://unused"), "authentication": "mine",
+            }  # fmt: skip
             app = create_app(redis_server.url, NAMESPACE, **(given | options))
             await opened.enter_async_context(app.router.lifespan_context(app))
             transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)

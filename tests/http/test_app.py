@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -17,7 +20,9 @@ from starlette.routing import Mount
 
 from streamdq import AsyncQueue
 from streamdq.config import Settings
-from streamdq.http import create_app
+from streamdq.errors import InvalidInput
+from streamdq.http import Tokens, create_app
+from streamdq.http.auth import Role, new_token
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api, kind
 from tests.servers import Server
@@ -28,7 +33,9 @@ from tests.waiting import HANG_S
 @pytest.mark.parametrize("shared", [False, True])
 async def test_mounted_in_another_app(redis_server: Server, outer: type[Starlette], shared: bool) -> None:
     queue = AsyncQueue(redis_server.url, NAMESPACE)
-    app = create_app(queue=queue) if shared else create_app(redis_server.url, NAMESPACE)
+    app = create_app(
+        None if shared else redis_server.url, NAMESPACE, queue=queue if shared else None, authentication="mine"
+    )
     host = outer(routes=[Mount("/queue", app=app)])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=host), base_url="http://localhost") as client:
         api = Api(client, app)
@@ -46,6 +53,44 @@ async def test_mounted_in_another_app(redis_server: Server, outer: type[Starlett
     assert app.state.streamdq._opened is None
     assert await queue.get("a/b", "50%") is not None  # a shared queue stays open
     await queue.close()
+
+
+def test_without_tokens_it_must_be_told_who_authenticates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STREAMDQ_HTTP_TOKENS", raising=False)
+    for tokens in (None, Tokens()):
+        with pytest.raises(InvalidInput, match="authentication='mine'"):
+            create_app("memory://unused", tokens=tokens)
+    with pytest.raises(InvalidInput, match="neither 'tokens' nor 'mine'"):
+        create_app("memory://unused", authentication="none")  # type: ignore[arg-type]
+    create_app("memory://unused", authentication="mine")
+    create_app("memory://unused", tokens=Tokens(required=True))
+    monkeypatch.setenv("STREAMDQ_HTTP_TOKENS", new_token("a", [Role.VIEWER])[1])
+    create_app("memory://unused")
+
+
+async def test_what_the_page_mounts_is_for_staff(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "http.md").read_text().partition("## In your own app")[2]
+    (code,) = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code.replace("redis://localhost:6379/0", redis_server.url), names)
+    monkeypatch.setenv("OPS_PASSWORD", "pässword")
+    transport = httpx.ASGITransport(app=names["app"])
+    async with (
+        names["lifespan"](names["app"]),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+    ):
+        for path in (
+            "/queue/",
+            "/queue/v1/topics",
+            "/queue/health/alive",
+            "/queue//v1/topics",
+            "/queue/static/app.css",
+        ):
+            refused = await client.get(path)
+            assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Basic"), path
+        assert (await client.get("/queue/v1/topics", auth=("ops", "wrong"))).status_code == 401
+        assert (await client.get("/queue/v1/topics", auth=("ops", "pässword"))).status_code == 200
+        assert "Topics" in (await client.get("/queue/", auth=("ops", "pässword"))).text
 
 
 # -- when Redis does not answer, or refuses

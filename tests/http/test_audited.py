@@ -143,7 +143,7 @@ def test_a_line_that_was_cut_spoils_no_other(tmp_path: Path) -> None:
 
 def test_a_file_that_can_not_be_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="audit log"):
-        create_app("memory://unused", audit_log=tmp_path / "none" / "audit.log")
+        create_app("memory://unused", authentication="mine", audit_log=tmp_path / "none" / "audit.log")
 
 
 def test_it_is_opened_again_when_it_was_moved(redis_server: Server, tmp_path: Path) -> None:

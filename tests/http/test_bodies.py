@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from streamdq import Queue
 from streamdq.codec.encrypt import new_key
 from streamdq.config import Settings
+from streamdq.keys import NamespaceKeys
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api, kind
 from tests.http.site import see
@@ -74,16 +78,33 @@ async def test_a_server_without_the_key_tells_why(open_api: Open, redis_server: 
     assert SECRET not in page
 
 
-async def test_a_body_that_is_no_json_spoils_no_answer(api: Api, queue: Queue, redis_server: Server) -> None:
-    await api.put("j", {"a": 1}, delay="1h")
+@pytest.mark.parametrize("damage", [lambda record: record[:-1], lambda record: record.replace(b"[1]", b"[NaN]")])
+async def test_a_body_that_is_no_json_spoils_no_answer(
+    api: Api, queue: Queue, redis_server: Server, damage: Callable[[bytes], bytes]
+) -> None:
+    await api.put("j", {"a": [1]}, delay="1h")
     with redis_server.client() as client:
         (jobs,) = client.keys(f"{NAMESPACE}:*:jobs")
-        client.hset(jobs, "j", client.hget(jobs, "j")[:-1])
+        client.hset(jobs, "j", damage(client.hget(jobs, "j")))
     job = (await api.get("j")).json()
     assert (job["body"], job["body_unreadable"]) == (None, "it is not JSON")
+    found = (await api.client.get("/v1/topics/t/find")).text
+    assert "NaN" not in found
     assert "it is not JSON" in await see(api, "/topics/t/jobs/j")
-    assert (await api.put("j", {"a": 1}, delay="1h")).status_code == 409
+    assert (await api.put("j", {"a": [1]}, delay="1h")).status_code == 409
     queue.cancel("t", "j")
+
+
+async def test_a_schedules_body_that_is_no_json_spoils_no_answer(api: Api, queue: Queue, redis_server: Server) -> None:
+    queue.schedule("t", {"a": [1]}, id="s", every="1h")
+    key = NamespaceKeys(NAMESPACE).shard("t", 0).schedules
+    with redis_server.client() as client:
+        record = client.hget(key, "s")
+        assert isinstance(record, bytes)
+        client.hset(key, "s", record.replace(b"[1]", b"[NaN]"))
+    answer = await api.client.get("/v1/topics/t/schedules/s")
+    assert (answer.status_code, answer.json()["body"]) == (200, None)
+    assert (await api.client.get("/v1/schedules")).json()["schedules"][0]["body"] is None
 
 
 async def test_a_version_must_be_a_number(api: Api) -> None:

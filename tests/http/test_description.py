@@ -11,7 +11,7 @@ import pytest
 from streamdq.http import create_app
 from streamdq.http.problems import KINDS
 
-DESCRIPTION: dict[str, Any] = create_app("memory://unused").openapi()
+DESCRIPTION: dict[str, Any] = create_app("memory://unused", authentication="mine").openapi()
 OPERATIONS = {
     operation["operationId"]: operation for path in DESCRIPTION["paths"].values() for operation in path.values()
 }

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from streamdq import NewJob, Queue
+from streamdq.config import HttpSettings
 from streamdq.http import Tokens
 from streamdq.http.api import find
 from streamdq.http.auth import Role, new_token
+from streamdq.http.backend import Backend
 from tests.http.conftest import Open
 from tests.http.harness import Api, kind
 from tests.http.site import work
 from tests.servers import Server
+from tests.waiting import eventually
 
 FIND = "/v1/topics/t/find"
 
@@ -191,3 +195,39 @@ async def test_who_may(open_api: Open, queue: Queue) -> None:
             else:
                 response = await boss.client.get(FIND)
             assert (response.status_code != 403) is may, (how, token)
+
+
+async def test_only_a_few_search_at_a_time(open_api: Open, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others wait for their turn, and not for ever."""
+    queue.enqueue("t", 1, id="a", delay="1h")
+    api = await open_api(http=HttpSettings(max_searches=2))
+    under_way = most = 0
+    goes_on = asyncio.Event()
+
+    async def held() -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await goes_on.wait()
+        under_way -= 1
+
+    do = api.app.state.streamdq.do
+
+    async def slow(_: object, operation: Any) -> Any:
+        found = await do(operation)
+        if getattr(operation, "__name__", "") == "next_page":
+            await held()
+        return found
+
+    monkeypatch.setattr(Backend, "do", slow)
+    searches = [asyncio.create_task(api.client.get(FIND)) for _ in range(6)]
+    await eventually(lambda: under_way == 2, "two search")
+    monkeypatch.setattr("streamdq.http.backend._LONGEST_TURN_S", 0.0)
+    for path in (FIND, "/v1/audit"):
+        refused = await api.client.get(path)
+        assert (refused.status_code, kind(refused)) == (503, "too-busy")
+        assert int(refused.headers["retry-after"]) >= 1
+    assert (await api.client.get("/v1/stats")).status_code == 200
+    goes_on.set()
+    assert [answer.status_code for answer in await asyncio.gather(*searches)] == [200] * 6
+    assert most == 2

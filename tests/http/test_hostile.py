@@ -33,7 +33,7 @@ from streamdq.times.durations import _to_ms, to_ms
 from tests.http.harness import JSON, Api, kind
 
 MEGABYTE = 1024 * 1024
-DESCRIPTION: dict[str, Any] = create_app("memory://unused").openapi()
+DESCRIPTION: dict[str, Any] = create_app("memory://unused", authentication="mine").openapi()
 MODELS: list[type[BaseModel]] = [
     JobIn,
     JobLine,

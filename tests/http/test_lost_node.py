@@ -34,7 +34,9 @@ def breakable() -> Iterator[Cluster]:
 
 @pytest.fixture
 async def client(breakable: Cluster) -> AsyncIterator[httpx.AsyncClient]:
-    app = create_app(breakable.url, NAMESPACE, settings=Settings(url="memory://unused", call_timeout_s=2))
+    app = create_app(
+        breakable.url, NAMESPACE, authentication="mine", settings=Settings(url="memory://unused", call_timeout_s=2)
+    )
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost", timeout=60) as opened,

@@ -140,7 +140,8 @@ async def test_what_another_has_set_is_replaced_only_after_it_was_shown(site: Ap
 @pytest.mark.parametrize(
     ("name", "value"),
     [("ttr", "soon"), ("retry", "x y"), ("max_deliveries", "many"), ("rate", "-1"), ("rate", "x"), ("shards", "0"),
-     ("durable", "paper"), ("key_concurrency", "-1"), ("key_rate", "fast"), ("max_deliveries", "0")],
+     ("durable", "paper"), ("key_concurrency", "-1"), ("key_rate", "fast"), ("max_deliveries", "0"),
+     ("shards", "٣"), ("max_deliveries", "1_0")],
 )  # fmt: skip
 async def test_a_setting_that_can_t_be_is_told_at_its_field(site: Api, queue: Queue, name: str, value: str) -> None:
     queue.configure("t", create=True)

@@ -272,7 +272,9 @@ async def test_a_group_s_own_retries(site: Api, queue: Queue) -> None:
 @pytest.mark.parametrize(
     ("query", "status"),
     [("state=done", 422), ("state=x", 422), ("group=none", 404), ("from=1.2.3", 422), ("from=x", 422),
-     ("state=ready&from=x", 422), ("state=ready&from=1-1.x", 422), ("from=99999999", 200), ("horizon=x", 422)],
+     ("state=ready&from=x", 422), ("state=ready&from=1-1.x", 422), ("state=ready&from=1-٣.0", 422),
+     ("state=running&from=1_0-1.0", 422), ("state=running&from=1-1.٣", 422), ("state=ready&from=-1-1.0", 422),
+     ("from=99999999", 200), ("horizon=x", 422)],
 )  # fmt: skip
 async def test_addresses_that_no_page_has(site: Api, queue: Queue, query: str, status: int) -> None:
     queue.enqueue("t", 1)
@@ -408,7 +410,7 @@ async def test_mounted_its_links_stay_inside(redis_server: Server, queue: Queue)
     from streamdq.http import create_app
 
     queue.enqueue("t", 1, id="a", delay="1h")
-    app = create_app(redis_server.url, NAMESPACE)
+    app = create_app(redis_server.url, NAMESPACE, authentication="mine")
     host = Starlette(routes=[Mount("/queue", app=app)])
     async with (
         app.router.lifespan_context(app),

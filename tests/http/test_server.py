@@ -288,7 +288,10 @@ def test_tokens_by_the_command_line(redis_server: Server, tmp_path: Path, capsys
 
 
 def test_a_hangup_without_a_file_of_tokens_ends_nothing(redis_server: Server) -> None:
-    with Live(redis_server.url) as live, live.client() as client:
+    """Nor one that comes while the server begins."""
+    with Live(redis_server.url, env={**os.environ, "TEST_HANGUP": "yes"}) as live, live.client() as client:
+        until(partial(told, live, "nothing to reload"), "the first is not lost")
+        live.log.clear()
         live.process.send_signal(signal.SIGHUP)
         until(partial(told, live, "nothing to reload"), "it says so")
         assert client.get("/health/ready").status_code == 200

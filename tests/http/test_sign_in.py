@@ -167,3 +167,19 @@ async def test_signing_in_again_ends_the_session_before(open_api: Open) -> None:
     await post(site, "/login", token=ADMIN[0])
     assert (await site.client.get("/")).status_code == 200
     assert (await (await open_api(tokens=TOKENS)).client.get("/", headers=cookie)).status_code == 303
+
+
+async def test_a_token_has_so_many_sessions_and_the_oldest_ends(
+    open_api: Open, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamdq.http.pages.sessions.MOST", 2)
+    now = iter(range(1_900_000_000, 2_000_000_000))
+    monkeypatch.setattr("streamdq.store.namespace.wall_s", lambda: next(now))
+    other, *sites = [await signed_in(open_api, token) for token in (ADMIN[0], VIEWER[0], VIEWER[0], VIEWER[0])]
+    assert [(await site.client.get("/")).status_code for site in sites] == [303, 200, 200]
+    assert (await other.client.get("/")).status_code == 200
+    with redis_server.client() as client:
+        assert len(client.keys("{streamdq}:session:*")) == 3
+        counted = client.keys("{streamdq}:sessions:*")
+        assert sorted(map(client.zcard, counted)) == [1, 2]
+        assert all(0 < client.ttl(key) <= 12 * 3600 for key in counted)

@@ -2,13 +2,14 @@
 
 import os
 import resource
+import signal
 import sys
 from functools import partial
 
 import uvicorn
 
 from streamdq.cli.app import main
-from streamdq.http import request_body, server
+from streamdq.http import limits, request_body, server
 from streamdq.http.api import claims
 from tests.waiting import HANG_S
 
@@ -22,4 +23,7 @@ if __name__ == "__main__":
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     if os.environ["TEST_LOOP"] == "asyncio":
         sys.modules["uvloop"] = None  # type: ignore[assignment]
+    if "TEST_HANGUP" in os.environ:  # one comes while it begins
+        fitted = limits.fitted
+        limits.fitted = lambda settings: (os.kill(os.getpid(), signal.SIGHUP), fitted(settings))[1]
     sys.exit(main())

@@ -36,6 +36,7 @@ def test_the_key_table_is_that_of_the_code() -> None:
         names.breakers,
         names.signs,
         names.session("HASH"),
+        names.sessions("HASH"),
     }
     built |= {shard.ready_of("GROUP"), shard.dead_of("GROUP")}
     built |= {getattr(shard, name) for name in shard.__slots__ if name not in ("namespace", "topic", "shard", "prefix")}

@@ -3512,7 +3512,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description Too many requests are waiting; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7085,7 +7085,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description Too many requests are waiting; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */

@@ -49,20 +49,21 @@ async def part_of(backend: Backend, search: Search, most: int) -> list[FoundJob]
     ``search.position`` tells where it goes on.
     """
     found: list[FoundJob] = []
-    ends, size = time.monotonic() + _LONGEST_S, 0
-    while not search.ended and len(found) < most and size < _MOST_BYTES and time.monotonic() < ends:
-        for shown, job in await backend.do(search.next_page()):
-            has_body = size < _MOST_BYTES
-            if has_body:
-                await backend.do(fetched([job]))
-                size += len(job_bytes(job))
-            found.append(FoundJob(shown, job, has_body))
+    async with backend.searching():
+        ends, size = time.monotonic() + _LONGEST_S, 0
+        while not search.ended and len(found) < most and size < _MOST_BYTES and time.monotonic() < ends:
+            for shown, job in await backend.do(search.next_page()):
+                has_body = size < _MOST_BYTES
+                if has_body:
+                    await backend.do(fetched([job]))
+                    size += len(job_bytes(job))
+                found.append(FoundJob(shown, job, has_body))
     return found
 
 
 @operation(
-    router, "GET", _FIND, roles=(Role.VIEWER,), tag="Find", problems=[*_UNKNOWN, "malformed"], every_group=True,
-    responses={200: {"description": "Jobs that match, in no order.", "model": FoundOut}},
+    router, "GET", _FIND, roles=(Role.VIEWER,), tag="Find", problems=[*_UNKNOWN, "malformed", "too-busy"],
+    every_group=True, responses={200: {"description": "Jobs that match, in no order.", "model": FoundOut}},
 )  # fmt: skip
 async def find_jobs(
     request: Request,

@@ -245,7 +245,7 @@ def limited(request: Request, needs: Needs) -> Receive:
     limit = settings.max_bulk_bytes if needs.takes == NDJSON else settings.max_request_bytes
     close = {"Connection": "close"}
     declared = request.headers.get("content-length", "0")
-    if not declared.isdigit() or len(declared) > len(str(limit)) or int(declared) > limit:
+    if not declared.isdecimal() or len(declared) > len(str(limit)) or int(declared) > limit:
         raise ProblemError("too-large", f"at most {limit} bytes are taken", close)
     seen, ended = 0, False
     loop = asyncio.get_running_loop()

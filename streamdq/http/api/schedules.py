@@ -6,7 +6,7 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from ...errors import ScheduleMissing
 from ...link.session import Op
@@ -33,7 +33,11 @@ _producing = partial(operation, router, roles=(Role.PRODUCER,), tag="Schedules",
 
 
 def schedule_bytes(schedule: Schedule) -> bytes:
-    """The schedule as JSON; its body is copied as stored."""
+    """The schedule as JSON; its body is copied as stored, or null if that is no JSON."""
+    try:
+        from_json(schedule.raw_body, allow_inf_nan=False)
+    except ValueError:
+        return to_json(schedule_fields(schedule) | {"body": None})
     return to_json(schedule_fields(schedule))[:-1] + b',"body":' + schedule.raw_body + b"}"
 
 

@@ -250,10 +250,12 @@ def _ids(which: DeadIn) -> list[str | None]:
 
 
 @operation(
-    router, "GET", "/v1/audit", roles=_ADMIN, tag="Figures", problems=["unknown-topic"],
+    router, "GET", "/v1/audit", roles=_ADMIN, tag="Figures", problems=["unknown-topic", "too-busy"],
     responses={200: {"description": "The accounts; look at `balanced`.", "model": AuditOut}},
 )  # fmt: skip
 async def get_audit(request: Request, topic: TopicQuery = None) -> Response:
     """Prove that no job is lost. Reads every job, so it takes long if there are many."""
-    found = await (await backend_of(request).queue()).audit(topic)
+    backend = backend_of(request)
+    async with backend.searching():
+        found = await (await backend.queue()).audit(topic)
     return _json(audit_json(redact.audit(who_asks(request), found)))

@@ -4,6 +4,7 @@ where the previous one ended, by rank in a ZSET or by entry in a stream, and rea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
@@ -23,6 +24,7 @@ from ...store.progress import Phase, Progress
 from ...store.redis_store import RedisStore
 
 PAGE = 50
+_SHOWN_LAST = re.compile(r"([0-9]{1,15}-[0-9]{1,15})\.([0-9]{1,6})")  # an entry, and its stream
 
 
 @dataclass(slots=True)
@@ -152,12 +154,11 @@ def _streamed(store: RedisStore, shards: Sequence[ShardKeys], group: str, cursor
 
 def _starts(cursor: str, streams: int) -> list[str]:
     """Where each stream continues after the previous page."""
-    entry, _, last = cursor.partition(".")
-    try:
-        order_of(entry)
-        return [f"({entry}" if number <= int(last) else entry for number in range(streams)]
-    except ValueError:
-        raise InvalidInput("from: not a value that an earlier page ended with") from None
+    found = _SHOWN_LAST.fullmatch(cursor)
+    if found is None:
+        raise InvalidInput("from: not a value that an earlier page ended with")
+    entry, last = found[1], int(found[2])
+    return [f"({entry}" if number <= last else entry for number in range(streams)]
 
 
 def _ready(

@@ -12,6 +12,8 @@ from ..auth import Identity, hash_token
 from ..backend import Backend
 
 LENGTH_S = 12 * 3600
+MOST = 100
+"""Sessions of one token: several people may share it."""
 
 
 async def _key(backend: Backend, cookie: str) -> str:
@@ -25,7 +27,7 @@ async def begin(backend: Backend, token: str) -> str:
     cookie = secrets.token_urlsafe(32)
     key = await _key(backend, cookie)
     session = (await backend.store()).session
-    await backend.do(namespace.begin_session(session, key, hash_token(token), LENGTH_S))
+    await backend.do(namespace.begin_session(session, key, hash_token(token), LENGTH_S, MOST))
     return cookie
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -35,10 +36,9 @@ def _whole(name: str, none: int | None = None) -> Callable[[str], int | None]:
     def read(text: str) -> int | None:
         if not text and none is not None:
             return none
-        try:
-            return int(text)
-        except ValueError:
-            raise InvalidInput(f"{name}: {text[:40]!r} is not a whole number") from None
+        if not re.fullmatch(r"[+-]?[0-9]{1,15}", text.strip()):  # int() takes other scripts' digits, too
+            raise InvalidInput(f"{name}: {text[:40]!r} is not a whole number")
+        return int(text)
 
     return read
 

@@ -145,6 +145,7 @@ def test_topics(topic: str) -> None:
         "a{b}",
         "\x00",
         "\x7f",
+        *(f"a{mark}b" for mark in "\x9b\xa0\xad\u200b\u202e\u2028\u2066\u3000\ufeff\U000e0041"),
         "x" * 256,
         "é" * 128,
         "\ud800",
