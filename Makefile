@@ -59,6 +59,7 @@ images: $(STAMP) ## build the Dockerfiles and run each command in them, minutes;
 
 lint: $(STAMP) ## check style, format, which room imports which, and that no test depends on speed
 	@$(BIN)/ruff check .
+	@$(BIN)/ruff check -q --preview --select PLW1514 --config lint.explicit-preview-rules=true streamdq spark docs
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m tests.real_time

@@ -177,7 +177,7 @@ def main(words: Sequence[str] | None = None, binary: ServerBinary | None = None)
     found = environment(bench)
     _tell(results, found, console)
     if arguments.json:
-        arguments.json.write_text(json.dumps(report(results, found), indent=2) + "\n")
+        arguments.json.write_text(json.dumps(report(results, found), indent=2) + "\n", encoding="utf-8")
     return 0 if results.passed or arguments.no_fail else 1
 
 

@@ -229,14 +229,14 @@ def main(words: Sequence[str] | None = None, binary: ServerBinary | None = None)
     given = _arguments(words)
     console = Console(width=None if sys.stdout.isatty() else 140)
     if given.source:
-        results = json.loads(given.source.read_text())
+        results = json.loads(given.source.read_text(encoding="utf-8"))
     else:
         results = measure(Bench(binary or find_server()), given.up_to, lambda line: console.print(line, style="dim"))
     console.print(table(results))
     if given.json:
-        given.json.write_text(json.dumps(results, indent=1) + "\n")
+        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     if given.chart:
-        given.chart.write_text(chart(results))
+        given.chart.write_text(chart(results), encoding="utf-8")
     return 0
 
 

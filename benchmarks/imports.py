@@ -27,7 +27,9 @@ _TIMED = "import time; began = time.process_time(); {}; print(time.process_time(
 
 
 def _took_s(program: str) -> float:
-    ran = subprocess.run([sys.executable, "-c", _TIMED.format(program)], capture_output=True, check=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", _TIMED.format(program)], capture_output=True, check=True, text=True, encoding="utf-8"
+    )
     return float(ran.stdout)
 
 

@@ -53,7 +53,7 @@ async def _receive(port: int | None, silent: bool) -> None:
 
 def post(url: str, log: Path, count: int, connections: int, body: str) -> None:
     """Posts as fast as it can, and logs how many seconds it took."""
-    log.write_text(f"{json.dumps(run(_post(url, count, connections, body.encode())))}\n")
+    log.write_text(f"{json.dumps(run(_post(url, count, connections, body.encode())))}\n", encoding="utf-8")
 
 
 async def _post(url: str, count: int, connections: int, body: bytes) -> float:

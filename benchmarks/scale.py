@@ -358,7 +358,7 @@ def _needs_table(plans: Sequence[Need], waiting_bytes: float) -> Table:
 
 
 def _read(path: Path) -> tuple[dict[str, Step], float]:
-    found = json.loads(path.read_text())
+    found = json.loads(path.read_text(encoding="utf-8"))
     steps = {name: Step(Cost(**step["server"]), Cost(**step["caller"])) for name, step in found["costs"].items()}
     return steps, found["waiting_bytes"]
 
@@ -383,7 +383,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "simulated": {name: [asdict(load), asdict(out)] for name, (load, out) in results.items()},
             "environment": environment(bench),
         }
-        options.json.write_text(json.dumps(found, indent=1))
+        options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
     return 0
 
 

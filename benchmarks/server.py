@@ -74,7 +74,9 @@ class RedisServer:
                     return
                 sleep(0.01)
         log = self._directory / "redis.log"
-        raise RuntimeError(f"Redis does not start: {log.read_text()[-500:] if log.exists() else 'no log'}")
+        raise RuntimeError(
+            f"Redis does not start: {log.read_text(encoding='utf-8')[-500:] if log.exists() else 'no log'}"
+        )
 
     def close(self) -> None:
         """Ends the server and deletes its data."""
@@ -168,7 +170,7 @@ class RedisServer:
         another process looks longer than it is.
         """
         with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():
+            for line in Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8").splitlines():
                 if line.startswith("nonvoluntary_ctxt_switches"):
                     return int(line.split()[1])
         return None
@@ -216,7 +218,7 @@ class Guarded:
             f"sentinel monitor {_SERVICE} 127.0.0.1 {self.primary.port} 1",
             f"sentinel down-after-milliseconds {_SERVICE} {_DOWN_AFTER_MS}",
         ]  # fmt: skip
-        (path := directory / "sentinel.conf").write_text("\n".join(lines))
+        (path := directory / "sentinel.conf").write_text("\n".join(lines), encoding="utf-8")
         return path
 
     @staticmethod

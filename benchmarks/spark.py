@@ -109,9 +109,9 @@ def analyze_here(dump: str, output: str, log: str, others: Mapping[str, str], da
 
 def live_heap_mb(collections: Path) -> float:
     """What the driver's heap holds, by Java's log: after the next whole collection, which Spark asks for by itself."""
-    seen = len(_WHOLE.findall(collections.read_text()))
+    seen = len(_WHOLE.findall(collections.read_text(encoding="utf-8")))
     until = time.monotonic() + 3 * _COLLECT_EVERY_S
-    while len(found := _WHOLE.findall(collections.read_text())) == seen:
+    while len(found := _WHOLE.findall(collections.read_text(encoding="utf-8"))) == seen:
         if time.monotonic() > until:
             raise SystemExit(f"no whole collection in {collections}")
         time.sleep(0.2)
@@ -143,7 +143,7 @@ def _analyzed(dump: Path, out: Path, log: Path, others: Sequence[str], *days: da
     found = Figures(0)
     command = [sys.executable, "-m", "benchmarks.spark", "--one", str(dump), str(out), str(log), *map(str, days)]
     command += [word for other in others for word in ("--set", other)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
         watch = threading.Thread(target=_watch, args=(psutil.Process(process.pid), found), daemon=True)
         watch.start()
         told, _ = process.communicate()
@@ -261,7 +261,7 @@ def main() -> int:
     if given.json:
         report: dict[str, Any] = {"machine": platform.platform(), "cores": psutil.cpu_count(), "master": MASTER}
         report |= {"figures": [asdict(f) for f in measured], "worse": worse}
-        given.json.write_text(json.dumps(report, indent=2) + "\n")
+        given.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return 1 if worse else 0
 
 

@@ -80,14 +80,20 @@ def cluster(folder: Path) -> Iterator[tuple[str, list[psutil.Process]]]:
     with ExitStack() as stack:
         arguments = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
         stack.enter_context(daemon(MASTER, arguments, log))
-        until(lambda: "Starting Spark master at" in log.read_text(), "the master to start", within_s=_START_S)
+        until(
+            lambda: "Starting Spark master at" in log.read_text(encoding="utf-8"),
+            "the master to start",
+            within_s=_START_S,
+        )
         workers = []
         for n in range(WORKERS):
             arguments = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", MEMORY]
             arguments += ["--work-dir", str(folder / f"work{n}"), url]
             workers.append(stack.enter_context(daemon(WORKER, arguments, folder / f"worker{n}.log")))
         joined = "Registering worker"
-        until(lambda: log.read_text().count(joined) == WORKERS, "the workers to join", within_s=_START_S)
+        until(
+            lambda: log.read_text(encoding="utf-8").count(joined) == WORKERS, "the workers to join", within_s=_START_S
+        )
         yield url, [psutil.Process(worker.pid) for worker in workers]
 
 
@@ -103,7 +109,7 @@ def analyzed(
     with cpu_seconds() as used, cluster(own) as (url, workers):
         command = [sys.executable, "-m", "benchmarks.spark_cluster", "--one", url, str(dump), str(out), str(log), *only]
         command += [word for other in others for word in ("--set", other)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
             assert process.stdout is not None
             process.stdout.readline()
             killer = threading.Timer(kill_after_s or 0, _kill, [workers[0]])

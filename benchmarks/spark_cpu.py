@@ -59,5 +59,5 @@ def _kind(process: psutil.Process) -> str:
 
 
 def _part(process: int, thread: int) -> str | None:
-    name = Path(f"/proc/{process}/task/{thread}/comm").read_text()
+    name = Path(f"/proc/{process}/task/{thread}/comm").read_text(encoding="utf-8")
     return next((part for start, part in _THREADS.items() if name.startswith(start)), None)

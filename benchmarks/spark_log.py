@@ -54,7 +54,7 @@ def read_log(folder: Path, events: int) -> Logged:
 
 def _events(folder: Path) -> Iterator[dict[str, Any]]:
     for path in folder.iterdir():
-        with path.open() as file:
+        with path.open(encoding="utf-8") as file:
             yield from map(json.loads, file)
 
 

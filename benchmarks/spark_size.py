@@ -84,7 +84,7 @@ def main() -> int:
     parser.add_argument("--cores", type=int, nargs="+", default=ON_CORES, metavar="CORES")
     given = parser.parse_args()
     try:
-        found = costs(json.loads(given.measured.read_text())["figures"])
+        found = costs(json.loads(given.measured.read_text(encoding="utf-8"))["figures"])
     except (OSError, ValueError) as error:
         parser.error(f"{given.measured}: {error}; run `make bench-spark` first")
     show(found, given.events, given.cores, Console(width=120))

@@ -39,7 +39,7 @@ class WorkerProcess:
         self._log = log
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.workers", url, role, str(log), *map(str, options)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT, encoding="utf-8"
         )  # fmt: skip
 
     @property
@@ -82,7 +82,11 @@ class WorkerProcess:
 
     def lines(self) -> list[Any]:
         """The lines that it has logged, without one that it was writing when it was killed."""
-        return [json.loads(line) for line in self._log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return [
+            json.loads(line)
+            for line in self._log.read_text(encoding="utf-8").splitlines(keepends=True)
+            if line.endswith("\n")
+        ]
 
     def close(self) -> None:
         self.kill()
@@ -140,7 +144,7 @@ def _stamp(worker: Worker, log: Path) -> None:
         stamps.append((job.due_ms, time.time_ns()))
 
     worker.run()
-    log.write_text("".join(f"{json.dumps(stamp)}\n" for stamp in stamps))
+    log.write_text("".join(f"{json.dumps(stamp)}\n" for stamp in stamps), encoding="utf-8")
 
 
 def _mover(worker: Worker, _log: Path) -> None:
@@ -246,7 +250,7 @@ def _http(url: str, role: str, log: Path, *options: str) -> None:
 
 
 def _timers(url: str, log: Path, count: str, per_second: str) -> None:
-    log.write_text(f"{json.dumps(measure(url, int(count), float(per_second)))}\n")
+    log.write_text(f"{json.dumps(measure(url, int(count), float(per_second)))}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

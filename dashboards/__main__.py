@@ -34,7 +34,7 @@ def main() -> None:
         parser.error(f"--pages {pages}: alerts can only link to an http or https address")
     for path, text in built(pages).items():
         path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         sys.stdout.write(f"{path.relative_to(HERE.parent)}\n")
 
 

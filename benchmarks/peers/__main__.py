@@ -69,9 +69,11 @@ def _machine() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 1 if a peer or a workload failed."""
     options = _arguments(arguments)
-    results: dict[str, Any] = json.loads(options.json.read_text()) if options.json.exists() else {"peers": {}}
+    results: dict[str, Any] = (
+        json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else {"peers": {}}
+    )
     if options.chart:
-        options.chart.write_text(chart(results))
+        options.chart.write_text(chart(results), encoding="utf-8")
     if options.table:
         print(markdown(results))
     if options.chart or options.table:
@@ -91,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found["runs"][workload] = _measured(peer, workload, options)
             failed = failed or "failed" in found["runs"][workload][0]
             results["machine"] = _machine()
-            options.json.write_text(json.dumps(results, indent=1) + "\n")
+            options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(markdown(results))
     return int(failed)
 

@@ -43,7 +43,7 @@ class PeerProcess:
         with errors.open("ab") as file:
             self._process = subprocess.Popen(
                 [*peer.command(), *words], env=peer.environment(), text=True, start_new_session=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, encoding="utf-8"
             )  # fmt: skip
 
     @property
@@ -78,7 +78,7 @@ class PeerProcess:
 
     def told(self) -> str:
         """The end of what it wrote to standard error."""
-        return self._errors.read_text(errors="replace")[-800:].strip()
+        return self._errors.read_text(errors="replace", encoding="utf-8")[-800:].strip()
 
     def _ended(self) -> str:
         return f"its process ended with {self._process.wait()}: {self.told()}"

@@ -21,7 +21,7 @@ class Ran(NamedTuple):
 
 def rows(log: Path) -> list[Ran]:
     """The whole lines of a worker's log; one that a killed worker has cut off is none."""
-    text = log.read_text() if log.exists() else ""
+    text = log.read_text(encoding="utf-8") if log.exists() else ""
     return [Ran(*map(int, line.split())) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 

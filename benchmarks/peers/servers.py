@@ -81,8 +81,8 @@ def rabbitmq(_: ServerBinary) -> Iterator[Server]:
     """A node of its own, in a folder that is deleted afterwards."""
     port, names = free_port(), free_port()
     with tempfile.TemporaryDirectory(prefix="streamdq-peers-", ignore_cleanup_errors=True) as folder:
-        Path(folder, "rabbitmq.conf").write_text(f"listeners.tcp.default = 127.0.0.1:{port}\n")
-        Path(folder, "enabled_plugins").write_text("[].\n")
+        Path(folder, "rabbitmq.conf").write_text(f"listeners.tcp.default = 127.0.0.1:{port}\n", encoding="utf-8")
+        Path(folder, "enabled_plugins").write_text("[].\n", encoding="utf-8")
         ours = {
             "HOME": folder,
             "ERL_EPMD_ADDRESS": "127.0.0.1",

@@ -51,7 +51,7 @@ class Peer:
 
 
 def peers() -> dict[str, Peer]:
-    found: dict[str, dict[str, Any]] = tomllib.loads((HERE / "peers.toml").read_text())
+    found: dict[str, dict[str, Any]] = tomllib.loads((HERE / "peers.toml").read_text(encoding="utf-8"))
     return {name: Peer(name, **options) for name, options in found.items()}
 
 
@@ -66,7 +66,7 @@ def prepare(peer: Peer) -> None:
             raise Missing(f"{peer.name} needs {program}, which is not on this machine: install it first")
     wanted = " ".join([*peer.pip, *peer.npm])
     stamp = peer.folder / "installed.txt"
-    if not wanted or (stamp.exists() and stamp.read_text() == wanted):
+    if not wanted or (stamp.exists() and stamp.read_text(encoding="utf-8") == wanted):
         return
     shutil.rmtree(peer.folder, ignore_errors=True)
     peer.folder.mkdir(parents=True)
@@ -75,7 +75,7 @@ def prepare(peer: Peer) -> None:
         _run(str(peer.folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", *peer.pip)
     else:
         _run("npm", "install", "--silent", "--prefix", str(peer.folder), *peer.npm)
-    stamp.write_text(wanted)
+    stamp.write_text(wanted, encoding="utf-8")
 
 
 def _run(*command: str) -> None:

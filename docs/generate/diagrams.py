@@ -15,5 +15,5 @@ def inlined(markdown: str) -> str:
 
 
 def _svg(file: str) -> str:
-    text = (ROOT / DOCS / file).read_text()
+    text = (ROOT / DOCS / file).read_text(encoding="utf-8")
     return re.sub(r"\n\s*\n", "\n", text.partition("?>")[2] if text.startswith("<?xml") else text).strip()

@@ -25,7 +25,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     origin |= {file.src_uri: f"{DOCS}{file.src_uri}" for file in files.documentation_pages()}
     wanted: set[str] = set()
     for page, path in origin.items():
-        text, sources = with_links((ROOT / path).read_text(), path, page)
+        text, sources = with_links((ROOT / path).read_text(encoding="utf-8"), path, page)
         wanted |= sources
         if not path.startswith(DOCS):
             files.append(File.generated(config, page, content=text))
@@ -58,7 +58,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     for name, text in llms.files(_nav[0], str(config.site_description)).items():
         target = site / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
+        target.write_text(text, encoding="utf-8")
 
 
 __all__ = ["on_files", "on_nav", "on_page_content", "on_page_markdown", "on_post_build"]

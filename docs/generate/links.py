@@ -66,7 +66,7 @@ def with_links(text: str, path: str, page: str) -> tuple[str, set[str]]:
 def source_page(path: str) -> str:
     """A page that shows a file of the repository."""
     file = ROOT / path
-    code = file.read_text().rstrip("\n")
+    code = file.read_text(encoding="utf-8").rstrip("\n")
     return (
         f"---\nsearch:\n  exclude: true\n---\n# {file.name}\n\n`{path}`\n\n"
         f"````{LANGUAGES.get(file.suffix, 'text')}\n{code}\n````\n"

@@ -117,7 +117,7 @@ def drawn(name: str) -> str:
 def main() -> None:
     for name in DRAWINGS:
         target = HERE / f"diagram-{name}.svg"
-        target.write_text(drawn(name))
+        target.write_text(drawn(name), encoding="utf-8")
         sys.stdout.write(f"{target.name}\n")
 
 

@@ -38,7 +38,7 @@ def main() -> None:
             worker = subprocess.Popen([sys.executable, "-c", command, *words], cwd=EXAMPLE)
             try:
                 _trade(queue)
-                PICTURE.write_text(_picture(queue))
+                PICTURE.write_text(_picture(queue), encoding="utf-8")
             finally:
                 worker.send_signal(signal.SIGTERM)
                 worker.wait(15)

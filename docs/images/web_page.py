@@ -58,7 +58,7 @@ _AS_WEBP = """async png => {
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         url, chance = f"embedded://{directory}", random.Random(_SEED)  # noqa: S311 - the same shop each time
-        (Path(directory) / "shop.py").write_text(_WORKER)
+        (Path(directory) / "shop.py").write_text(_WORKER, encoding="utf-8")
         with Queue(url) as queue, socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = str(probe.getsockname()[1])

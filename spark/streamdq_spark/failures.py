@@ -21,29 +21,29 @@ SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 
 # What a trace has in it, what that means, and what to do. The first one counts: a full disk fails a write, too.
 _MEMORY = "Spark ran out of memory: give it more (--memory 4g), or analyze fewer days at once (--from, --to)"
-_NO_MEMORY = "OutOfMemory|Java heap space|GC overhead|UNABLE_TO_ACQUIRE_MEMORY"
+_NO_MEMORY = re.compile("OutOfMemory|Java heap space|GC overhead|UNABLE_TO_ACQUIRE_MEMORY")
 _MEANINGS = {
     _NO_MEMORY: _MEMORY,
-    "reserve enough space for|insufficient memory for the Java Runtime": (
+    re.compile("reserve enough space for|insufficient memory for the Java Runtime"): (
         "the machine does not have that much memory: ask for less (--memory 1g)"
     ),
-    "No module named 'streamdq": (
+    re.compile("No module named 'streamdq"): (
         "the Python of Spark's workers has no streamdq: install it there, or send it along with --py-files"
     ),
-    "No space left on device|Disk quota exceeded": (
+    re.compile("No space left on device|Disk quota exceeded"): (
         "the disk is full: free space in the output folder and the temporary folder (SPARK_LOCAL_DIRS sets another)"
     ),
-    "Permission denied|AccessControlException|AccessDenied|Read-only file system|Mkdirs failed|ParentNotDirectory": (
-        "Spark may not read or write there: check the folder, who owns it and, for a bucket, the credentials"
-    ),
-    "All masters are unresponsive|Failed to connect to master|Could not parse Master|Master must": (
+    re.compile(
+        "Permission denied|AccessControlException|AccessDenied|Read-only file system|Mkdirs failed|ParentNotDirectory"
+    ): ("Spark may not read or write there: check the folder, who owns it and, for a bucket, the credentials"),
+    re.compile("All masters are unresponsive|Failed to connect to master|Could not parse Master|Master must"): (
         "no Spark answers at that master: check --master, and that the cluster is running"
     ),
-    "UnknownHostException|SdkClientException|Connection refused|timed out": (
+    re.compile("UnknownHostException|SdkClientException|Connection refused|timed out"): (
         "Spark can't reach what it needs: check the address and the network"
     ),
 }
-_UNREADABLE = re.compile(r"FAILED_READ_FILE.*?while reading file (\S+?)\.(?:\s|$)")
+_UNREADABLE, _FILE = "FAILED_READ_FILE", re.compile(r"while reading file (\S+)")
 _GONE = "Spark's Java process has ended. If the system was short of memory and killed it, give it less: --memory 1g"
 _TOO_DEEP = "Exceeded upb_DecodeOptions_MaxDepth"  # of protobuf, by which a client of Spark Connect makes its messages
 # What Java says of a session that is being stopped, as it is after a failure of memory: the last one by the parts of it
@@ -52,7 +52,7 @@ _ENDING = re.compile(
     r"SparkContext (?:was|has been) shut ?down|stopped SparkContext"
     r'|because the return value of "org\.apache\.spark\.Spark(?:Context|Env)\b[^"]*" is null'
 )
-_JAVA_NAME = re.compile(r"^(?:[\w$]+\.)+[\w$]+(?:: |$)")
+_JAVA_NAME = re.compile(r"[\w$]+(?:\.[\w$]+)+(?:: |\Z)")
 
 
 @contextmanager
@@ -70,9 +70,9 @@ def spark_errors(what: str) -> Iterator[None]:
         raise
     except SPARK_ERRORS as error:
         text = _text(error)
-        if unreadable := _UNREADABLE.search(text):
+        if (begin := text.find(_UNREADABLE)) >= 0 and (unreadable := _FILE.search(text, begin)):
             raise BadDump(
-                f"{what}: {unreadable[1]} is damaged (FAILED_READ_FILE); restore it, or remove it and leave its events "
+                f"{what}: {unreadable[1].removesuffix('.')} is damaged (FAILED_READ_FILE); restore it, or remove it and leave its events "
                 "out: --quarantine"
             ) from error
         if _is_gone(error, text):
@@ -110,12 +110,12 @@ def meaning(text: str) -> str:
 
 def known_meaning(text: str) -> str:
     """The known meaning of a trace or log, and what to do; '' if it is unknown."""
-    return next((told for pattern, told in _MEANINGS.items() if re.search(pattern, text)), "")
+    return next((told for pattern, told in _MEANINGS.items() if pattern.search(text)), "")
 
 
 def ran_out_of_memory(log: str) -> str:
     """What that means, if a Java process that has ended logged that its memory was too small; '' if not."""
-    return _MEMORY if re.search(_NO_MEMORY, log) else ""
+    return _MEMORY if _NO_MEMORY.search(log) else ""
 
 
 def _first_words(text: str) -> str:
@@ -124,9 +124,10 @@ def _first_words(text: str) -> str:
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     own = [line.removeprefix(": ") for line in lines if not line.startswith(("at ", "An error occurred while calling"))]
     for line in [*reversed(causes), *own]:
-        while named := _JAVA_NAME.match(line):
-            line = line[named.end() :]
-        if told := line.partition("SQLSTATE")[0].strip():
+        begin = 0
+        while named := _JAVA_NAME.match(line, begin):
+            begin = named.end()
+        if told := line[begin:].partition("SQLSTATE")[0].strip():
             return told
     return ""
 

@@ -62,7 +62,14 @@ def version_in(text: str) -> int | None:
 def _usable(java: Path, found: list[str]) -> bool:
     """Whether it is a Java of a suitable version; if not, adds what it is to `found`."""
     try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_LONGEST_ANSWER_S)
+        done = subprocess.run(
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_LONGEST_ANSWER_S,
+            encoding="utf-8",
+            errors="replace",
+        )
     except (OSError, subprocess.TimeoutExpired):
         found.append(f"{java} does not run")
         return False
@@ -95,7 +102,7 @@ def _wrap(java: Path) -> Path:
     if not wrapper.exists():
         folder.mkdir(parents=True, exist_ok=True)
         written = folder / f"java.{os.getpid()}"
-        written.write_text(text)
+        written.write_text(text, encoding="utf-8")
         written.chmod(0o755)
         written.rename(wrapper)
     return wrapper

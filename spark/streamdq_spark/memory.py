@@ -44,7 +44,7 @@ def machine_memory(root: Path = Path("/")) -> int:
 def _limits(root: Path) -> Iterator[int]:
     """The limits of the process's control groups and of all groups above them; there are none outside Linux."""
     try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return
     for line in lines:
@@ -62,7 +62,7 @@ def _limits_above(mount: Path, path: str, name: str) -> Iterator[int]:
         if not folder.is_relative_to(mount):
             return
         try:
-            limit = (folder / name).read_text().strip()
+            limit = (folder / name).read_text(encoding="utf-8").strip()
         except OSError:
             continue
         if limit.isdigit() and int(limit) < _NO_LIMIT:  # "max": there is none

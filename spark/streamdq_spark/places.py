@@ -18,7 +18,7 @@ from .failures import SPARK_ERRORS
 
 _SCHEMES = {"s3": "s3a", "gcs": "gs"}  # fsspec's and Hadoop's names for the same store
 _JARS = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
-_NO_SUCH_STORE = re.compile(r"No FileSystem for scheme|Class \S*FileSystem\S* not found")
+_NO_SUCH_STORE, _NO_SUCH_CLASS = "No FileSystem for scheme", re.compile(r"Class (\S+) not found")
 _NO_SUCH_FILE = "PATH_NOT_FOUND"
 _NOTHING = "no-such-file"
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
@@ -55,7 +55,7 @@ def check_reach(spark: SparkSession, folder: Folder) -> None:
         told = str(error)
         if _NO_SUCH_FILE in told:
             return
-        if not _NO_SUCH_STORE.search(told):
+        if _NO_SUCH_STORE not in told and "FileSystem" not in "".join(_NO_SUCH_CLASS.findall(told)):
             raise
         scheme = url.partition("://")[0]
         raise AnalysisError(

@@ -217,7 +217,7 @@ def _begun(wanted: Mapping[str, str], verbose: bool) -> Iterator[SparkSession]:
 
 def _start(wanted: Mapping[str, str], java: _Java, verbose: bool) -> SparkSession:
     try:
-        with java.log.open("a") as log, _started_processes_write_to(2 if verbose else log.fileno()):
+        with java.log.open("a", encoding="utf-8") as log, _started_processes_write_to(2 if verbose else log.fileno()):
             java.heard = java.heard or not verbose
             return _created(wanted)
     except Exception as error:  # py4j wraps whatever Java threw
@@ -273,7 +273,7 @@ class _Java:
     told: bool = False
 
     def logged(self) -> str:
-        return self.log.read_text(errors="replace")
+        return self.log.read_text(errors="replace", encoding="utf-8")
 
     def noted(self, failure: str) -> str:
         """The failure, and where the log is."""

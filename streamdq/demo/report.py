@@ -137,7 +137,7 @@ def _waits(history: Sequence[HistoryRow]) -> Iterator[tuple[int, int | None]]:
 def duplicates_in(directory: Path) -> int:
     """Effects that happened more than once for one job and group; a queue guarantees at-least-once."""
     path = effects_file(directory)
-    lines = path.read_text().splitlines() if path.exists() else []
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     effects = Counter((e["topic"], e["group"], e["id"]) for e in map(json.loads, lines))
     return sum(count - 1 for count in effects.values())
 

@@ -75,7 +75,7 @@ class Staff:
         """Raises StreamdqError if a worker has ended that nobody killed."""
         for one in self.hired:
             if not one.killed and one.process.poll() is not None:
-                lines = one.log.read_text(errors="replace").splitlines()[-1:]
+                lines = one.log.read_text(errors="replace", encoding="utf-8").splitlines()[-1:]
                 raise StreamdqError(f"demo: worker {one.name} ended with {one.process.returncode}: {' '.join(lines)}")
 
     def end(self) -> None:

@@ -79,7 +79,15 @@ def _bundled() -> Path | None:
 def _version(path: Path) -> tuple[int, ...]:
     """The server's version; empty if the file can't be run or is not a server."""
     try:
-        reply = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+        reply = subprocess.run(
+            [path, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+        ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ()
     found = re.search(r"server v=(\d+(?:\.\d+)*)", reply)

@@ -137,15 +137,15 @@ class _Use:
                 if lock is not None:
                     # Recorded for processes whose environment would choose a different path.
                     record.touch(mode=0o600)
-                    record.write_text(str(choose_socket(self.directory)))
-                    self._spawn(lock, record.read_text())
+                    record.write_bytes(os.fsencode(choose_socket(self.directory)))
+                    self._spawn(lock, os.fsdecode(record.read_bytes()))
                     spawned = True
             # Checked only while there is a supervisor: a server whose supervisor died still answers while it ends.
-            return _answers(record.read_text())
+            return _answers(os.fsdecode(record.read_bytes()))
 
         with self._locked(_START_LOCK, deadline):
             self._until(deadline, ready)
-            return Path(record.read_text())
+            return Path(os.fsdecode(record.read_bytes()))
 
     def _spawn(self, lock: int, socket_path: str) -> None:
         server = find_server()
@@ -254,7 +254,7 @@ def _answers(path: str) -> bool:
 
 def _last_lines(log: Path, count: int = 6) -> str:
     try:
-        lines = log.read_text(errors="replace").splitlines()[-count:]
+        lines = log.read_text(errors="replace", encoding="utf-8").splitlines()[-count:]
     except OSError:
         return ""
     return "".join(f"\n  {line}" for line in [f"Last lines of {log}:", *lines])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,7 +68,7 @@ def without_password(url: str) -> str:
         return hide_credentials(f"{scheme if colon else ''}{colon}…@{tail}")
     # redis://:PASSWORD and redis://user:PASSWORD: text after a colon that is not a port. IPv6's colons are in brackets.
     scheme, colon, rest = url.partition("://")
-    rest = re.sub(r"(\[[^]]*\])|:(?!\d{1,5}(?:[/?#,]|$)).*", lambda found: found[1] or ":…", rest)
+    rest = re.sub(r"(\[[^][]*\])|:(?!\d{1,5}(?:[/?#,]|$)).*", lambda found: found[1] or ":…", rest)
     return hide_credentials(f"{scheme}{colon}{rest}")
 
 
@@ -86,14 +87,30 @@ def parse_url(url: str) -> Target:
     if scheme == "embedded":
         from ..embedded.server import EmbeddedServer  # few programs need it
 
-        server = EmbeddedServer.open(Path(rest).expanduser() if rest else None)
-        return Target("node", f"unix://{quote(str(server.socket_path))}", embedded=server)
+        server = EmbeddedServer.open(_folder(rest) if rest else None)
+        return Target("node", f"unix://{quote(os.fsencode(server.socket_path))}", embedded=server)
     if scheme in ("redis", "rediss", "unix"):
         _check_node(url, scheme)
         return Target("node", url)
     if scheme in ("redis+cluster", "redis+sentinel", "rediss+cluster", "rediss+sentinel"):
         return _parse_hosts(url, scheme)
     raise InvalidInput(f"url: {without_password(url)!r} does not begin with one of {SCHEMES}")
+
+
+def _folder(path: str) -> Path:
+    """The embedded server's folder. Its name is UTF-8 where the locale has no such characters.
+
+    Raises:
+        InvalidInput: there is no such user.
+    """
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        path = os.fsdecode(path.encode(errors="surrogateescape"))
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise InvalidInput(f"url: embedded://{path}: {error}; write embedded:///FOLDER") from None
 
 
 def _check_node(url: str, scheme: str) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import os
 import socket
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote_to_bytes, urlsplit
 
 import redis
 import redis.asyncio
@@ -99,7 +101,10 @@ class _Routes:
         self._sentinels: list[Any] = []
         self._slots = Slots(self.target.hosts)
         if self.target.kind == "node":
-            self._nodes[""] = self._connections(flavour.pool.from_url(self.target.url, **self._options))
+            pool = flavour.pool.from_url(self.target.url, **self._options)
+            if "path" in pool.connection_kwargs:  # redis-py takes any for UTF-8
+                pool.connection_kwargs["path"] = os.fsdecode(unquote_to_bytes(urlsplit(self.target.url).path))
+            self._nodes[""] = self._connections(pool)
         elif self.target.kind == "sentinel":
             self._nodes[""] = self._connections(self._sentinel_pool())
         elif self.target.kind == "memory":

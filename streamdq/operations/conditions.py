@@ -27,7 +27,7 @@ OF_GROUPS = ("attempts", "error", "reason")
 MAX_CONDITIONS = 20
 _MAX_CHARS = 2000
 _BEYOND = 2**53  # no number that is compared with one of this size comes near it
-_TEXT = re.compile(r"\s*([^=<>!]+?)\s*(!=|<=|>=|=|<|>)\s*(.*?)\s*", re.DOTALL)
+_TEXT = re.compile(r"([^=<>!]+)(!=|<=|>=|=|<|>)(.*)", re.DOTALL)
 _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
@@ -193,7 +193,7 @@ def condition_in(text: str) -> Condition:
     found = _TEXT.fullmatch(text) if isinstance(text, str) and len(text) <= _MAX_CHARS else None
     if found is None or _LONE.search(text):
         raise InvalidInput(f"where: can't read {str(text)[:80]!r}; write FIELD=VALUE, or with one of != < <= > >=")
-    field, how, written = found.groups()
+    field, how, written = found[1].strip(), found[2], found[3].strip()
     if field.partition(".")[0] in (*OF_JOBS, "error", "reason"):
         return _checked(field, how, _unquoted(written))
     try:

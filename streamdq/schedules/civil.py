@@ -45,7 +45,7 @@ def database_version() -> str:
     """The version of the time zone database that ``zone`` reads now, such as 2026a; empty if it does not say."""
     for folder in TZPATH:
         try:
-            with (Path(folder) / "tzdata.zi").open() as file:
+            with (Path(folder) / "tzdata.zi").open(encoding="utf-8") as file:
                 return file.readline().rpartition(" ")[2].strip()
         except OSError:
             continue

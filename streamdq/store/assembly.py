@@ -54,7 +54,9 @@ def lua_directory() -> Path:
 def _sources() -> dict[str, str]:
     """All files, read together with the first: another version may be installed over them while this process runs."""
     directory = lua_directory()
-    return {path.relative_to(directory).as_posix(): path.read_text() for path in directory.rglob("*.lua")}
+    return {
+        path.relative_to(directory).as_posix(): path.read_text(encoding="utf-8") for path in directory.rglob("*.lua")
+    }
 
 
 class _Piece(NamedTuple):

@@ -44,7 +44,7 @@ class Found:
     more: bool = False
 
 
-_BARE_GROUP = re.compile(r"(?<!within)\s+group\b(?!\s+by\b)", re.IGNORECASE)
+_BARE_GROUP = re.compile(r"(?<!within)(?<!\s)\s+group\b(?!\s{1,60}by\b)", re.IGNORECASE)
 _NO_SUCH_TABLE, _NO_SYNTAX = re.compile("Table with name|TABLE_OR_VIEW_NOT_FOUND"), re.compile("syntax", re.IGNORECASE)
 
 
