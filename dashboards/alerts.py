@@ -200,7 +200,6 @@ def _failing(scale: Scale) -> Iterator[Alert]:
         "last 15 minutes were taken over: their workers died or hung, or the TTR is too short.",
     )
 
-
     yield Alert(
         "StreamdqHandlersHang",
         "ticket",

@@ -345,8 +345,8 @@ HUNG = Signal(
     "Hung threads",
     "sum @by (streamdq_threads_hung{@namespace})",
     "short",
-    "Threads of `def` handlers that go on beyond their TTR. Each keeps a slot of its worker until it ends; the log says "
-    "where they hang. A worker whose slots they all take ends, to be started again.",
+    "Threads of `def` handlers that go on beyond their TTR. Each keeps a slot of its worker until it ends; the log "
+    "says where they hang. A worker whose slots they all take ends, to be started again.",
     "hung",
 )
 LOOP_BLOCKED = Signal(
