@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from ..metrics import recorded
@@ -18,7 +19,9 @@ BLOCKED_S = 1.0
 LONG_S = 10.0
 """A block that lasts longer is logged while it lasts."""
 _SAMPLE_S = 0.5  # after so long, it looks who blocks the loop
-_CALLS_HANDLERS = f"{OWN_CODE}worker{os.sep}user_functions.py:"
+# Below these calls in a stack, what the loop runs begins: a handler, or a task of the program's own.
+_CALL_USERS = (f"{OWN_CODE}worker{os.sep}user_functions.py:", f"{Path(asyncio.__file__).parent}{os.sep}")
+_UVLOOP = f"{os.sep}uvloop{os.sep}"
 
 
 class LoopWatch:
@@ -38,10 +41,16 @@ class LoopWatch:
         self._blames: tuple[str, dict[str, Any]] | None = None
         self._told = False
 
-    def rest(self) -> None:
-        """Nobody looks for a while."""
-        self._asked = self._looked = None
-        self._blames, self._told = None, False
+    def is_over(self) -> bool:
+        """Ends the look under way, if the loop has answered; returns whether it has. After that, nobody looks for a
+        while.
+        """
+        if self._asked is not None:
+            if self._answered is None:
+                return False
+            self._end(self._answered - self._asked)
+        self._looked = None
+        return True
 
     def look(self) -> float:
         """For how many seconds the loop has been blocked; 0 if it answers."""
@@ -49,8 +58,7 @@ class LoopWatch:
         before, self._looked = self._looked, now
         if before is not None and now - before >= BLOCKED_S:  # this thread did not run, either
             self._stood_still(now - before)
-            self.rest()
-            self._looked = now
+            self._forget()
         if self._asked is not None and self._answered is not None:
             self._end(self._answered - self._asked)
         if self._asked is None:
@@ -82,6 +90,9 @@ class LoopWatch:
             recorded.loop_blocked(self._namespace, blocked_s)
             if not self._told:
                 self._tell(*_blocked("was", blocked_s, self._blames or ("", {})))
+        self._forget()
+
+    def _forget(self) -> None:
         self._asked, self._blames, self._told = None, None, False
 
     def _stood_still(self, seconds: float) -> None:
@@ -100,11 +111,9 @@ class LoopWatch:
     def _who(self) -> tuple[str, dict[str, Any]]:
         """Where the loop's thread is, and the job that it runs."""
         calls, task = self.calls(), asyncio.current_task(self._loop)
-        own = [number for number, call in enumerate(calls) if call.startswith(_CALLS_HANDLERS)]
-        theirs = users_calls(calls[own[-1] + 1 :] if own else calls)
-        place = "" if not theirs else theirs[0] if own else theirs[-1]
-        if own and theirs[1:]:
-            place += f", in {theirs[-1]}"
+        loops = [number for number, call in enumerate(calls) if call.startswith(_CALL_USERS) or _UVLOOP in call]
+        theirs = users_calls(calls[loops[-1] + 1 :]) if loops else []
+        place = ", in ".join(dict.fromkeys((theirs[0], theirs[-1]))) if theirs else ""
         return place, {} if task is None else self._job_of(task)
 
 

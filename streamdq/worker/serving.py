@@ -113,8 +113,9 @@ class Serving:
         self._runner = Runner(
             orders.handlers, self._group, orders.concurrency, self._topics, self.consumer.now_ms, self.name,
             ended=self._outcomes.put, touched=self._touches.put, gave_back=self.consumer.gave_back,
-            on_dead=orders.on_dead, queues=self._queues, hung=self._hung, with_files=self.session.bodies.files is not None,
-            show_errors=orders.show_errors, middleware=orders.middleware,
+            on_dead=orders.on_dead, queues=self._queues, hung=self._hung,
+            with_files=self.session.bodies.files is not None, show_errors=orders.show_errors,
+            middleware=orders.middleware,
         )  # fmt: skip
         self._direct = DirectClaims(
             self.link, scripts, self._topics, self.consumer, self._runner, self._idle_room, self._take

@@ -48,7 +48,7 @@ class Attempts(Protocol):
 
 
 class Signs:
-    """One consumer's signs. ``holds``: whether it holds claims. ``link``, ``session`` and ``scripts``: the thread's own.
+    """One consumer's signs. ``holds``: whether it holds claims. ``link``, ``session``, ``scripts``: the thread's own.
 
     The first sign is given before the first claim: from then on the consumer is known to give signs. When it claims
     after it was idle, the next one comes within a second; the mover leaves claims alone that are younger than that.
@@ -110,8 +110,7 @@ class Signs:
         if not self._holds():
             self._claimed = False
             if not self._holds():  # nothing came meanwhile, whose `claimed` would have been in vain
-                self._watch.rest()
-                return float("inf")
+                return float("inf") if self._watch.is_over() else _OFTEN_S
         if self._on and time.monotonic() >= self._due:
             self._due = time.monotonic() + (SIGN_S if self._is_given() else _AGAIN_S)
         blocked_s = self._watch.look()

@@ -366,7 +366,7 @@ class Worker(Generic[S]):
 
 
 def _best_run() -> Callable[[Coroutine[Any, Any, None]], None]:
-    """Uvloop's ``run`` where it is installed, else asyncio's."""
+    """The ``run`` of uvloop where it is installed, else that of asyncio."""
     try:
         import uvloop
     except ImportError:

@@ -14,6 +14,7 @@ from streamdq.worker.touches import Touches
 from tests.eager import eager_loop
 from tests.unit.fake_redis import FakeLink, session_of, topics_of
 from tests.unit.worker.rig import held
+from tests.waiting import eventually
 
 
 def eagerly(main: Coroutine[Any, Any, None]) -> None:
@@ -51,8 +52,7 @@ def test_touches_are_sent() -> None:
         touches = Touches(link, scripts, topics, "g", "me", lambda _: None)
         for _ in range(2):
             touches.put(held("1"), 1000)
-            while touches._waiting:
-                await asyncio.sleep(0)
+            await eventually(lambda: not touches._waiting, "it is sent")
         assert len(link.calls["touch"]) == 2
 
     eagerly(main())

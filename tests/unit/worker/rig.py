@@ -58,7 +58,8 @@ class Rig:
             {"t": handler}, "g", concurrency, topics, lambda: NOW_MS, "me", ended=self._end, touched=self._touch,
             gave_back=lambda _topic, _jobs: None,
             queues=HandlerQueues("memory://unused", "test", Settings(), None, None),
-            hung=HungThreads("test", "g", concurrency, 0), on_dead=[on_dead] if on_dead else (), show_errors=show_errors, middleware=middleware,
+            hung=HungThreads("test", "g", concurrency, 0), on_dead=[on_dead] if on_dead else (),
+            show_errors=show_errors, middleware=middleware,
         )  # fmt: skip
 
     def _end(self, end: End) -> None:

@@ -1,0 +1,199 @@
+"""A worker whose event loop is blocked, or whose threads hang, is alive: it says so, and it says where."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from streamdq import Job, JobState
+from streamdq.errors import HandlersHung
+from streamdq.keys import NamespaceKeys
+from streamdq.operations.doctor import doctor
+from streamdq.queue import carry_out, store_of
+from streamdq.worker import blocked_loop, hung
+from tests.redis.harness import NAMESPACE, Seen, Space
+from tests.waiting import eventually, until
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    lines: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr(blocked_loop, "_log", lambda text, job: lines.append((text, job)))
+    return lines
+
+
+@pytest.fixture
+def client(space: Space) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(space.url) as client:
+        yield client
+
+
+def signs(client: redis.Redis, count: int) -> None:
+    """Blocks the thread until the worker has given so many more signs of life."""
+    key, seen = NamespaceKeys(NAMESPACE).signs, set()
+
+    def given() -> bool:
+        seen.update(score for _, score in client.zrange(key, 0, -1, withscores=True))
+        return len(seen) > count
+
+    until(given, "it gives signs of life")
+
+
+async def test_it_gives_signs_and_says_who_blocks_it(
+    space: Space, client: redis.Redis, said: list[tuple[str, dict[str, Any]]]
+) -> None:
+    worker, attempts = space.worker(), []
+
+    def wait_in_vain() -> None:
+        signs(client, 2)
+
+    @worker.handler("t", ttr="1h")
+    async def block(_body: int, job: Job) -> None:
+        attempts.append(job.attempt)
+        wait_in_vain()
+
+    space.queue.enqueue("t", 1, id="j")
+    async with space.serving(worker):
+        await space.becomes("j", "gone")
+        await eventually(lambda: said, "it is logged")
+    assert attempts == [1]
+    (text, job), *_ = said
+    assert text.startswith("the event loop was blocked for ")
+    assert f" s by {__file__}:{block.__code__.co_firstlineno + 3} " in text
+    assert f".block, in {os.sep}" in text
+    assert "wait_in_vain" not in text.split(" in ")[0]
+    assert "make it `def`" in text
+    assert (job["topic"], job["id"]) == ("t", "j")
+
+
+async def test_an_attempt_whose_ttr_passes_in_a_blocked_loop_has_failed_and_not_crashed(space: Space) -> None:
+    worker, seen = space.worker(), Seen()
+
+    @worker.handler("t", ttr="1s", retry="1h")
+    async def block(_body: int, job: Job) -> None:
+        until(lambda: space.state("j") == JobState.DELAYED, "its attempt has ended in Redis")
+        seen.add(job.attempt)
+        await asyncio.Event().wait()
+
+    async def others(body: str) -> None:
+        seen.add(body)
+
+    worker.handler("others")(others)
+    space.queue.enqueue("t", 1, id="j")
+    async with space.serving(worker):
+        await seen.count(1)
+        space.queue.enqueue("others", "later")
+        await seen.count(2)
+    group = space.job("j").groups["default"]
+    assert (group.attempt, group.step, group.crashes) == (1, 1, 0)
+    assert group.error == "TimeoutError: TTR 1s passed"
+    assert space.queue.cancel("t", "j")
+
+
+async def test_what_could_not_start_in_a_blocked_loop_goes_to_others_meanwhile(space: Space) -> None:
+    """They are claimed together, and the first one blocks the loop."""
+    worker, seen, ran = space.worker(), Seen(), []
+    ids = [f"j{number}" for number in range(5)]
+
+    def back() -> bool:
+        return sum(space.state(id) == JobState.READY for id in ids) == len(ids) - 1
+
+    @worker.handler("t", ttr="1h")
+    async def block(_body: int, job: Job) -> None:
+        ran.append(job.attempt)
+        if len(ran) == 1:
+            until(back, "the others are ready again")
+        seen.add(job.id)
+
+    for id in ids:
+        space.queue.enqueue("t", 1, id=id)
+    async with space.serving(worker):
+        await seen.count(5)
+        await eventually(lambda: not space.queue.stats().running, "all have ended")
+    assert ran == [1] * 5, "none was counted that had not begun"
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hung, "_HUNG_S", 0.01)
+    monkeypatch.setattr(hung, "_LOOK_S", 0.01)
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    found: list[tuple[str, dict[str, Any]]] = []
+
+    class Log:
+        def __getattr__(self, _level: str) -> Callable[..., None]:
+            return lambda text, **fields: found.append((text, fields))
+
+    monkeypatch.setattr(hung, "log", Log())
+    return found
+
+
+@pytest.mark.usefixtures("soon")
+async def test_threads_that_hang_in_all_slots_are_shown_and_end_the_worker(
+    space: Space, lines: list[tuple[str, dict[str, Any]]]
+) -> None:
+    worker, goes_on = space.worker(concurrency=2, hung_exit_s=0.0), threading.Event()
+
+    @worker.handler("t", ttr="500ms", retry="1h")
+    def hang(_body: int) -> None:
+        goes_on.wait()
+
+    for id in ("i", "j"):
+        space.queue.enqueue("t", 1, id=id)
+    findings: list[Any] = []
+
+    def found() -> bool:
+        findings[:] = [one for one in carry_out(space.queue, doctor(store_of(space.queue))) if "hang" in one.what]
+        return bool(findings)
+
+    try:
+        async with space.serving(worker):
+            await eventually(lambda: found() and findings[0].what.startswith("2 of the 2 slots"), "the doctor knows")
+            assert findings[0].what.endswith(f" of worker {worker.name} are taken by handlers that hang")
+            assert findings[0].verdict == "problem"
+            goes_on.set()
+            await eventually(lambda: not found(), "the slots are free again")
+    finally:
+        goes_on.set()
+    told = [fields for text, fields in lines if text.startswith("a handler's thread goes on beyond its TTR")]
+    assert {one["id"] for one in told} == {"i", "j"}
+    assert len(told) == 2, "each once"
+    assert all(any(f"{__file__}:{hang.__code__.co_firstlineno + 2} " in call for call in one["calls"]) for one in told)
+    assert [text for text, _ in lines if "all slots" in text] == [
+        "handlers hang in all slots: this worker claims no more jobs"
+    ]
+    for id in ("i", "j"):
+        assert space.queue.cancel("t", id)
+
+
+@pytest.mark.usefixtures("soon")
+async def test_after_some_time_the_worker_ends_and_says_why(space: Space) -> None:
+    worker, goes_on, seen = space.worker(concurrency=1, hung_exit_s=0.01), threading.Event(), Seen()
+
+    @worker.handler("t", ttr="500ms", retry="1h")
+    def hang(_body: int) -> None:
+        goes_on.wait()
+
+    @worker.on_shutdown
+    async def end() -> None:
+        seen.add("shut down")
+
+    space.queue.enqueue("t", 1, id="j")
+    try:
+        with pytest.raises(HandlersHung, match="in all 1 slots of this worker"):
+            await worker.serve()
+    finally:
+        goes_on.set()
+    assert seen.all == ["shut down"], "it has drained"
+    assert space.job("j").groups["default"].error == "TimeoutError: TTR 500ms passed"
+    assert space.queue.stats().topics["t"].groups["default"].consumers == 0
+    assert space.queue.cancel("t", "j")
