@@ -191,8 +191,8 @@ class ShardKeys:
 
 
 def absent_beside(key: str) -> str:
-    """The key of the same slot that never exists. While a Cluster's slot moves, Redis runs a script only if it has all of
-    its keys; so a script that names this one as well does not begin before the slot has moved (store/assembly.py).
+    """The key of the same slot that never exists. While a Cluster's slot moves, Redis runs a script only if all of its
+    keys are there; so one that names this key as well does not begin before the slot has moved (store/assembly.py).
     """
     return f"{key[: key.index('}') + 1]}:absent"
 

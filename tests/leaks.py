@@ -17,11 +17,8 @@ _NAMES = {"NAMESPACE": r"[A-Za-z0-9._:-]{1,64}", "TOPIC": r"[^\s{}]+", "GROUP": 
 def permanent_keys() -> re.Pattern[str]:
     """Every key that a topic keeps as long as it exists; not the mover's lease and the probe, which expire."""
     names, shard = NamespaceKeys("NAMESPACE"), ShardKeys("NAMESPACE", "TOPIC", 77)
-    fixed = [
-        getattr(shard, slot)
-        for slot in ShardKeys.__slots__
-        if slot not in ("absent", "namespace", "topic", "shard", "prefix")
-    ]
+    not_permanent = {"absent", "namespace", "topic", "shard", "prefix"}
+    fixed = [getattr(shard, slot) for slot in ShardKeys.__slots__ if slot not in not_permanent]
     keys = [
         names.topics,
         names.wake,

@@ -4,10 +4,10 @@ Those of an include that says ``-- made when called`` are created by the first c
 topics have, took about a tenth of Redis's time for one ``enqueue``.
 
 **No script ends half way because its slot moves.** On a Cluster's slot that is MIGRATING, a key that becomes empty
-belongs to the other node at once: Redis ends a script that uses the key again, and keeps what the script has written. So
-each script is given one key more, which never exists: while the slot moves, Redis refuses the call before the script
-begins (TRYAGAIN), and the caller waits. The script's first line takes that key off ``KEYS`` again. Scripts whose header
-says ``runs while its slot moves`` get none: they never use a key again that they may have emptied.
+belongs to the other node at once: Redis ends a script that uses the key again, and keeps what it has written. So each
+script is given one key more, which never exists: while the slot moves, Redis refuses the call before the script begins
+(TRYAGAIN), and the caller waits. The script's first line takes that key off ``KEYS`` again. Scripts whose header says
+``runs while its slot moves`` get none: they never use a key again that they may have emptied.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ _INCLUDE = re.compile(r"^-- include: (.+)$", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^|(?<=\s))--.*$", re.MULTILINE)
 _WORD = re.compile(r"(?<!\w\.)(?<!\w)\w+")  # not the field of a table, as in string.format
 _WHEN_CALLED = re.compile(r"^-- made when called\b", re.MULTILINE)
+_CALL = re.compile(r"redis\.p?call\('(\w+)'")
+_READS = frozenset(
+    "EXISTS GET HEXISTS HGET HGETALL HLEN HMGET HSCAN HSTRLEN INFO PTTL TIME XINFO XLEN XPENDING XRANGE XREVRANGE ZCARD "
+    "ZCOUNT ZLEXCOUNT ZRANGE ZRANGEBYLEX ZRANGEBYSCORE ZREVRANGEBYLEX ZSCAN ZSCORE".split()
+)
 _RUNS_ON = re.compile(r"^-- runs while its slot moves$", re.MULTILINE)
 _FUNCTION = re.compile(r"^local function (\w+)\((?:.* end\n|.*\n(?:.*\n)*?end\n)", re.MULTILINE)
 
@@ -37,6 +42,7 @@ class Script(NamedTuple):
     sha: str
     waits: bool
     """It does not begin while its slot moves."""
+    writes: bool
 
     def keys(self, keys: Sequence[str]) -> Sequence[str]:
         """What Redis is told as the keys of a call."""
@@ -78,7 +84,8 @@ def load_script(name: str) -> Script:
     includes = [sources[f"lib/{lib.strip()}.lua"] for lib in found[1].split(",")] if found else []
     waits = not _RUNS_ON.search(source)
     source = (_TAKE_ABSENT if waits else "") + assembled(includes, source)
-    return Script(source, sha1(source.encode(), usedforsecurity=False).hexdigest(), waits)
+    writes = not _READS.issuperset(_CALL.findall(source))
+    return Script(source, sha1(source.encode(), usedforsecurity=False).hexdigest(), waits, writes)
 
 
 @cache

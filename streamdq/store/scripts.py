@@ -141,10 +141,10 @@ class Scripts:
         read: Callable[[Any], Any] | None = None,
     ) -> Op[Any]:
         """``within_s``: of a call that is not durable, the deadline. ``read``: makes the value of the reply."""
-        if self._session.node_of(keys[0]) not in self._session.permitted:
-            yield from self.check_rights(keys[:1])
         call: Call = self._call if within_s is None else partial(self._session.call, within_s=within_s)
         script = load_script(name)
+        if script.writes and self._session.node_of(keys[0]) not in self._session.permitted:
+            yield from self.check_rights(keys[:1])
         named = script.keys(keys)
         rest = (len(named), *named, *args)
         # A durable call sends the source: if Redis did not know the script, the call would wait for the confirmation of
@@ -176,10 +176,10 @@ class Scripts:
         return [name.decode() for name in checked(reply)]
 
     def check_rights(self, keys: Iterable[str]) -> Op[None]:
-        """Checks that this user may run scripts on the servers of these keys, as far as that is not known yet.
+        """Checks that this user may run all scripts on the servers of these keys, as far as that is not known yet.
 
         Raises:
-            AuthenticationFailed: the user may not run a command that scripts need.
+            AuthenticationFailed: the user may not run a command of a script.
         """
         session = self._session
         for key in keys:

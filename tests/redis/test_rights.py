@@ -29,7 +29,7 @@ from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics
 from tests.conftest import BINARIES
 from tests.sentinels import Sentinels
-from tests.servers import Cluster, Server
+from tests.servers import Binary, Cluster, Server
 from tests.waiting import HANG_S, until
 
 ROOT = Path(__file__).parents[2]
@@ -258,12 +258,65 @@ def put_and_take(queue: Queue) -> None:
     queue.take("t", timeout="1s")
 
 
-@pytest.mark.parametrize("right", ["hget", "eval", "xreadgroup"])
-def test_a_right_that_is_missing_is_told_as_such(limited: Limited, redis_server: Server, right: str) -> None:
-    with redis_server.client() as client, Queue(limited.url, NAMESPACE) as queue:
-        client.execute_command("ACL", "SETUSER", USER, f"-{right}")
-        with pytest.raises(AuthenticationFailed, match="doctor --acl"):
+def test_without_a_single_right_no_script_is_called(limited: Limited, redis_server: Server) -> None:
+    """Redis would end a script half way: the first call says what is missing, and nothing is written."""
+    with redis_server.client() as client:
+        for right in COMMANDS:
+            if right in ("select", "wait"):  # only some send them
+                continue
+            limited.change(f"-{right}")
+            with Queue(limited.url, NAMESPACE) as queue, pytest.raises(AuthenticationFailed, match=right) as raised:
+                queue.configure("t", create=True)
+            assert "doctor --acl" in str(raised.value)
+            assert client.dbsize() == 0, right
+            limited.change(f"+{right}")
+        with Queue(limited.url, NAMESPACE) as queue:
             put_and_take(queue)
+
+
+def test_all_that_is_missing_is_told_at_once(limited: Limited) -> None:
+    limited.change("-@sortedset")
+    with Queue(limited.url, NAMESPACE) as queue, pytest.raises(AuthenticationFailed, match=r"\+zadd \+zcard") as raised:
+        queue.enqueue("t", 1)
+    told = set(re.findall(r"\+(\w+)", str(raised.value)))
+    assert told == {name for name in COMMANDS if name.startswith("z")}
+    with Queue(limited.url, NAMESPACE) as queue:
+        (found,) = [found for found in queue.doctor() if "may not run" in found.what]
+    assert found.verdict == "problem"
+    assert set(re.findall(r"\bz\w+", found.what)) == told
+
+
+def test_a_right_that_is_taken_from_a_running_process(limited: Limited) -> None:
+    """The script that meets it ends there. None follows, until the right is back."""
+    with Queue(limited.url, NAMESPACE) as queue:
+        put_and_take(queue)
+        limited.change("-zadd")
+        with pytest.raises(AuthenticationFailed, match=r"script.* doctor --acl"):
+            queue.enqueue("t", 1, id="met it", delay="1h")
+        assert queue.audit().balanced is False
+        for _ in range(2):
+            with pytest.raises(AuthenticationFailed, match=r"grant \+zadd by"):
+                queue.enqueue("t", 1, id="not called", delay="1h")
+        assert queue.get("t", "not called") is None
+        limited.change("+zadd")
+        queue.enqueue("t", 1, id="called", delay="1h")
+        assert queue.get("t", "called") is not None
+
+
+async def test_a_process_that_lacks_a_right_does_not_start(limited: Limited, redis_server: Server) -> None:
+    limited.change("-hincrby")
+    worker = Worker(limited.url, NAMESPACE)
+    worker.handler("t")(lambda _: None)
+    with pytest.raises(AuthenticationFailed, match=r"\+hincrby"):
+        await asyncio.wait_for(worker.serve(), HANG_S)
+    link, session = open_session(limited.url, NAMESPACE, None, None, AsyncLink)
+    scripts = Scripts(session)
+    mover = Mover(link, session, scripts, Topics(session, scripts), "m", asyncio.Event())
+    with pytest.raises(AuthenticationFailed, match=r"\+hincrby"):
+        await asyncio.wait_for(mover.run(), HANG_S)
+    await link.close()
+    with redis_server.client() as client:
+        assert client.dbsize() == 0
 
 
 async def test_a_worker_that_may_not_wait_on_a_cluster_does_not_start(limited_cluster: Limited) -> None:
