@@ -94,8 +94,8 @@ def newest(servers: Pool) -> Server:
 
 
 @pytest.fixture
-def command(spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setattr("streamdq_spark.session.session", lambda _master, **_: nullcontext(spark))
+def command(shared_spark: SharedSpark, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setattr("streamdq_spark.session.session", lambda _master, **_: nullcontext(shared_spark.session()))
 
     def run(*arguments: str | Path) -> tuple[int, str, str]:
         code = cli.run([str(argument) for argument in arguments])

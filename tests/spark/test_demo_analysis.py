@@ -25,6 +25,7 @@ def kept(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return folder
 
 
+@pytest.mark.thorough
 def test_it_is_a_page_that_stays(spark: SparkSession, kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = write_up(kept, lambda: nullcontext(spark))
     assert page == kept / "report.html"

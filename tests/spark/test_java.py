@@ -98,6 +98,7 @@ def test_it_is_printed_for_those_who_start_spark_themselves() -> None:
     assert Path(home.strip(), "bin", "java").is_file()
 
 
+@pytest.mark.thorough
 def test_spark_runs_on_the_wheel_s_java(tmp_path: Path) -> None:
     """On a machine whose PATH has what Spark's own launcher needs, and no java."""
     needed = tmp_path / "bin"

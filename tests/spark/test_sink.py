@@ -25,7 +25,6 @@ from streamdq_spark.source import register
 from tests.children import child
 from tests.servers import Server
 
-pytestmark = pytest.mark.thorough
 KEY = ["topic", "shard", "entry", "event", "id"]
 
 
@@ -69,7 +68,9 @@ def catch_up(spark: SparkSession, url: str, folder: Path) -> None:
         query.stop()
 
 
-@pytest.mark.parametrize("reached", ["planned", "half written", "written"])
+@pytest.mark.parametrize(
+    "reached", ["written", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("planned", "half written"))]
+)
 def test_a_batch_that_was_cut_short_is_there_once(
     spark: SparkSession, queue: Queue, newest: Server, tmp_path: Path, reached: str
 ) -> None:
@@ -124,6 +125,7 @@ with session("local[1]", settings=SMALL) as spark:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.in_turn(of=3, among="Spark is killed")
 @pytest.mark.parametrize("step", ["before it is written", "before it is noted"])
 def test_killed_between_the_steps_it_loses_and_repeats_nothing(
@@ -146,6 +148,7 @@ def test_killed_between_the_steps_it_loses_and_repeats_nothing(
     assert seen(folder) == recorded(queue)
 
 
+@pytest.mark.thorough
 def test_rows_without_their_checkpoint_are_not_added_to(
     spark: SparkSession, queue: Queue, newest: Server, tmp_path: Path
 ) -> None:
