@@ -25,9 +25,9 @@ of Spark computes for minutes, and leaves time to what follows, which mostly wai
 
 
 class OneSpark(LoadFileScheduling):  # type: ignore[misc]
-    """As ``--dist loadfile``, but all tests that share a Spark session run in one process: Java compiles for a minute in
-    each that starts one. Those of streams run in another if the thorough tests are tried, too. What takes long begins
-    first; of the rest, and within a folder, the files with the most tests.
+    """As ``--dist loadfile``, but all tests that share a Spark session run in one process: Java compiles for a minute
+    in each that starts one. Those of streams run in another if the thorough tests are tried, too. What takes long
+    begins first; of the rest, and within a folder, the files with the most tests.
     """
 
     def _split_scope(self, nodeid: str) -> str:

@@ -171,20 +171,6 @@ def test_a_cluster_s_tables_are_those_of_the_plain_calculation(
 
 
 @pytest.mark.in_turn(of=3, among="a cluster")
-def test_its_workers_read_redis(
-    cluster: str, bare_python: dict[str, str], archive: Path, newest: Server, tmp_path: Path
-) -> None:
-    with Queue(newest.url) as queue:
-        for n in range(40):
-            queue.enqueue("t", n, id=str(n), delay="1h")
-            queue.cancel("t", str(n))
-    (tmp_path / "read.py").write_text(READ)
-    done = submit(bare_python, tmp_path, "--master", cluster, "--py-files", archive, "read.py", newest.url)
-    assert done.returncode == 0, done.stdout[-4000:]
-    assert done.stdout.split() == ["40", "True", cluster]
-
-
-@pytest.mark.in_turn(of=3, among="a cluster")
 def test_its_java_gets_the_options_for_few_events_and_then_those_of_who_submits(
     cluster: str, bare_python: dict[str, str], archive: Path, tmp_path: Path
 ) -> None:

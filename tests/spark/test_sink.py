@@ -58,9 +58,9 @@ def seen(folder: Path) -> list[tuple[Any, ...]]:
     return found
 
 
-def catch_up(spark: SparkSession, url: str, folder: Path) -> None:
+def catch_up(spark: SparkSession, url: str, folder: Path, **options: Any) -> None:
     register(spark)
-    rows = spark.readStream.format("streamdq").option("url", url).load()
+    rows = spark.readStream.format("streamdq").options(url=url, **options).load()
     query = into_files(rows, str(folder)).start()
     try:
         query.processAllAvailable()
