@@ -80,7 +80,7 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Iterator[object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if FOLDER in item.path.parents and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(GIVEN_UP_S))
+            item.add_marker(pytest.mark.timeout(GIVEN_UP_S + 60))
 
 
 @pytest.fixture

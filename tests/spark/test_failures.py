@@ -18,6 +18,7 @@ from streamdq_spark.errors import SparkFailed, SparkGone
 from streamdq_spark.failures import meaning, spark_errors
 from streamdq_spark.session import FEW_EVENTS, LARGE, MANY_EVENTS, MEDIUM, OF_A_PARTITION, SMALL, settings_for
 from tests.spark.dumps import START, event, write_dump
+from tests.spark.shared import GIVEN_UP_S
 
 TRACE = """An error occurred while calling o63.parquet.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times.
@@ -160,7 +161,7 @@ def analyze(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         str(folder / "out"),
     ]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folder)}
-    return subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment, timeout=100)
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment, timeout=GIVEN_UP_S)
 
 
 @pytest.fixture

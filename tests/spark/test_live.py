@@ -33,6 +33,7 @@ from tests.spark.dumps import EPOCH, happened_in
 from tests.spark.frames import assert_same, frame
 from tests.spark.logs import MONDAY, done, random_log
 from tests.spark.plain import HOUR, Happened, Table
+from tests.spark.shared import GIVEN_UP_S
 
 MINUTE = 60_000
 
@@ -274,7 +275,7 @@ def test_killed_again_and_again_it_counts_each_event_once(
             happen(queue, newest.url, round_ * 100)
             if step == "any moment":
                 os.killpg(process.pid, signal.SIGKILL)
-            assert process.wait(200) == -signal.SIGKILL
+            assert process.wait(GIVEN_UP_S) == -signal.SIGKILL
     happen(queue, newest.url, 400)
     assert follow(spark, str(folder), newest.url, None, once=True)
     log = list(happened_in(queue, "order.close"))

@@ -24,6 +24,7 @@ from streamdq_spark.sink import CHECKPOINT, into_files
 from streamdq_spark.source import register
 from tests.children import child
 from tests.servers import Server
+from tests.spark.shared import GIVEN_UP_S
 
 KEY = ["topic", "shard", "entry", "event", "id"]
 
@@ -139,7 +140,7 @@ def test_killed_between_the_steps_it_loses_and_repeats_nothing(
         assert process.stdout
         assert process.stdout.readline() == "first\n"
         happen(queue, 20)
-        assert process.wait(200) == -signal.SIGKILL
+        assert process.wait(GIVEN_UP_S) == -signal.SIGKILL
     killed = seen(folder)
     assert len(killed) > 20 if step == "before it is noted" else len(killed) == 20
     assert set(killed) <= set(recorded(queue))

@@ -21,6 +21,7 @@ from streamdq_spark.streams import BEGIN, Standing, StreamReader
 from tests.servers import Server
 from tests.spark.frames import parts_of
 from tests.spark.test_sink import catch_up
+from tests.waiting import HANG_S
 
 pytestmark = pytest.mark.thorough
 TOPICS = {"order.close": 2, "refund.check": 1}
@@ -47,7 +48,7 @@ def happen(queue: Queue, count: int, first: int = 0) -> None:
         if n % 50:
             assert queue.cancel(topic, f"j{n}")
             continue
-        claim = queue.take(topic, timeout=5)
+        claim = queue.take(topic, timeout=HANG_S)
         assert claim
         if n // 50 % 2:
             claim.bury("no")
