@@ -69,9 +69,8 @@ def catch_up(spark: SparkSession, url: str, folder: Path, **options: Any) -> Non
         query.stop()
 
 
-@pytest.mark.parametrize(
-    "reached", ["written", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("planned", "half written"))]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("reached", ["planned", "half written", "written"])
 def test_a_batch_that_was_cut_short_is_there_once(
     spark: SparkSession, queue: Queue, newest: Server, tmp_path: Path, reached: str
 ) -> None:
