@@ -25,13 +25,13 @@ of Spark computes for minutes, and leaves time to what follows, which mostly wai
 
 
 class OneSpark(LoadFileScheduling):  # type: ignore[misc]
-    """As ``--dist loadfile``, but all tests that share a Spark session run in one process, and those of streams in
-    another: Java compiles for a minute in each that starts one. What takes long begins first; of the rest, and within a
-    folder, the files with the most tests.
+    """As ``--dist loadfile``, but all tests that share a Spark session run in one process: Java compiles for a minute
+    in each that starts one. Those of streams run in another if the thorough tests are tried, too. What takes long
+    begins first; of the rest, and within a folder, the files with the most tests.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return part_of(nodeid)
+        return part_of(nodeid, streams_apart="not thorough" not in self.config.getoption("markexpr"))
 
     def _assign_work_unit(self, node: Any) -> None:
         # The first of those that come first, as xdist has ordered them.
@@ -39,14 +39,14 @@ class OneSpark(LoadFileScheduling):  # type: ignore[misc]
         super()._assign_work_unit(node)
 
 
-def part_of(nodeid: str) -> str:
+def part_of(nodeid: str, *, streams_apart: bool = True) -> str:
     """The tests that stay together."""
     file = nodeid.partition("::")[0]
     if file in _APART:
         return nodeid
     if not file.startswith(f"{_SPARK}/") or file.endswith(_OWN_JAVA):
         return file
-    return f"{_SPARK}/streams" if file.endswith(_STREAMS) else _SPARK
+    return f"{_SPARK}/streams" if streams_apart and file.endswith(_STREAMS) else _SPARK
 
 
 def turn(part: str) -> int:

@@ -39,12 +39,12 @@ def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
         log = folder / "master.log"
         arguments = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
         stack.enter_context(daemon(MASTER, arguments, log))
-        until(lambda: "Starting Spark master at" in log.read_text(), "the master to start", within_s=40)
+        until(lambda: "Starting Spark master at" in log.read_text(), "the master to start")
         for n in range(workers):
             arguments = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g"]
             arguments += ["--work-dir", str(folder / f"work{n}"), url]
             stack.enter_context(daemon(WORKER, arguments, folder / f"worker{n}.log"))
-        until(lambda: log.read_text().count("Registering worker") == workers, "the workers to join", within_s=40)
+        until(lambda: log.read_text().count("Registering worker") == workers, "the workers to join")
         yield url
 
 
@@ -62,7 +62,7 @@ def connect_server(folder: Path) -> Iterator[str]:
     command += ["--class", CONNECT, "spark-internal"]
     others = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path), "SPARK_DAEMON_MEMORY": "1g"}
     with log.open("w") as out, child(command, env=environment() | others, cwd=folder, stdout=out, stderr=out):
-        until(lambda: "Spark Connect server started at" in log.read_text(), "the server to start", within_s=60)
+        until(lambda: "Spark Connect server started at" in log.read_text(), "the server to start")
         yield f"sc://127.0.0.1:{port}"
 
 

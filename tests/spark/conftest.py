@@ -80,7 +80,7 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Iterator[object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if FOLDER in item.path.parents and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(GIVEN_UP_S))
+            item.add_marker(pytest.mark.timeout(GIVEN_UP_S + 60))
 
 
 @pytest.fixture
@@ -94,8 +94,8 @@ def newest(servers: Pool) -> Server:
 
 
 @pytest.fixture
-def command(spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setattr("streamdq_spark.session.session", lambda _master, **_: nullcontext(spark))
+def command(shared_spark: SharedSpark, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setattr("streamdq_spark.session.session", lambda _master, **_: nullcontext(shared_spark.session()))
 
     def run(*arguments: str | Path) -> tuple[int, str, str]:
         code = cli.run([str(argument) for argument in arguments])

@@ -12,6 +12,7 @@ from streamdq.dump import Dumper
 from streamdq.dump.local import LocalFolder
 from streamdq.testing import Memory, drain, memory
 from tests.spark.logs import MONDAY
+from tests.waiting import HANG_S
 
 DAYS, EACH = 3, 120
 ORDERS, REFUNDS = "order.close", "refund.check"
@@ -35,7 +36,7 @@ def _one_day(server: Memory, queue: Queue, day: int) -> None:
         queue.enqueue(ORDERS, n, id=str(day * EACH + n), delay=f"{n % 50 + 1}m", key=f"customer-{n % 5}")
     queue.cancel(ORDERS, str(day * EACH + 118))
     for worker, hours in ((_orders(server), "12h"), (_audit(server), "12h")):
-        asyncio.run(drain(worker, server.clock, hours))
+        asyncio.run(drain(worker, server.clock, hours, within_s=10 * HANG_S))
     for letter in queue.dead(ORDERS)[:2]:
         queue.kick(ORDERS, letter.id)
 

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from streamdq_spark.session import SMALL, session
 
-GIVEN_UP_S = 1500
-"""When a test is. A machine may be so busy that Spark needs minutes for what it does in seconds."""
+GIVEN_UP_S = 1200
+"""When a test is, and what it has started. On a busy machine Spark needs minutes for what it does in seconds."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _PRELOADED = Path(__file__).parent / "preloaded"
 

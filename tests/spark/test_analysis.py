@@ -68,6 +68,7 @@ def test_each_question_gets_its_table(spark: SparkSession, tmp_path: Path) -> No
     assert all(len(list((tmp_path / "out" / "by_hour" / name).glob("*.parquet"))) == 1 for name in folders)
 
 
+@pytest.mark.thorough
 def test_what_a_killed_analysis_left_is_gone_after_the_next(spark: SparkSession, tmp_path: Path) -> None:
     write_dump(tmp_path / "dump", days_of(1))
     run(spark, tmp_path)
@@ -80,6 +81,7 @@ def test_what_a_killed_analysis_left_is_gone_after_the_next(spark: SparkSession,
     assert {name: rows(spark, tmp_path, name) for name in QUESTIONS} == before
 
 
+@pytest.mark.thorough
 def test_many_events_are_read_by_spark_and_not_by_the_driver(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +96,7 @@ def test_many_events_are_read_by_spark_and_not_by_the_driver(
     assert {name: rows(spark, tmp_path, name) for name in QUESTIONS} == before
 
 
+@pytest.mark.thorough
 def test_questions_in_several_threads_read_the_events_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +120,7 @@ def partitions(history: History, _: Context) -> DataFrame:
     return history.events.select(F.spark_partition_id().alias("of")).agg(F.count_distinct("of").alias("n"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("few", [True, False])
 def test_only_few_events_are_in_one_partition(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool
@@ -129,6 +133,7 @@ def test_only_few_events_are_in_one_partition(
     assert (found == 1) == few
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("many", [True, False])
 def test_only_of_many_events_what_is_counted_is_in_several_partitions(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool
@@ -155,6 +160,7 @@ def read_from(capsys: pytest.CaptureFixture[str], events: DataFrame) -> int:
     return int(found[1])
 
 
+@pytest.mark.thorough
 def test_days_are_read_as_a_whole_where_they_hold_nothing_else(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -175,6 +181,7 @@ def test_folders_may_be_called_anything(spark: SparkSession, tmp_path: Path) -> 
     assert rows(spark, odd, "in_all") == [whole(10, MONDAY, MONDAY)]
 
 
+@pytest.mark.thorough
 def test_a_rerun_writes_the_same(spark: SparkSession, tmp_path: Path) -> None:
     write_dump(tmp_path / "dump", days_of(2))
     first = run(spark, tmp_path)
@@ -201,6 +208,7 @@ def test_a_day_again_leaves_the_others_alone(spark: SparkSession, tmp_path: Path
     assert whole(40, TUESDAY, TUESDAY) in rows(spark, tmp_path, "with_day_before")
 
 
+@pytest.mark.thorough
 def test_a_day_that_has_nothing_any_more_loses_its_rows(spark: SparkSession, tmp_path: Path) -> None:
     write_dump(tmp_path / "dump", days_of(3))
     run(spark, tmp_path)
@@ -209,6 +217,7 @@ def test_a_day_that_has_nothing_any_more_loses_its_rows(spark: SparkSession, tmp
     assert {row[-1] for row in rows(spark, tmp_path, "by_hour")} == {str(MONDAY), str(WEDNESDAY)}
 
 
+@pytest.mark.thorough
 def test_days_that_never_were_are_not_looked_for_one_by_one(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +291,7 @@ def test_an_output_that_can_t_be_written_to_is_told_before_spark_starts(tmp_path
         check_output(planned)
 
 
+@pytest.mark.thorough
 def test_two_do_not_write_into_one_folder_at_once(spark: SparkSession, tmp_path: Path) -> None:
     write_dump(tmp_path / "dump", days_of(1))
     planned = plan(str(tmp_path / "dump"), str(tmp_path / "out"))
@@ -299,6 +309,7 @@ def test_two_do_not_write_into_one_folder_at_once(spark: SparkSession, tmp_path:
     assert len(rows(spark, tmp_path, "by_hour")) == 10
 
 
+@pytest.mark.thorough
 def test_what_a_killed_analysis_left_is_not_mixed_with_another_slo(spark: SparkSession, tmp_path: Path) -> None:
     write_dump(tmp_path / "dump", days_of(2))
 
@@ -324,6 +335,7 @@ def test_what_a_killed_analysis_left_is_not_mixed_with_another_slo(spark: SparkS
     analyze(spark, planned(slo_ms=250), questions=QUESTIONS)
 
 
+@pytest.mark.thorough
 def test_an_analysis_that_wrote_nothing_leaves_the_folder_to_any(spark: SparkSession, tmp_path: Path) -> None:
     write_dump(tmp_path / "dump", days_of(1))
 

@@ -52,6 +52,7 @@ def known(folder: Path, slo_ms: int = SLO_MS) -> frozenset[date]:
     return HOURS.days(LocalFolder(folder / "out"), open_dump(str(folder / "dump")), slo_ms)
 
 
+@pytest.mark.thorough
 def test_the_next_day_reads_only_that_day(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     analyze(spark, asked(folder, DAYS[0], DAYS[-2]), questions=HOURLY)
     assert known(folder) == set(DAYS[:-1])
@@ -66,6 +67,7 @@ def test_the_next_day_reads_only_that_day(spark: SparkSession, folder: Path, tmp
         assert_same(found, wanted)
 
 
+@pytest.mark.thorough
 def test_the_hours_of_the_tables_are_those_of_the_events(spark: SparkSession, folder: Path) -> None:
     analyze(spark, asked(folder), questions=HOURLY)
     wanted = History(read_events(spark, str(folder / "dump")))
@@ -100,6 +102,7 @@ def test_a_day_whose_files_changed_is_read_again(folder: Path) -> None:
     assert known(folder) == set(DAYS) - {DAYS[2]}
 
 
+@pytest.mark.thorough
 def test_a_run_that_fails_leaves_its_days_to_be_read(spark: SparkSession, folder: Path) -> None:
     """Its tables may be of this dump or of another."""
     analyze(spark, asked(folder), questions=HOURLY)
@@ -121,11 +124,13 @@ def test_what_can_t_be_read_is_as_if_nothing_were_answered(folder: Path, held: s
     assert known(folder) == {LAST}
 
 
+@pytest.mark.thorough
 def test_some_of_the_hourly_tables_are_not_enough(spark: SparkSession, folder: Path) -> None:
     analyze(spark, asked(folder), questions={"throughput": QUESTIONS["throughput"]})
     assert known(folder) == set()
 
 
+@pytest.mark.thorough
 def test_a_day_whose_rows_are_gone_as_its_files_were_is_read_when_they_are_back(
     spark: SparkSession, folder: Path
 ) -> None:

@@ -1,5 +1,6 @@
 """The error budget of 28 days, on histories of which the figures are known."""
 
+import pytest
 from pyspark.sql import SparkSession
 
 from streamdq_spark.questions.budget import budget, budget_incidents
@@ -8,6 +9,7 @@ from tests.spark.frames import assert_same, collected, history_of
 from tests.spark.logs import MONDAY, done
 from tests.spark.plain import DAY, HOUR, Happened
 
+pytestmark = pytest.mark.thorough
 END = MONDAY + 28 * DAY  # the last hour begins an hour before
 LATE, SLO, OBJECTIVE = 5000, 1000, 0.99
 

@@ -86,12 +86,15 @@ def on_time(jobs: Sequence[tuple[int, int]], slots: dict[int, int]) -> float:
     return within / len(jobs)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    "shape", [pytest.param(shape, marks=[] if shape == "hardly any" else pytest.mark.thorough) for shape in SHAPES]
+)
 def test_with_so_many_slots_the_objective_is_met(shape: str) -> None:
     slots = slots_for(shape)
     assert on_time(days(shape, 2, DAYS, AHEAD), {clock: math.ceil(some) for clock, some in slots.items()}) >= 0.99
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", ["long", "bursts"])
 def test_with_two_thirds_of_them_it_is_not(shape: str) -> None:
     slots = slots_for(shape)
@@ -115,6 +118,7 @@ def test_it_equals_the_plain_calculation_with_what_waits(spark: SparkSession, tz
     assert (new["group"], new["load"], new["slots"], new["workers"]) == (None, 4, None, None)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("took_ms", [500, 40_000, 200 * 60_000], ids=["a second", "a minute", "hours"])
 def test_a_window_reaches_into_the_hours_before(spark: SparkSession, took_ms: int) -> None:
     """Jobs become ready around each full hour, so windows are shared by two hours, or by several."""
@@ -127,6 +131,7 @@ def test_a_window_reaches_into_the_hours_before(spark: SparkSession, took_ms: in
     assert_same(collected(capacity(history_of(spark, log))), plain.capacity(log))
 
 
+@pytest.mark.thorough
 def test_a_start_by_a_clock_that_was_wrong_by_years_makes_no_windows_of_years(spark: SparkSession) -> None:
     log = [
         done("t", MONDAY + hour * HOUR + n, id=f"{hour}.{n}", started=5 if n == hour == 9 else None)
@@ -138,6 +143,7 @@ def test_a_start_by_a_clock_that_was_wrong_by_years_makes_no_windows_of_years(sp
     assert {row["attempt_ms"] for row in rows} == {(48 * HOUR + 599 * 50) / 600}
 
 
+@pytest.mark.thorough
 def test_what_waits_is_not_expected_once_more(spark: SparkSession) -> None:
     """All jobs are enqueued ten hours before they are due: what is due within ten hours waits, and no more comes."""
     log = [
@@ -152,11 +158,12 @@ def test_what_waits_is_not_expected_once_more(spark: SparkSession) -> None:
     assert [row["load"] for row in sorted(rows, key=lambda row: row["hour"])] == pytest.approx([5.0] * 10 + [20.0] * 14)
 
 
+@pytest.mark.thorough
 def test_a_delay_that_the_handler_gave_is_known_from_the_failure_on(spark: SparkSession) -> None:
     """Each job fails when it is enqueued, and again comes due after ten hours: half of what comes waits by then."""
     log = [
-        done("t", MONDAY + hour * HOUR + 1000 * n, id=f"{hour - again * 10}.{n}", created=MONDAY + (hour - again * 10) * HOUR,
-             event=("retry", "done")[again], attempt=1 + again, error=(None if again else "E"))
+        done("t", MONDAY + hour * HOUR + 1000 * n, id=f"{hour - again * 10}.{n}", error=(None if again else "E"),
+             created=MONDAY + (hour - again * 10) * HOUR, event=("retry", "done")[again], attempt=1 + again)
         for hour in range(10, 22 * 24) for again in (0, 1) for n in range(10)
     ]  # fmt: skip
     start = MONDAY + 22 * DAY
@@ -167,6 +174,7 @@ def test_a_delay_that_the_handler_gave_is_known_from_the_failure_on(spark: Spark
     assert_same(rows, plain.capacity(log, {}, start))
 
 
+@pytest.mark.thorough
 def test_queues_that_share_a_worker_are_staffed_together(spark: SparkSession) -> None:
     def each(topic: str, consumer: str) -> list[Happened]:
         return [

@@ -67,6 +67,7 @@ def test_the_slo_is_the_one_that_is_asked_for(
     assert "within 1 s" not in page
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("slo_ms", "late"), [(400, 2), (2000, 0)])
 def test_anomalies_have_it_too(spark: SparkSession, tmp_path: Path, slo_ms: int, late: int) -> None:
     """Of four hours the two in the middle, which are complete, with an attempt each that is a second late."""
@@ -79,6 +80,7 @@ def test_anomalies_have_it_too(spark: SparkSession, tmp_path: Path, slo_ms: int,
     assert sum(row["value"] for row in rows if row["measure"] == "late") == late
 
 
+@pytest.mark.thorough
 def test_hours_are_compared_by_the_clocks_of_the_zone_that_is_asked_for(
     command: Command, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -112,6 +114,7 @@ def test_hours_are_compared_by_the_clocks_of_the_zone_that_is_asked_for(
     assert "did you mean Europe/Paris?" in said
 
 
+@pytest.mark.thorough
 def test_a_folder_has_tables_of_one_slo(command: Command, dump: Path, tmp_path: Path) -> None:
     job = ["analyze", dump, "--output", tmp_path / "out", "--only", "punctuality"]
     assert command(*job, "--objective", "0.999")[0] == 0
@@ -180,6 +183,7 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_the_forecast_is_joined_with_what_waits_in_redis(
     command: Command,
     spark: SparkSession,
@@ -217,6 +221,7 @@ def test_the_forecast_is_joined_with_what_waits_in_redis(
     assert settings["order.close"].ttr_ms == 77_000, "for the advice"
 
 
+@pytest.mark.thorough
 def test_without_asking_the_report_says_so(command: Command, spark: SparkSession, weeks: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     job = ["analyze", weeks, "--output", tmp_path / "out", "--only", "forecast", "--report", report]

@@ -79,6 +79,7 @@ def test_it_equals_the_plain_calculation(spark: SparkSession, log: list[Happened
     assert_same(collected(compared(history_of(spark, log), *both(own))), plain.compared(log, own))
 
 
+@pytest.mark.thorough
 def test_a_change_is_found_and_what_stayed_is_not(spark: SparkSession) -> None:
     def slower(e: Happened) -> Happened:
         if e.topic == "t1":
@@ -92,6 +93,7 @@ def test_a_change_is_found_and_what_stayed_is_not(spark: SparkSession) -> None:
     assert_same(collected(compared(history_of(spark, log), *both(WEEKS))), plain.compared(log, WEEKS))
 
 
+@pytest.mark.thorough
 def test_of_the_same_process_no_more_is_told_than_the_level_allows() -> None:
     """In one run of twenty anything at all may be called a change."""
     wrong = [seed for seed in range(RUNS) if changed(made_up(seed))]

@@ -18,9 +18,9 @@ from tests.spark.cluster import connect_server
 from tests.spark.lived import ORDERS, live
 from tests.spark.second.__main__ import asked_of
 from tests.spark.second.calculation import calculated, differences, names
+from tests.spark.shared import GIVEN_UP_S
 
-LONGEST_S = 400
-pytestmark = [pytest.mark.usefixtures("class_archive"), pytest.mark.timeout(LONGEST_S + 60), pytest.mark.thorough]
+pytestmark = [pytest.mark.usefixtures("class_archive"), pytest.mark.thorough]
 READ = """
 import sys
 from pyspark.sql import functions as F
@@ -55,7 +55,7 @@ def python(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str
     environment = {name: value for name, value in os.environ.items() if name not in {"JAVA_HOME", "SPARK_HOME"}}
     environment |= {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": str(cwd)}
     command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=LONGEST_S)
+    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=GIVEN_UP_S)
 
 
 PARTS = 3

@@ -133,6 +133,7 @@ CASES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_next_day_is_as_if_all_were_read(spark: SparkSession, folder: Path, tmp_path: Path, case: Case) -> None:
     shutil.copytree(folder / "out", tmp_path / "out")
@@ -156,6 +157,7 @@ def test_the_next_day_is_as_if_all_were_read(spark: SparkSession, folder: Path, 
     assert known(tmp_path, run.dump).values >= set(DAYS[-14:]) - {DAYS[-4]}, "for the day after"
 
 
+@pytest.mark.thorough
 def test_the_history_has_what_it_takes(folder: Path) -> None:
     rows = rows_of(written(folder / "out" / "hosts"))
     assert {(row["host"], row["verdict"]) for row in rows if row["measure"] == "failed"} >= {("host0", "bad")}
@@ -164,6 +166,7 @@ def test_the_history_has_what_it_takes(folder: Path) -> None:
     assert {row["verdict"] for row in rows_of(written(folder / "out" / "changes"))} > {"too little"}
 
 
+@pytest.mark.thorough
 def test_what_is_kept_is_no_table_and_of_two_weeks_at_most(folder: Path) -> None:
     kept = {
         path.split("/")[1].removeprefix("dt=") for path in table_files(LocalFolder(folder / "out"), "values-by-day")
@@ -173,6 +176,7 @@ def test_what_is_kept_is_no_table_and_of_two_weeks_at_most(folder: Path) -> None
     assert known(folder, open_dump(str(folder / "dump")), SLO_MS + 1).values == set()
 
 
+@pytest.mark.thorough
 def test_what_another_version_kept_is_not_used(folder: Path) -> None:
     out, dump = LocalFolder(folder / "out"), open_dump(str(folder / "dump"))
     assert replace(VALUES, version=VALUES.version + 1).days(out, dump, SLO_MS) == set()
@@ -182,6 +186,7 @@ def test_what_another_version_kept_is_not_used(folder: Path) -> None:
         assert {file.day for file in read.files} == set(DAYS[-15:])
 
 
+@pytest.mark.thorough
 def test_what_a_killed_run_wrote_does_not_count_twice(
     spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +209,7 @@ def test_what_a_killed_run_wrote_does_not_count_twice(
     assert len(list(values.glob("*.parquet"))) == 1
 
 
+@pytest.mark.thorough
 def test_what_a_killed_write_left_is_not_put_beside(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     """Hadoop's committer takes the tasks of a killed job for those of the next one in the same folder."""
     shutil.copytree(folder / "dump", tmp_path / "dump")
@@ -218,6 +224,7 @@ def test_what_a_killed_write_left_is_not_put_beside(spark: SparkSession, folder:
     assert {path.name[:3] for path in values.iterdir() if path.is_dir()} == {"dt="}
 
 
+@pytest.mark.thorough
 def test_a_day_whose_values_were_removed_by_hand_is_read(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "dump", tmp_path / "dump")
     shutil.copytree(folder / "out", tmp_path / "out")
@@ -229,6 +236,7 @@ def test_a_day_whose_values_were_removed_by_hand_is_read(folder: Path, tmp_path:
     assert days_read(tmp_path, run.dump, "capacity") == {LAST, DAYS[-5], DAYS[-6], DAYS[-7]}
 
 
+@pytest.mark.thorough
 def test_what_was_kept_of_days_goes_after_four_weeks(spark: SparkSession, tmp_path: Path) -> None:
     days = [START + timedelta(days=n) for n in (0, 1, 27, 28)]
     write_dump(tmp_path / "dump", [event(n, day, topic="t") for n, day in enumerate(days)], hours_each=24)
@@ -253,12 +261,14 @@ def test_what_was_kept_of_days_goes_after_four_weeks(spark: SparkSession, tmp_pa
     assert found == {f"dt={day.date()}" for day in (*days[1:], later)}, "those before are a run's that looks at one"
 
 
+@pytest.mark.thorough
 def test_some_of_the_questions_keep_nothing(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "dump", tmp_path / "dump")
     analyze(spark, of(tmp_path, LAST, LAST), questions={"changes": QUESTIONS["changes"]})
     assert not (tmp_path / "out" / "values-by-day").exists()
 
 
+@pytest.mark.thorough
 def test_with_what_waits_capacity_reads_when_attempts_were_enqueued(folder: Path) -> None:
     run = of(folder, LAST, LAST)
     dump, waiting = run.dump, Waiting([], datetime.now(UTC))
@@ -278,6 +288,7 @@ def test_a_day_of_two_weeks_is_split() -> None:
             assert is_split(day.date(), last_ms) == (len(weeks) > 1)
 
 
+@pytest.mark.thorough
 def test_what_is_kept_does_not_grow_with_jobs(spark: SparkSession, tmp_path: Path) -> None:
     """Ten times as many that took as long."""
     sizes = []

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from streamdq import Queue
 from streamdq.demo.analysis import as_json, keep_history, say_where, write_up
 from tests.servers import Server
+from tests.waiting import HANG_S
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def kept(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     with Queue(newest.url, "demo") as queue:
         for n in range(3):
             queue.enqueue("order.close", {"n": n}, id=str(n))
-            with queue.take("order.close") as claim:
+            with queue.take("order.close", timeout=HANG_S) as claim:
                 assert claim is not None
                 assert claim.job.id == str(n)
     folder = keep_history(newest.url, "demo")
@@ -25,6 +26,7 @@ def kept(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return folder
 
 
+@pytest.mark.thorough
 def test_it_is_a_page_that_stays(spark: SparkSession, kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = write_up(kept, lambda: nullcontext(spark))
     assert page == kept / "report.html"

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from pyspark.sql import SparkSession
 
 from streamdq_spark.questions.errors import error_classes, hosts
@@ -11,6 +12,7 @@ from tests.spark.logs import MONDAY, done
 from tests.spark.plain import DAY, HOUR, WEEK, Happened
 from tests.spark.test_compared import RUNS, made_up
 
+pytestmark = pytest.mark.thorough
 NAMES = ("blue-1-000000abcd", "blue-2-000001abcd", "green-1-000000abcd", "red-77-000000abcd")
 
 

@@ -18,8 +18,8 @@ from streamdq_spark.errors import SparkFailed, SparkGone
 from streamdq_spark.failures import meaning, spark_errors
 from streamdq_spark.session import FEW_EVENTS, LARGE, MANY_EVENTS, MEDIUM, OF_A_PARTITION, SMALL, settings_for
 from tests.spark.dumps import START, event, write_dump
+from tests.spark.shared import GIVEN_UP_S
 
-pytestmark = pytest.mark.thorough
 TRACE = """An error occurred while calling o63.parquet.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times.
 \tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2785)
@@ -161,7 +161,7 @@ def analyze(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         str(folder / "out"),
     ]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folder)}
-    return subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment, timeout=100)
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment, timeout=GIVEN_UP_S)
 
 
 @pytest.fixture
@@ -171,6 +171,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("class_archive")
 @pytest.mark.parametrize(
     ("arguments", "told"),
@@ -189,6 +190,7 @@ def test_a_failure_is_one_line_and_its_log_is_kept(folder: Path, arguments: tupl
     assert str(log) in done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("class_archive")
 def test_a_success_says_nothing_on_stderr_and_leaves_no_log(folder: Path) -> None:
     """Though most questions find nothing in cancels."""
@@ -198,6 +200,7 @@ def test_a_success_says_nothing_on_stderr_and_leaves_no_log(folder: Path) -> Non
     assert not list(folder.glob("streamdq-spark-*.log"))
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("class_archive")
 def test_what_spark_logs_is_shown_if_asked_for(folder: Path) -> None:
     done = analyze(folder, "--master", "nonsense", "--verbose")

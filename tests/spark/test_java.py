@@ -9,6 +9,7 @@ import pytest
 
 from streamdq_spark.errors import JavaMissing
 from streamdq_spark.java import prepare_java, version_in
+from tests.spark.shared import GIVEN_UP_S
 
 OTHERS = ("JAVA_HOME", "PATH", "SPARK_SUBMIT_OPTS")
 """What in this process's environment is about another Java."""
@@ -71,7 +72,7 @@ def test_without_any_it_is_the_wheel_s(tmp_path: Path, cache: Path) -> None:
 def test_the_wheel_s_java_is_started_without_the_module_it_lacks() -> None:
     java = prepare_java({"PATH": ""})
     given = ["--add-modules=jdk.incubator.vector", "-Dtext=a 'b' $c", "-version"]
-    done = subprocess.run([java, *given], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([java, *given], capture_output=True, text=True, timeout=GIVEN_UP_S)
     assert done.returncode == 0, done.stderr
     assert (version_in(done.stderr) or 0) >= 17
 
@@ -94,10 +95,13 @@ def test_a_cache_that_can_t_be_written_to_is_done_without(tmp_path: Path, monkey
 def test_it_is_printed_for_those_who_start_spark_themselves() -> None:
     environment = {**os.environ, "PATH": "", "JAVA_HOME": ""}
     command = [sys.executable, "-m", "streamdq_spark.java"]
-    home = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=True).stdout
+    home = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=GIVEN_UP_S, check=True
+    ).stdout
     assert Path(home.strip(), "bin", "java").is_file()
 
 
+@pytest.mark.thorough
 def test_spark_runs_on_the_wheel_s_java(tmp_path: Path) -> None:
     """On a machine whose PATH has what Spark's own launcher needs, and no java."""
     needed = tmp_path / "bin"
@@ -113,7 +117,7 @@ def test_spark_runs_on_the_wheel_s_java(tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key not in OTHERS}
     environment |= {"PATH": str(needed), "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=GIVEN_UP_S)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     total, java = done.stdout.split(maxsplit=1)

@@ -33,6 +33,7 @@ from tests.spark.dumps import EPOCH, happened_in
 from tests.spark.frames import assert_same, frame
 from tests.spark.logs import MONDAY, done, random_log
 from tests.spark.plain import HOUR, Happened, Table
+from tests.spark.shared import GIVEN_UP_S
 
 MINUTE = 60_000
 
@@ -114,6 +115,7 @@ def busy_hour() -> list[Happened]:
     ]
 
 
+@pytest.mark.thorough
 def test_it_is_what_a_batch_and_plain_python_count(spark: SparkSession, source: Source, tmp_path: Path) -> None:
     log = busy_hour()
     for begin in range(0, len(log), len(log) // 3 + 1):
@@ -132,6 +134,7 @@ def test_it_is_what_a_batch_and_plain_python_count(spark: SparkSession, source: 
         assert row in batch
 
 
+@pytest.mark.thorough
 def test_what_comes_late_counts_within_the_watermark_and_not_after_it(source: Source, tmp_path: Path) -> None:
     """The watermark is ten minutes before the last event of earlier batches; a minute is let go when it has ended by
     then.
@@ -150,6 +153,7 @@ def test_what_comes_late_counts_within_the_watermark_and_not_after_it(source: So
     assert_is(read_live(tmp_path / "live"), first + within)
 
 
+@pytest.mark.thorough
 def test_within_a_batch_the_order_does_not_matter(source: Source, tmp_path: Path) -> None:
     """The watermark moves after a batch: what a query catches up with is all counted, however old."""
     log = [done("t", MONDAY + n * MINUTE, id=f"{n}") for n in range(59, -1, -1)]
@@ -158,7 +162,7 @@ def test_within_a_batch_the_order_does_not_matter(source: Source, tmp_path: Path
     assert_is(read_live(tmp_path / "live"), log)
 
 
-@pytest.mark.parametrize("written", [True, False])
+@pytest.mark.parametrize("written", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_a_batch_that_is_repeated_changes_nothing(source: Source, tmp_path: Path, *, written: bool) -> None:
     """What a kill leaves between its table, written or not, and Spark's note that it is done."""
     table = tmp_path / "live"
@@ -187,6 +191,7 @@ def test_a_batch_that_is_repeated_changes_nothing(source: Source, tmp_path: Path
     assert_is(read_live(table), logs[0] + logs[1] + logs[2])
 
 
+@pytest.mark.thorough
 def test_it_does_not_go_on_where_it_can_t_know(source: Source, tmp_path: Path) -> None:
     table = tmp_path / "live"
     source.come([done("t", MONDAY)])
@@ -269,7 +274,7 @@ def test_killed_again_and_again_it_counts_each_event_once(
             happen(queue, newest.url, round_ * 100)
             if step == "any moment":
                 os.killpg(process.pid, signal.SIGKILL)
-            assert process.wait(200) == -signal.SIGKILL
+            assert process.wait(GIVEN_UP_S) == -signal.SIGKILL
     happen(queue, newest.url, 400)
     assert follow(spark, str(folder), newest.url, None, once=True)
     log = list(happened_in(queue, "order.close"))
@@ -277,6 +282,7 @@ def test_killed_again_and_again_it_counts_each_event_once(
     assert_is(read_live(folder), log)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("queue")
 def test_it_says_that_events_came_too_late(spark: SparkSession, newest: Server, tmp_path: Path) -> None:
     shard = NamespaceKeys("streamdq").shard("order.close", 0)
@@ -296,18 +302,24 @@ def test_it_says_that_events_came_too_late(spark: SparkSession, newest: Server, 
 # -- the command
 
 
-def test_the_command_shows_the_hour(command: Command, queue: Queue, newest: Server, tmp_path: Path) -> None:
+def test_the_command_counts_the_hour(command: Command, queue: Queue, newest: Server, tmp_path: Path) -> None:
     happen(queue, newest.url, 0)
-    asked = ("--url", newest.url, "live", "--output", tmp_path / "live", "--once")
-    code, said, _ = command(*asked)
-    assert code == 0
-    assert "order.close" in said
-    assert "the hour until" in said
-    happen(queue, newest.url, 100, 10)
-    code, said, err = command(*asked, "--json")
+    code, said, err = command("--url", newest.url, "live", "--output", tmp_path / "live", "--once", "--json")
     assert (code, err) == (0, "")
-    lines = [json.loads(line) for line in said.splitlines()]
-    assert sum(row["attempts"] for row in lines[0]["rows"]) >= 10
+    told = [json.loads(line) for line in said.splitlines()]
+    assert sum(row["attempts"] for row in told[-1]["rows"]) == 30
+    assert_is(read_live(tmp_path / "live"), happened_in(queue, "order.close"))
+
+
+@pytest.mark.thorough
+def test_the_command_shows_the_hour(command: Command, queue: Queue, newest: Server, tmp_path: Path) -> None:
+    asked = ("--url", newest.url, "live", "--output", tmp_path / "live", "--once")
+    for first in (0, 100):
+        happen(queue, newest.url, first)
+        code, said, _ = command(*asked)
+        assert code == 0
+        assert "order.close" in said
+        assert "the hour until" in said
     assert_is(read_live(tmp_path / "live"), happened_in(queue, "order.close"))
 
 
@@ -327,6 +339,7 @@ def test_bad_input_is_told_in_one_line(
     assert message in err
 
 
+@pytest.mark.thorough
 def test_two_can_t_write_one_table(spark: SparkSession, queue: Queue, newest: Server, tmp_path: Path) -> None:
     happen(queue, newest.url, 0, 1)
     with LocalFolder(tmp_path).lock("live", "x"), pytest.raises(FolderBusy):

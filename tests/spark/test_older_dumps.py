@@ -14,6 +14,7 @@ from streamdq_spark.sql import Source, by_spark, duck
 from tests.dumps import as_version_1
 from tests.spark.dumps import days_of, write_dump
 
+pytestmark = pytest.mark.thorough
 KEYS = [None] * 10 + ["merchant-7"] * 10
 
 

@@ -27,6 +27,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_what_changed_is_shown_and_in_the_report(command: Command, dump: Path, tmp_path: Path) -> None:
     job = ["analyze", dump, "--output", tmp_path / "out", "--only", "throughput"]
     report = tmp_path / "report.html"
@@ -62,6 +63,7 @@ def test_a_bad_span_is_told(command: Command, dump: Path, tmp_path: Path, spans:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.thorough
 def test_capacity_is_shown_for_any_concurrency(command: Command, tmp_path: Path) -> None:
     """Two jobs an hour that take 20 minutes, for 16 days."""
     log = [
@@ -94,6 +96,7 @@ def test_capacity_is_shown_for_any_concurrency(command: Command, tmp_path: Path)
     assert "1 worked lately" in said
 
 
+@pytest.mark.thorough
 def test_without_two_weeks_capacity_says_what_it_takes(command: Command, tmp_path: Path) -> None:
     write_dump(tmp_path / "dump", days_of(2), hours_each=24)
     job = ["analyze", tmp_path / "dump", "--output", tmp_path / "out", "--only"]

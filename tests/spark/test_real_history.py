@@ -26,7 +26,7 @@ from tests.spark.shared import SharedSpark
 from tests.waiting import until
 
 JOBS = 120
-OPTIONS = Options(topics=("work", "mail"), concurrency=8, ttr="1s", retry="50ms 100ms")
+OPTIONS = Options(topics=("work", "mail"), concurrency=8, ttr="10m", retry="50ms 100ms")
 
 
 def put_all(processes: WorkerProcesses) -> None:

@@ -27,6 +27,7 @@ from tests.spark.frames import collected
 if TYPE_CHECKING:
     from tests.s3 import Bucket
 
+pytestmark = pytest.mark.thorough
 ONE = chosen(["throughput"])
 AWS = r"no file system for s3a://; start it with `spark-submit --packages org\.apache\.hadoop:hadoop-aws:\d[\d.]+`; or "
 

@@ -32,7 +32,7 @@ def browser() -> Iterator[Browser]:
         running.close()
 
 
-@pytest.fixture(params=[("wide", "light"), ("wide", "dark"), ("phone", "light"), ("phone", "dark")], ids="-".join)
+@pytest.fixture(params=[("wide", "light"), ("phone", "dark")], ids="-".join)
 def opened(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[tuple[Page, list[str]]]:
     """The page, and what it asked for or complained of."""
     size, scheme = request.param

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamdq_spark.session import SETTINGS, SMALL, _started_processes_write_to
+from tests.spark.shared import GIVEN_UP_S
 
 TWICE = """
 import sys
@@ -59,7 +60,7 @@ def test_what_python_writes_meanwhile_is_seen(closed: str, tmp_path: Path) -> No
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = f"{sys.executable} program.py {closed}"
     done = subprocess.run(
-        command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+        command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=GIVEN_UP_S
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == ("" if closed.startswith(">") else "seen\n")
@@ -71,7 +72,9 @@ def test_what_python_writes_meanwhile_is_seen(closed: str, tmp_path: Path) -> No
 @pytest.mark.usefixtures("class_archive")
 def test_a_second_session_has_the_java_of_the_first_and_settings_of_its_own(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", TWICE], env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(
+        [sys.executable, "-c", TWICE], env=environment, capture_output=True, text=True, timeout=GIVEN_UP_S
+    )
     assert (done.returncode, done.stderr) == (0, "")
     first, second, told = done.stdout.splitlines()
     assert (first, second) == ("10 false", "20 true")

@@ -10,15 +10,14 @@ import pytest
 
 from streamdq_spark.questions.once import Once
 from streamdq_spark.side_by_side import side_by_side
-
-LONG_S = 30
+from tests.waiting import HANG_S
 
 
 def test_work_is_done_at_the_same_time_and_told_in_order() -> None:
     both, told = Barrier(2), []
 
     def meet(number: int) -> int:
-        both.wait(LONG_S)
+        both.wait(HANG_S)
         return number
 
     work = {str(n): partial(meet, n) for n in range(4)}
@@ -53,7 +52,7 @@ def test_what_has_begun_ends_before_a_failure_is_raised() -> None:
     begun, ended = Event(), Event()
 
     def fail_beside() -> int:
-        assert begun.wait(LONG_S)
+        assert begun.wait(HANG_S)
         return fail()
 
     def late() -> int:
@@ -78,7 +77,7 @@ def test_a_value_is_made_once_by_whoever_needs_it_first() -> None:
         return (once.get("inner", inner),)
 
     def ask(number: int) -> object:
-        all_ask.wait(LONG_S)
+        all_ask.wait(HANG_S)
         return once.get("outer", outer)[0] if number % 2 else once.get("inner", inner)
 
     with ThreadPoolExecutor(8) as pool:

@@ -24,8 +24,8 @@ from streamdq_spark.sink import CHECKPOINT, into_files
 from streamdq_spark.source import register
 from tests.children import child
 from tests.servers import Server
+from tests.spark.shared import GIVEN_UP_S
 
-pytestmark = pytest.mark.thorough
 KEY = ["topic", "shard", "entry", "event", "id"]
 
 
@@ -59,9 +59,9 @@ def seen(folder: Path) -> list[tuple[Any, ...]]:
     return found
 
 
-def catch_up(spark: SparkSession, url: str, folder: Path) -> None:
+def catch_up(spark: SparkSession, url: str, folder: Path, **options: Any) -> None:
     register(spark)
-    rows = spark.readStream.format("streamdq").option("url", url).load()
+    rows = spark.readStream.format("streamdq").options(url=url, **options).load()
     query = into_files(rows, str(folder)).start()
     try:
         query.processAllAvailable()
@@ -69,6 +69,7 @@ def catch_up(spark: SparkSession, url: str, folder: Path) -> None:
         query.stop()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("reached", ["planned", "half written", "written"])
 def test_a_batch_that_was_cut_short_is_there_once(
     spark: SparkSession, queue: Queue, newest: Server, tmp_path: Path, reached: str
@@ -124,6 +125,7 @@ with session("local[1]", settings=SMALL) as spark:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.in_turn(of=3, among="Spark is killed")
 @pytest.mark.parametrize("step", ["before it is written", "before it is noted"])
 def test_killed_between_the_steps_it_loses_and_repeats_nothing(
@@ -137,7 +139,7 @@ def test_killed_between_the_steps_it_loses_and_repeats_nothing(
         assert process.stdout
         assert process.stdout.readline() == "first\n"
         happen(queue, 20)
-        assert process.wait(200) == -signal.SIGKILL
+        assert process.wait(GIVEN_UP_S) == -signal.SIGKILL
     killed = seen(folder)
     assert len(killed) > 20 if step == "before it is noted" else len(killed) == 20
     assert set(killed) <= set(recorded(queue))
@@ -146,6 +148,7 @@ def test_killed_between_the_steps_it_loses_and_repeats_nothing(
     assert seen(folder) == recorded(queue)
 
 
+@pytest.mark.thorough
 def test_rows_without_their_checkpoint_are_not_added_to(
     spark: SparkSession, queue: Queue, newest: Server, tmp_path: Path
 ) -> None:

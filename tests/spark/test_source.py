@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +11,6 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
-from pyspark.sql.streaming.query import StreamingQuery
 
 from streamdq import Queue
 from streamdq.errors import InvalidInput
@@ -24,9 +18,10 @@ from streamdq.store.history import HistoryRow
 from streamdq_spark.errors import HistoryLost
 from streamdq_spark.source import HistoryReader, Options, Part, register, rows_of
 from streamdq_spark.streams import BEGIN, Standing, StreamReader
-from tests.children import child
 from tests.servers import Server
 from tests.spark.frames import parts_of
+from tests.spark.test_sink import catch_up
+from tests.waiting import HANG_S
 
 pytestmark = pytest.mark.thorough
 TOPICS = {"order.close": 2, "refund.check": 1}
@@ -53,7 +48,7 @@ def happen(queue: Queue, count: int, first: int = 0) -> None:
         if n % 50:
             assert queue.cancel(topic, f"j{n}")
             continue
-        claim = queue.take(topic, timeout=5)
+        claim = queue.take(topic, timeout=HANG_S)
         assert claim
         if n // 50 % 2:
             claim.bury("no")
@@ -148,42 +143,6 @@ def test_bad_options_are_told(options: dict[str, str], told: str) -> None:
 # -- following it
 
 
-class Sink:
-    """A Parquet folder that a stream is written to, with its checkpoint."""
-
-    def __init__(self, spark: SparkSession, url: str, folder: Path) -> None:
-        self.spark, self.url, self.folder = spark, url, folder
-
-    def start(self, **options: Any) -> StreamingQuery:
-        source = self.spark.readStream.format("streamdq").options(url=self.url, **options).load()
-        return (
-            source.writeStream.format("parquet")
-            .option("checkpointLocation", str(self.folder / "checkpoint"))
-            .option("path", str(self.folder / "rows"))
-            .start()
-        )
-
-    @contextmanager
-    def running(self, **options: Any) -> Iterator[StreamingQuery]:
-        query = self.start(**options)
-        try:
-            yield query
-        finally:
-            query.stop()
-
-    def catch_up(self) -> None:
-        with self.running() as query:
-            query.processAllAvailable()
-
-    def seen(self) -> list[tuple[Any, ...]]:
-        return seen(self.spark.read.parquet(str(self.folder / "rows")))
-
-
-@pytest.fixture
-def sink(spark: SparkSession, newest: Server, tmp_path: Path) -> Sink:
-    return Sink(spark, newest.url, tmp_path)
-
-
 @pytest.fixture
 def followed(newest: Server) -> Iterator[Queue]:
     with Queue(newest.url) as opened:
@@ -192,103 +151,57 @@ def followed(newest: Server) -> Iterator[Queue]:
         yield opened
 
 
-def test_a_stream_goes_on_where_it_stopped(followed: Queue, sink: Sink) -> None:
+@pytest.fixture
+def follow(spark: SparkSession, newest: Server, tmp_path: Path) -> Callable[..., list[tuple[Any, ...]]]:
+    """Goes on with a stream into files until it has all there is; returns what the files hold."""
+
+    def once(**options: Any) -> list[tuple[Any, ...]]:
+        catch_up(spark, newest.url, tmp_path, **options)
+        return seen(spark.read.parquet(str(tmp_path / "*.parquet")))
+
+    return once
+
+
+Follow = Callable[..., list[tuple[Any, ...]]]
+
+
+def trim(server: Server, topics: dict[str, int], to: int) -> None:
+    with server.client() as client:
+        for topic, shards in topics.items():
+            for shard in range(shards):
+                client.xtrim(f"streamdq:{{{topic}:{shard}}}:history", maxlen=to, approximate=False)
+
+
+def test_a_stream_goes_on_where_it_stopped(followed: Queue, follow: Follow) -> None:
     happen(followed, 30)
-    with sink.running() as query:
-        query.processAllAvailable()
-        assert sink.seen() == recorded(followed)
-        happen(followed, 30, first=30)
-        query.processAllAvailable()
+    assert follow() == recorded(followed)
     followed.configure("late.comer", create=True)
-    happen(followed, 30, first=60)  # while nobody reads
-    sink.catch_up()
-    assert sink.seen() == recorded(followed)
-    assert len(recorded(followed)) == 90
-
-
-@pytest.mark.parametrize("reached", ["planned", "written"])
-def test_a_batch_that_was_cut_short_is_not_there_twice(followed: Queue, sink: Sink, reached: str) -> None:
-    """What a kill leaves: the batch planned and its files not accepted, or accepted and not noted as done."""
-    happen(followed, 20)
-    sink.catch_up()
-    happen(followed, 20, first=20)
-    sink.catch_up()
-    (last,) = sorted((sink.folder / "checkpoint" / "commits").glob("[0-9]*"))[-1:]
-    last.unlink()
-    (last.parent / f".{last.name}.crc").unlink()
-    if reached == "planned":
-        (sink.folder / "rows" / "_spark_metadata" / last.name).unlink()
-        (sink.folder / "rows" / "_spark_metadata" / f".{last.name}.crc").unlink()
-    happen(followed, 20, first=40)
-    sink.catch_up()
-    assert sink.seen() == recorded(followed)
+    happen(followed, 30, first=30)  # while nobody reads
+    assert follow() == recorded(followed)
     assert len(recorded(followed)) == 60
 
 
-KILLED = """
-import sys
-from streamdq_spark.session import SMALL, session
-from streamdq_spark.source import register
-url, folder = sys.argv[1:]
-with session("local[1]", settings=SMALL) as spark:
-    register(spark)
-    rows = spark.readStream.format("streamdq").option("url", url).load()
-    query = (rows.writeStream.option("checkpointLocation", f"{folder}/checkpoint").option("path", f"{folder}/rows")
-             .trigger(processingTime="0 seconds").start())
-    print("following", flush=True)
-    query.awaitTermination()
-"""
-
-
-@pytest.mark.in_turn(of=3, among="Spark is killed")
-def test_killed_in_the_midst_it_loses_and_repeats_nothing(followed: Queue, sink: Sink) -> None:
+def test_what_was_trimmed_unread_stops_it(followed: Queue, follow: Follow, newest: Server) -> None:
     happen(followed, 20)
-    command = [sys.executable, "-c", KILLED, sink.url, str(sink.folder)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    with child(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "following\n"
-        noted, done = sink.folder / "checkpoint" / "commits", 20
-        while not (noted.exists() and len(list(noted.glob("[0-9]*"))) > 2):
-            happen(followed, 5, first=done)
-            done += 5
-            assert process.poll() is None
-        happen(followed, 5, first=done)
-        os.killpg(process.pid, signal.SIGKILL)
-    happen(followed, 20, first=done + 5)
-    sink.catch_up()
-    assert sink.seen() == recorded(followed)
-
-
-def test_what_was_trimmed_unread_stops_it(followed: Queue, sink: Sink, newest: Server) -> None:
-    happen(followed, 20)
-    sink.catch_up()
+    follow()
     happen(followed, 40, first=20)
-    with StreamReader(newest.url, "streamdq") as streams, newest.client() as client:
-        for now in streams.standings().values():
-            client.xtrim(f"streamdq:{{{now.topic}:{now.shard}}}:history", maxlen=1, approximate=False)
+    trim(newest, TOPICS, 1)
     with pytest.raises(StreamingQueryException, match=r"entries had been trimmed.*fail_on_loss"):
-        sink.catch_up()
-    with sink.running(fail_on_loss="false") as query:
-        query.processAllAvailable()
-    kept = {row[2] for row in recorded(followed)}
-    assert kept <= {row[2] for row in sink.seen()}
+        follow()
+    assert {row[2] for row in recorded(followed)} <= {row[2] for row in follow(fail_on_loss="false")}
 
 
-def test_a_topic_that_began_since_must_be_whole(followed: Queue, sink: Sink, newest: Server) -> None:
+def test_a_topic_that_began_since_must_be_whole(followed: Queue, follow: Follow, newest: Server) -> None:
     happen(followed, 20)
-    sink.catch_up()
+    follow()
     followed.configure("new", create=True)
     for n in range(10):
         followed.enqueue("new", n, id=f"{n}", delay="1h")
         followed.cancel("new", f"{n}")
-    with newest.client() as client:
-        client.xtrim("streamdq:{new:0}:history", maxlen=4, approximate=False)
+    trim(newest, {"new": 1}, 4)
     with pytest.raises(StreamingQueryException, match=r"6 of 10 entries had been trimmed.*fail_on_loss"):
-        sink.catch_up()
-    with sink.running(fail_on_loss="false") as query:
-        query.processAllAvailable()
-    assert sorted(row[4] for row in sink.seen() if row[0] == "new") == ["6", "7", "8", "9"]
+        follow()
+    assert sorted(row[4] for row in follow(fail_on_loss="false") if row[0] == "new") == ["6", "7", "8", "9"]
 
 
 def test_a_redis_that_went_back_is_told(newest: Server) -> None:
@@ -301,17 +214,13 @@ def test_a_redis_that_went_back_is_told(newest: Server) -> None:
         list(rows_of(Part(now.topic, now.shard, BEGIN, now.last, now.written - 1), options))
 
 
-def test_what_was_trimmed_when_it_had_been_read_does_not(followed: Queue, sink: Sink, newest: Server) -> None:
+def test_what_was_trimmed_when_it_had_been_read_does_not(followed: Queue, follow: Follow, newest: Server) -> None:
     happen(followed, 20)
-    sink.catch_up()
+    follow()
     before = recorded(followed)
-    with newest.client() as client:
-        for topic, shards in TOPICS.items():
-            for shard in range(shards):
-                client.xtrim(f"streamdq:{{{topic}:{shard}}}:history", maxlen=0, approximate=False)
+    trim(newest, TOPICS, 0)
     happen(followed, 20, first=20)
-    sink.catch_up()
-    assert sink.seen() == sorted(before + recorded(followed))
+    assert follow() == sorted(before + recorded(followed))
 
 
 def test_an_offset_is_what_it_was_made_of() -> None:

@@ -25,6 +25,8 @@ from tests.spark.frames import _equal
 from tests.spark.logs import MONDAY, done, random_log
 from tests.spark.plain import Happened
 
+BOTH = pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=pytest.mark.thorough)])
+
 
 @pytest.fixture(scope="module")
 def log() -> list[Happened]:
@@ -60,7 +62,9 @@ def sorted_rows(found: Found) -> list[tuple[Any, ...]]:
     return sorted(found.rows, key=lambda row: repr([value for value in row if not isinstance(value, float)]))
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "topics" else pytest.mark.thorough) for name in EXAMPLES]
+)
 def test_both_answer_an_example_alike(spark: SparkSession, source: Source, name: str) -> None:
     by_duckdb, of_spark = duck.ask(source, EXAMPLES[name].query), by_spark.ask(spark, source, EXAMPLES[name].query)
     assert by_duckdb.rows
@@ -110,12 +114,14 @@ def test_sums_are_plain_numbers(source: Source, log: list[Happened]) -> None:
     assert type(half) is float
 
 
+@pytest.mark.thorough
 def test_a_table_has_its_days(spark: SparkSession, source: Source) -> None:
     query = "select dt, budget_burn from punctuality order by dt"
     wanted = [("2026-01-05", 2.5), ("2026-01-06", 0.5)]
     assert duck.ask(source, query).rows == by_spark.ask(spark, source, query).rows == wanted
 
 
+@pytest.mark.thorough
 def test_days_of_an_older_version_have_no_value_where_it_had_no_column(spark: SparkSession, source: Source) -> None:
     """And what a killed analysis left is no part of a table."""
     assert isinstance(source.tables, LocalFolder)
@@ -153,7 +159,7 @@ def test_columns_of_one_name_keep_their_values(source: Source) -> None:
 # -- the command
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+@BOTH
 def test_the_command_answers(command: Command, folder: Path, engine: str) -> None:
     dump, how = folder / "dump", ["--engine", engine]
     code, said, _ = command("sql", dump, "select id, run_ms from events where id = 'order-42'", *how)
@@ -170,7 +176,7 @@ def test_the_command_answers(command: Command, folder: Path, engine: str) -> Non
     assert (code, said.splitlines()[-1]) == (0, "1 row")
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+@BOTH
 @pytest.mark.parametrize("query", ["selec", "select nothing from events", "select * from nowhere"])
 def test_a_query_that_is_none_is_told_in_one_line(command: Command, folder: Path, engine: str, query: str) -> None:
     code, out, err = command("sql", folder / "dump", query, "--engine", engine)
@@ -202,11 +208,16 @@ def test_bad_input_is_told_in_one_line(command: Command, folder: Path, words: li
 @pytest.mark.parametrize(
     ("engine", "statement"),
     [
-        ("spark", "create table {name} as select * from events"),
         ("spark", "insert overwrite local directory '{out}' using csv select * from events"),
-        ("spark", "with own as (select 1 as x) insert overwrite local directory '{out}' using csv select * from own"),
-        ("spark", "from events insert overwrite local directory '{out}' using csv select id"),
-        ("spark", "create view {name} as select 1 as x;"),
+        *(
+            pytest.param("spark", statement, marks=pytest.mark.thorough)
+            for statement in (
+                "create table {name} as select * from events",
+                "with own as (select 1 as x) insert overwrite local directory '{out}' using csv select * from own",
+                "from events insert overwrite local directory '{out}' using csv select id",
+                "create view {name} as select 1 as x;",
+            )
+        ),
         ("duckdb", "copy events to '{out}'"),
         ("duckdb", "attach '{out}' as other"),
         ("duckdb", "select 1; copy events to '{out}'"),
@@ -223,7 +234,7 @@ def test_what_writes_or_changes_something_is_refused_before_it_does(
     assert not spark.catalog.tableExists(name)
 
 
-@pytest.mark.parametrize("engine", ["duckdb", "spark"])
+@BOTH
 @pytest.mark.parametrize(
     "query",
     [

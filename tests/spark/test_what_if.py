@@ -66,12 +66,17 @@ def assert_close(own: Figures, wanted: tuple[int, int, int, float | None, float 
 @pytest.mark.parametrize(
     ("change", "floor"),
     [
-        (Change(workers=4), Floor(workers=4)),
-        (Change(workers=1, concurrency=9), Floor(workers=1, each=9)),
-        (Change(concurrency=5), Floor(each=5)),
-        (Change(retry_ms=(100,)), Floor(retry=(100,))),
         (Change(retry_ms=(), workers=3), Floor(retry=(), workers=3)),
-        (Change(rate=1000 / 25, topics=ONE, workers=3), Floor(apart=25, only="mails", workers=3)),
+        *(
+            pytest.param(*pair, marks=pytest.mark.thorough)
+            for pair in (
+                (Change(workers=4), Floor(workers=4)),
+                (Change(workers=1, concurrency=9), Floor(workers=1, each=9)),
+                (Change(concurrency=5), Floor(each=5)),
+                (Change(retry_ms=(100,)), Floor(retry=(100,))),
+                (Change(rate=1000 / 25, topics=ONE, workers=3), Floor(apart=25, only="mails", workers=3)),
+            )
+        ),
     ],
     ids=str,
 )
@@ -97,6 +102,7 @@ def test_what_it_predicts_is_what_happens(
     assert changed == wanted or any(queue.changed.open for queue in answer.queues)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("change", [Change(concurrency=5), Change(retry_ms=(100,))], ids=str)
 def test_ends_that_are_recorded_late_keep_no_place(spark: SparkSession, change: Change) -> None:
     """By the history more attempts run at once than there are places, so how many there are has to be told."""
@@ -112,6 +118,7 @@ def test_ends_that_are_recorded_late_keep_no_place(spark: SparkSession, change: 
         assert_close(queue.changed, seen_in(truth, queue.topic))
 
 
+@pytest.mark.thorough
 def test_steps_that_nobody_saw_are_drawn_by_the_chance_of_the_last_one(spark: SparkSession) -> None:
     """Two in five attempts fail, whatever their number; so with two steps more, about .16 as many are given up."""
     jobs = tasks(5, 3000, over_ms=300_000, fails=0.4)
@@ -131,6 +138,7 @@ def test_steps_that_nobody_saw_are_drawn_by_the_chance_of_the_last_one(spark: Sp
         assert dead == pytest.approx(really, rel=0.25)
 
 
+@pytest.mark.thorough
 def test_a_shorter_ttr_cuts_attempts_off_and_a_longer_one_cant_know(spark: SparkSession) -> None:
     log = happened(HANGING, Floor(workers=4, ttr=90, retry=(30,)))
     cut = sum(e.error == "TimeoutError" for e in log)
@@ -147,6 +155,7 @@ def test_a_shorter_ttr_cuts_attempts_off_and_a_longer_one_cant_know(spark: Spark
     assert longer.changed.busy_ms == longer.seen.busy_ms + 9 * cut
 
 
+@pytest.mark.thorough
 def test_attempts_that_0_1_0_cut_off_when_the_ttr_had_passed_would_be_cut_off_before_that(spark: SparkSession) -> None:
     was = Floor(workers=4, ttr=90, retry=(), cut=False)
     log = happened(HANGING, was)
@@ -167,6 +176,7 @@ def recorded(spark: SparkSession, name: str) -> DataFrame:
     return spark.createDataFrame(pq.read_table(RECORDED / f"{name}.parquet", columns=EVENTS.names), EVENTS)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["long", "full", "short", "hung"])
 def test_a_replay_of_what_real_workers_did_is_close_to_it(spark: SparkSession, name: str) -> None:
     (pool,) = what_if(spark, recorded(spark, name), Change(workers=2)).pools
@@ -180,6 +190,7 @@ def test_a_replay_of_what_real_workers_did_is_close_to_it(spark: SparkSession, n
         assert (queue.replayed.attempts, queue.replayed.done, queue.replayed.dead) == same
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "topic", "cut"), [("hung", "calls", 40), ("full", "mails", 9)])
 def test_what_real_workers_cut_off_is_known_with_their_own_ttr(
     spark: SparkSession, name: str, topic: str, cut: int
@@ -216,6 +227,7 @@ def test_a_p99_of_few_attempts_may_be_off_by_chance() -> None:
     assert "most in t: DON'T TRUST IT" in told[1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [364, 1000, 5000])
 def test_the_range_of_a_p99_has_the_true_one_in_19_of_20_cases(count: int) -> None:
     chance = np.random.default_rng(1)
@@ -225,6 +237,7 @@ def test_the_range_of_a_p99_has_the_true_one_in_19_of_20_cases(count: int) -> No
     assert 0.93 < within / 2000 < 0.97
 
 
+@pytest.mark.thorough
 def test_a_replay_that_is_off_says_so(spark: SparkSession, log: list[Happened]) -> None:
     """With more handlers than there were, jobs would not have waited for one; so what it says of other changes is worth
     nothing.
@@ -234,6 +247,7 @@ def test_a_replay_that_is_off_says_so(spark: SparkSession, log: list[Happened]) 
     assert asked(spark, log, Change(retry_ms=(100,)), had=3).good
 
 
+@pytest.mark.thorough
 def test_too_few_attempts_are_not_judged(spark: SparkSession) -> None:
     answer = asked(spark, [done("t", MONDAY + n, id=str(n)) for n in range(99)], Change(workers=1))
     (queue,) = answer.queues
@@ -251,6 +265,7 @@ def until_done(log: list[Happened]) -> list[Happened]:
     return kept
 
 
+@pytest.mark.thorough
 def test_all_kinds_of_rows_are_replayed(spark: SparkSession) -> None:
     """Hand-backs, take-overs, snoozes, cancels, expiries, kicks, unknown times."""
     log = until_done(random_log(seed=3, jobs=600))
@@ -317,6 +332,7 @@ def test_the_command_shows_all_three(command: Command, dump: Path, log: list[Hap
         assert queue["changed"]["p99_ms"] < queue["replayed"]["p99_ms"]
 
 
+@pytest.mark.thorough
 def test_the_command_warns_of_a_bad_replay(command: Command, dump: Path) -> None:
     code, said, _ = command("what-if", dump, "--workers", "4", "--concurrency-was", "9")
     assert code == 1

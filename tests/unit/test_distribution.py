@@ -25,6 +25,11 @@ def test_a_file_has_the_place_of_its_own_name_or_of_its_folder() -> None:
     assert place("tests/lua/test_get.py") == place("tests/unit/link/test_session.py") == len(FIRST)
 
 
+def test_streams_are_apart_if_all_is_tried() -> None:
+    test = "tests/spark/test_live.py::test_x"
+    assert (part_of(test), part_of(test, streams_apart=False)) == ("tests/spark/streams", "tests/spark")
+
+
 def test_what_waits_for_long_is_shared_out_by_the_test() -> None:
     apart, together = "tests/redis/test_lost_node.py::test_x[a-b]", "tests/redis/test_dump.py::test_x[a-b]"
     assert (part_of(apart), part_of(together)) == (apart, "tests/redis/test_dump.py")

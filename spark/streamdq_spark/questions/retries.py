@@ -28,9 +28,9 @@ def retries(history: History) -> DataFrame:
     """By topic, group and step; step 0 are the attempts before any step was used.
 
     ``wait_ms``: the median wait that led to the step, from the failure before to the due time, as observed; null for
-    step 0 and where it was not seen. The delay of a `Retry(delay=…)` leads to no step. ``success_rate``: done over attempts that came to an end. ``lost``: taken over
-    from a consumer that had gone. ``share_of_done``, ``done_so_far``: of all that was done, the part at this step, and
-    up to it.
+    step 0 and where it was not seen; the delay of a `Retry(delay=…)` leads to no step. ``success_rate``: done over
+    attempts that came to an end. ``lost``: taken over from a consumer that had gone. ``share_of_done``,
+    ``done_so_far``: of all that was done, the part at this step, and up to it.
     """
     return history.once("retries", lambda: _retries(history))
 
