@@ -29,7 +29,7 @@ from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics
 from tests.conftest import BINARIES
 from tests.sentinels import Sentinels
-from tests.servers import Binary, Cluster, Server
+from tests.servers import Cluster, Server
 from tests.waiting import HANG_S, until
 
 ROOT = Path(__file__).parents[2]
