@@ -14,6 +14,7 @@ from streamdq import Bury, Retry, Snooze, errors
 from streamdq.errors import (
     BodyDamaged,
     BodyUnreadable,
+    HandlersHung,
     IdTaken,
     JobExists,
     MissingExtra,
@@ -27,6 +28,7 @@ MADE: list[Portable] = [
     JobExists("t", "a", ", and it is dead"), IdTaken("t", "a", 1_900_000_000_000), NotDurable("disk", "no reply", "a"),
     NewerFormat(3), BodyUnreadable("no key", "job a"), BodyDamaged("no key"), MissingExtra("zstandard", "zstd"),
     Retry("5s", "busy", at_least="1s", max_attempts=3), Retry(), Snooze("1h"), Bury("no such order"),
+    HandlersHung(8, 60),
 ]  # fmt: skip
 
 
