@@ -230,7 +230,7 @@ def test_the_doctor_asks_a_server_once_however_many_shards_it_has(pair: Replicat
             queue.configure(topic, shards=8, durable="replicas:1")
         client.config_resetstat()
         assert "durable='replicas:1' can be had" in [finding.what for finding in queue.doctor()]
-        assert client.info("commandstats")["cmdstat_info"]["calls"] == 2, "its state, and its replicas"
+        assert client.info("commandstats")["cmdstat_info"]["calls"] <= 3, "not once for each shard"
 
 
 def test_a_script_that_the_server_does_not_know_is_waited_for_once(pair: Replicated, soon: Settings) -> None:

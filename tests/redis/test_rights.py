@@ -24,7 +24,8 @@ from streamdq.http.auth import Role, new_token
 from streamdq.link.connection import AsyncLink
 from streamdq.link.session import open_session
 from streamdq.mover.mover import Mover
-from streamdq.operations.acl import CLUSTER_COMMANDS, COMMANDS, DISK_COMMANDS, rights
+from streamdq.operations.acl import CLUSTER_COMMANDS, DISK_COMMANDS, rights
+from streamdq.store.rights import COMMANDS
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics
 from tests.conftest import BINARIES
