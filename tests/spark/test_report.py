@@ -146,6 +146,7 @@ def test_the_size_stays_small(html: str) -> None:
     assert len(html) < 600_000
 
 
+@pytest.mark.thorough
 def test_many_topics_with_long_names_make_it_little_larger() -> None:
     log = [e for n in range(300) for e in retried(f"{n:03}" + "x" * 100, AT + n)]
     html = report_of(log)
@@ -169,6 +170,7 @@ def test_a_start_before_its_time_as_after_a_clock_was_set_back_is_drawn(early_ms
     assert f"-{early_ms} ms" in report_of([done("t", AT, due=AT - 50 + early_ms)])
 
 
+@pytest.mark.thorough
 def test_many_topics_that_were_unusual_are_drawn_as_far_as_there_is_room() -> None:
     weeks = {week: AT + week * WEEK for week in range(5)}
     log = [done(f"t{n:02}", at + h * DAY // 24, id=f"{week}.{h}") for n in range(21) for week, at in weeks.items()
@@ -179,7 +181,15 @@ def test_many_topics_that_were_unusual_are_drawn_as_far_as_there_is_room() -> No
     assert "21 incidents" in html
 
 
-@pytest.mark.parametrize(("days", "unit"), [(2, "hour"), (3, "day"), (120, "day"), (121, "week"), (400, "week")])
+@pytest.mark.parametrize(
+    ("days", "unit"),
+    [
+        (2, "hour"),
+        (3, "day"),
+        (121, "week"),
+        *(pytest.param(*long, marks=pytest.mark.thorough) for long in ((120, "day"), (400, "week"))),
+    ],
+)
 def test_long_times_are_drawn_coarsely(days: int, unit: str) -> None:
     html = report_of([done("t", AT, id="a"), done("t", AT + days * DAY, id="b")])
     assert f"Done per {unit}, by topic" in html
