@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
@@ -53,7 +53,7 @@ _shared: list[SharedSpark] = []
 
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
-def pytest_timeout_set_timer() -> Iterator[object]:
+def pytest_timeout_set_timer() -> Generator[None, object, object]:
     """Before a test is given up, Java is ended. Otherwise what it is still to answer would be taken for the answer to
     the next call; and who waits for it, as PySpark does on its way out of the test, would wait for ever.
     """
@@ -71,7 +71,7 @@ def pytest_timeout_set_timer() -> Iterator[object]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Iterator[object]:
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, object, object]:
     if _shared and call.excinfo and not call.excinfo.errisinstance(pytest.skip.Exception):
         _shared[0].failed()
     return (yield)

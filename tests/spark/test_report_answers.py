@@ -64,6 +64,7 @@ def test_an_overdrawn_budget_is_said_with_what_spent_it() -> None:
     assert one.note == "It takes more workers, or more handlers at once in each."
 
 
+@pytest.mark.thorough
 def test_late_moves_are_no_reason_for_workers() -> None:
     log = [e._replace(moved=e.started) for e in hourly("over", dict.fromkeys(range(100, 107), 10))]
     (one,) = [one for one in do_this(tables_of(log), None) or [] if one.setting == "Error budget"]
