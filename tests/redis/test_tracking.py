@@ -18,6 +18,8 @@ from tests.migration import Migration
 from tests.redis.harness import Seen
 from tests.servers import Cluster, Server
 
+pytestmark = pytest.mark.foreign_keys  # streams of its own
+
 LIMITS = ConnectionLimits(4, 4)
 TIMEOUT_S = 60.0
 KEY, OTHER, ABSENT = "{m}:here", "{m}:other", "{m}:absent"
