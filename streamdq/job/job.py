@@ -377,6 +377,11 @@ def check_url(url: str) -> str:
         fine = parts.scheme in ("http", "https") and bool(parts.hostname)
     except (ValueError, AttributeError, TypeError):
         fine = False
+    if fine and "@" in parts.netloc:
+        raise InvalidInput(
+            "url: has a user name or a password, which Redis, the history and the page would show; sign callbacks "
+            "instead (docs/callbacks.md)"
+        )
     if not fine or not re.fullmatch(r"[\x21-\x7e]+", url) or len(url) > MAX_URL_BYTES:
         raise InvalidInput(f"url: {str(url)[:80]!r} is not an http or https URL of at most {MAX_URL_BYTES} characters")
     return plain(url)

@@ -119,9 +119,13 @@ class End:
     hidden: bool = False
 
     def __post_init__(self) -> None:
-        """Makes the error printable: it may contain anything, even lone surrogates, which can't be sent."""
+        """Hides credentials in the error before it is kept anywhere, and makes it printable: it may contain anything,
+        even lone surrogates, which can't be sent.
+        """
         if self.error:
-            self.error = "".join(c if c.isprintable() else " " for c in self.error[:MAX_ERROR_CHARS])
+            # Cut after that: of a URL without its end, nobody could tell which part is the password.
+            text = hide_credentials(self.error[: 4 * MAX_ERROR_CHARS])[:MAX_ERROR_CHARS]
+            self.error = "".join(c if c.isprintable() else " " for c in text)
 
 
 def held_in(shard: ShardKeys, group: str, claimed: Claimed, asked: float, decoder: Decoder | None = None) -> list[Held]:
@@ -286,7 +290,7 @@ def _failure_of(end: End) -> str:
     """What is kept of the failure; '' for nothing."""
     if end.hidden or not (end.error or end.traceback):
         return ""
-    return failure_text(Failure(hide_credentials(end.error), end.traceback))
+    return failure_text(Failure(end.error, end.traceback))
 
 
 def _no_failure(_end: End) -> str:

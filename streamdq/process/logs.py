@@ -48,28 +48,30 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 # steps, the word and its parts: a pattern for both would look through the word once for each URL that may begin in it.
 _WORD = re.compile(r"\S+")
 _DATABASE = re.compile(r"(?i)\b(?:rediss?|redis\+\w{1,30}|postgres(?:ql)?(?:\+\w{1,30})?)://")
-# In a URL, and in the way drivers describe their connection: password=x host=y.
-_PARAMETER = re.compile(
-    r"(?i)((?:(?:password|passwd|secret|token|signature|credential|api[_-]?key)s?|[?&;](?:key|sig|auth))=['\"]?)"
-    r"[^&;#\s'\"]+"
+_SECRETS = (
+    r"(?:password|passwd|passphrase|pwd|secret|token|signature|credential|(?:access|api|encryption|private|secret|signing)"
+    r"[_-]?key)s?"
 )
+# In a URL, and in the way drivers describe their connection: password=x host=y.
+_PARAMETER = re.compile(rf"(?i)((?:{_SECRETS}|[?&;](?:key|sig|auth))=['\"]?)[^&;#\s'\"]+")
+_SAID = re.compile(r"(?i)\b((?:password|passwd|passphrase|pwd)\s{0,3}:\s{0,3})[^\s'\",;]+")
+_WEBHOOK = re.compile(r"\bwhsec_[A-Za-z0-9+/=_-]+")
 # As programs show headers and fields: {'Authorization': 'Token x'}, "password": "x". Bounded: texts come from anywhere.
 _HEADER = re.compile(
     r"(?i)(\b(?:(?:proxy-)?authorization|(?:set-)?cookie|x-[a-z-]{0,30}(?:token|key|secret|signature))['\"]?\s{0,3}"
     r"[:=]\s{0,3}(?:b?['\"])?)(?!\s{0,3}(?:bearer|basic)\s)[^'\"\r\n]+"
 )
-_FIELD = re.compile(
-    r"(?i)((['\"])[\w-]{0,30}(?:password|passwd|secret|token|signature|credential|api[_-]?key)s?\2\s{0,3}:\s{0,3}"
-    r"b?['\"])[^'\"]+"
-)
+_FIELD = re.compile(rf"(?i)((['\"])[\w-]{{0,30}}{_SECRETS}\2\s{{0,3}}:\s{{0,3}}b?['\"])[^'\"]+")
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}")
 # And the words of which each of them needs one: to look for these takes a tenth of the time, and most texts have none.
-_WORDS = ("password", "passwd", "secret", "token", "signature", "credential", "api_key", "api-key", "apikey")
+_WORDS = ("passw", "passphrase", "pwd", "secret", "token", "signature", "credential", "key")
 _NAMED = (
     (_PARAMETER, r"\1…", (*_WORDS, "key=", "sig=", "auth=")),
     (_FIELD, r"\1…", _WORDS),
     (_HEADER, r"\1…", ("authorization", "cookie", "x-")),
     (_BEARER, r"\1 …", ("bearer", "basic")),
+    (_SAID, r"\1…", ("passw", "passphrase", "pwd")),
+    (_WEBHOOK, "whsec_…", ("whsec_",)),
 )
 # C0 except tab and newline, DEL, C1; the marks, embeddings, overrides and isolates of Unicode's bidirectional
 # algorithm; line and paragraph separators; the byte order mark; surrogates, which can't be written at all.
@@ -155,12 +157,20 @@ def hide_credentials(text: str) -> str:
 
 
 def _without_login(word: re.Match[str]) -> str:
-    """A word without what is between the scheme of a database's URL and the last @."""
+    """A word without what is between a URL's scheme and the last @, if the URL is a database's, or has a slash in its
+    password: what is before the slash is no host then, as no port follows the colon.
+    """
     text = word[0]
     at = text.rfind("@")
-    if at < 0 or (scheme := _DATABASE.search(text, 0, at)) is None:
+    if at < 0:
         return text
-    return f"{text[: scheme.end()]}…{text[at:]}"
+    if (scheme := _DATABASE.search(text, 0, at)) is not None:
+        return f"{text[: scheme.end()]}…{text[at:]}"
+    head, there, rest = text.partition("://")
+    host, _, port = rest.partition("/")[0].rpartition(":")
+    if there and host and port and not port.isdecimal() and "@" not in host and not host.startswith("["):
+        return f"{head}://…{text[at:]}"
+    return text
 
 
 def what(error: BaseException) -> str:

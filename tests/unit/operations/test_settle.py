@@ -111,6 +111,7 @@ def test_where_none_are_kept_no_failure_is_sent(none: dict[str, int]) -> None:
 def test_of_a_failure_no_credentials_are_sent() -> None:
     _, call = settled([End(held("j"), RETRY, "ValueError: at https://me:swordfish@shop", steps=1)], [])
     assert call.args[-1] == "ValueError: at https://…@shop\x1f"
+    assert "swordfish" not in str(call.args), "the job keeps the error as well"
 
 
 def test_a_call_that_got_no_reply_can_be_sent_again_as_it_was() -> None:
