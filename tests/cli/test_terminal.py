@@ -81,7 +81,7 @@ def test_ids_that_differ_do_not_look_alike(run: Run, queue: Queue) -> None:
 def test_a_log_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
     monkeypatch.setattr(sys, "stderr", written)
-    configure(json=False)
+    configure(form="console")
 
     structlog.get_logger("streamdq").warning("job failed", id=EVIL, error=ERROR, more=[EVIL, {"x": ERROR}])
     logging.getLogger("other").warning("said %s", ERROR)
