@@ -27,34 +27,8 @@ _WORD = re.compile(r"(?<!\w\.)(?<!\w)\w+")  # not the field of a table, as in st
 _WHEN_CALLED = re.compile(r"^-- made when called\b", re.MULTILINE)
 _CALL = re.compile(r"redis\.p?call\('(\w+)'")
 _READS = frozenset(
-    [
-        "EXISTS",
-        "GET",
-        "HEXISTS",
-        "HGET",
-        "HGETALL",
-        "HLEN",
-        "HMGET",
-        "HSCAN",
-        "HSTRLEN",
-        "INFO",
-        "PTTL",
-        "TIME",
-        "XINFO",
-        "XLEN",
-        "XPENDING",
-        "XRANGE",
-        "XREVRANGE",
-        "ZCARD",
-        "ZCOUNT",
-        "ZLEXCOUNT",
-        "ZRANGE",
-        "ZRANGEBYLEX",
-        "ZRANGEBYSCORE",
-        "ZREVRANGEBYLEX",
-        "ZSCAN",
-        "ZSCORE",
-    ]
+    "EXISTS GET HEXISTS HGET HGETALL HLEN HMGET HSCAN HSTRLEN INFO PTTL TIME XINFO XLEN XPENDING XRANGE XREVRANGE ZCARD "
+    "ZCOUNT ZLEXCOUNT ZRANGE ZRANGEBYLEX ZRANGEBYSCORE ZREVRANGEBYLEX ZSCAN ZSCORE".split()
 )
 _RUNS_ON = re.compile(r"^-- runs while its slot moves$", re.MULTILINE)
 _FUNCTION = re.compile(r"^local function (\w+)\((?:.* end\n|.*\n(?:.*\n)*?end\n)", re.MULTILINE)
