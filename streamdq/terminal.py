@@ -326,28 +326,37 @@ def keys_view(loads: Sequence[KeyLoad]) -> RenderableType:
     return made
 
 
-def dead_view(jobs: Sequence[Job], group: str) -> RenderableType:
+def dead_view(jobs: Sequence[Job], group: str, *, topics: bool = False) -> RenderableType:
+    """``topics``: of several topics."""
     if not jobs:
         return Text("no dead letters", "green")
-    made = table("id", "attempts", "reason", "error", "created", numbers=("attempts",))
+    made = table(*_topic_column(topics), "id", "attempts", "reason", "error", "created", numbers=("attempts",))
     for job in jobs:
         progress = job.groups[group]
         made.add_row(
-            Text(job.id), str(progress.attempt), progress.reason or "", Text(progress.error or ""),
+            *([Text(job.topic)] if topics else []), Text(job.id), str(progress.attempt), progress.reason or "",
+            Text(progress.error or ""),
             utc_text(job.created_ms),
         )  # fmt: skip
     return made
 
 
-def jobs_view(jobs: Sequence[Job], what: str) -> RenderableType:
-    """The jobs of a list; ``what``: of which kind, if there are none."""
+def _topic_column(topics: bool) -> list[str]:
+    return ["topic"] if topics else []
+
+
+def jobs_view(jobs: Sequence[Job], what: str, *, topics: bool = False) -> RenderableType:
+    """The jobs of a list; ``what``: of which kind, if there are none. ``topics``: of several topics."""
     if not jobs:
         return Text(f"no {what}", "dim")
-    made = table("id", "state", "due", "attempts", "body", numbers=("attempts",))
+    made = table(*_topic_column(topics), "id", "state", "due", "attempts", "body", numbers=("attempts",))
     for job in jobs:
         body = _body_text(job)
         body.truncate(_BODY_WIDTH, overflow="ellipsis")
-        made.add_row(Text(job.id), Text(job.state, _STYLES[job.state]), utc_text(job.due_ms), str(job.attempt), body)
+        made.add_row(
+            *([Text(job.topic)] if topics else []), Text(job.id), Text(job.state, _STYLES[job.state]),
+            utc_text(job.due_ms), str(job.attempt), body,
+        )  # fmt: skip
     return made
 
 
@@ -377,11 +386,13 @@ def _traceback_parts(event: JobEvent) -> Iterator[RenderableType]:
     yield Text(visible(event.traceback))
 
 
-def found_view(jobs: Sequence[Job], count: int, unreadable: int) -> RenderableType:
-    """The first of the jobs that a search has found. ``unreadable``: bodies that could not be looked into."""
+def found_view(jobs: Sequence[Job], count: int, unreadable: int, *, topics: bool = False) -> RenderableType:
+    """The first of the jobs that a search has found. ``unreadable``: bodies that could not be looked into. ``topics``:
+    of several topics.
+    """
     parts: list[RenderableType] = []
     if jobs:
-        parts += [jobs_view(jobs, "jobs"), Text("")]
+        parts += [jobs_view(jobs, "jobs", topics=topics), Text("")]
     more = f", {count - len(jobs):,} of them not shown" if jobs and count > len(jobs) else ""
     parts.append(Text(f"{counted(count, 'job')} found{more}", "bold" if count else "green"))
     if unreadable:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-_IMPORTS = ("streamdq.cli.app", "streamdq.mover.reclaim")
+_IMPORTS = ("streamdq.mover.reclaim",)
 READ_AT_IMPORT = {"PROMETHEUS_MULTIPROC_DIR"}
 """Variables that come too late in a child: a process with one of them has to import for itself."""
 _PR_SET_CHILD_SUBREAPER = 36
@@ -159,9 +159,12 @@ def _stream(number: int, parents: Any) -> io.TextIOWrapper:
 
 
 def main() -> None:
+    from streamdq.cli.app import application  # here, as the module is imported by those that ask for a process, too
+
     _, number, *imports = sys.argv
     for module in [*_IMPORTS, *imports]:
         importlib.import_module(module)
+    application()
     gc.freeze()
     with socket.socket(fileno=int(number)) as control:
         request, streams = _forks(control)

@@ -12,7 +12,17 @@ from ..config import DEFAULT_GROUP
 from ..errors import InvalidInput
 from ..worker.processes import command_line, end_with_parent
 from .common import GroupOption, commands, given_globals
-from .metrics import LOOPBACK, AlsoGauges, LogLevel, MetricsHost, MetricsPort, Serving, begin_logs, run_worker
+from .metrics import (
+    LOOPBACK,
+    AlsoGauges,
+    LogFormat,
+    LogLevel,
+    MetricsHost,
+    MetricsPort,
+    Serving,
+    begin_logs,
+    run_worker,
+)
 
 app = commands()
 _ALL = "all"
@@ -34,6 +44,7 @@ def callback(
     settings: Annotated[Path | None, typer.Option(help="A TOML file with secrets and other settings.")] = None,
     burst: Annotated[bool, typer.Option("--burst", help="Exit when no job is ready, running or delayed.")] = False,
     log_level: LogLevel = "info",
+    log_format: LogFormat = "auto",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
     gauges: AlsoGauges = False,
@@ -66,8 +77,17 @@ def callback(
         context.obj.url, context.obj.namespace, group, concurrency,
         topics=topics, callback=CallbackSettings.load(settings, **given),
     )  # fmt: skip
-    begin_logs(log_level)
-    arguments = ["--log-level", log_level, "--group", group, "--concurrency", str(concurrency)]
+    begin_logs(log_level, log_format)
+    arguments = [
+        "--log-level",
+        log_level,
+        "--log-format",
+        log_format,
+        "--group",
+        group,
+        "--concurrency",
+        str(concurrency),
+    ]
     arguments += [*_repeated("--topic", topics or (_ALL,)), *_repeated("--allow", allow or ())]
     arguments += ["--settings", str(settings)] if settings else []
     arguments += ["--burst"] if burst else []

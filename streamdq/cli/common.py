@@ -13,7 +13,8 @@ from typer.core import TyperCommand
 
 from .. import terminal
 from ..errors import StreamdqError
-from ..queue import Queue, store_of
+from ..operations.inspect import topic_names
+from ..queue import Queue, carry_out, store_of
 from ..worker.signals import Stop, install, uninstall
 
 EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130  # 4: EXIT_HUNG of worker/hung.py
@@ -66,6 +67,11 @@ def open_queue(context: typer.Context) -> Iterator[Queue]:
     with Queue(context.obj.url, context.obj.namespace) as queue:
         store_of(queue).session.waits_for_redis = False
         yield queue
+
+
+def topics_of(queue: Queue, topic: str | None) -> list[str]:
+    """The topic, or the names of all."""
+    return [topic] if topic is not None else carry_out(queue, topic_names(store_of(queue), None))
 
 
 def answer(as_json: bool, value: Any, text: str, *, yes: bool = True) -> None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
 from .. import terminal
-from ..errors import InvalidInput
+from ..errors import InvalidInput, UnknownGroup
+from ..job.job import Job
 from ..operations import json_out
 from ..operations.act import Acted
 from ..operations.criteria import FINDABLE
-from ..queue import Found
+from ..queue import Found, Queue
 from ..times.durations import to_ms
-from .common import EXIT_INTERRUPTED, EXIT_NO, Durable, Json, Topic, commands, open_queue
+from .common import EXIT_INTERRUPTED, EXIT_NO, Durable, Json, OptionalTopic, Topic, commands, open_queue, topics_of
 from .input import parse_moment
 
 app = commands()
@@ -28,7 +29,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmati
 @app.command()
 def find(
     context: typer.Context,
-    topic: Topic,
+    topic: OptionalTopic = None,
     state: Annotated[str | None, typer.Option(help=f"One of {', '.join(FINDABLE)}.")] = None,
     group: Annotated[str | None, typer.Option(help="The consumer group that has them in this state.")] = None,
     due_from: Annotated[
@@ -52,36 +53,36 @@ def find(
     durable: Durable = None,
     as_json: Json = False,
 ) -> None:
-    """Search a topic's jobs, and act on those found.
+    """Search jobs, and act on those found.
 
     \b
     streamdq find order.close --state delayed --due-until 2h --where body.user=7
     streamdq find order.close --state dead --where 'error=card expired' --kick
     streamdq find order.close --id-prefix test- --cancel --yes
+    streamdq find --where body.user=7          # in all topics
 
-    It prints how many match and those due first, then asks before it acts, on exactly these: jobs that have changed
-    meanwhile are left alone and counted. Exit code 1: no job matches, or none was acted on.
+    Of one topic, or of all. It prints how many match and those due first, then asks before it acts, on exactly these:
+    jobs that have changed meanwhile are left alone and counted. Exit code 1: no job matches, or none was acted on.
     """  # noqa: D301 - typer reads the mark
     actions = _actions(cancel, reschedule, reschedule_at, kick, purge, durable)
     due = None if due_from is None and due_until is None else (due_from, due_until)
+    wanted: dict[str, Any] = {
+        "state": state, "due": due, "group": group, "key": key, "id_prefix": id_prefix, "where": where,
+    }  # fmt: skip
     with open_queue(context) as queue:
         with terminal.progress_bar("jobs", shown=not as_json) as bar:
-            found = queue.find(
-                topic, state=state, due=due, group=group, key=key, id_prefix=id_prefix, where=where, limit=limit,
-                progress=lambda progress: bar.reach(progress.looked, progress.total),
-            )  # fmt: skip
-            first = found.soonest(show) if show else []
-            count = found.count()
+            searches, first = _searched(queue, topics_of(queue, topic), topic is None, wanted, limit, show, bar)
+        count, unreadable = (sum(getattr(one, name) for one in searches) for name in ("found", "unreadable"))
         told = {
-            "found": count, "looked": found.looked, "unreadable": found.unreadable,
+            "found": count, "looked": sum(one.looked for one in searches), "unreadable": unreadable,
             "jobs": [json_out.job_json(job) for job in first],
         }  # fmt: skip
         if not as_json:
-            terminal.console().print(terminal.found_view(first, count, found.unreadable))
+            terminal.console().print(terminal.found_view(first, count, unreadable, topics=topic is None))
         done = count
         for name, act in actions.items() if count else ():
-            _ask(name, count, topic, yes)
-            acted = act(found)
+            _ask(name, count, topic or "all topics", yes)
+            acted = _sum_of(act(one) for one in searches if one.found)
             done, told["acted"] = acted.done, {"action": name, **dataclasses.asdict(acted)}
             if not as_json:
                 terminal.say(terminal.acted_text(name, acted))
@@ -89,6 +90,41 @@ def find(
         terminal.print_json(told)
     if not done:
         raise typer.Exit(EXIT_NO)
+
+
+def _searched(
+    queue: Queue, topics: Sequence[str], all_topics: bool, wanted: Mapping[str, Any], limit: int | None, show: int,
+    bar: terminal.ProgressBar,
+) -> tuple[list[Found], list[Job]]:  # fmt: skip
+    """The searches of the topics, to their ends, and the jobs that are due first. Of all topics, those that don't have
+    the group are left out.
+    """
+    searches: list[Found] = []
+    first: list[Job] = []
+    for topic in topics:
+        left = None if limit is None else limit - sum(one.found for one in searches)
+        if left == 0:
+            break
+        found = queue.find(
+            topic, **wanted, limit=left, progress=lambda progress: bar.reach(progress.looked, progress.total)
+        )
+        try:
+            first += found.soonest(show) if show else []
+            found.count()
+        except UnknownGroup:
+            if not all_topics:
+                raise
+        else:
+            searches.append(found)
+    return searches, sorted(first, key=lambda job: (job.due_ms, job.id))[:show]
+
+
+def _sum_of(acted: Iterable[Acted]) -> Acted:
+    total = Acted()
+    for one in acted:
+        for name, number in dataclasses.asdict(one).items():
+            setattr(total, name, getattr(total, name) + number)
+    return total
 
 
 @app.command()

@@ -17,7 +17,7 @@ from ..config import HttpSettings, read_text
 from ..errors import InvalidInput
 from ..queue import carry_out, store_of
 from .common import Json, answer, commands, open_queue
-from .metrics import LogLevel, begin_logs
+from .metrics import LogFormat, LogLevel, begin_logs
 
 if TYPE_CHECKING:
     from ..http.signing_secrets import Secrets
@@ -50,6 +50,7 @@ def serve(
         Path | None, typer.Option(help="Require client certificates that one of these has signed.")
     ] = None,
     log_level: LogLevel = "info",
+    log_format: LogFormat = "auto",
 ) -> None:
     """Serve the HTTP API and the operations page.
 
@@ -63,7 +64,7 @@ def serve(
     Without tokens anyone who can reach the server may do everything, so it then listens on this machine only. The web
     page is at /, the API's description at /openapi.json. Logs go to stderr: as text on a terminal, else as JSON lines.
     """  # noqa: D301 - typer reads the mark
-    begin_logs(log_level)
+    begin_logs(log_level, log_format)
     with _hangups_wait():
         from ..http import create_app
         from ..http import serve as run

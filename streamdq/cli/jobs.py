@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -15,11 +16,25 @@ import typer
 
 from .. import terminal
 from ..config import DEFAULT_GROUP
-from ..errors import InvalidInput, UnknownTopic
-from ..job.job import check_topic
+from ..errors import InvalidInput, UnknownGroup, UnknownTopic
+from ..job.job import Job, check_topic
 from ..operations import json_out
 from ..queue import Queue, carry_out, store_of
-from .common import At, Delay, Durable, GroupOption, Id, Json, Topic, WithId, answer, commands, open_queue
+from .common import (
+    At,
+    Delay,
+    Durable,
+    GroupOption,
+    Id,
+    Json,
+    OptionalTopic,
+    Topic,
+    WithId,
+    answer,
+    commands,
+    open_queue,
+    topics_of,
+)  # fmt: skip
 from .input import BadLine, Loaded, load_jobs, parse_json, parse_moment
 
 app = commands()
@@ -216,7 +231,8 @@ def _why_missing(queue: Queue, topic: str, id: str) -> str:
         queue.configure(topic)  # without options, it only reads
     except UnknownTopic as error:  # its name may be misspelt
         return str(error)
-    return f"no job {id!r} in {topic!r}: it has ended, or never was"
+    words = " ".join(shlex.quote(word) for word in (topic, *(["--"] if id.startswith("--") else []), id))
+    return f"no job {id!r} in {topic!r}: it has ended, or never was; what became of it: streamdq history {words}"
 
 
 @app.command(cls=WithId)
@@ -263,21 +279,24 @@ def _unchanged(id: str) -> str:
 @DEAD.command("list")
 def dead_list(
     context: typer.Context,
-    topic: Topic,
+    topic: OptionalTopic = None,
     group: GroupOption = DEFAULT_GROUP,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most, of each topic.")] = 100,
     as_json: Json = False,
 ) -> None:
-    """List a group's dead letters.
+    """List a group's dead letters, of one topic or of all.
 
     Those buried first come first, with reason and error.
     """
+    jobs: list[Job] = []
     with open_queue(context) as queue:
-        jobs = queue.dead(topic, group, limit)
+        for name in topics_of(queue, topic):
+            with suppress(*(() if topic else (UnknownGroup,))):
+                jobs += queue.dead(name, group, limit)
     if as_json:
         terminal.print_json([json_out.job_json(job) for job in jobs])
     else:
-        terminal.console().print(terminal.dead_view(jobs, group))
+        terminal.console().print(terminal.dead_view(jobs, group, topics=topic is None))
 
 
 OptionalId = Annotated[str | None, typer.Argument(help="The job's id", show_default=False)]

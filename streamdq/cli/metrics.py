@@ -20,6 +20,14 @@ from .common import commands
 app = commands()
 
 LogLevel = Annotated[str, typer.Option(help=f"One of {', '.join(logs.LEVELS)}.")]
+LogFormat = Annotated[
+    str,
+    typer.Option(
+        envvar="STREAMDQ_LOG_FORMAT",
+        help=f"One of {', '.join(logs.FORMATS)}; auto: as text on a terminal, else as JSON lines.",
+        show_envvar=True,
+    ),
+]
 MetricsPort = Annotated[
     int | None,
     typer.Option(min=0, max=65_535, help="Serve Prometheus metrics of all processes on this port; 0: any free one."),
@@ -32,10 +40,11 @@ AlsoGauges = Annotated[
 LOOPBACK = "127.0.0.1"
 
 
-def begin_logs(level: str) -> None:
-    if level not in logs.LEVELS:
-        raise InvalidInput(f"log-level: {level!r} is not one of {', '.join(logs.LEVELS)}")
-    logs.configure(level)
+def begin_logs(level: str, form: str) -> None:
+    for name, given, known in (("log-level", level, logs.LEVELS), ("log-format", form, logs.FORMATS)):
+        if given not in known:
+            raise InvalidInput(f"{name}: {given!r} is not one of {', '.join(known)}")
+    logs.configure(level, form)
 
 
 @app.command()
@@ -44,13 +53,14 @@ def exporter(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0: any free one.")] = 9422,
     host: MetricsHost = LOOPBACK,
     log_level: LogLevel = "info",
+    log_format: LogFormat = "auto",
 ) -> None:
     """Serve the state of the queue to Prometheus.
 
     Run one exporter per namespace, or one worker with --exporter. Runs until SIGTERM or Ctrl-C. While Redis can't be
     reached, it serves streamdq_up 0.
     """
-    begin_logs(log_level)
+    begin_logs(log_level, log_format)
     stop = Stop()
     install(stop.set)
     collector = RedisCollector(context.obj.url, context.obj.namespace)

@@ -28,7 +28,7 @@ from ..link.session import check_namespace
 from ..process.logs import log, what
 from ..times.durations import show_ms
 from .common import Json, OptionalTopic, answer, commands, open_queue, run_until_signal
-from .metrics import LOOPBACK, LogLevel, MetricsHost, MetricsPort, begin_logs
+from .metrics import LOOPBACK, LogFormat, LogLevel, MetricsHost, MetricsPort, begin_logs
 
 if TYPE_CHECKING:
     from ..outbox.refused import Refused, RefusedRows
@@ -104,6 +104,7 @@ def relay(
         ),
     ] = None,
     log_level: LogLevel = "info",
+    log_format: LogFormat = "auto",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
     as_json: Json = False,
@@ -118,7 +119,7 @@ def relay(
     row is skipped or relayed twice, even if a relay is killed at any point. $STREAMDQ_OUTBOX instead of --from keeps
     the password out of the process list. Logs go to stderr: as text on a terminal, else as JSON lines.
     """  # noqa: D301 - typer reads the mark
-    begin_logs(log_level)
+    begin_logs(log_level, log_format)
     with contextlib.ExitStack() as stack:
         if metrics_port is not None:
             with _needs_sqlalchemy():
@@ -263,14 +264,20 @@ def _some_or_all(numbers: Sequence[int] | None, every: bool) -> None:
 
 
 @OUTBOX.command()
-def reconcile(context: typer.Context, source: From, log_level: LogLevel = "warning", as_json: Json = False) -> None:
+def reconcile(
+    context: typer.Context,
+    source: From,
+    log_level: LogLevel = "warning",
+    log_format: LogFormat = "auto",
+    as_json: Json = False,
+) -> None:
     """Put back what Redis has lost.
 
     Looks once through the rows that `relay --keep` has kept: those whose jobs Redis has lost, in a failover, a flush or
     with an old copy of its data, are relayed again; those whose jobs have ended are deleted. `relay --keep` does the
     same all the time; it pauses meanwhile.
     """
-    begin_logs(log_level)
+    begin_logs(log_level, log_format)
     with _opened(context, source, keep=True) as opened:
         opened.reconcile()
         answer(as_json, asdict(opened.totals), _text(opened.totals))

@@ -18,9 +18,10 @@ from ..link.session import check_namespace
 from ..operations import json_out
 from ..operations.acl import rights
 from ..operations.waiting_keys import By
+from ..process.logs import visible
 from ..queue import Queue
 from ..times.durations import to_ms
-from .common import EXIT_NO, GroupOption, Json, OptionalTopic, Topic, answer, commands, open_queue
+from .common import EXIT_NO, GroupOption, Json, OptionalTopic, Topic, answer, commands, open_queue, topics_of
 
 app = commands()
 TOPIC = commands(help="Settings of topics: show, change, pause, delete.")
@@ -166,6 +167,17 @@ def keys(
 
 
 # -- topics
+
+
+@TOPIC.command("list")
+def topic_list(context: typer.Context, as_json: Json = False) -> None:
+    """List the names of all topics, one a line."""
+    with open_queue(context) as queue:
+        names = topics_of(queue, None)
+    if as_json:
+        terminal.print_json(names)
+    elif names:
+        terminal.say("\n".join(map(visible, names)))
 
 
 @TOPIC.command("pause")

@@ -33,7 +33,17 @@ from ..worker.signals import Stop, install
 from ..worker.target import import_worker
 from ..worker.worker import Worker, codec_of, declared_in, handlers_of, serves_every_topic
 from .common import EXIT_NO, EXIT_UNAVAILABLE, Json, commands, given, given_globals
-from .metrics import LOOPBACK, AlsoGauges, LogLevel, MetricsHost, MetricsPort, Serving, begin_logs, run_worker
+from .metrics import (
+    LOOPBACK,
+    AlsoGauges,
+    LogFormat,
+    LogLevel,
+    MetricsHost,
+    MetricsPort,
+    Serving,
+    begin_logs,
+    run_worker,
+)
 
 app = commands()
 
@@ -78,6 +88,7 @@ def worker(
         bool, typer.Option("--prune", help="Remove schedules that a worker has declared and this one does not.")
     ] = False,
     log_level: LogLevel = "info",
+    log_format: LogFormat = "auto",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
     gauges: AlsoGauges = False,
@@ -102,7 +113,7 @@ def worker(
     after the first, hands running jobs back; with --processes, it kills the processes. Logs go to stderr: as text on a
     terminal, else as JSON lines.
     """  # noqa: D301 - typer reads the mark
-    begin_logs(log_level)
+    begin_logs(log_level, log_format)
     if until_eof:
         end_with_parent()
     serving = Serving(metrics_host, metrics_port, gauges)
@@ -113,7 +124,7 @@ def worker(
         found.namespace = context.obj.namespace
     found.concurrency = concurrency or found.concurrency
     found.prune = prune or found.prune
-    arguments = ["worker", target, "--until-eof", "--log-level", log_level]
+    arguments = ["worker", target, "--until-eof", "--log-level", log_level, "--log-format", log_format]
     until = _burst(burst, burst_due)
     arguments += _BURSTS[until]
     arguments += ["--prune"] if prune else []
@@ -159,6 +170,7 @@ def _import_worker(target: str) -> Worker:
 def mover(
     context: typer.Context,
     log_level: LogLevel = "info",
+    log_format: LogFormat = "auto",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
 ) -> None:
@@ -167,7 +179,7 @@ def mover(
     Every worker has a mover. Where an autoscaler may take the last worker away, this one keeps due jobs moving,
     schedules going, and the figures true. Runs until SIGTERM or Ctrl-C. Exit code 3: the data has a newer format.
     """
-    begin_logs(log_level)
+    begin_logs(log_level, log_format)
     stop = Stop()
     install(stop.set)
     settings = Settings()

@@ -37,6 +37,7 @@ OWN_CODE = f"{Path(__file__).parents[1]}{os.sep}"
 """Where streamdq's own files are."""
 _NOT_THEIRS = (sysconfig.get_path("stdlib"), OWN_CODE)
 LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("auto", "console", "json", "logfmt")
 _NUMBERS = {level: getattr(logging, level.upper()) for level in LEVELS}
 _SECRET = frozenset({
     "body", "bodies", "raw_body", "password", "passwd", "secret", "secrets", "token", "tokens", "api_key",
@@ -286,16 +287,18 @@ def _for_people(_logger: WrappedLogger, _method: str, event: EventDict) -> Event
     return {name: visible(value) if isinstance(value, str) else value for name, value in shown.items()}
 
 
-def configure(level: str = "info", *, json: bool | None = None) -> None:
-    """Sends structlog and the standard loggers to stderr; as JSON if ``json``, or if None and stderr is no terminal."""
+def configure(level: str = "info", form: str = "auto") -> None:
+    """Sends structlog and the standard loggers to stderr, in one of ``FORMATS``; auto: as text on a terminal, else as
+    JSON.
+    """
     import structlog
 
-    json = not is_terminal(sys.stderr) if json is None else json
-    logging.basicConfig(handlers=[_handler(json)], level=level.upper(), force=True)
+    form = _form(form)
+    logging.basicConfig(handlers=[_handler(form)], level=level.upper(), force=True)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
-            *_shared(json),
+            *_shared(form),
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -313,7 +316,7 @@ def shown_in_script() -> Iterator[None]:
     if _configured() is not None or logger.hasHandlers():
         yield
         return
-    handler, before = _handler(not is_terminal(sys.stderr)), logger.level
+    handler, before = _handler(_form(os.environ.get("STREAMDQ_LOG_FORMAT", ""))), logger.level
     handler.addFilter(lambda _line: _configured() is None and not logging.getLogger().handlers)
     logger.addHandler(handler)
     if before == logging.NOTSET:
@@ -327,13 +330,19 @@ def shown_in_script() -> Iterator[None]:
             logger.setLevel(before)
 
 
-def _shared(json: bool) -> list[Processor]:
+def _form(form: str) -> str:
+    """What ``auto`` stands for; what is no format is taken for that, as logging must not fail."""
+    known = form in FORMATS and form != "auto"
+    return form if known else "console" if is_terminal(sys.stderr) else "json"
+
+
+def _shared(form: str) -> list[Processor]:
     import structlog
 
     return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso" if json else "%H:%M:%S", utc=json),
+        structlog.processors.TimeStamper(fmt="%H:%M:%S" if form == "console" else "iso", utc=form != "console"),
     ]
 
 
@@ -343,27 +352,38 @@ def _fields_of(_logger: WrappedLogger, _method: str, event: EventDict) -> EventD
     return event
 
 
-def _handler(json: bool) -> logging.Handler:
+def _renderer(form: str) -> Processor:
     import structlog
 
-    renderer: Processor = (
-        structlog.processors.JSONRenderer()
-        if json
-        # structlog's own tracebacks would show the variables of every function, including bodies.
-        else structlog.dev.ConsoleRenderer(
-            pad_event_to=30, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
-        )
+    if form == "json":
+        return structlog.processors.JSONRenderer()
+    if form == "logfmt":
+        return structlog.processors.LogfmtRenderer(key_order=("timestamp", "level", "event"), bool_as_flag=False)
+    # structlog's own tracebacks would show the variables of every function, including bodies.
+    return structlog.dev.ConsoleRenderer(
+        pad_event_to=30, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
     )
+
+
+def _with_plain_names(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """A structlog processor: logfmt has no spaces in names, and one line for each event."""
+    return {"_".join(str(name).split()): value for name, value in event.items()}
+
+
+def _handler(form: str) -> logging.Handler:
+    import structlog
+
     handler = LineHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[_fields_of, *_shared(json)],
+            foreign_pre_chain=[_fields_of, *_shared(form)],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,  # turns exceptions into text, so that they are redacted, too
                 redact,
-                *([] if json else [_for_people]),
-                renderer,
+                *([] if form == "json" else [_for_people]),
+                *([_with_plain_names] if form == "logfmt" else []),
+                _renderer(form),
             ],
         )
     )

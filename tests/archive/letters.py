@@ -35,10 +35,12 @@ def finish(queue: Queue, topic: str = "t", group: str = "default") -> list[str]:
     while queue.stats(topic).topics[topic].groups[group].ready:
         claim = queue.take(topic, group, timeout=HANG_S)
         assert claim
-        while claim:
+        while True:
             claim.finish()
             done.append(claim.job.id)
             claim = queue.take(topic, group, timeout=0)
+            if not claim:
+                break
     return sorted(done)
 
 

@@ -229,6 +229,18 @@ def test_a_dead_letter_is_kicked(run: Run, queue: Queue) -> None:
     assert run("dead", "kick", "t", "x").code == 1
 
 
+def test_topics_and_the_dead_letters_of_all_are_listed(run: Run, queue: Queue) -> None:
+    assert run("topic", "list").out == ""
+    queue.configure("other", groups=["audit"])
+    bury(queue, "x")
+
+    assert run("topic", "list").out == "other\nt\n"
+    assert run("topic", "list", "--json").json == ["other", "t"]
+    assert [(job["topic"], job["id"]) for job in run("dead", "list", "--json").json] == [("t", "x")]
+    assert re.search(r"\bt +x +1 +buried", run("dead", "list").out)
+    assert run("dead", "list", "other").code == 2, "it has no group default"
+
+
 def test_all_dead_letters_are_purged(run: Run, queue: Queue) -> None:
     bury(queue, "x")
     bury(queue, "y")
@@ -418,7 +430,8 @@ def test_a_misspelt_topic_is_not_a_missing_job(run: Run) -> None:
         assert (result.code, result.out) == (2, "")
         assert "did you mean 'order.close'?" in result.err
     missing = run("get", "order.close", "b")
-    assert (missing.code, missing.out) == (1, "no job 'b' in 'order.close': it has ended, or never was\n")
+    told = "it has ended, or never was; what became of it: streamdq history order.close b"
+    assert (missing.code, missing.out) == (1, f"no job 'b' in 'order.close': {told}\n")
 
 
 def test_namespaces_do_not_see_each_other(run: Run) -> None:

@@ -58,6 +58,24 @@ def test_those_due_first_are_shown(run: Run, queue: Queue, state: tuple[str, ...
         search.soonest()
 
 
+def test_all_topics_are_searched(run: Run, queue: Queue) -> None:
+    for topic, minutes in (("a", 3), ("b", 1), ("c", 2)):
+        queue.configure(topic, groups=["default", *(["audit"] if topic == "c" else [])])
+        queue.enqueue(topic, {"user": 7}, id=f"of-{topic}", delay=f"{minutes}m")
+        queue.enqueue(topic, {"user": 8}, delay="1h")
+
+    found = run("find", "--where", "body.user=7", "--show", "2", "--json").json
+    assert ([job["id"] for job in found["jobs"]], found["found"], found["looked"]) == (["of-b", "of-c"], 3, 6)
+    shown = run("find", "--where", "body.user=7").out
+    assert [line.split()[:2] for line in shown.splitlines() if "of-" in line] == [
+        ["b", "of-b"], ["c", "of-c"], ["a", "of-a"],
+    ]  # fmt: skip
+    assert run("find", "--group", "audit", "--json").json["found"] == 2
+    assert run("find", "--limit", "2", "--json").json["found"] == 2
+    done = run("find", "--where", "body.user=7", "--cancel", "--yes")
+    assert done.out.splitlines()[-1] == "3 cancelled"
+
+
 def test_no_match_is_exit_code_1(run: Run, jobs: Queue) -> None:
     for arguments in (["--state", "dead"], ["--key", "k"], ["--due-from", "1h"], ["--id-prefix", "x"]):
         shown = run("find", "t", *arguments)

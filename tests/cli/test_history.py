@@ -22,6 +22,7 @@ from streamdq.keys import ShardKeys
 from tests.cli.conftest import Run, Start
 from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, fill, now_ms, write_rows
 from tests.servers import Server, binaries
+from tests.turns import others_later
 from tests.waiting import HANG_S, until
 
 SHARD = ShardKeys("streamdq", "t", 0)
@@ -184,7 +185,7 @@ def test_follow_goes_on_until_it_is_told_to_stop(
     assert folder.files("events") == sorted(file.path for file in require_manifest(folder).files)
 
 
-@pytest.mark.parametrize("at_first", [True, False])
+@pytest.mark.parametrize("at_first", others_later([True, False], False))
 def test_follow_waits_for_a_redis_that_is_away(start: Start, redis_server: Server, out: str, at_first: bool) -> None:
     env = {**os.environ, "STREAMDQ_CALL_TIMEOUT_S": "0.5"}
     folder = LocalFolder(Path(out))

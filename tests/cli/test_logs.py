@@ -2,10 +2,13 @@
 
 import json
 import logging
+import re
 
 import pytest
 import structlog
 
+from streamdq.cli import app as cli
+from streamdq.errors import InvalidInput
 from streamdq.process import logs
 
 
@@ -33,7 +36,7 @@ def test_a_traceback_is_one_more_text_in_json(capsys: pytest.CaptureFixture[str]
 
 
 def test_people_get_lines_they_can_read(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure(json=False)
+    logs.configure(form="console")
 
     structlog.get_logger("streamdq").warning("attempt ended", topic="t", delay_ms=0, reason=None)
 
@@ -43,9 +46,46 @@ def test_people_get_lines_they_can_read(capsys: pytest.CaptureFixture[str]) -> N
     assert "reason" not in line
 
 
-@pytest.mark.parametrize("json", [True, False])
-def test_bodies_and_passwords_are_never_logged(capsys: pytest.CaptureFixture[str], json: bool) -> None:
-    logs.configure(json=json)
+def test_logfmt_has_one_line_for_each_event(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(form="logfmt")
+    try:
+        raise ValueError("why\x1b[2J")
+    except ValueError:
+        logs.log.warning("attempt failed", topic="t", ids=["a b", 'c"'], done=True, exc_info=True)
+    logging.getLogger("other").warning("from %s", "elsewhere")
+
+    first, second = capsys.readouterr().err.splitlines()
+    assert re.match(r'timestamp=\S+Z level=warning event="attempt failed" ', first)
+    assert " topic=t " in first
+    assert " done=true" in first
+    assert "ValueError: why" in first
+    assert "\x1b" not in first
+    assert 'event="from elsewhere"' in second
+
+
+@pytest.mark.parametrize("command", ["exporter", "mover"])
+def test_a_format_is_an_option_or_a_variable(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[tuple[str, str]] = []
+
+    def configured(level: str, form: str) -> None:
+        taken.append((level, form))
+        raise InvalidInput("enough")
+
+    monkeypatch.setattr(logs, "configure", configured)
+    assert cli.run([command, "--log-format", "json"]) == 2
+    monkeypatch.setenv("STREAMDQ_LOG_FORMAT", "logfmt")
+    assert cli.run([command]) == 2
+    assert taken == [("info", "json"), ("info", "logfmt")]
+
+
+def test_an_unknown_format_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["exporter", "--log-format", "xml"]) == 2
+    assert "log-format: 'xml' is not one of auto, console, json, logfmt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", logs.FORMATS)
+def test_bodies_and_passwords_are_never_logged(capsys: pytest.CaptureFixture[str], form: str) -> None:
+    logs.configure(form=form)
 
     structlog.get_logger("streamdq").warning(
         "x", body={"a": "hunter2"}, raw_body=b"hunter2", password="hunter2", url="redis://me:hunter2@host:1/0"
@@ -65,9 +105,9 @@ class Endpoint:
         return "https://me:hunter2@host:2/"
 
 
-@pytest.mark.parametrize("json", [True, False])
-def test_objects_and_tracebacks_tell_no_secret_either(capsys: pytest.CaptureFixture[str], json: bool) -> None:
-    logs.configure(json=json)
+@pytest.mark.parametrize("form", logs.FORMATS)
+def test_objects_and_tracebacks_tell_no_secret_either(capsys: pytest.CaptureFixture[str], form: str) -> None:
+    logs.configure(form=form)
     log = structlog.get_logger("theirs")
 
     def handler(body: dict[str, str]) -> None:

@@ -97,6 +97,7 @@ def test_a_worker_whose_handlers_fail_writes_no_secret(start: Start, server: Ser
     assert SECRET not in text
 
 
+@pytest.mark.thorough
 def test_a_child_process_writes_none_either(start: Start, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(WORKER)
     env = {**os.environ, "STREAMDQ_URL": f"redis://me:{SECRET}@127.0.0.1:1", "STREAMDQ_CALL_TIMEOUT_S": "0.2"}

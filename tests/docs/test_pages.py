@@ -25,7 +25,9 @@ import yaml
 
 from streamdq.cli.app import app
 from tests.docs.reader import ROOT, Block, Reader, blocks, commands, pages
+from tests.forked import Forked
 from tests.servers import Server
+from tests.turns import others_later
 from tests.waiting import HANG_S, until
 
 DOCS = ROOT / "docs"
@@ -116,17 +118,18 @@ def test_a_page_runs_as_it_stands(name: str, redis_server: Server, tmp_path: Pat
     }.items():  # fmt: skip
         code = code.replace(theirs, ours)
     (tmp_path / "page.py").write_text(BEFORE.get(name, "") + code)
-    done = subprocess.run(
-        [sys.executable, "page.py"], cwd=tmp_path, env={**os.environ, "STREAMDQ_URL": redis_server.url},
-        capture_output=True, text=True, timeout=HANG_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    with Forked(
+        "page", cwd=tmp_path, env={**os.environ, "STREAMDQ_URL": redis_server.url},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        printed, said = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, said
     for line in PRINTED[name]:
-        assert line in done.stdout
+        assert line in printed
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on this machine")
-@pytest.mark.parametrize("name", FOLLOWED)
+@pytest.mark.parametrize("name", others_later(FOLLOWED, "tutorial"))
 def test_a_reader_can_follow_a_page(name: str, redis_server: Server, tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").touch()
     reader = Reader(tmp_path, redis_server.url)

@@ -1,4 +1,6 @@
-"""The documentation site: it builds, no link in it is broken, and it needs nothing from elsewhere."""
+"""The documentation site: no link in it is broken, and it needs nothing from elsewhere. That it builds strictly is what
+`make docs` tells; what needs a built site is tried by `make test-thorough`.
+"""
 
 from __future__ import annotations
 
@@ -65,6 +67,7 @@ def pages(site: Path) -> dict[str, Seen]:
     return {path.removesuffix("index.html"): seen for path, seen in found.items()}
 
 
+@pytest.mark.thorough
 def test_no_link_and_no_anchor_is_broken(site: Path, pages: dict[str, Seen]) -> None:
     broken, checked = [], 0
     for path, seen in pages.items():
@@ -87,6 +90,7 @@ def test_no_link_and_no_anchor_is_broken(site: Path, pages: dict[str, Seen]) -> 
     assert checked > 2000
 
 
+@pytest.mark.thorough
 def test_a_browser_loads_nothing_from_elsewhere(site: Path, pages: dict[str, Seen]) -> None:
     for seen in pages.values():
         assert not [url for url in seen.loaded if urlsplit(url).netloc]
@@ -94,6 +98,7 @@ def test_a_browser_loads_nothing_from_elsewhere(site: Path, pages: dict[str, See
         assert not re.findall(r"(?:url\(|@import)\s*[\"']?https?:", style.read_text()), style
 
 
+@pytest.mark.thorough
 def test_a_broken_anchor_fails(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text("# Here\n\n[there](#nowhere)\n")
@@ -121,6 +126,7 @@ def test_links_to_files_lead_to_pages() -> None:
 # -- what is generated
 
 
+@pytest.mark.thorough
 def test_all_that_is_public_is_in_the_reference(pages: dict[str, Seen]) -> None:
     names = set(streamdq.__all__) - {"__version__", "CallNext", "Settings"}
     raised = {name for name in names if hasattr(errors, name)}
@@ -129,6 +135,7 @@ def test_all_that_is_public_is_in_the_reference(pages: dict[str, Seen]) -> None:
     assert len(raised) > 30
 
 
+@pytest.mark.thorough
 def test_the_methods_of_a_queue_are_shown_with_their_signatures(site: Path, pages: dict[str, Seen]) -> None:
     methods = {name for name, value in vars(streamdq.Queue).items() if not name.startswith("_") and callable(value)}
     assert {f"streamdq.Queue.{name}" for name in methods} <= pages["/reference/python/"].anchors
@@ -136,6 +143,7 @@ def test_the_methods_of_a_queue_are_shown_with_their_signatures(site: Path, page
     assert "enqueue(topic:str,body:Any=NO_BODY,*,delay:Duration|None=None" in text
 
 
+@pytest.mark.thorough
 def test_every_command_is_in_the_reference(site: Path) -> None:
     text = (site / "reference/cli/index.html").read_text()
     names = [
@@ -152,6 +160,7 @@ def test_exceptions_that_share_a_line_get_one_each() -> None:
     assert _apart("    A, B: why\n    not.\n    Cd\n") == "    A:\n    B: why\n        not.\n    Cd:"
 
 
+@pytest.mark.thorough
 def test_llms_txt_has_every_page(site: Path, pages: dict[str, Seen]) -> None:
     listed = re.findall(r"^- \[.+\]\((.+)\): \S", (site / "llms.txt").read_text(), re.MULTILINE)
     assert len(listed) == len(set(listed)) > 30

@@ -63,10 +63,12 @@ def finish(queue: Queue, topic: str = TOPIC) -> list[str]:
     while _is_due(queue, topic):
         claim = queue.take(topic, timeout=HANG_S)
         assert claim
-        while claim:
+        while True:
             claim.finish()
             done.append(claim.job.id)
             claim = queue.take(topic, timeout=0)
+            if not claim:
+                break
     return done
 
 

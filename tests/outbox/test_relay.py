@@ -327,7 +327,7 @@ def test_two_relays_side_by_side(shop: Shop, queue: Queue, server: Server) -> No
             thread.start()
         ids = [f"o{number}" for number in range(100)]
         for start in range(0, 100, 5):
-            shop.order(*ids[start : start + 10])
+            shop.order(*ids[start : start + 5])
         until(lambda: shop.states() == {}, "all are relayed")
         stop.set()
         for thread in threads:

@@ -121,7 +121,7 @@ def test_a_process_ends_though_nobody_reads() -> None:
     code = """
 import logging, sys
 from streamdq.process import logs
-logs.configure(json=True)
+logs.configure(form="json")
 for number in range(2000):
     logging.getLogger("theirs").warning("%s %s", number, "x" * 1000)
 sys.stdout.write("ended")
@@ -138,7 +138,7 @@ def test_a_process_that_ends_writes_what_waits() -> None:
     code = """
 import logging
 from streamdq.process import logs
-logs.configure(json=True)
+logs.configure(form="json")
 for number in range(500):
     logging.getLogger("theirs").warning("%s %s", number, "x" * 1000)
 """
