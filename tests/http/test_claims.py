@@ -75,6 +75,7 @@ async def test_a_claim_that_was_taken_over_is_refused(api: Api, redis_server: Se
         queue.configure("t", ttr="100ms")
     await api.put("a")
     late = (await api.take(timeout="60s")).json()["claim"]
+    await api.client.patch("/v1/topics/t", json={"ttr": "1h"})
     taken = (await api.take(timeout="60s")).json()  # as its TTR has passed
     assert taken["job"]["attempt"] == 2
     for how, more, _ in [("finish", {}, ""), *ENDS]:

@@ -1,4 +1,4 @@
-"""One browser, one server and one worker for a module: while the browser is open, its event loop runs in this thread."""
+"""One browser, one server and one worker for a module: while the browser is open, its event loop runs in here."""
 
 from __future__ import annotations
 
