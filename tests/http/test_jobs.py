@@ -258,7 +258,7 @@ async def test_what_redis_can_not_confirm(api: Api, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Waiting, "args", property(lambda self: (*self[1][:-1], 50)))
     await api.put("a", delay="1h")
     job, jobs = api.job("t", "a"), "/v1/topics/t/jobs"
-    lines = {"content": b'{"body": 1}\n' * 3, "headers": {"Content-Type": "application/x-ndjson"}}
+    lines: dict[str, Any] = {"content": b'{"body": 1}\n' * 3, "headers": {"Content-Type": "application/x-ndjson"}}
     for durable, expected in (("replicas:1", (503, "not-durable")), ("disk", (501, "durability-unsupported"))):
         asked = {"durable": durable}
         for response in (
