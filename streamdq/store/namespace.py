@@ -203,9 +203,8 @@ def begin_session(session: Session, key: str, token_hash: str, length_s: int, mo
     replies = yield from session.call(
         [
             Command(key, ("SET", key, token_hash, "PX", length_s * 1000)),
-            Command(all_of, ("ZREMRANGEBYSCORE", all_of, "-inf", now_s)),
             Command(all_of, ("ZADD", all_of, now_s + length_s, key)),
-            Command(all_of, ("EXPIRE", all_of, length_s)),
+            Command(all_of, ("PEXPIRE", all_of, length_s * 1000)),
             Command(all_of, ("ZRANGE", all_of, 0, -most - 1)),
         ]
     )

@@ -75,6 +75,7 @@ async def test_a_claim_that_was_taken_over_is_refused(api: Api, redis_server: Se
         queue.configure("t", ttr="100ms")
     await api.put("a")
     late = (await api.take(timeout="60s")).json()["claim"]
+    await api.client.patch("/v1/topics/t", json={"ttr": "1h"})
     taken = (await api.take(timeout="60s")).json()  # as its TTR has passed
     assert taken["job"]["attempt"] == 2
     for how, more, _ in [("finish", {}, ""), *ENDS]:
@@ -100,14 +101,6 @@ async def test_finish_may_be_repeated(api: Api, open_api: Open, redis_server: Se
         assert (balance.done, balance.ready, balance.imbalance) == (1, 1, 0)
     with redis_server.client() as client:
         assert 0 < client.pttl("streamdq:{t:0}:receipts") <= 600_000
-
-
-@pytest.mark.parametrize(("how", "more"), [("fail", {"error": "x"}), ("bury", {"reason": "x"}), ("release", {})])
-async def test_a_claim_that_ended_otherwise_has_not_finished(api: Api, how: str, more: dict[str, str]) -> None:
-    await api.put("a", retry="1h")
-    claim = (await api.take()).json()["claim"]
-    assert (await api.end(how, claim, **more)).status_code == 204
-    assert kind(await api.end("finish", claim)) == "stale-claim"
 
 
 ENDS: list[tuple[str, dict[str, Any], str]] = [
@@ -192,19 +185,6 @@ async def test_a_job_that_is_put_off(api: Api) -> None:
     assert (job["attempt"], job["step"], job["snoozed"]) == (0, 0, 1)
     assert job["error"] == "Snooze: the bank is closed"
     assert (await api.take(timeout="60s")).json()["job"]["attempt"] == 1
-
-
-async def test_a_claim_that_was_taken_over_has_not_finished(api: Api, redis_server: Server) -> None:
-    """Neither before the other has, nor after."""
-    with Queue(redis_server.url, NAMESPACE) as queue:
-        queue.configure("t", ttr="100ms")
-    await api.put("a")
-    late = (await api.take(timeout="60s")).json()["claim"]
-    taken = (await api.take(timeout="60s")).json()["claim"]
-    assert kind(await api.end("finish", late)) == "stale-claim"
-    assert (await api.end("finish", taken)).status_code == 204
-    assert kind(await api.end("finish", late)) == "stale-claim"
-    assert (await api.end("finish", taken)).status_code == 200
 
 
 async def test_a_finish_whose_reply_from_redis_is_lost(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

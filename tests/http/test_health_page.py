@@ -66,7 +66,7 @@ async def _nothing(_: object) -> None:
 
 async def test_a_paused_topic_with_due_jobs(site: Api, queue: Queue, redis_server: Server) -> None:
     with redis_server.client() as client:
-        client.set(NamespaceKeys(NAMESPACE).mover, "someone", px=60_000)
+        client.set(NamespaceKeys(NAMESPACE).mover, "someone", px=600_000)
     queue.enqueue("t", 1, delay="10ms")
     queue.pause("t")
     await eventually(lambda: queue.stats("t").topics["t"].overdue_ms > 0, "the job is due")

@@ -130,7 +130,7 @@ async def test_without_a_mover_it_says_so(site: Api, queue: Queue, redis_server:
     queue.schedule("t", {}, every="1h")
     assert "No mover is at work" in await see(site, "/schedules")
     with redis_server.client() as client:
-        client.set(NamespaceKeys(NAMESPACE).mover, "someone", px=5000)
+        client.set(NamespaceKeys(NAMESPACE).mover, "someone", px=600_000)
         assert "No mover is at work" not in await see(site, "/schedules")
         client.delete(NamespaceKeys(NAMESPACE).mover)
     queue.pause_schedule("t")

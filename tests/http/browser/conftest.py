@@ -1,4 +1,4 @@
-"""One browser, one server and one worker for all tests of the page in a browser."""
+"""One browser, one server and one worker for a module: while the browser is open, its event loop runs in here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def notify(order: dict) -> None:
 """
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     if CHROMIUM is None or not BINARIES:
         pytest.skip("no Chromium, or no Redis server, here")
@@ -39,12 +39,12 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def server(servers: Pool) -> Server:
     return servers[BINARIES[-1]]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def live(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """With tokens, and a worker process of its own."""
     server.flush()
