@@ -30,9 +30,11 @@ class Opened:
         return self.sock
 
 
-@pytest.fixture
-def ends() -> Iterator[tuple[Any, socket.socket]]:
-    """A connection's socket, and the other end."""
+@pytest.fixture(params=["poll", "select"])
+def ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, socket.socket]]:
+    """A connection's socket, and the other end. eventlet removes ``poll``."""
+    if request.param == "select":
+        monkeypatch.delattr(select, "poll")
     here, there = socket.socketpair()
     with here, there:
         yield timed(Opened)(here)._connect(), there
