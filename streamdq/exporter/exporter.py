@@ -177,10 +177,13 @@ class ProcessFiles:
         if given:
             Path(given).mkdir(parents=True, exist_ok=True)
             _remove_left(Path(given))
-        with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=given or None, ignore_cleanup_errors=True) as directory:
-            with (Path(directory) / _IN_USE).open("wb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                yield cls(Path(directory))
+        with contextlib.ExitStack() as stack:
+            made = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=given or None, ignore_cleanup_errors=True)
+            directory = Path(stack.enter_context(made))
+            lock = stack.enter_context((directory / "new").open("wb"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            (directory / "new").rename(directory / _IN_USE)  # so nobody finds it before it is locked
+            yield cls(directory)
 
     def environment(self, number: int) -> dict[str, str]:
         """The variables for the process with this number; its successor gets the same and continues its figures."""

@@ -62,7 +62,7 @@ def unique(*fields: str) -> DerivedId:
 
 
 def _canonical(value: Any) -> str:
-    """JSON with sorted names and no spaces; numbers as JavaScript writes them: 1.0 and 1 are the same number in JSON."""
+    """JSON with sorted names and no spaces. 1.0 and 1 are the same number in JSON, which JavaScript writes as 1."""
     if isinstance(value, float):
         return _as_javascript(value)
     if isinstance(value, list):

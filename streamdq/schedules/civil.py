@@ -17,9 +17,9 @@ _OF_THIS_HOST = {"localtime", "posixrules"}
 
 
 def zone(name: str | tzinfo) -> ZoneInfo:
-    """The time zone of that name, or with the name of that object, in the IANA database: the system's, or that of the package tzdata. Not those names
-    that mean something else, or nothing, on another host: its own local time, and the copies of the database that some
-    systems have, one of which counts leap seconds.
+    """The time zone of that name, or with the name of that object, in the IANA database: the system's, or that of the
+    package tzdata. Not those names that mean something else, or nothing, on another host: its own local time, and the
+    copies of the database that some systems have, one of which counts leap seconds.
 
     Raises:
         InvalidInput: there is none.

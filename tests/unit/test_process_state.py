@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,7 @@ from streamdq.embedded import server
 from streamdq.errors import EmbeddedError
 from pathlib import Path
 folder = Path(sys.argv[1])
+streamdq.Queue("memory://imports")  # what it needs, while this process may read it
 os.chown(folder, {uid}, {uid})
 os.setgid({uid})
 os.setuid({uid})
@@ -101,10 +103,9 @@ except EmbeddedError as error:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
-def test_a_user_without_a_name_or_a_home(tmp_path: Path) -> None:
-    folder = tmp_path / "own"
-    folder.mkdir(mode=0o700)
-    first, socket_name, second = ran(AS_UNKNOWN, str(folder), {}).splitlines()
+def test_a_user_without_a_name_or_a_home() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        first, socket_name, second = ran(AS_UNKNOWN, folder, {}).splitlines()
     assert first == second == "There is no home directory to keep data in: use embedded:///DIR."
     assert socket_name == "redis.sock"
 

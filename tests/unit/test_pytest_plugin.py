@@ -60,29 +60,3 @@ def test_its_fixtures(tmp_path: Path) -> None:
 def test_the_package_registers_it() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"streamdq": "streamdq.pytest_plugin"}
-
-
-class _Stands(asyncio.SelectorEventLoop):
-    """A loop whose clock stands still, as freezegun makes it."""
-
-    def time(self) -> float:
-        return 946_684_800.0
-
-
-def test_a_clock_that_stands_still_is_told_of() -> None:
-    """Its time-outs would never come."""
-    server = memory()
-    with asyncio.Runner(loop_factory=_Stands) as runner, pytest.raises(InvalidInput, match="real_asyncio=True"):
-        runner.run(drain(server.worker(), server.clock))
-
-
-def test_the_year_2000(caplog: pytest.LogCaptureFixture) -> None:
-    """Moments then have a digit less."""
-    server = memory(946_684_800_000)
-    worker = server.worker()
-    worker.handler("t")(print)
-    with server.queue() as queue, caplog.at_level("WARNING", "streamdq"):
-        queue.enqueue("t", {}, delay=5)
-        asyncio.run(drain(worker, server.clock, "1m"))
-        assert queue.stats("t").topics["t"].groups["default"].done == 1
-    assert caplog.messages == []
