@@ -24,13 +24,10 @@ def zone(name: str | tzinfo) -> ZoneInfo:
     Raises:
         InvalidInput: there is none.
     """
-<<<<<<< HEAD
-    if isinstance(name, str):
-        name = plain(name)
-=======
     if isinstance(name, tzinfo):
         name = str(name)  # ZoneInfo's is its key; UTC's too
->>>>>>> 3d588a26 (wip)
+    elif isinstance(name, str):
+        name = plain(name)
     if str(name) in _OF_THIS_HOST or str(name).startswith(("posix/", "right/")):
         raise InvalidInput(
             f"tz: {str(name)[:80]!r} does not mean the same on every host; write for example Europe/Paris or UTC"
