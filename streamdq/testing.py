@@ -7,12 +7,14 @@ is the same. Persistence, several processes and speed are not.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
 from .config import MAX_BATCH, Settings, TopicSettings
+from .errors import InvalidInput
 from .keys import ShardKeys
 from .link.connection import forget_memory
 from .queue import AsyncQueue, Queue, carry_out_async, store_of
@@ -26,6 +28,7 @@ from .worker.worker import Worker, bound_to, has_begun, serves_every_topic
 __all__ = ["ManualClock", "Memory", "drain", "memory"]
 
 _LOOK_S = 0.001
+_OFF_S = 60.0  # clocks of one system differ by less
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,10 @@ async def drain(worker: Worker, clock: ManualClock, for_: Duration = "26h", with
     Raises:
         TimeoutError: it took longer than ``within_s`` seconds of real time: a handler hangs, or another consumer
             holds a job.
+        InvalidInput: the event loop's clock stands still, as freezegun makes it.
     """
     end_ms = clock.now_ms + to_ms(for_, "for_")
+    _refuse_frozen_time()
     async with (
         asyncio.timeout(within_s),
         AsyncQueue(worker.url, worker.namespace, clock=clock) as queue,
@@ -88,6 +93,16 @@ async def drain(worker: Worker, clock: ManualClock, for_: Duration = "26h", with
                 break
             clock.advance(max(0, due_ms - clock.now_ms) / 1000)
     clock.advance(max(0, end_ms - clock.now_ms) / 1000)
+
+
+def _refuse_frozen_time() -> None:
+    """With a clock that stands still, the event loop would wait for ever, its own time-outs included."""
+    now = asyncio.get_running_loop().time()
+    if abs(now - time.clock_gettime(time.CLOCK_MONOTONIC)) > _OFF_S:
+        raise InvalidInput(
+            "drain: the event loop's clock stands still; if freeze_time does that, write freeze_time(..., "
+            "real_asyncio=True), or set the time by memory(start_ms=...) instead"
+        )
 
 
 @asynccontextmanager

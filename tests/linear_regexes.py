@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
-from re import _constants as sre  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
+from re import _constants as sre
+from re import _parser as parser
 from typing import Any
 
 MOST = 64
@@ -86,7 +86,8 @@ def _ways(tree: Any, flags: int, in_run: bool = False) -> Iterator[Way]:
 
 def _ways_of(kind: Any, value: Any, flags: int, in_run: bool) -> Iterator[Way]:
     if kind in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
-        yield from _repeated(*value, flags, in_run)
+        least, most, inner = value
+        yield from _repeated(least, most, inner, flags, in_run)
     elif kind is sre.BRANCH:
         for branch in value[1]:
             yield from _ways(branch, flags, in_run)
@@ -97,7 +98,8 @@ def _ways_of(kind: Any, value: Any, flags: int, in_run: bool) -> Iterator[Way]:
     elif kind is sre.GROUPREF:
         yield (One(ANY),)
     elif kind in (sre.ASSERT, sre.ASSERT_NOT):
-        yield _looked(kind, *value, flags)
+        direction, inner = value
+        yield _looked(kind, direction, inner, flags)
     elif kind is sre.AT:
         yield ()
     else:

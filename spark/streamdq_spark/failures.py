@@ -72,8 +72,8 @@ def spark_errors(what: str) -> Iterator[None]:
         text = _text(error)
         if (begin := text.find(_UNREADABLE)) >= 0 and (unreadable := _FILE.search(text, begin)):
             raise BadDump(
-                f"{what}: {unreadable[1].removesuffix('.')} is damaged (FAILED_READ_FILE); restore it, or remove it and leave its events "
-                "out: --quarantine"
+                f"{what}: {unreadable[1].removesuffix('.')} is damaged (FAILED_READ_FILE); restore it, or remove it "
+                "and leave its events out: --quarantine"
             ) from error
         if _is_gone(error, text):
             raise SparkGone(what, _GONE) from error

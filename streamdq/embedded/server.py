@@ -64,7 +64,10 @@ class EmbeddedServer:
         Raises:
             EmbeddedError: no server binary, no right to the directory, or a server that does not start.
         """
-        path = (directory or default_directory()).expanduser().resolve()
+        try:
+            path = (directory or default_directory()).expanduser().resolve()
+        except RuntimeError as error:  # of a user that does not exist
+            raise EmbeddedError(f"Can't keep a Redis in {directory}: {error}") from error
         with _registry_lock:
             use = _uses.get(path)
             if use is None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import shutil
 import tempfile
 import threading
 import time
@@ -145,24 +147,43 @@ def served(host: str, port: int, *collectors: Collector, own: bool = True) -> It
         thread.join()
 
 
+_PREFIX, _IN_USE = "streamdq-metrics-", "in-use"
+
+
+def _remove_left(directory: Path) -> None:
+    """Removes what killed commands have left: their locks are free."""
+    for left in directory.glob(f"{_PREFIX}*"):
+        try:
+            with (left / _IN_USE).open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
+        except OSError:  # it is in use, about to be, or gone
+            continue
+
+
 class ProcessFiles:
     """The files in which the worker processes of one command leave their figures, for the parent to serve together."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        for file in directory.glob("*.db"):  # figures of an earlier run
-            file.unlink()
 
     @classmethod
     @contextlib.contextmanager
     def open(cls) -> Iterator[ProcessFiles]:
-        """In ``$PROMETHEUS_MULTIPROC_DIR``, which is emptied; without it, in a directory that is removed at the end."""
-        if given := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+        """In a directory of this command, within ``$PROMETHEUS_MULTIPROC_DIR`` if that is set, where other commands and
+        programs may have their own files. It is removed at the end; one that a killed command has left, by the next.
+        """
+        given = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+        if given:
             Path(given).mkdir(parents=True, exist_ok=True)
-            yield cls(Path(given))
-        else:
-            with tempfile.TemporaryDirectory(prefix="streamdq-metrics-", ignore_cleanup_errors=True) as directory:
-                yield cls(Path(directory))
+            _remove_left(Path(given))
+        with contextlib.ExitStack() as stack:
+            made = tempfile.TemporaryDirectory(prefix=_PREFIX, dir=given or None, ignore_cleanup_errors=True)
+            directory = Path(stack.enter_context(made))
+            lock = stack.enter_context((directory / "new").open("wb"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            (directory / "new").rename(directory / _IN_USE)  # so nobody finds it before it is locked
+            yield cls(directory)
 
     def environment(self, number: int) -> dict[str, str]:
         """The variables for the process with this number; its successor gets the same and continues its figures."""

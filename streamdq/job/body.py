@@ -23,7 +23,7 @@ def encode_body(body: Any, max_bytes: int) -> bytes:
         InvalidInput: blank, not JSON (NaN and infinity are not), larger than ``max_bytes``, or something that would not
             come back as it is (``unchanged``).
     """
-    if body is None or body == "":
+    if body is None or (isinstance(body, str) and not body):
         raise InvalidInput("body: is blank; pass what the handler needs to know, such as a dict")
     try:
         encoded = to_json(body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from decimal import Decimal
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -19,7 +20,6 @@ NO_RULE = "|||"
 
 UniqueAfter = Literal["enqueue", "finish"]
 """From when ``unique_for`` counts."""
-_EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,13 @@ class DerivedId:
 
     def of(self, body: bytes) -> str:
         """The id for a body, given as JSON: the first 32 hex digits of the SHA-256 of an object with the fields and
-        their values, as JSON with sorted names and no spaces.
+        their values, as JSON with sorted names, no spaces, and numbers as JavaScript writes them.
 
         Raises:
             InvalidInput: the body has no such field.
         """
         value = from_json(body)
-        chosen = {field: _canonical(self._field(value, field)) for field in self.fields}
-        text = json.dumps(chosen, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+        text = _canonical({field: self._field(value, field) for field in self.fields})
         return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     @staticmethod
@@ -62,15 +61,31 @@ def unique(*fields: str) -> DerivedId:
     return DerivedId(tuple(sorted(set(fields))))
 
 
-def _canonical(value: Any) -> Any:
-    """1.0 and 1 are the same number in JSON."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
-        return int(value)
+def _canonical(value: Any) -> str:
+    """JSON with sorted names and no spaces. 1.0 and 1 are the same number in JSON, which JavaScript writes as 1."""
+    if isinstance(value, float):
+        return _as_javascript(value)
     if isinstance(value, list):
-        return [_canonical(one) for one in value]
+        return f"[{','.join(_canonical(one) for one in value)}]"
     if isinstance(value, dict):
-        return {name: _canonical(one) for name, one in value.items()}
-    return value
+        return f"{{{','.join(f'{_canonical(name)}:{_canonical(value[name])}' for name in sorted(value))}}}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _as_javascript(number: float) -> str:
+    """ECMA-262, 6.1.6.1.20: digits alone from 1e-6 up to 1e21, otherwise an exponent without leading zeros."""
+    _, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
+    assert isinstance(exponent, int)  # JSON has no infinity
+    if number == 0:
+        return "0"
+    sign, shown, point = "-" if number < 0 else "", "".join(map(str, digits)), len(digits) + exponent
+    if 0 < point <= 21:
+        whole, rest = shown[:point].ljust(point, "0"), shown[point:]
+        return f"{sign}{whole}.{rest}" if rest else f"{sign}{whole}"
+    if -6 < point <= 0:
+        return f"{sign}0.{'0' * -point}{shown}"
+    rest = f".{shown[1:]}" if shown[1:] else ""
+    return f"{sign}{shown[0]}{rest}e{point - 1:+d}"
 
 
 def rule_of(

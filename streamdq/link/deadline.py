@@ -11,7 +11,6 @@ redis-py reads those of the handshake.
 from __future__ import annotations
 
 import math
-import select
 import socket
 import threading
 import time
@@ -21,6 +20,8 @@ from typing import Any
 
 import hiredis
 from redis.exceptions import InvalidResponse
+
+from .readiness import POLLIN, POLLOUT, new_poll
 
 _SHORTEST_S = 0.001  # 0 would mean: don't wait at all
 _FOREVER = float("inf")
@@ -54,8 +55,8 @@ class _Socket:
         self._sock = sock
         self._own_s = own_s
         self._timeout_s = -1.0  # the socket's; not known yet
-        self._look = select.poll()  # select() can't handle descriptors from 1024 on
-        self._look.register(sock, select.POLLIN)
+        self._look = new_poll()
+        self._look.register(sock, POLLIN)
         self._reader: Any = None
 
     def read_replies(self, error_of: Callable[[str], Exception]) -> None:
@@ -164,8 +165,8 @@ class _PlainSocket(_Socket):
         sent = self._send(data)
         if sent == len(data):  # nearly always
             return
-        left, look = memoryview(data)[sent:], select.poll()
-        look.register(self._sock, select.POLLOUT)
+        left, look = memoryview(data)[sent:], new_poll()
+        look.register(self._sock, POLLOUT)
         while left:
             self._wait_until(look)
             left = left[self._send(left) :]

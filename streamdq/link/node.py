@@ -9,7 +9,6 @@ and until when.
 from __future__ import annotations
 
 import asyncio
-import select
 import threading
 import time
 import weakref
@@ -27,6 +26,7 @@ from .deadline import set_deadline
 from .error_replies import Meaning, meaning_of
 from .failures import Crowded, count_reply, translate
 from .fair_semaphore import FairSemaphore
+from .readiness import POLLIN, new_poll
 
 KEPT = 4
 """How many idle connections stay open."""
@@ -86,9 +86,9 @@ def _was_closed(sock: Any) -> bool:
     """Whether the server closed this idle connection: then it has something to read."""
     if sock is None:
         return True
-    look = select.poll()  # select() can't handle descriptors from 1024 on
+    look = new_poll()
     try:
-        look.register(sock.fileno(), select.POLLIN)
+        look.register(sock.fileno(), POLLIN)
     except (OSError, ValueError):  # it has no descriptor any more
         return True
     return bool(look.poll(0))

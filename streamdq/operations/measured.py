@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..metrics import declared
 from ..schedules.plan import occurrence_in
+from ..store.history import moved_ms
 
 if TYPE_CHECKING:
     import prometheus_client
@@ -98,8 +99,7 @@ def unreadable(held: Held) -> None:
 
 def _observe(figures: _Figures, attempts: Sequence[Held]) -> None:
     figures.lateness.observe_all([(one.started_ms - one.due_ms) / 1000 for one in attempts])
-    # The time in a stream entry's id has 13 digits until the year 2286.
-    figures.wait.observe_all([(one.started_ms - int((one.entry or one.main)[:13])) / 1000 for one in attempts])
+    figures.wait.observe_all([(one.started_ms - int(moved_ms(one.main, one.entry))) / 1000 for one in attempts])
     figures.duration.observe_all([one.took_s for one in attempts])
     figures.body_bytes.observe_all([len(one.job.raw_body) for one in attempts])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from zoneinfo import TZPATH, ZoneInfo, available_timezones
 
@@ -16,15 +16,17 @@ _SECOND = timedelta(seconds=1)
 _OF_THIS_HOST = {"localtime", "posixrules"}
 
 
-def zone(name: str) -> ZoneInfo:
-    """The time zone of that name in the IANA database: the system's, or that of the package tzdata. Not those names
-    that mean something else, or nothing, on another host: its own local time, and the copies of the database that some
-    systems have, one of which counts leap seconds.
+def zone(name: str | tzinfo) -> ZoneInfo:
+    """The time zone of that name, or with the name of that object, in the IANA database: the system's, or that of the
+    package tzdata. Not those names that mean something else, or nothing, on another host: its own local time, and the
+    copies of the database that some systems have, one of which counts leap seconds.
 
     Raises:
         InvalidInput: there is none.
     """
-    if isinstance(name, str):
+    if isinstance(name, tzinfo):
+        name = str(name)  # ZoneInfo's is its key; UTC's too
+    elif isinstance(name, str):
         name = plain(name)
     if str(name) in _OF_THIS_HOST or str(name).startswith(("posix/", "right/")):
         raise InvalidInput(

@@ -22,7 +22,7 @@ MAX_DURATION_CHARS = 100
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
 _RATE = re.compile(r"([1-9][0-9]{0,5})/([0-9.]*)(ms|s|m|h|d|w)")
-_TEXT = re.compile(rf"(?:{_PART.pattern})+")
+_TEXT = re.compile(rf"{_PART.pattern}(?: ?{_PART.pattern})*")
 
 
 def to_ms(value: Duration, what: str = "delay") -> int:

@@ -158,7 +158,9 @@ def _parameters_of(function: Callable[..., Any], code: Callable[..., Any], name:
     except Exception as error:  # whatever the text of an annotation does when it is evaluated
         raise InvalidInput(f"handler {name}: can't resolve its annotations: {error}") from None
     job_name = next((p.name for p in parameters if p.name == "job" or _is_job(hints.get(p.name))), None)
-    bodies = [p for p in parameters if p.name != job_name and _is_required(p)]
+    others = [p for p in parameters if p.name != job_name]
+    # *args of a decorator takes the body if nothing else does.
+    bodies = [p for p in others if _is_required(p)] or [p for p in others if p.kind is p.VAR_POSITIONAL]
     if len(bodies) != 1 or bodies[0].kind is inspect.Parameter.KEYWORD_ONLY:
         takes = ", ".join(parameter.name for parameter in parameters) or "nothing"
         raise InvalidInput(f"handler {name}: must take the body first, and may take `job: Job`; it takes {takes}")
@@ -166,7 +168,10 @@ def _parameters_of(function: Callable[..., Any], code: Callable[..., Any], name:
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:
-    return parameter.default is parameter.empty and parameter.kind <= parameter.KEYWORD_ONLY
+    return parameter.default is parameter.empty and parameter.kind not in (
+        parameter.VAR_POSITIONAL,
+        parameter.VAR_KEYWORD,
+    )
 
 
 def _item_type(body_type: Any, name: str) -> Any:

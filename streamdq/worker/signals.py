@@ -94,7 +94,7 @@ def install(handler: Callable[[int, FrameType | None], Any]) -> dict[int, Any]:
     """Has both signals handled by this function. Returns the handlers from before, for ``uninstall``. Unlike a loop's
     own handlers, these can be replaced without a moment at which a signal has its default effect.
     """
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
     before = {number: signal.SIG_DFL if one is None else one for number, one in before.items()}  # None: not Python's
     for number in SIGNALS:
         signal.signal(number, _Handler(handler, before[number]))

@@ -318,9 +318,7 @@ class Worker(Generic[S]):
         called. In the main thread it also freezes the objects in memory, so that full garbage collections don't delay
         due jobs. If the program has not configured logging, what the worker logs is shown on stderr meanwhile.
         """
-        if target := importing.get():
-            rule = "put that under if __name__ == '__main__':"
-            raise InvalidInput(f"worker: {target} calls run() while `streamdq worker` imports it; {rule}")
+        _refuse_at_import("run()")
         if running_loop() is not None:
             raise InvalidInput("worker: run() starts an event loop, and one runs here already; await serve() instead")
         signals = threading.current_thread() is threading.main_thread()
@@ -333,6 +331,7 @@ class Worker(Generic[S]):
         """As ``run``, within a running event loop; ``signals``: handle SIGTERM and SIGINT. If it is cancelled, it hands
         running jobs back at once, without using up an attempt.
         """
+        _refuse_at_import("serve()")
         if burst not in (False, True, "due"):
             raise InvalidInput(f"burst: {burst!r} is not True, False or 'due'")
         if not self._handlers and self._every is None:
@@ -385,6 +384,13 @@ def _what_it_says(
     if callable(topic):  # @worker.handler without parentheses passes the function
         raise InvalidInput('handler: name the topic: @worker.handler("topic")')
     return check_topic(topic), Any, ttr, retry, version
+
+
+def _refuse_at_import(call: str) -> None:
+    """It would serve while the command line waits for the module to be imported, and for ever."""
+    if target := importing.get():
+        rule = "put that under if __name__ == '__main__':"
+        raise InvalidInput(f"worker: {target} calls {call} while `streamdq worker` imports it; {rule}")
 
 
 def serves_every_topic(worker: Worker) -> bool:

@@ -161,21 +161,25 @@ def test_a_misspelt_worker_is_told_which_there_are(run: Run, tmp_path: Path, mon
     assert "module 'two_workers' has no 'oders'; its workers are: mails, orders" in result.err
 
 
+@pytest.mark.parametrize("call", ["run(burst=True)", "serve()"])
 def test_a_module_that_runs_its_worker_when_it_is_imported_is_told(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """It would run one that nobody asked for, with none of the options of the command."""
-    (tmp_path / "unguarded.py").write_text(
-        "from streamdq import Worker\nworker = Worker()\nworker.handler('t')(print)\nworker.run(burst=True)\n"
+    runs = f"worker.{call}" if call.startswith("run") else f"asyncio.run(worker.{call})"
+    name = f"unguarded_{call.partition('(')[0]}"
+    (tmp_path / f"{name}.py").write_text(
+        f"import asyncio\nfrom streamdq import Worker\nworker = Worker()\nworker.handler('t')(print)\n{runs}\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
 
-    result = run("worker", "unguarded:worker", "--burst")
+    result = run("worker", f"{name}:worker", "--burst")
 
     one_line(result)
     assert result.code == 2
-    assert "unguarded calls run() while `streamdq worker` imports it; put that under if __name__ ==" in result.err
+    called = f"{name} calls {call.partition('(')[0]}()"
+    assert f"{called} while `streamdq worker` imports it; put that under if __name__ ==" in result.err
 
 
 @pytest.mark.parametrize(

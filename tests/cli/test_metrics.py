@@ -154,8 +154,6 @@ def test_the_exporter_serves_every_gauge_and_says_when_redis_is_gone(
 
 def test_totals_of_processes_outlive_a_killed_one(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
     folder = tmp_path / "figures"
-    folder.mkdir()
-    (folder / "counter_77.db").write_bytes(b"of an earlier run")
     env = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
     process = start(
         "--url", server.url, "worker", "shop:worker", "--processes", "2", "--metrics-port", "0", env=env
@@ -169,7 +167,8 @@ def test_totals_of_processes_outlive_a_killed_one(start: Start, server: Server, 
         until(lambda: value(port, "streamdq_job_attempts_total", **done) == total, "and counted")
 
     until(lambda: queue.stats().topics and queue.stats("t").topics["t"].groups["default"].consumers == 2, "two")
-    (folder / "counter_5.db").touch()  # of a process that was killed as it made its file
+    (own,) = folder.iterdir()
+    (own / "counter_5.db").touch()  # of a process that was killed as it made its file
     work(60)
     family = psutil.Process(process.pid).children()
     family[0].kill()
@@ -177,7 +176,7 @@ def test_totals_of_processes_outlive_a_killed_one(start: Start, server: Server, 
     work(120)
     late = partial(value, port, "streamdq_job_lateness_seconds_count", topic="t", group="default")
     until(lambda: late() == 120, "their lateness is counted")
-    assert {file.name for file in folder.glob("counter_*.db")} == {f"counter_{number}.db" for number in (0, 1, 5)}
+    assert {file.name for file in own.glob("counter_*.db")} == {f"counter_{number}.db" for number in (0, 1, 5)}
     lint(scrape(port))
     process.send_signal(signal.SIGTERM)
 
@@ -211,7 +210,7 @@ def test_a_process_that_a_handler_starts_counts_for_itself(
 
     assert value(port, "streamdq_jobs_duplicate_total", topic="u") == 2
     of_workers = {"counter_0.db", "counter_1.db"}
-    assert len({file.name for file in folder.glob("counter_*.db")} - of_workers) == 2
+    assert len({file.name for file in folder.glob("*/counter_*.db")} - of_workers) == 2
     process.terminate()
     process.communicate(timeout=HANG_S)
 

@@ -206,3 +206,20 @@ def test_ttr() -> None:
 def test_touch_belongs_in_a_handler() -> None:
     with pytest.raises(StaleClaim, match="not running here"):
         Job("t", "j", b"1", DUE_MS, NOW_MS).touch()
+
+
+class _Array:
+    """As numpy's: it can't say whether it equals another value."""
+
+    def __eq__(self, other: object) -> Any:
+        return _Array()
+
+    def __bool__(self) -> bool:
+        raise ValueError("The truth value of an array is ambiguous")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_what_is_no_json_is_refused_whatever_it_says_of_itself() -> None:
+    with pytest.raises(InvalidInput, match="can't be written as JSON"):
+        encode_body(_Array(), LIMIT)

@@ -109,3 +109,17 @@ def test_what_a_rule_has() -> None:
     assert has() == has(unique_for=1) == (False, False)
     assert has(rate_of_id="1/h") == (True, False)
     assert has(unique_for=1, at_most=0) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (1.0, "1"), (-0.0, "0"), (7.5, "7.5"), (-2.0, "-2"), (0.1, "0.1"), (123.456, "123.456"),
+        (1e16, "10000000000000000"), (1.2345678901234567e20, "123456789012345670000"), (1e21, "1e+21"),
+        (1.5e300, "1.5e+300"), (1e-6, "0.000001"), (1.5e-6, "0.0000015"), (1e-7, "1e-7"), (-1.25e-9, "-1.25e-9"),
+        (10**16, "10000000000000000"), (5e-324, "5e-324"), (True, "true"), (None, "null"),
+    ],
+)  # fmt: skip
+def test_numbers_are_as_javascript_writes_them(number: Any, text: str) -> None:
+    """What JSON.stringify says."""
+    assert id_of({"a": number}, "a") == sha256(f'{{"a":{text}}}'.encode()).hexdigest()[:32]

@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,9 +29,11 @@ class Opened:
         return self.sock
 
 
-@pytest.fixture
-def ends() -> Iterator[tuple[Any, socket.socket]]:
-    """A connection's socket, and the other end."""
+@pytest.fixture(params=["poll", "select"])
+def ends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, socket.socket]]:
+    """A connection's socket, and the other end. eventlet removes ``poll``."""
+    if request.param == "select":
+        monkeypatch.delattr(select, "poll")
     here, there = socket.socketpair()
     with here, there:
         yield timed(Opened)(here)._connect(), there
@@ -119,7 +120,7 @@ def test_what_turns_out_not_to_be_there_is_waited_for(monkeypatch: pytest.Monkey
             there.sendall(b"now")
             return self._look.poll(wait_ms)
 
-    monkeypatch.setattr(deadline, "select", SimpleNamespace(poll=Hasty, POLLIN=select.POLLIN))
+    monkeypatch.setattr(deadline, "new_poll", Hasty)
     with here, there:
         sock = timed(Opened)(here)._connect()
         set_deadline(time.monotonic() + FAR_S)

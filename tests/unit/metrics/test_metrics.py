@@ -98,7 +98,7 @@ def test_what_was_handed_back_has_no_times() -> None:
     labels = {"namespace": "n", "topic": "handed.back", "group": "default"}
     held: Any = SimpleNamespace(
         shard=ShardKeys("n", "handed.back", 0), job=SimpleNamespace(topic="handed.back", raw_body=b""), group="default",
-        started_ms=2, due_ms=1, entry="1700000000000-0", main="", took_s=1,
+        started_ms=2, due_ms=1, entry=b"1700000000000-0", main=b"", took_s=1,
     )  # fmt: skip
 
     measured.attempts_ended([End(held, Outcome.RELEASED)], (), 3)
@@ -113,8 +113,8 @@ def test_the_last_success_of_a_schedule() -> None:
     def done(*ids: str, at_ms: int) -> None:
         held: list[Any] = [
             SimpleNamespace(
-                shard=ShardKeys("n", "scheduled", 0), group="default", started_ms=2, due_ms=1, entry="1700000000000-0",
-                main="", took_s=1, job=SimpleNamespace(id=id, topic="scheduled", raw_body=b"", due_ms=1, created_ms=1),
+                shard=ShardKeys("n", "scheduled", 0), group="default", started_ms=2, due_ms=1, entry=b"1700000000000-0",
+                main=b"", took_s=1, job=SimpleNamespace(id=id, topic="scheduled", raw_body=b"", due_ms=1, created_ms=1),
             )
             for id in ids
         ]  # fmt: skip

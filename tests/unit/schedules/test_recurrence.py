@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import islice, pairwise, takewhile
+from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
@@ -213,3 +214,8 @@ def test_few_times_are_looked_at_around_a_change_of_clocks(hours: int, monkeypat
 def test_zones_that_differ_between_hosts_are_refused(name: str) -> None:
     with pytest.raises(InvalidInput, match="does not mean the same on every host"):
         zone(name)
+
+
+@pytest.mark.parametrize("given", [ZoneInfo("Europe/Berlin"), UTC])
+def test_a_zone_may_be_an_object(given: Any) -> None:
+    assert zone(given).key == str(given)

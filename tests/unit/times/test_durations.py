@@ -24,6 +24,8 @@ from streamdq.times.durations import MAX_DELAY_MS, moment_ms, show_ms, to_ms
         ("15s", 15_000),
         ("250ms", 250),
         ("1h30m", 5_400_000),
+        ("1h 30m", 5_400_000),
+        (" 1d 2h 3m 4.5s ", 93_784_500),
         ("1.5h", 5_400_000),
         ("2d", 172_800_000),
         ("1w", 604_800_000),

@@ -35,6 +35,10 @@ async def arguments(*bodies: Any) -> None: ...
 def sync(body: list[int]) -> None: ...
 
 
+async def and_more(body: int, *args: str, **kwargs: str) -> None: ...
+async def decorated(*args: Any, **kwargs: Any) -> None: ...
+
+
 class Service:
     async def close(self, order: Order) -> None: ...
 
@@ -54,6 +58,8 @@ class Service:
         (arguments, 5, None),
         (sync, [1, 2], None),
         (Service().close, {"order_id": 5}, None),
+        (and_more, 5, None),
+        (decorated, {"order_id": 5}, None),
     ],
 )
 def test_what_is_understood(function: Any, body: Any, job_name: str | None) -> None:
@@ -89,6 +95,7 @@ async def nothing() -> None: ...
 async def two_bodies(one: int, two: int) -> None: ...
 async def keyword_body(*, body: int) -> None: ...
 async def only_job(job: Job) -> None: ...
+async def only_named(**kwargs: int) -> None: ...
 async def unresolved(body: Unheard) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
@@ -105,7 +112,7 @@ a_value.__annotations__["body"] = {"a": int}
 
 @pytest.mark.parametrize(
     "function",
-    [nothing, two_bodies, keyword_body, only_job, unresolved, not_for_pydantic, no_expression, a_value],
+    [nothing, two_bodies, keyword_body, only_job, only_named, unresolved, not_for_pydantic, no_expression, a_value],
 )
 def test_signatures_that_are_refused(function: Any) -> None:
     with pytest.raises(InvalidInput, match=r"^handler [^\n]+$"):
