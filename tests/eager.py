@@ -27,5 +27,6 @@ def _begun(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any],
 def eager_loop() -> asyncio.AbstractEventLoop:
     """A new one."""
     loop: asyncio.AbstractEventLoop = asyncio.SelectorEventLoop()
-    loop.set_task_factory(getattr(asyncio, "eager_task_factory", _begun))
+    factory: Any = getattr(asyncio, "eager_task_factory", None) or _begun
+    loop.set_task_factory(factory)
     return loop

@@ -29,7 +29,7 @@ from .command import Command
 from .deadline import timed
 from .failures import Crowded, LinkError
 from .fair_semaphore import FairSemaphore
-from .node import AsyncConnections, ConnectionLimits, Connections
+from .node import AsyncConnections, Begun, ConnectionLimits, Connections
 from .tracking import Changed, Tracking
 
 __all__ = ["AsyncLink", "ConnectionLimits", "Link", "LinkError", "forget_memory"]
@@ -295,6 +295,18 @@ class AsyncLink(_Routes):
             replies: list[Any] = await self._nodes[""].send(commands, timeout_s, blocking)
             return replies
         return await self._carry_out(routed(self._slots, commands, timeout_s, blocking), blocking)
+
+    def begin(self, commands: Sequence[Command]) -> Begun | None:
+        """Sends commands now, before anything else runs in the event loop; ``replies`` waits for the replies. None:
+        nothing was sent, as no connection is open for that, or this is a Cluster.
+        """
+        begun: Begun | None = None if self.is_cluster else self._nodes[""].begin(commands)
+        return begun
+
+    async def replies(self, begun: Begun, commands: Sequence[Command], timeout_s: float) -> list[Any]:
+        """Like ``send``, of a call that was begun."""
+        replies: list[Any] = await self._nodes[""].replies(begun, commands, timeout_s)
+        return replies
 
     async def look(self, commands: Sequence[Command], timeout_s: float, changed: Changed) -> list[Any]:
         """Like ``send``, for commands that read keys of a Cluster. ``changed`` is called when one of the keys changes

@@ -30,6 +30,7 @@ from .readiness import POLLIN, new_poll
 
 KEPT = 4
 """How many idle connections stay open."""
+_OPEN_S = 5.0
 IDLE_S = 10.0
 """How long other idle connections stay open."""
 
@@ -267,6 +268,25 @@ def _read(connection: Any) -> Any:
 # -- asynchronous
 
 
+class _Lane:
+    """A connection on which calls are sent one after another, without waiting for replies."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.last: asyncio.Future[None] | None = None  # is done when the last call on it has its replies
+        self.has_failed = False
+        # uvloop would write only when all that is ready in the loop has run.
+        connection._writer.transport.set_write_buffer_limits(high=0)
+
+
+class Begun(NamedTuple):
+    """A call that was sent, whose replies are to be read."""
+
+    lane: _Lane
+    before: asyncio.Future[None] | None
+    done: asyncio.Future[None]
+
+
 class AsyncConnections:
     """Async connections to one node, used in one event loop; otherwise like Connections."""
 
@@ -279,6 +299,66 @@ class AsyncConnections:
         self._idle = _Idle()
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
+        self._lane: _Lane | None = None
+        self._opening: asyncio.Task[None] | None = None
+
+    def begin(self, commands: Sequence[Command]) -> Begun | None:
+        """Sends commands now, before anything else runs in the loop; ``replies`` waits for the replies. None: there is
+        no open connection for that, and nothing was sent; the next time there may be one.
+        """
+        if self._lane is None:
+            if not self._packed or self._closed:
+                return None
+            if (connection := self._take()) is None:
+                if self._opening is None or self._opening.done():
+                    self._opening = asyncio.create_task(self._open())
+                return None
+            self._lane = _Lane(connection)
+        lane, writer = self._lane, self._lane.connection._writer
+        if writer is None or writer.is_closing():
+            return None
+        writer.writelines([packed(command) for command in commands])
+        begun = Begun(lane, lane.last, asyncio.get_running_loop().create_future())
+        lane.last = begun.done
+        return begun
+
+    async def _open(self) -> None:
+        """One more connection."""
+        connection = self.make()
+        try:
+            async with asyncio.timeout(_OPEN_S):
+                await _connect(connection)
+        except BaseException as error:
+            await connection.disconnect(nowait=True)
+            if not isinstance(error, FAILURES):
+                raise
+            return  # whoever needs it will be told
+        self._put(connection, ())
+
+    async def replies(self, begun: Begun, commands: Sequence[Command], timeout_s: float) -> list[Any]:
+        """Like ``send``, of a call that was begun."""
+        lane, connection = begun.lane, begun.lane.connection
+        try:
+            async with asyncio.timeout(timeout_s):
+                if begun.before is not None:
+                    await asyncio.shield(begun.before)
+                if lane.has_failed:
+                    raise ConnectionError("the connection was closed")
+                replies = [await _aread(connection) for _ in commands]
+        except BaseException as error:
+            lane.has_failed = True
+            if self._lane is lane:
+                self._lane = None
+            await connection.disconnect(nowait=True)
+            if isinstance(error, FAILURES):
+                raise translate(error, True) from error
+            raise
+        finally:
+            begun.done.set_result(None)
+        if lane.last is begun.done:
+            self._lane = None
+            self._put(connection, replies)
+        return replies
 
     async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
         """Like Connections.send."""
@@ -347,6 +427,9 @@ class AsyncConnections:
     async def close(self) -> None:
         """Closes idle connections now, and those in use when their call has ended."""
         self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
         if self._sweeping is not None:
             self._sweeping.cancel()
         while (connection := self._idle.take()) is not None:

@@ -14,7 +14,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -370,6 +370,41 @@ async def arun(link: AsyncLink, op: Op[T]) -> T:
                 step = _carried_out(op, *(await _await(link, step)))
     except StopIteration as stop:
         return cast(T, stop.value)
+
+
+def begin(link: AsyncLink, op: Op[T]) -> Coroutine[Any, Any, T] | None:
+    """Sends the operation's first request now, before anything else runs in the event loop; to await what is returned
+    carries out the rest. None: nothing was sent, and the operation is of no use any more.
+    """
+    step = next(op)
+    begun = link.begin(step.commands) if isinstance(step, Request) else None
+    if begun is None:
+        op.close()
+        return None
+    return _rest(link, op, step, begun)  # type: ignore[arg-type]
+
+
+async def _rest(link: AsyncLink, op: Op[T], step: Request, begun: Any) -> T:
+    def go_on() -> Op[T]:
+        """What is left of the operation, of which one step is there already."""
+        try:
+            following = op.send(replies) if failed is None else op.throw(failed)
+            while True:
+                try:
+                    result = yield following
+                except Exception as error:
+                    following = op.throw(error)
+                else:
+                    following = op.send(result)
+        except StopIteration as stop:
+            return cast(T, stop.value)
+
+    replies, failed = [], None
+    try:
+        replies = await link.replies(begun, step.commands, step.timeout_s)
+    except LinkError as error:
+        failed = error
+    return await arun(link, go_on())
 
 
 async def may_wait(link: AsyncLink, session: Session) -> None:

@@ -58,19 +58,20 @@ class LoopWatch:
         before, self._looked = self._looked, now
         if before is not None and now - before >= BLOCKED_S:  # this thread did not run, either
             self._stood_still(now - before)
-            self._forget()
         if self._asked is not None and self._answered is not None:
             self._end(self._answered - self._asked)
         if self._asked is None:
             self._ask(now)
             return 0.0
-        blocked_s = now - self._asked
+        self._note(blocked_s := now - self._asked)
+        return blocked_s
+
+    def _note(self, blocked_s: float) -> None:
         if self._blames is None and blocked_s >= _SAMPLE_S:
             self._blames = self._who()
         if blocked_s >= LONG_S and not self._told:
             self._told = True
             _log(*_blocked("has been", blocked_s, self._blames or self._who()))
-        return blocked_s
 
     def calls(self) -> list[str]:
         """The calls that the loop's thread is in, the innermost last."""
@@ -102,6 +103,7 @@ class LoopWatch:
         why = "it was stopped, had no CPU, or C code kept Python's lock (GIL)"
         at = f"; it is now at {place}" if place else ""
         self._tell(f"this process stood still for {seconds:.1f} s: {why}{at}", job)
+        self._forget()
 
     def _tell(self, text: str, job: dict[str, Any]) -> None:
         """In the loop, which is free now: a log whose reader hangs must not hold up signs of life."""

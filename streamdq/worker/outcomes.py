@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 
 from ..config import MAX_CLAIM
 from ..errors import ServerError, StreamdqError
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
-from ..link.session import arun
+from ..link.session import arun, begin
+from ..metrics import declared
 from ..operations.attempts import End, Outcome, can_be_sent, ends_together, settle
-from ..process.logs import log
+from ..process.logs import log, what
 from ..process.loop import cancel_and_wait
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 
 _BACKOFF_S = 0.2
 _GATHER_S = 0.001  # the longest that the first end of a batch waits for others
+_MOST_BEGUN = 16  # calls whose replies are awaited at once: Redis stands still
+_NEVER = float("inf")
 
 
 _Key = tuple[ShardKeys, Outcome, str]  # shard, outcome, generation of the group
@@ -27,6 +31,9 @@ _Key = tuple[ShardKeys, Outcome, str]  # shard, outcome, generation of the group
 class OutcomeSender:
     """Collects the ends of attempts and sends them. If a call fails, its ends are kept and sent again; none is
     dropped.
+
+    What was not sent when its process is killed is done again. So an end that waits for more than a millisecond is sent
+    at once, whatever calls are under way and however many attempts are about to end in this iteration of the loop.
     """
 
     def __init__(
@@ -37,6 +44,7 @@ class OutcomeSender:
         group: str,
         consumer: str,
         settled: Callable[[list[End], set[int]], None],
+        namespace: str = "",
     ) -> None:
         """``settled`` is called with ends that Redis has received, and the indexes of those it refused as stale."""
         self._link = link
@@ -50,7 +58,11 @@ class OutcomeSender:
         self._filled = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
-        self.size = 0
+        self._begun: set[asyncio.Task[set[int]]] = set()
+        self._since = _NEVER  # when the first end came that was not sent
+        self._gauge = declared.UNSENT.labels(namespace, group)
+        self._gauge.set(0)
+        self.size = 0  # what Redis has not confirmed
 
     def put(self, end: End) -> None:
         held = end.held
@@ -58,6 +70,49 @@ class OutcomeSender:
         self.size += 1
         self._filled.set()
         self._empty.clear()
+        now = time.monotonic()
+        if self._since == _NEVER:
+            self._since = now
+        elif now - self._since >= _GATHER_S:
+            self._since = now
+            self._gauge.set(self.size)
+            if len(self._begun) < _MOST_BEGUN and not self._link.is_cluster:
+                self._begin_all()
+
+    def _begin_all(self) -> None:
+        """Sends the ends that wait now. What can't be sent so is left to ``run``."""
+        for key, waiting in list(self._waiting.items()):
+            shard, _, generation = key
+            while waiting:
+                batch = ends_together(waiting, self._groups(shard.topic))
+                try:
+                    rest = begin(self._link, settle(self._scripts, shard, self._group, self._consumer, batch))
+                except Exception as error:  # as a handler has changed its Job
+                    log.debug("ends not sent at once", error=what(error), generation=generation)
+                    rest = None
+                if rest is None:
+                    return
+                del waiting[: len(batch)]
+                task = asyncio.create_task(rest)
+                self._begun.add(task)
+                task.add_done_callback(partial(self._answered, key, batch))
+        self._since = _NEVER
+
+    def _answered(self, key: _Key, batch: list[End], task: asyncio.Task[set[int]]) -> None:
+        """A call that was begun has ended. If it failed, ``run`` sends its ends again, and says what is wrong."""
+        self._begun.discard(task)
+        if task.cancelled() or task.exception() is not None:
+            self._waiting.setdefault(key, [])[:0] = batch
+            self._filled.set()
+            return
+        self._are_confirmed(batch, task.result())
+        if self.size == 0:
+            self._empty.set()
+
+    def _are_confirmed(self, batch: list[End], stale: set[int]) -> None:
+        self.size -= len(batch)
+        self._gauge.set(self.size)
+        self._settled(batch, stale)
 
     @property
     def unsent(self) -> int:
@@ -84,9 +139,10 @@ class OutcomeSender:
                     await self._send_beside(sending)
                 if not self._waiting:
                     self._filled.clear()
-                    self._empty.set()
+                    if self.size == 0:
+                        self._empty.set()
         finally:
-            await cancel_and_wait(sending.values())
+            await cancel_and_wait([*sending.values(), *self._begun])
 
     async def _gather(self) -> None:
         """Waits for as long as the next iterations of the loop bring more ends, up to a whole batch: under load, the
@@ -131,18 +187,21 @@ class OutcomeSender:
     async def _send(self, shard: ShardKeys, outcome: Outcome, generation: str) -> None:
         waiting = self._waiting[shard, outcome, generation]
         while waiting:
+            batch: list[End] = []
+            self._since = _NEVER
+            self._gauge.set(self.size)
             try:
                 batch = ends_together(waiting, self._groups(shard.topic))
+                del waiting[: len(batch)]
                 stale = await arun(self._link, settle(self._scripts, shard, self._group, self._consumer, batch))
-            except StreamdqError:
-                raise
-            except Exception:
+            except BaseException as error:
+                waiting[:0] = batch
+                if not isinstance(error, Exception) or isinstance(error, StreamdqError):
+                    raise
                 if not self._give_up_unsendable(waiting):
                     raise
                 continue
-            del waiting[: len(batch)]
-            self.size -= len(batch)
-            self._settled(batch, stale)
+            self._are_confirmed(batch, stale)
         del self._waiting[shard, outcome, generation]
 
     def _give_up_unsendable(self, waiting: list[End]) -> bool:

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
+from itertools import islice
 from operator import attrgetter
 from typing import Any
 
@@ -442,24 +443,24 @@ class Runner:
         """How attempts end, at most so many, that the loop should have ended by now: their TTR passes, or they did not
         start in time. With the tasks whose handlers are to be cancelled. The loop does not end them any more.
         """
-        found: list[tuple[asyncio.Task[None] | None, End]] = []
-        running = [(task, held) for task, attempts in list(self._running.items()) for held in attempts]
-        waiting = [(None, held) for _, attempts in list(self._waiting) for held in attempts]
-        for task, held in (*running, *waiting):
-            if held.ended or now < (held.cut_at if held.begun else held.start_by):
-                continue
-            if held.begun:
-                held.late = True
-                end = self._end_of(held, asyncio.CancelledError())
-            else:
-                task = None  # it finds out by itself that it is too late
-                end = too_late(held, self._topics.settings_of(held.job.topic).retry_of(self._group), self._now_ms())
-            held.ended, held.took_s = True, max(0.0, now - held.started) if held.begun else 0.0
-            end_attempt(held.job)
-            found.append((task, end))
-            if len(found) >= most:
-                break
-        return found
+        calls = [*list(self._running.items()), *((None, attempts) for _, attempts in list(self._waiting))]
+        late = (
+            (task if held.begun else None, held)  # what has not begun finds out by itself that it is too late
+            for task, attempts in calls
+            for held in attempts
+            if not held.ended and now >= (held.cut_at if held.begun else held.start_by)
+        )
+        return [(task, self._overdue_end(held, now)) for task, held in islice(late, most)]
+
+    def _overdue_end(self, held: Held, now: float) -> End:
+        if held.begun:
+            held.late, held.took_s = True, now - held.started
+            end = self._end_of(held, asyncio.CancelledError())
+        else:
+            end = too_late(held, self._topics.settings_of(held.job.topic).retry_of(self._group), self._now_ms())
+        held.ended = True
+        end_attempt(held.job)
+        return end
 
     # -- TTR
 

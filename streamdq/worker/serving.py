@@ -98,7 +98,9 @@ class Serving:
         self._topics = self._store.topics
         self._schedules = DeclaredSchedules(self.link, self._store, orders.declared)
         scripts = self._store.scripts
-        self._outcomes = OutcomeSender(self.link, scripts, self._topics, self._group, self.name, self._settled)
+        self._outcomes = OutcomeSender(
+            self.link, scripts, self._topics, self._group, self.name, self._settled, self.session.keys.namespace
+        )
         self.consumer = Consumer(
             self.link, self.session, scripts, self._topics, self._group, self.name, self._outcomes.failing, orders.turns
         )

@@ -241,8 +241,21 @@ class SimulatedLink:
         self.target = target
         self.batcher = Batcher(Settings().call_timeout_s)
 
+    def begin(self, commands: Sequence[Command]) -> asyncio.Future[list[Any]]:
+        return self._network.begin(commands, False)
+
+    async def replies(
+        self, begun: asyncio.Future[list[Any]], commands: Sequence[Command], timeout_s: float
+    ) -> list[Any]:
+        return await self._answered(begun, commands, timeout_s)
+
     async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
-        future, process, name = self._network.begin(commands, blocking), running.get(), name_of(encoded(commands[0]))
+        return await self._answered(self._network.begin(commands, blocking), commands, timeout_s)
+
+    async def _answered(
+        self, future: asyncio.Future[list[Any]], commands: Sequence[Command], timeout_s: float
+    ) -> list[Any]:
+        process, name = running.get(), name_of(encoded(commands[0]))
         if process is not None:
             process.calling.append(name)
         try:

@@ -75,6 +75,10 @@ class FakeLink:
         return replies
 
     @staticmethod
+    def begin(_commands: Sequence[Command]) -> None:
+        """Each call is awaited."""
+
+    @staticmethod
     def node_of(_key: str) -> str:
         return ""
 

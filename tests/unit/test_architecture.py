@@ -35,6 +35,7 @@ def test_the_key_table_is_that_of_the_code() -> None:
         names.probe,
         names.breakers,
         names.signs,
+        names.hung("CONSUMER"),
         names.session("HASH"),
         names.sessions("HASH"),
     }
