@@ -18,7 +18,7 @@ from streamdq.store.redis_store import RedisStore
 from streamdq.store.replies import Claimed, ClaimedRow, Enqueued, Moved, Reclaimed, Refused, TakenOver
 from streamdq.times.clock import ManualClock, RedisClock
 from tests.lua.coherence import contradictions, read
-from tests.lua.cut_short import CutShort, unnoticed
+from tests.lua.cut_short import CutShort, missed
 from tests.lua.moving import MovingSlot
 
 START_MS = 1_700_000_000_000
@@ -67,8 +67,8 @@ class Shard:
             and run(self.link, one(self.session, self.k.jobs, "EXISTS", self.k.settings))
         ):
             stored = run(self.link, read(self.session, self.k, self.settings.group_names))
-            missed = list(unnoticed(contradictions(stored, float(self.clock.argument()))))
-            assert not missed, (name, writes, missed)
+            found = missed(contradictions(stored, float(self.clock.argument())), stored.records)
+            assert not found, (name, writes, found)
 
     def _step(self, op: Op[Any]) -> Any:
         reply = self.run(op)
