@@ -10,7 +10,7 @@ import redis
 
 from streamdq.link.command import Command
 from streamdq.link.session import Op, Request
-from streamdq.store.assembly import _READS, Script
+from streamdq.store.assembly import READS, Script
 from tests.lua.moving import name_of, script_of
 
 _WRITES_CUT = (*range(1, 16), 20, 30, 50, 100)
@@ -28,7 +28,7 @@ local redis = {
   pcall = function(...) return cut(real.pcall, ...) end,
 }
 """
-_READING = ", ".join(f"{name} = true" for name in sorted(_READS))
+_READING = ", ".join(f"{name} = true" for name in sorted(READS))
 UNNOTICED = re.compile(
     r"(running|ready|waiting|through|aside) of .*: -?\d+, counted -?\d+"
     r"|\d+ jobs are detached, counted are -?\d+"
