@@ -87,7 +87,7 @@ class CutShort:
 
     def _stored(self) -> list[tuple[bytes, bytes, int]]:
         """All keys, as they are stored, and how long they still have; 0: for ever."""
-        keys: list[bytes] = self._client.keys("*")
+        keys: Sequence[Any] = self._client.keys("*")
         with self._client.pipeline(transaction=False) as pipeline:
             for key in keys:
                 pipeline.dump(key)

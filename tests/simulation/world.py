@@ -120,7 +120,7 @@ class World:
                 (mover_module, "MoverThread", SimulatedMoverThread),
                 # topics are deleted as if their workers had just left, and come back
                 (Topics, "_check_unserved", lambda *_: ()),
-                (Scripts, "check_rights", lambda *_: ()),  # this server knows no users
+                (Scripts, "check_rights", lambda *_: iter(())),  # this server knows no users
                 (relay_module, "Rows", self.database.rows),
                 (AsyncQueue, "_link_class", staticmethod(lambda: link)),
                 (Queue, "_link_class", staticmethod(lambda: lambda *_: BlockingLink(link()))),
