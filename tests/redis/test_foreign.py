@@ -25,10 +25,10 @@ def written(space: Space, server: Server, id: bytes, when: str, change: Callable
     with server.client() as client:
         _head, _created, *rest = client.hget(k.jobs, "own").split(b"\n", 7)
         change(rest)
-        keys = (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake)
+        script = load_script("enqueue")
+        keys = script.keys((k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake))
         shards = client.hget(k.settings, "shards")
-        script = load_script("enqueue").source
-        reply = client.eval(script, len(keys), *keys, "", shards, 1 << 20, id, when, b"\n".join(rest))
+        reply = client.eval(script.source, len(keys), *keys, "", shards, 1 << 20, id, when, b"\n".join(rest))
         assert reply[0] in (1, 2)
         assert reply[3:] == []
 
