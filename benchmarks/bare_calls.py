@@ -26,8 +26,9 @@ _MOST_BODY_BYTES = 65_536
 def enqueue_calls(count: int) -> list[tuple[Any, ...]]:
     """The arguments of EVALSHA for so many new jobs, in a topic that is there already and has one shard."""
     script = load_script("enqueue")
+    keys = script.keys(_KEYS)
     jobs = (encode(NewJob(body(i), delay=hours(i)), _MOST_BODY_BYTES) for i in range(count))
-    return [(script.sha, len(_KEYS), *_KEYS, "", "1", MAX_BYTES, job.id, job.when, job.rest) for job in jobs]
+    return [(script.sha, len(keys), *keys, "", "1", MAX_BYTES, job.id, job.when, job.rest) for job in jobs]
 
 
 def by_redis_py(client: redis.Redis, calls: Sequence[tuple[Any, ...]]) -> None:

@@ -20,7 +20,8 @@ local topic = redis.call('HMGET', settings, 'shards', 'largest', 'format', 'form
 check_format(topic[3])
 if topic[1] ~= ARGV[2] then return false end
 local limit, in_taken = fitting(topic[2], tonumber(ARGV[5])), ARGV[3] == 'taken'
-local page = redis.call('HSCAN', in_taken and taken or jobs, ARGV[4], 'COUNT', limit)
+local place = in_taken and taken or jobs
+local page = redis.call('HSCAN', place, ARGV[4], 'COUNT', limit)
 local records, reply, over = {}, {page[1], topic[4] or '0'}, {}
 for i = 2, in_taken and #page[2] or 0, 2 do records[i] = redis.call('HGET', jobs, page[2][i - 1]) or '' end
 if in_taken then over = trim_taken({taken = taken, taken_until = taken_until}, now_ms(ARGV[1]), limit) end

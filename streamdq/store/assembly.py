@@ -26,10 +26,12 @@ _COMMENT = re.compile(r"(?:^|(?<=\s))--.*$", re.MULTILINE)
 _WORD = re.compile(r"(?<!\w\.)(?<!\w)\w+")  # not the field of a table, as in string.format
 _WHEN_CALLED = re.compile(r"^-- made when called\b", re.MULTILINE)
 _CALL = re.compile(r"redis\.p?call\('(\w+)'")
-_READS = frozenset(
-    "EXISTS GET HEXISTS HGET HGETALL HLEN HMGET HSCAN HSTRLEN INFO PTTL TIME XINFO XLEN XPENDING XRANGE XREVRANGE ZCARD "
-    "ZCOUNT ZLEXCOUNT ZRANGE ZRANGEBYLEX ZRANGEBYSCORE ZREVRANGEBYLEX ZSCAN ZSCORE".split()
-)
+READS = frozenset({
+    "EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HLEN", "HMGET", "HSCAN", "HSTRLEN", "INFO", "PTTL", "TIME", "XINFO",
+    "XLEN", "XPENDING", "XRANGE", "XREVRANGE", "ZCARD", "ZCOUNT", "ZLEXCOUNT", "ZRANGE", "ZRANGEBYLEX", "ZRANGEBYSCORE",
+    "ZREVRANGEBYLEX", "ZSCAN", "ZSCORE",
+})  # fmt: skip
+"""The commands of scripts that change nothing."""
 _RUNS_ON = re.compile(r"^-- runs while its slot moves$", re.MULTILINE)
 _FUNCTION = re.compile(r"^local function (\w+)\((?:.* end\n|.*\n(?:.*\n)*?end\n)", re.MULTILINE)
 
@@ -84,7 +86,7 @@ def load_script(name: str) -> Script:
     includes = [sources[f"lib/{lib.strip()}.lua"] for lib in found[1].split(",")] if found else []
     waits = not _RUNS_ON.search(source)
     source = (_TAKE_ABSENT if waits else "") + assembled(includes, source)
-    writes = not _READS.issuperset(_CALL.findall(source))
+    writes = not READS.issuperset(_CALL.findall(source))
     return Script(source, sha1(source.encode(), usedforsecurity=False).hexdigest(), waits, writes)
 
 

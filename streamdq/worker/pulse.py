@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 from typing import Protocol
 
-from ..link.node import renew_in_child
+from ..forks import renew_in_child
 from ..process.logs import log, what
 
 _AFTER_A_FAULT_S = 1.0

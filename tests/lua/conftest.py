@@ -30,6 +30,17 @@ MOVING = [
 """Every script test once more on a Cluster's slot that is MIGRATING (tests/lua/moving.py)."""
 
 
+CUT = [
+    pytest.param(
+        ("cut", binary),
+        id=f"cut-{binary.name}",
+        marks=(pytest.mark.thorough, pytest.mark.in_turn(of=12, among=f"cut {binary.name}")),
+    )
+    for binary in BINARIES
+]
+"""And with each script ended after each of its writes (tests/lua/cut_short.py)."""
+
+
 @pytest.fixture(scope="session")
 def clusters() -> Iterator[Callable[[Binary], Cluster]]:
     """A Cluster of each binary, started when first asked for."""
@@ -37,13 +48,17 @@ def clusters() -> Iterator[Callable[[Binary], Cluster]]:
         yield cache(lambda binary: running.enter_context(Cluster(binary)))
 
 
-@pytest.fixture(params=[*EACH_BINARY, pytest.param("memory", id="fakeredis", marks=FAKE), *MOVING])
+@pytest.fixture(params=[*EACH_BINARY, pytest.param("memory", id="fakeredis", marks=FAKE), *MOVING, *CUT])
 def url(request: pytest.FixtureRequest, servers: Pool, clusters: Callable[[Binary], Cluster]) -> Iterator[str]:
     """An empty server of each kind in turn."""
     if request.param == "memory":
         url = f"memory://{uuid4().hex}"
         yield url
         forget_memory(url)
+    elif isinstance(request.param, tuple) and request.param[0] == "cut":
+        server = servers[request.param[1]]
+        server.flush()
+        yield f"{server.url}#cut"
     elif isinstance(request.param, tuple):
         cluster = clusters(request.param[1])
         cluster.flush()

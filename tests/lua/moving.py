@@ -25,6 +25,10 @@ def script_of(command: Command) -> Script | None:
     return _BY_WORD[rest[0]] if name in ("EVAL", "EVALSHA") else None
 
 
+def name_of(script: Script) -> str:
+    return _SCRIPTS[script]
+
+
 class MovingSlot:
     """The slot of a key. It can be set to MIGRATING and back at any time; none of its keys moves. So all keys that
     exist are here, and one that becomes empty belongs to the other node.
@@ -82,8 +86,8 @@ class MovingSlot:
             if script is not None and script.waits:
                 with self._all_there(command), self.migrating():
                     reply = self.ask(command)
-                assert isinstance(reply, AskError | TryAgainError), (_SCRIPTS[script], reply)
-                self.refuses(_SCRIPTS[script])
+                assert isinstance(reply, AskError | TryAgainError), (name_of(script), reply)
+                self.refuses(name_of(script))
 
     @contextmanager
     def _all_there(self, command: Command) -> Iterator[None]:

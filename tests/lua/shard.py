@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from streamdq.store.redis_store import RedisStore
 from streamdq.store.replies import Claimed, ClaimedRow, Enqueued, Moved, Reclaimed, Refused, TakenOver
 from streamdq.times.clock import ManualClock, RedisClock
 from tests.lua.coherence import contradictions, read
+from tests.lua.cut_short import CutShort, missed
 from tests.lua.moving import MovingSlot
 
 START_MS = 1_700_000_000_000
@@ -27,6 +29,7 @@ class Shard:
     """Calls scripts on one shard. After every call the accounts must balance, and no job may be orphaned."""
 
     def __init__(self, url: str, real_time: bool = False) -> None:
+        url, _, how = url.partition("#")
         self.url = url
         self.clock = ManualClock(START_MS)
         clock = RedisClock() if real_time else self.clock
@@ -36,6 +39,8 @@ class Shard:
         self.k = self.session.keys.shard("t", 0)
         self.is_fake = self.session.is_fake
         self.moving = MovingSlot(url, self.k.jobs) if self.session.is_cluster else None
+        self.cutting = CutShort(url, self._after_cut) if how == "cut" else None
+        self.cuts: Counter[str] = Counter()
         self.group, self.consumer = "default", "me"
         self.checked = True
         self._generations: dict[str, str] = {}
@@ -43,8 +48,22 @@ class Shard:
         self.topic()
 
     def run(self, op: Op[Any]) -> Any:
-        """On a Cluster, all scripts that wait while their slot moves are refused at first, because it does."""
-        return run(self.link, op if self.moving is None else self.moving.refused_at_first(op))
+        """On a Cluster, all scripts that wait while their slot moves are refused at first, because it does. With a URL
+        that ends with `#cut`, all that write are ended half way at first.
+        """
+        if self.moving is not None:
+            op = self.moving.refused_at_first(op)
+        elif self.cutting is not None:
+            op = self.cutting.cut_first(op)
+        return run(self.link, op)
+
+    def _after_cut(self, name: str, writes: int) -> None:
+        """If a job was lost or is stuck, the audit says so."""
+        self.cuts[name] += 1
+        if run(self.link, audit.audit(self.store)).balanced and "t" in self.topics.known:
+            stored = run(self.link, read(self.session, self.k, self.settings.group_names))
+            found = missed(contradictions(stored, float(self.clock.argument())), stored.records)
+            assert not found, (name, writes, found)
 
     def _step(self, op: Op[Any]) -> Any:
         reply = self.run(op)
@@ -233,7 +252,7 @@ class Shard:
     def writes(self, op: Op[Any]) -> bool:
         """Whether it writes anything, by the server's own count, which fakeredis does not have."""
         before = self._changes()
-        self.run(op)
+        run(self.link, op)
         return self.is_fake or self._changes() > before
 
     def _changes(self) -> int:
@@ -319,5 +338,6 @@ class Shard:
 
     def close(self) -> None:
         self.link.close()
-        if self.moving is not None:
-            self.moving.close()
+        for opened in (self.moving, self.cutting):
+            if opened is not None:
+                opened.close()

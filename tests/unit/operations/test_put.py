@@ -26,6 +26,7 @@ NAMESPACE = "put-in"
 @pytest.fixture
 def store() -> RedisStore:
     opened = RedisStore(Session(Settings(), NAMESPACE, RedisClock(), Target("node", "redis://localhost")))
+    opened.session.permitted.add("")  # the user has all rights
     opened.topics.known["t"] = TopicSettings()
     return opened
 
