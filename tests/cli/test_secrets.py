@@ -206,7 +206,8 @@ def test_they_are_hidden_as_programs_show_headers_and_fields(text: str, beside: 
     "text",
     [
         "topic a@b: https://shop.example/path?page=2 answered 500; basic rules",
-        "unexpected token: expected a value", "at http://host:80/a@b, [::1]:80/a@b", "cookie jar is empty", "{'tokenizer': 'gpt'}",
+        "unexpected token: expected a value", "at http://host:80/a@b, [::1]:80/a@b",
+        "cookie jar is empty", "{'tokenizer': 'gpt'}",
     ],
 )  # fmt: skip
 def test_text_without_credentials_stays(text: str) -> None:

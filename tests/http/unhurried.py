@@ -9,12 +9,14 @@ from functools import partial
 import uvicorn
 
 from streamdq.cli.app import main
+from streamdq.config import HttpSettings
 from streamdq.http import limits, request_body, server
 from streamdq.http.api import claims
 from tests.waiting import HANG_S
 
 if __name__ == "__main__":
-    server._GRACE_S = server.LINGER_S = request_body.LINGER_S = HANG_S
+    for module, name in ((server, "_GRACE_S"), (server, "LINGER_S"), (request_body, "LINGER_S")):
+        setattr(module, name, int(HANG_S))
     claims.MAX_WAIT_S = 10 * int(HANG_S)  # who is told to stop waiting does not look as if it had run out
     uvicorn.Config = partial(uvicorn.Config, timeout_keep_alive=int(HANG_S))  # type: ignore[assignment, misc]
     for name in ("HEADER", "BODY"):
@@ -25,5 +27,10 @@ if __name__ == "__main__":
         sys.modules["uvloop"] = None  # type: ignore[assignment]
     if "TEST_HANGUP" in os.environ:  # one comes while it begins
         fitted = limits.fitted
-        limits.fitted = lambda settings: (os.kill(os.getpid(), signal.SIGHUP), fitted(settings))[1]
+
+        def hung_up(settings: HttpSettings) -> HttpSettings:
+            os.kill(os.getpid(), signal.SIGHUP)
+            return fitted(settings)
+
+        limits.fitted = hung_up
     sys.exit(main())

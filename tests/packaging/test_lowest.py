@@ -41,6 +41,16 @@ def test_the_core_on_the_lowest_releases(tmp_path: Path) -> None:
     python = folder / "bin" / "python"
     uv("pip", "install", "--quiet", "--python", python, "--requirement", releases, *TOOLS, "--editable", ".[embedded]")
     assert "redis==6.4.0" in uv("pip", "freeze", "--python", python)
-    tests = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not thorough and not chaos", *CORE]
+    tests: list[str | Path] = [
+        python,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not thorough and not chaos",
+        *CORE,
+    ]
     done = subprocess.run(tests, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
