@@ -57,6 +57,8 @@ def test_sizes_are_numbers_above_the_few(words: str, capsys: pytest.CaptureFixtu
     assert "above 10 k" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
+@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_figures_are_measured_written_and_drawn_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -75,6 +77,8 @@ def test_figures_are_measured_written_and_drawn_again(
     assert "6 k" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
+@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_what_a_round_adds_is_known() -> None:
     """Or the sizes of the chart would not be what it says."""

@@ -26,6 +26,8 @@ def test_a_text_has_a_header_by_its_length(length: int, bytes: int) -> None:
     assert text_bytes(length) == bytes
 
 
+@pytest.mark.thorough
+@pytest.mark.in_turn(of=3, among="what takes long")
 @pytest.mark.skipif(not BINARIES, reason="no Redis server on this machine")
 def test_what_is_calculated_is_what_is_measured() -> None:
     bench = Bench(find_server(), scale=0.5)  # with fewer jobs, the connection's buffer counts
@@ -40,6 +42,8 @@ def test_what_is_calculated_is_what_is_measured() -> None:
         assert list(row.calculated.values()) == sorted(row.calculated.values(), reverse=True)
 
 
+@pytest.mark.thorough
+@pytest.mark.in_turn(of=3, among="what takes long")
 @pytest.mark.skipif(not BINARIES, reason="no Redis server on this machine")
 def test_it_prints_both_tables(capsys: pytest.CaptureFixture[str]) -> None:
     try:

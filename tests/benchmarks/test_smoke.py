@@ -142,6 +142,8 @@ def test_a_workload_that_fails_is_reported_and_the_next_one_runs(bench: Bench, m
     assert [figure.workload for figure in results.figures] == ["idle"]
 
 
+@pytest.mark.thorough
+@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_memory_grows_with_the_jobs(bench: Bench) -> None:
     *figures, compressed = memory(bench)
@@ -154,6 +156,16 @@ def test_memory_grows_with_the_jobs(bench: Bench) -> None:
     assert compressed.value < compressed.floor - 80
 
 
+@needs_redis
+def test_a_small_workload_gives_its_figures(bench: Bench) -> None:
+    results = run(["move", "command-line"], bench, Console(quiet=True))
+    assert results.failures == {}
+    assert [figure.workload for figure in results.figures] == [*["move"] * 3, "command-line"]
+    assert all(figure.value > 0 for figure in results.figures)
+
+
+@pytest.mark.thorough
+@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_small_workloads_give_every_figure(bench: Bench) -> None:
     results = run(["enqueue", "pipeline", "enqueue-many", "move", "drain"], bench, Console(quiet=True))
@@ -180,6 +192,8 @@ def test_the_exit_code_tells_of_a_missed_target(
     assert json.loads(out.read_text())["figures"][0]["met"] is False
 
 
+@pytest.mark.thorough
+@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_a_scrape_is_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.metrics._TOPICS", 5)
@@ -244,6 +258,8 @@ def test_a_restart_under_many_connections_is_measured(bench: Bench, monkeypatch:
         assert all(figure.value > 0 for figure in most)
 
 
+@pytest.mark.thorough
+@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_history_and_its_dump_are_measured(bench: Bench) -> None:
     (cost,) = history(bench)

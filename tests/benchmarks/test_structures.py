@@ -10,7 +10,11 @@ from benchmarks.structures import MOVE, PARTS, STRUCTURES, Run, Structure, main,
 from streamdq.embedded.binary import find_server
 from tests.conftest import BINARIES
 
-pytestmark = pytest.mark.skipif(not BINARIES, reason="no Redis server on this machine")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.in_turn(of=3, among="what takes long"),
+    pytest.mark.skipif(not BINARIES, reason="no Redis server on this machine"),
+]
 
 
 @pytest.mark.parametrize("structure", STRUCTURES, ids=lambda structure: structure.name)
