@@ -72,20 +72,15 @@ def find(
     with open_queue(context) as queue:
         with terminal.progress_bar("jobs", shown=not as_json) as bar:
             searches, first = _searched(queue, topics_of(queue, topic), topic is None, wanted, limit, show, bar)
-        count, unreadable = (sum(getattr(one, name) for one in searches) for name in ("found", "unreadable"))
-        told = {
-            "found": count, "looked": sum(one.looked for one in searches), "unreadable": unreadable,
-            "jobs": [json_out.job_json(job) for job in first],
-        }  # fmt: skip
+        told = _told(searches, first)
+        count, unreadable = told["found"], told["unreadable"]
         if not as_json:
             terminal.console().print(terminal.found_view(first, count, unreadable, topics=topic is None))
         done = count
         for name, act in actions.items() if count else ():
             _ask(name, count, topic or "all topics", yes)
-            acted = _sum_of(act(one) for one in searches if one.found)
+            acted = _act(name, act, searches, quiet=as_json)
             done, told["acted"] = acted.done, {"action": name, **dataclasses.asdict(acted)}
-            if not as_json:
-                terminal.say(terminal.acted_text(name, acted))
     if as_json:
         terminal.print_json(told)
     if not done:
@@ -117,6 +112,19 @@ def _searched(
         else:
             searches.append(found)
     return searches, sorted(first, key=lambda job: (job.due_ms, job.id))[:show]
+
+
+def _told(searches: Iterable[Found], first: Iterable[Job]) -> dict[str, Any]:
+    """As JSON."""
+    sums = {name: sum(getattr(one, name) for one in searches) for name in ("found", "looked", "unreadable")}
+    return {**sums, "jobs": [json_out.job_json(job) for job in first]}
+
+
+def _act(name: str, act: Callable[[Found], Acted], searches: Iterable[Found], *, quiet: bool) -> Acted:
+    acted = _sum_of(act(one) for one in searches if one.found)
+    if not quiet:
+        terminal.say(terminal.acted_text(name, acted))
+    return acted
 
 
 def _sum_of(acted: Iterable[Acted]) -> Acted:

@@ -57,26 +57,29 @@ def _is_plain(value: Any) -> bool:
 def _walk(value: Any, path: _Path, *, in_model: bool, has_null: bool) -> Iterator[tuple[_Path, Any]]:
     """The values that are to be looked at, with their place. Only in models, NaN is written as null."""
     if isinstance(value, dict):
-        if not all(type(key) is str for key in value):
-            _check_keys(value, path)
-        inner: Iterable[tuple[Any, Any]] = value.items()
-    elif isinstance(value, list | tuple | set | frozenset):
-        inner = enumerate(value)
-    elif isinstance(value, BaseModel):
+        _check_keys(value, path)
+    elif isinstance(value, (BaseModel, *_SECRETS)):
         yield path, value
-        in_model, inner = True, {**value.__dict__, **(value.__pydantic_extra__ or {})}.items()
-    elif is_dataclass(value) and not isinstance(value, type):
-        inner = [(field.name, getattr(value, field.name, None)) for field in fields(value)]
-    else:
-        inner = ()
-        if isinstance(value, _SECRETS):
-            yield path, value
+    in_model = in_model or isinstance(value, BaseModel)
     floats = in_model and has_null
-    for name, one in inner:
+    for name, one in _inner(value):
         if type(one) not in _LEAVES:
             yield from _walk(one, (*path, str(name)), in_model=in_model, has_null=has_null)
         elif floats and type(one) is float and not isfinite(one):
             yield (*path, str(name)), one
+
+
+def _inner(value: Any) -> Iterable[tuple[Any, Any]]:
+    """What it is made of, with the names or places; nothing, if it is written as a whole."""
+    if isinstance(value, dict):
+        return value.items()
+    if isinstance(value, list | tuple | set | frozenset):
+        return enumerate(value)
+    if isinstance(value, BaseModel):
+        return {**value.__dict__, **(value.__pydantic_extra__ or {})}.items()
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name, None)) for field in fields(value)]
+    return ()
 
 
 def _check_keys(value: dict[Any, Any], path: _Path) -> None:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
 
 import redis
 
@@ -175,36 +175,51 @@ def _parse_hosts(url: str, scheme: str) -> Target:
     tls = redis_scheme == "rediss"
     allowed = _SENTINEL_OPTIONS if kind == "sentinel" else frozenset()
     _check_options(url, allowed | _TLS_OPTIONS if tls else allowed)
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:  # brackets
-        raise InvalidInput(f"url: can't read {without_password(url)!r}: {error}") from None
+    parts = _parts_of(url)
     credentials, _, hosts = parts.netloc.rpartition("@")
-    target = Target(kind, url, tls=tls)
-    for item in hosts.split(","):
-        host, _, port = item.rpartition(":")
-        if not host or not port.isdigit():
-            raise InvalidInput(
-                f"url: {without_password(url)!r} has a host without a port; write {scheme}://host:port,host:port"
-            )
-        _check_host(host, url)
-        target.hosts.append((host.strip("[]"), int(port)))
+    target = Target(kind, url, [_host_in(item, url, scheme) for item in hosts.split(",")], tls=tls)
     given = _options_in(url, redis_scheme, parts.query)
-    secured = {name: value for name, value in given.items() if name in _TLS_OPTIONS}
-    login: dict[str, Any] = {}
-    if credentials:
-        user, _, password = credentials.rpartition(":")
-        login = {"password": unquote(password), **({"username": unquote(user)} if user else {})}
-    target.options = login | secured | {name: given[name] for name in ("db",) if name in given}
+    login = _login_in(credentials)
+    target.options = login | {name: value for name, value in given.items() if name in {*_TLS_OPTIONS, "db"}}
+    where = parts.path.strip("/")
     if kind == "sentinel":
-        target.service = parts.path.strip("/")
-        if not target.service:
-            raise InvalidInput(f"url: {scheme}:// needs the service's name: {scheme}://host:port/NAME")
+        target.service = _service_in(where, scheme)
         own = {name: given[f"sentinel_{name}"] for name in ("username", "password") if f"sentinel_{name}" in given}
         target.sentinel_logins = [own] if own else [login, {}] if login else [{}]
-    elif parts.path.strip("/") not in ("", "0"):
+    elif where not in ("", "0"):
         raise InvalidInput(f"url: {without_password(url)!r} names a database; a Cluster has only 0")
     return target
+
+
+def _parts_of(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:  # brackets
+        raise InvalidInput(f"url: can't read {without_password(url)!r}: {error}") from None
+
+
+def _service_in(path: str, scheme: str) -> str:
+    if not path:
+        raise InvalidInput(f"url: {scheme}:// needs the service's name: {scheme}://host:port/NAME")
+    return path
+
+
+def _host_in(item: str, url: str, scheme: str) -> tuple[str, int]:
+    host, _, port = item.rpartition(":")
+    if not host or not port.isdigit():
+        raise InvalidInput(
+            f"url: {without_password(url)!r} has a host without a port; write {scheme}://host:port,host:port"
+        )
+    _check_host(host, url)
+    return host.strip("[]"), int(port)
+
+
+def _login_in(credentials: str) -> dict[str, Any]:
+    """Of ``user:password``, or what there is of it."""
+    if not credentials:
+        return {}
+    user, _, password = credentials.rpartition(":")
+    return {"password": unquote(password), **({"username": unquote(user)} if user else {})}
 
 
 def _options_in(url: str, redis_scheme: str, query: str) -> dict[str, Any]:

@@ -105,6 +105,13 @@ class Session:
         self.waits_for_redis = True  # False: if nobody listens at first, calls fail at once
         failures.expect(namespace)
 
+    def _call_once(self, request: Request) -> Op[list[Any]]:
+        try:
+            replies: list[Any] = yield request
+        except LinkError as error:
+            raise self.unavailable(error) from error
+        return replies
+
     def call(
         self,
         commands: Sequence[Command],
@@ -127,17 +134,13 @@ class Session:
         """
         failures.calls_of(self.keys.namespace)
         if timeout_s is not None:
-            try:
-                replies: list[Any] = yield Request(commands, timeout_s, True, changed)
-                return replies
-            except LinkError as error:
-                raise self.unavailable(error) from error
+            return (yield from self._call_once(Request(commands, timeout_s, True, changed)))
         left_s, pause_s = min(within_s, self.settings.call_timeout_s), _FIRST_PAUSE_S
         deadline = time.monotonic() + left_s
         told: _Told | None = None
         while True:
             try:
-                replies = yield Request(commands, left_s)
+                replies: list[Any] = yield Request(commands, left_s)
                 self.waits_for_redis = True  # it was there, and is expected back
                 return replies if told is None else told.whole(replies)
             except LinkError as error:

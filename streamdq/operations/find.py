@@ -147,18 +147,22 @@ class Search:
                 read = 0
                 continue
             place = self._places[0]
-            yield from self._page(jobs=True)
-            page: list[Job] = []
-            while self._read:
-                shown, job = self._read.popleft()
-                page += [job] if job else []
-                self._show(shown)
+            page = yield from self._jobs_of_page()
             first = heapq.nsmallest(count, [*first, *page], key=lambda job: (job.due_ms, job.id))
             read = read + len(page) if self._places and self._places[0] == place else 0
         if self._left_at and (self.limit is None or self.found < self.limit):
             self._places.extend(self._left_at)
             self._cursor, self.ended = self._start(), False
         return first
+
+    def _jobs_of_page(self) -> Op[list[Job]]:
+        yield from self._page(jobs=True)
+        jobs: list[Job] = []
+        while self._read:
+            shown, job = self._read.popleft()
+            jobs += [job] if job else []
+            self._show(shown)
+        return jobs
 
     @property
     def position(self) -> str:

@@ -153,18 +153,26 @@ def upcast_of(topic: str, function: Callable[[Any], Any], since: int) -> Upcast:
 def _parameters_of(function: Callable[..., Any], code: Callable[..., Any], name: str) -> tuple[Any, str | None]:
     """The body's type, and the name of the parameter that takes the job, or None if there is none."""
     parameters = list(inspect.signature(function).parameters.values())
-    try:
-        hints = get_type_hints(code, include_extras=True)  # Annotated may restrict the body
-    except Exception as error:  # whatever the text of an annotation does when it is evaluated
-        raise InvalidInput(f"handler {name}: can't resolve its annotations: {error}") from None
+    hints = _hints_of(code, name)
     job_name = next((p.name for p in parameters if p.name == "job" or _is_job(hints.get(p.name))), None)
-    others = [p for p in parameters if p.name != job_name]
-    # *args of a decorator takes the body if nothing else does.
-    bodies = [p for p in others if _is_required(p)] or [p for p in others if p.kind is p.VAR_POSITIONAL]
+    bodies = _of_bodies([p for p in parameters if p.name != job_name])
     if len(bodies) != 1 or bodies[0].kind is inspect.Parameter.KEYWORD_ONLY:
         takes = ", ".join(parameter.name for parameter in parameters) or "nothing"
         raise InvalidInput(f"handler {name}: must take the body first, and may take `job: Job`; it takes {takes}")
     return hints.get(bodies[0].name, Any), job_name
+
+
+def _hints_of(code: Callable[..., Any], name: str) -> dict[str, Any]:
+    try:
+        return get_type_hints(code, include_extras=True)  # Annotated may restrict the body
+    except Exception as error:  # whatever the text of an annotation does when it is evaluated
+        raise InvalidInput(f"handler {name}: can't resolve its annotations: {error}") from None
+
+
+def _of_bodies(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    """Those that take the body: one, if all is well. ``*args`` of a decorator takes it if nothing else does."""
+    required = [parameter for parameter in parameters if _is_required(parameter)]
+    return required or [parameter for parameter in parameters if parameter.kind is parameter.VAR_POSITIONAL]
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:

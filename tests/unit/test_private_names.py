@@ -23,10 +23,12 @@ OTHERS = {
     ("metrics/library_locks.py", "_at_fork_reinit"),  # of Python's locks
     ("metrics/library_locks.py", "_collector_to_names"),  # of prometheus_client's
     ("metrics/library_locks.py", "_lock"),
+    ("process/logs.py", "_current_frames"),  # of sys
     ("store/records.py", "_replace"),  # of named tuples
     ("store/schedules.py", "_replace"),
     ("store/settling.py", "_replace"),
     ("store/topics.py", "_replace"),
+    ("worker/signs.py", "_exit"),  # of os
 }
 """What libraries and Python have no other name for."""
 
