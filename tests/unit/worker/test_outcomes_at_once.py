@@ -31,7 +31,7 @@ class AtOnce(Sending):
         return [self.link.answers[call.name](call) for call in map(call_of, commands)]
 
     async def _replies(self, begun: list[Any], _commands: Sequence[Command], _timeout_s: float) -> list[Any]:
-        await asyncio.sleep(self.link.takes_s)
+        await asyncio.sleep(self.link.takes_s)  # real time: virtual here
         if isinstance(begun[0], LinkError):
             raise begun[0]
         return begun
