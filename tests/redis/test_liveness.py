@@ -36,10 +36,12 @@ def client(space: Space) -> Iterator[redis.Redis]:
 
 def signs(client: redis.Redis, count: int) -> None:
     """Blocks the thread until the worker has given so many more signs of life."""
-    key, seen = NamespaceKeys(NAMESPACE).signs, set()
+    key = NamespaceKeys(NAMESPACE).signs
+    seen: set[Any] = set()
 
     def given() -> bool:
-        seen.update(score for _, score in client.zrange(key, 0, -1, withscores=True))
+        scored: list[Any] = client.zrange(key, 0, -1, withscores=True)
+        seen.update(score for _, score in scored)
         return len(seen) > count
 
     until(given, "it gives signs of life")

@@ -107,6 +107,7 @@ def test_a_look_at_what_happened_that_follows_one_which_failed_at_once_ends_with
             await recent.of([], lambda _: True, 0, 60_000, 1)
         await asyncio.sleep(0)
         await recent.close()
+        assert looks[1] is not None
         assert looks[1].cancelled()
 
     eagerly(main())
