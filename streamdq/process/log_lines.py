@@ -6,6 +6,7 @@ of them says how many are missing.
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import logging
 import os
@@ -36,10 +37,7 @@ class LineHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if self._stream is None:
             return
-        try:
-            line = self._bytes(self.format(record))
-        except Exception as error:
-            line = self._bytes(self.format(_not_shown(record, error)))
+        line = self._bytes(self._text(record))
         if self._writer is not None:
             self._writer.put(line)
         else:
@@ -48,6 +46,18 @@ class LineHandler(logging.Handler):
                 self._stream.flush()
             except (OSError, ValueError):  # ValueError: it is closed
                 count_lost()
+
+    def _text(self, record: logging.LogRecord) -> str:
+        """Of a line whose exception can't be written, the rest; to write one may run the user's code."""
+        try:
+            return self.format(record)
+        except Exception as error:
+            rest = copy.copy(record)
+            rest.exc_info = rest.exc_text = None
+            try:
+                return self.format(rest)
+            except Exception:
+                return self.format(_not_shown(record, error))
 
     def flush(self) -> None:
         """Waits for the lines to be written, unless nobody takes them. Python does this when the process ends."""

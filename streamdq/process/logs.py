@@ -92,8 +92,9 @@ def _configured() -> Any:
     return structlog if structlog.is_configured() else None
 
 
-def _unheard(_event: str, **_fields: Any) -> None:
+def _unheard(_event: str, **_fields: Any) -> bool:
     """Takes a line that the standard logger would not show."""
+    return True
 
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
@@ -102,7 +103,7 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 class Log:
     """One of streamdq's loggers. It looks up the program's configuration for each line, because programs may configure
     logging after the import. It removes secrets first. A line never raises: if what the program has configured does,
-    such as a filter of its own or a pipe that is gone, the line is counted and dropped.
+    such as a filter of its own or a pipe that is gone, the line is counted and dropped, and returns False.
     """
 
     def __init__(self, name: str = "streamdq") -> None:
@@ -116,18 +117,20 @@ class Log:
         if structlog is None and not standard.isEnabledFor(number):
             return _unheard
 
-        def line(event: str, *, exc_info: ExcInfo | None = None, **fields: Any) -> None:
+        def line(event: str, *, exc_info: ExcInfo | None = None, **fields: Any) -> bool:
             try:
                 words = _without_secrets(fields)
                 if structlog is not None:
                     raised = {} if exc_info is None else {"exc_info": exc_info}
                     getattr(structlog.get_logger(self._name), level)(event, **words, **raised)
-                    return
+                    return True
                 words = {"event": event, **words}
                 text = " ".join(f"{name}={value!r}" for name, value in words.items())
                 standard.log(number, text, exc_info=exc_info, stacklevel=2, extra={FIELDS: words})
             except Exception:
                 count_lost()
+                return False
+            return True
 
         return line
 

@@ -44,14 +44,11 @@ def log_end(end: End, outcome: Outcome, naming: dict[str, Any], *, show: bool) -
         tell("attempt ended", **fields)
 
 
-def _with_exception(tell: Callable[..., None], fields: dict[str, Any], cause: BaseException) -> None:
+def _with_exception(tell: Callable[..., bool], fields: dict[str, Any], cause: BaseException) -> None:
     if may_be_shown(cause):
-        try:
-            tell("attempt ended", exc_info=as_exc_info(cause), **fields)
-        except Exception:  # to write the exception runs the user's code
-            log.debug("an exception can't be written", error=fields["error"])
-        else:
+        if tell("attempt ended", exc_info=as_exc_info(cause), **fields):
             return
+        log.debug("an exception can't be written", error=fields["error"])  # to write it runs the user's code
     tell("attempt ended", way=way(cause), **fields)
 
 

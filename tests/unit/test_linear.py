@@ -32,6 +32,9 @@ ANYWHERE = {"search", "sub", "subn", "findall", "finditer", "split"}
 AT_ONCE = {"match", "fullmatch"}
 TRUSTED = {
     ("streamdq/store/assembly.py", "_FUNCTION"): "reads the scripts of this package",
+    ("streamdq/cli/wording.py", "_ARGUMENT"): "reads streamdq's own errors, which quote little of what was given",
+    ("streamdq/cli/wording.py", "_GROUPS"): "as _ARGUMENT",
+    ("streamdq/cli/wording.py", "_HEAD"): "as _ARGUMENT",
     ("streamdq/http/auth.py", "_LINE"): "reads the file of tokens, which the operator writes",
     ("streamdq/times/durations.py", "_PART"): "looks at what _TEXT has matched, of at most a hundred characters",
 }
