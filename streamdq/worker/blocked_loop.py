@@ -37,7 +37,6 @@ class LoopWatch:
         self._job_of = job_of
         self._asked: float | None = None
         self._answered: float | None = None
-        self._looked: float | None = None
         self._blames: tuple[str, dict[str, Any]] | None = None
         self._told = False
 
@@ -49,15 +48,15 @@ class LoopWatch:
             if self._answered is None:
                 return False
             self._end(self._answered - self._asked)
-        self._looked = None
         return True
 
-    def look(self) -> float:
-        """For how many seconds the loop has been blocked; 0 if it answers."""
+    def look(self, late_s: float) -> float:
+        """For how many seconds the loop has been blocked; 0 if it answers. ``late_s``: so much later than it had wanted
+        to the looking thread has run.
+        """
         now = time.monotonic()
-        before, self._looked = self._looked, now
-        if before is not None and now - before >= BLOCKED_S:  # this thread did not run, either
-            self._stood_still(now - before)
+        if late_s >= BLOCKED_S:
+            self._stood_still(late_s)
         if self._asked is not None and self._answered is not None:
             self._end(self._answered - self._asked)
         if self._asked is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import suppress
 from typing import Protocol
 
@@ -13,8 +14,10 @@ _AFTER_A_FAULT_S = 1.0
 
 
 class Beating(Protocol):
-    def beat(self) -> float:
-        """Does what is due; returns in how many seconds something is due again."""
+    def beat(self, late_s: float) -> float:
+        """Does what is due; returns in how many seconds something is due again. ``late_s``: how much later than it had
+        wanted to this thread has run: the process stood still.
+        """
 
 
 class Pulse:
@@ -57,6 +60,7 @@ class Pulse:
         self._sooner.set()
 
     def _run(self) -> None:
+        late_s = 0.0
         while True:
             self._sooner.clear()
             with self._lock:
@@ -64,14 +68,16 @@ class Pulse:
                 if not beating:
                     self._is_there = False
                     return
-            left_s = min(map(_beat, beating))
+            left_s = min(_beat(one, late_s) for one in beating)
+            until = time.monotonic() + left_s
             self._sooner.wait(left_s if left_s < threading.TIMEOUT_MAX else None)
+            late_s = max(0.0, time.monotonic() - until)
 
 
-def _beat(one: Beating) -> float:
+def _beat(one: Beating, late_s: float) -> float:
     """Whatever happens, the others go on, and this one comes again."""
     try:
-        return one.beat()
+        return one.beat(late_s)
     except Exception as error:
         with suppress(Exception):
             log.error("a sign of life was not given", error=what(error))

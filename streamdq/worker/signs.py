@@ -105,15 +105,15 @@ class Signs:
 
     # -- in the thread
 
-    def beat(self) -> float:
-        """What is due; returns in how many seconds something is due again."""
+    def beat(self, late_s: float = 0.0) -> float:
+        """What is due; returns in how many seconds something is due again. ``late_s``: as in pulse.py."""
         if not self._holds():
             self._claimed = False
             if not self._holds():  # nothing came meanwhile, whose `claimed` would have been in vain
                 return float("inf") if self._watch.is_over() else _OFTEN_S
         if self._on and time.monotonic() >= self._due:
             self._due = time.monotonic() + (SIGN_S if self._is_given() else _AGAIN_S)
-        blocked_s = self._watch.look()
+        blocked_s = self._watch.look(late_s)
         if blocked_s > 0:
             self._stand_in(blocked_s)
         else:

@@ -93,7 +93,7 @@ def test_a_probe_whose_write_awaits_nothing_is_written_again() -> None:
 
 def test_a_look_at_what_happened_that_follows_one_which_failed_at_once_ends_with_the_server() -> None:
     async def main() -> None:
-        looks = []
+        looks: list[Any] = []
         reading = asyncio.Event()
 
         async def store() -> Any:
