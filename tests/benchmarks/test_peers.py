@@ -169,6 +169,7 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         prepare(peers()["beanstalkd"])
 
 
+@pytest.mark.thorough
 @needs_redis
 def test_streamdq_beside_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = tmp_path / "results.json"

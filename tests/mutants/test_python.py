@@ -61,6 +61,7 @@ def test_every_decision_has_mutants_and_tests() -> None:
         assert all((ROOT / path).exists() for path in python.tests_of(file)), file
 
 
+@pytest.mark.thorough
 def test_a_mutant_takes_effect_where_the_module_was_imported_from() -> None:
     file = "streamdq/job/retry.py"
     mutants = python.python_mutants(file, (ROOT / file).read_text())

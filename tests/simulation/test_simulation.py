@@ -72,6 +72,7 @@ def test_what_was_found_stays_mended(seed: int) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.thorough
 def test_a_seed_is_one_history() -> None:
     first, second = (simulate("--first", "10", "--seeds", "2").stdout for _ in range(2))
     assert first.splitlines()[:-2] == second.splitlines()[:-2]
