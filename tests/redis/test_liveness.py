@@ -60,7 +60,12 @@ async def test_it_gives_signs_and_says_who_blocks_it(
     def wait_in_vain() -> None:
         signs(client, 2)
         watch = worker._serving._signs._watch  # type: ignore[union-attr]
-        until(lambda: watch._blames and time.monotonic() - watch._asked >= blocked_loop.BLOCKED_S, "it is noticed")
+
+        def noticed() -> bool:
+            asked = watch._asked
+            return bool(watch._blames) and asked is not None and time.monotonic() >= asked + blocked_loop.BLOCKED_S
+
+        until(noticed, "it is noticed")
 
     @worker.handler("t", ttr="1h")
     async def block(_body: int, job: Job) -> None:
