@@ -59,7 +59,7 @@ async def test_it_gives_signs_and_says_who_blocks_it(
 
     def wait_in_vain() -> None:
         signs(client, 2)
-        watch = worker._serving._signs._watch  # type: ignore[union-attr]
+        watch: Any = worker._serving._signs._watch  # type: ignore[union-attr]
         until(lambda: watch._blames and time.monotonic() - watch._asked >= blocked_loop.BLOCKED_S, "it is noticed")
 
     @worker.handler("t", ttr="1h")

@@ -120,7 +120,7 @@ async def test_a_touch_from_a_thread_leaves_its_context_there() -> None:
         job.touch()
 
     rig = Rig(handle)
-    rig._touch = lambda *_: seen.append(tenant.get())  # type: ignore[method-assign, assignment]
+    rig._touch = lambda *_: seen.append(tenant.get())  # type: ignore[method-assign]
     rig.runner._tell_touched = rig._touch
     await rig.run(held("1"))
     assert seen == ["nobody"]
