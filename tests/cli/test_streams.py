@@ -115,4 +115,4 @@ def test_a_file_of_tokens_keeps_what_it_has_when_the_disk_is_full(tmp_path: Path
 
     assert file.read_text() == before
     assert process.returncode == 2
-    assert said.startswith(f"streamdq: file: can't add to {file}: ")
+    assert said.startswith(f"streamdq: --file: can't add to {file}: ")
