@@ -8,6 +8,7 @@ import contextlib
 import math
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -79,14 +80,37 @@ def _give_back(number: int) -> None:
     signal.signal(number, handler)
 
 
+def _own() -> list[int]:
+    """The signals that a worker handles in this process, or in the parent of this child."""
+    return [number for number in SIGNALS if isinstance(signal.getsignal(number), _Handler)]
+
+
+_masked = threading.local()
+"""``before``: the signals that the forking thread had blocked."""
+
+
+def _before_fork() -> None:
+    """Python forgets a signal that a child gets before its first step: it gets none until it has its own handlers."""
+    if _own():
+        _masked.before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def _unmask() -> None:
+    before, _masked.before = getattr(_masked, "before", None), None
+    if before is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _after_fork() -> None:
-    own = [number for number in SIGNALS if isinstance(signal.getsignal(number), _Handler)]
+    own = _own()
     if own:
         signal.set_wakeup_fd(-1)  # the parent's loop's
     for number in own:
         _give_back(number)
+    _unmask()
 
 
+os.register_at_fork(before=_before_fork, after_in_parent=_unmask)
 call_in_child(_after_fork)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from streamdq import Job
 from streamdq.errors import ServerUnavailable
+from streamdq.store.history import Event
 from streamdq.store.scripts import Scripts
 from tests.redis.harness import Seen, Space
 from tests.waiting import HANG_S, eventually
@@ -143,7 +144,9 @@ async def test_a_slow_on_dead_holds_up_nothing_and_hears_of_all_in_order(space: 
         assert seen.all == []
         go_on.set()
         await seen.count(200)
-    assert seen.all == ran
+    died = [int(row.id) for row in space.queue.history("t").rows if row.event is Event.DEAD]
+    assert seen.all == died, "in the order in which they died"
+    assert sorted(died) == sorted(ran)
     assert sorted(ran) == list(range(200))
     assert most == 1
     space.queue.purge("t", all=True)

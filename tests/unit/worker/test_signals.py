@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import os
 import signal
 import socket
 import sys
@@ -225,3 +226,20 @@ def test_a_forked_child_wakes_no_loop_of_its_parent() -> None:
         signal.set_wakeup_fd(before)
         reader.close()
         writer.close()
+
+
+def test_a_child_ends_by_a_signal_that_comes_before_its_first_step() -> None:
+    before, ended = install(lambda *_: None), 0
+    try:
+        for _ in range(100):  # the parent mostly goes on before its child does
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(30)  # the child is not left behind
+                signal.pause()
+                os._exit(0)
+            os.kill(pid, signal.SIGTERM)
+            ended += os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGTERM
+    finally:
+        uninstall(before, None)
+    assert ended == 100
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []).isdisjoint((signal.SIGTERM, signal.SIGINT))
