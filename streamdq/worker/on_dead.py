@@ -18,7 +18,7 @@ _MOST = 1000
 
 
 class DeadLetterNotices:
-    """Each function gets one job at a time, in the order in which Redis's replies came; up to 1,000 jobs wait for it. If it can't
+    """Each function gets one job at a time, in the order of Redis's replies; up to 1,000 jobs wait for it. If it can't
     be called for a job, that is logged; the job is a dead letter in any case.
     """
 
