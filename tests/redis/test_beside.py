@@ -108,9 +108,7 @@ async def test_a_touch_that_does_not_get_through_is_sent_again(
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
-async def test_a_slow_on_dead_holds_up_nothing_and_hears_of_each_once(
-    space: Space, seen: Seen, plain: bool
-) -> None:
+async def test_a_slow_on_dead_holds_up_nothing_and_hears_of_each_once(space: Space, seen: Seen, plain: bool) -> None:
     worker, loop, go_on = space.worker(), asyncio.get_running_loop(), threading.Event()
     running = most = 0
 
