@@ -102,6 +102,7 @@ class Session:
         self.consumer = consumer_name()
         self.node_of: Callable[[str], str] = lambda _: ""  # on Cluster, the node that serves a key
         self.permitted = set[str]()  # the nodes that run scripts for this user (store/rights.py)
+        self.asking = set[str]()  # those that a call of this process is just asking for that
         self.waits_for_redis = True  # False: if nobody listens at first, calls fail at once
         failures.expect(namespace)
 

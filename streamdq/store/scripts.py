@@ -16,7 +16,7 @@ from ..errors import AuthenticationFailed, GroupMissing, ServerUnavailable, TooM
 from ..keys import ShardKeys, absent_beside
 from ..link.command import Behind, Command
 from ..link.error_replies import Meaning, meaning_of
-from ..link.session import Op, Session, checked, returned, together
+from ..link.session import Op, Pause, Session, checked, returned, together
 from .assembly import load_script
 from .batches import MAX_BYTES, REPLACED_BYTES
 from .members import id_in
@@ -56,6 +56,7 @@ from .replies import (
 from .rights import TRIALS, refusal
 from .wanted import Wanted
 
+_ASKING_S = 0.005
 _OTHER_ENDS = ("retry", "snoozed", "dead", "released")  # as in receipts; a receipt of a finished claim names no end
 STATS_STEP = 50  # a millisecond of Redis's time
 _BRIEF_S = 2.0
@@ -183,13 +184,23 @@ class Scripts:
         """
         session = self._session
         for key in keys:
-            if session.node_of(key) in session.permitted:
+            while (node := session.node_of(key)) in session.asking:  # the first burst of a process asks once
+                yield Pause(_ASKING_S)
+            if node in session.permitted:
                 continue
-            if not session.is_fake and (missing := (yield from self.rights(key))):
-                raise AuthenticationFailed(refusal(missing))
-            # The call may have learned which node of a Cluster it is. One that is suspected is asked each time.
-            if (node := session.node_of(key)) or not session.is_cluster:
-                session.permitted.add(node)
+            session.asking.add(node)
+            try:
+                yield from self._ask_rights(key)
+            finally:
+                session.asking.discard(node)
+
+    def _ask_rights(self, key: str) -> Op[None]:
+        session = self._session
+        if not session.is_fake and (missing := (yield from self.rights(key))):
+            raise AuthenticationFailed(refusal(missing))
+        # The call may have learned which node of a Cluster it is. One that is suspected is asked each time.
+        if (node := session.node_of(key)) or not session.is_cluster:
+            session.permitted.add(node)
 
     def _checked(self, reply: Any) -> Any:
         """As ``checked``. If this user lacked a right within a script, somebody has taken it from a running process: no

@@ -69,4 +69,7 @@ def replicated(
             with replica.client() as client:
                 client.replicaof("127.0.0.1", primary.port)
                 until(partial(_follows, client), "the replica follows")
+        with primary.client() as client:
+            client.set("written", 1, px=1)
+            until(lambda: client.wait(count, 100) == count, "the replicas confirm what is written")
         yield Replicated(primary, replicas, stack.enter_context(proxy(primary.port)))

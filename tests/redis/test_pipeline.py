@@ -191,7 +191,7 @@ def test_a_full_redis(binary: Binary) -> None:
 
 def test_durable_jobs(binary: Binary, soon: Settings) -> None:
     with replicated(binary) as pair:
-        with Queue(pair.url, NAMESPACE) as queue:
+        with Queue(pair.url, NAMESPACE, settings=SETTINGS) as queue:
             queue.configure("t", create=True)
             with queue.pipeline() as pipe:
                 sure = pipe.enqueue("t", 1, durable="replicas:1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -90,12 +89,11 @@ def test_while_many_hang_no_others_begin() -> None:
     assert calls.each(str, [1]) == ["1"]
 
 
-def test_a_forked_child_has_none_that_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_has_none_that_hang() -> None:
     calls = StorageCalls(0.02)
     with hanging() as storage:
         for _ in range(8):
             with pytest.raises(BodyStorageUnavailable):
                 calls.each(storage.hang, range(8))
-        pid = os.getpid()
-        monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+        calls.after_fork()
         assert calls.each(str, [1]) == ["1"]
