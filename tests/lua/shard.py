@@ -61,7 +61,8 @@ class Shard:
         """If a job was lost or is stuck, the audit says so."""
         self.cuts[name] += 1
         if run(self.link, audit.audit(self.store)).balanced and "t" in self.topics.known:
-            stored = run(self.link, read(self.session, self.k, self.settings.group_names))
+            groups = [*self.settings.group_names, *self.settings.leaving]  # the shard may still have those
+            stored = run(self.link, read(self.session, self.k, groups))
             found = missed(contradictions(stored, float(self.clock.argument())), stored.records)
             assert not found, (name, writes, found)
 
