@@ -10,7 +10,7 @@ import pytest
 
 def first_with_sqlite(items: Iterable[pytest.Item], folder: Path) -> None:
     """What works alike with each kind of database is tried with SQLite first; servers are left to ``make
-    test-thorough``, where they take turns. A test that names its databases is tried with PostgreSQL, too.
+    test-all``. A test that names its databases is tried with PostgreSQL, too.
     """
     for item in items:
         if not item.path.is_relative_to(folder):
@@ -19,4 +19,3 @@ def first_with_sqlite(items: Iterable[pytest.Item], folder: Path) -> None:
         named = any(mark.args[0] == "database" for mark in item.iter_markers("parametrize"))
         if kind == "mariadb" or (kind == "postgresql" and not named):
             item.add_marker("thorough")
-            item.add_marker(pytest.mark.in_turn(of=3, among=f"{kind}: {item.path}"))

@@ -58,7 +58,6 @@ def test_sizes_are_numbers_above_the_few(words: str, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_figures_are_measured_written_and_drawn_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -78,7 +77,6 @@ def test_figures_are_measured_written_and_drawn_again(
 
 
 @pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_what_a_round_adds_is_known() -> None:
     """Or the sizes of the chart would not be what it says."""

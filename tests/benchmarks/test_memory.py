@@ -27,7 +27,6 @@ def test_a_text_has_a_header_by_its_length(length: int, bytes: int) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="what takes long")
 @pytest.mark.skipif(not BINARIES, reason="no Redis server on this machine")
 def test_what_is_calculated_is_what_is_measured() -> None:
     bench = Bench(find_server(), scale=0.5)  # with fewer jobs, the connection's buffer counts
@@ -43,7 +42,6 @@ def test_what_is_calculated_is_what_is_measured() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="what takes long")
 @pytest.mark.skipif(not BINARIES, reason="no Redis server on this machine")
 def test_it_prints_both_tables(capsys: pytest.CaptureFixture[str]) -> None:
     try:

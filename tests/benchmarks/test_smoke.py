@@ -143,7 +143,6 @@ def test_a_workload_that_fails_is_reported_and_the_next_one_runs(bench: Bench, m
 
 
 @pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_memory_grows_with_the_jobs(bench: Bench) -> None:
     *figures, compressed = memory(bench)
@@ -165,7 +164,6 @@ def test_a_small_workload_gives_its_figures(bench: Bench) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_small_workloads_give_every_figure(bench: Bench) -> None:
     results = run(["enqueue", "pipeline", "enqueue-many", "move", "drain"], bench, Console(quiet=True))
@@ -193,7 +191,6 @@ def test_the_exit_code_tells_of_a_missed_target(
 
 
 @pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_a_scrape_is_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.metrics._TOPICS", 5)
@@ -203,7 +200,6 @@ def test_a_scrape_is_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_several_movers_are_measured(bench: Bench) -> None:
     figures = movers(bench)
@@ -212,7 +208,6 @@ def test_several_movers_are_measured(bench: Bench) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_many_topics_are_measured(bench: Bench) -> None:
     figures = many(bench)
@@ -221,7 +216,6 @@ def test_many_topics_are_measured(bench: Bench) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_lateness_among_many_topics_is_measured(bench: Bench) -> None:
     median, most = topics(bench)
@@ -230,7 +224,6 @@ def test_lateness_among_many_topics_is_measured(bench: Bench) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_a_crash_is_measured_and_writes_nothing_between_the_progress_lines(
     bench: Bench, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -244,7 +237,6 @@ def test_a_crash_is_measured_and_writes_nothing_between_the_progress_lines(
 
 
 @pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_a_restart_under_many_connections_is_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.storm._DUE_FOR_S", 4.0)
@@ -259,7 +251,6 @@ def test_a_restart_under_many_connections_is_measured(bench: Bench, monkeypatch:
 
 
 @pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_history_and_its_dump_are_measured(bench: Bench) -> None:
     (cost,) = history(bench)
@@ -270,7 +261,6 @@ def test_history_and_its_dump_are_measured(bench: Bench) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="what takes long")
 @needs_redis
 def test_limits_of_keys_are_measured(bench: Bench) -> None:
     median, most, *drains = keys(bench)

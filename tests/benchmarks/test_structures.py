@@ -12,7 +12,6 @@ from tests.conftest import BINARIES
 
 pytestmark = [
     pytest.mark.thorough,
-    pytest.mark.in_turn(of=3, among="what takes long"),
     pytest.mark.skipif(not BINARIES, reason="no Redis server on this machine"),
 ]
 

@@ -26,7 +26,7 @@ from tests.servers import Server
 from tests.waiting import HANG_S, until
 
 LEASE_S = 0.95
-IN_TURNS = [pytest.mark.thorough, pytest.mark.in_turn(of=4, among="processes that end")]
+IN_TURNS = [pytest.mark.thorough]
 """Of most files here. Each change is tried with ``test_killed.py``."""
 LONG_MS = 3_600_000
 """A handler that takes so long ends by something else."""

@@ -1,5 +1,5 @@
 """The documentation site: no link in it is broken, and it needs nothing from elsewhere. That it builds strictly is what
-`make docs` tells; what needs a built site is tried by `make test-thorough`.
+`make docs` tells; what needs a built site is tried by `make test-all`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tests.leaks import leaked_keys
 from tests.lua.shard import Shard
 from tests.servers import Binary, Cluster, Pool
 
-FAKE = (pytest.mark.thorough, pytest.mark.in_turn(of=3, among="fakeredis"))
+FAKE = pytest.mark.thorough
 """It runs the scripts many times as slowly as Redis does."""
 
 
@@ -23,7 +23,7 @@ MOVING = [
     pytest.param(
         ("moving", binary),
         id=f"moving-{binary.name}",
-        marks=(pytest.mark.thorough, pytest.mark.in_turn(of=4, among=f"moving {binary.name}")),
+        marks=(pytest.mark.thorough),
     )
     for binary in BINARIES
 ]
@@ -34,7 +34,7 @@ CUT = [
     pytest.param(
         ("cut", binary),
         id=f"cut-{binary.name}",
-        marks=(pytest.mark.thorough, pytest.mark.in_turn(of=12, among=f"cut {binary.name}")),
+        marks=(pytest.mark.thorough),
     )
     for binary in BINARIES
 ]

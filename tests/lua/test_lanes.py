@@ -245,7 +245,7 @@ class Walk:
             assert self.shard.redis("EXISTS", key) == 0
 
 
-LATER = (pytest.mark.thorough, pytest.mark.in_turn(of=3))
+LATER = pytest.mark.thorough
 
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=LATER) for seed in range(6, 25))])

@@ -71,7 +71,7 @@ async def test_a_resume_that_was_cut_off_does_not_hold_jobs_up(space: Space, red
         await eventually(lambda: space.stats("t").ready == 8, "the mover has told the shards")
 
 
-LATER = (pytest.mark.thorough, pytest.mark.in_turn(of=5))
+LATER = pytest.mark.thorough
 OTHERS = [None, "pause", "deletion", "more shards"]
 """What else changes at the same time."""
 

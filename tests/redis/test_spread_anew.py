@@ -34,7 +34,7 @@ from tests.servers import Server
 from tests.waiting import HANG_S, eventually
 
 CHANGES = [(2, 4), (3, 1), (4, 2), (3, 5), (1, 3)]
-LATER = (pytest.mark.thorough, pytest.mark.in_turn(of=3))
+LATER = pytest.mark.thorough
 several = pytest.mark.parametrize(
     ("before", "after"), [*CHANGES[:2], *(pytest.param(*change, marks=LATER) for change in CHANGES[2:])]
 )

@@ -49,7 +49,6 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="what takes long")
 def test_they_keep_every_promise_and_have_everything_in_them() -> None:
     done = simulate("--only", *map(str, WIDE))
     assert done.returncode == 0, done.stdout
@@ -65,7 +64,6 @@ def test_each_script_is_called_or_there_is_a_reason_why_not() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.in_turn(of=4)
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_was_found_stays_mended(seed: int) -> None:
     done = simulate("--first", str(seed), "--seeds", "1")

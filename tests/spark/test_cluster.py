@@ -145,7 +145,6 @@ def submit(environ: dict[str, str], cwd: Path, *arguments: str | Path) -> subpro
     return subprocess.run(command, env=environ, cwd=cwd, capture_output=True, text=True, timeout=GIVEN_UP_S)
 
 
-@pytest.mark.in_turn(of=3, among="a cluster")
 def test_a_cluster_s_tables_are_those_of_the_plain_calculation(
     cluster: str, bare_python: dict[str, str], archive: Path, tmp_path: Path
 ) -> None:
@@ -170,7 +169,6 @@ def test_a_cluster_s_tables_are_those_of_the_plain_calculation(
     assert f"{len(log):,}" in report
 
 
-@pytest.mark.in_turn(of=3, among="a cluster")
 def test_its_java_gets_the_options_for_few_events_and_then_those_of_who_submits(
     cluster: str, bare_python: dict[str, str], archive: Path, tmp_path: Path
 ) -> None:
@@ -185,7 +183,6 @@ def test_its_java_gets_the_options_for_few_events_and_then_those_of_who_submits(
         assert options[-len(submitted) :] == submitted  # the last one counts
 
 
-@pytest.mark.in_turn(of=3, among="a cluster")
 def test_workers_that_have_no_packages_get_them_as_an_archive(
     cluster: str, bare_python: dict[str, str], naked_python: str, packages: Path, newest: Server, tmp_path: Path
 ) -> None:

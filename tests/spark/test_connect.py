@@ -61,7 +61,6 @@ def python(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str
 PARTS = 3
 
 
-@pytest.mark.in_turn(of=PARTS)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_tables_are_what_sql_makes_of_them(server: str, dump: Path, tmp_path: Path, part: int) -> None:
     out = tmp_path / "out"

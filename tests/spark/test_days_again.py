@@ -19,7 +19,7 @@ from tests.spark.frames import rows_of
 from tests.spark.logs import random_log
 from tests.spark.shared import SharedSpark
 
-pytestmark = [pytest.mark.thorough, pytest.mark.in_turn(of=2, among="many analyses", name="days again")]
+pytestmark = [pytest.mark.thorough]
 FIRST = START + timedelta(days=80)
 DAYS = [(FIRST + timedelta(days=n)).date() for n in range(3)]
 SILENT = DAYS[1]

@@ -258,7 +258,6 @@ with session("local[1]", settings=SMALL) as spark:
 """
 
 
-@pytest.mark.in_turn(of=3, among="Spark is killed")
 @pytest.mark.thorough
 def test_killed_again_and_again_it_counts_each_event_once(
     spark: SparkSession, queue: Queue, newest: Server, tmp_path: Path

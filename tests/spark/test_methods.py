@@ -26,7 +26,6 @@ from tests.spark.plain import DAY, HOUR
 from tests.spark.shared import SharedSpark
 
 pytestmark = pytest.mark.thorough
-in_turn = pytest.mark.in_turn(of=2, among="many analyses", name="methods")
 SEEDS = 3
 PARIS = "Europe/Paris"
 CHANGED = 1_774_746_000_000  # 2026-03-29 01:00 UTC, when clocks there were put forward
@@ -38,20 +37,17 @@ def figures(shared_spark: SharedSpark) -> dict[str, Figures]:
     return measure(shared_spark.session(), seeds=SEEDS)
 
 
-@in_turn
 def test_the_aims_are_reached(figures: dict[str, Figures]) -> None:
     assert list(figures) == [scenario.name for scenario in INCIDENTS]
     assert missed(figures) == []
 
 
-@in_turn
 @pytest.mark.parametrize("name", [scenario.name for scenario in FORECASTS[:5]])
 def test_where_nothing_was_put_hardly_anything_is_found(name: str, figures: dict[str, Figures]) -> None:
     """Of 2,016 hours of three topics, in each of three measures."""
     assert figures[name].told <= 1
 
 
-@in_turn
 @pytest.mark.parametrize("name", [scenario.name for scenario in INCIDENTS if scenario.for_good])
 def test_a_lasting_change_is_news_for_a_day(name: str, figures: dict[str, Figures]) -> None:
     assert figures[name].found == SEEDS

@@ -104,7 +104,6 @@ def test_it_equals_the_plain_calculation(
     assert_same(collected(answer(history)), wanted)
 
 
-@pytest.mark.in_turn(of=3)
 @pytest.mark.parametrize("answer", [answer for answer, _ in ANSWERS], ids=lambda f: f.__name__)
 def test_of_nothing_there_is_no_answer(answer: Answer, spark: SparkSession) -> None:
     assert collected(answer(history_of(spark, []))) == []

@@ -22,7 +22,6 @@ from tests.spark.second.__main__ import asked_of
 from tests.spark.second.calculation import Row, Second, calculated, differences, names, slack
 from tests.spark.shared import SharedSpark
 
-pytestmark = pytest.mark.in_turn(of=3, by="compared")
 TABLES = names()
 
 

@@ -126,7 +126,6 @@ with session("local[1]", settings=SMALL) as spark:
 
 
 @pytest.mark.thorough
-@pytest.mark.in_turn(of=3, among="Spark is killed")
 @pytest.mark.parametrize("step", ["before it is written", "before it is noted"])
 def test_killed_between_the_steps_it_loses_and_repeats_nothing(
     spark: SparkSession, queue: Queue, newest: Server, tmp_path: Path, step: str

@@ -31,7 +31,7 @@ BARE: dict[str, Any] = dict.fromkeys(
 )
 """All that may be null is: docs/history.md."""
 
-pytestmark = [pytest.mark.thorough, pytest.mark.in_turn(of=6, by="case")]
+pytestmark = [pytest.mark.thorough]
 
 
 def of_kind(kind: Event, **columns: Any) -> list[dict[str, Any]]:

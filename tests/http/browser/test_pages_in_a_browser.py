@@ -11,7 +11,7 @@ from streamdq import NewJob, Queue
 from tests.http.browser.window import VIEWER, Page, bury
 from tests.http.live import Live
 
-pytestmark = [pytest.mark.thorough, pytest.mark.in_turn(of=4, among="pages in a browser")]
+pytestmark = [pytest.mark.thorough]
 EVIL = "<img src=x onerror=alert(1)>"
 READ_OUT = """() => {
   window.readOut = 0;
