@@ -56,7 +56,7 @@ from .replies import (
 from .rights import TRIALS, refusal
 from .wanted import Wanted
 
-_ASKING_S = 0.005
+_ASKING_S, _ASKING_LOOKS = 0.005, 200
 _OTHER_ENDS = ("retry", "snoozed", "dead", "released")  # as in receipts; a receipt of a finished claim names no end
 STATS_STEP = 50  # a millisecond of Redis's time
 _BRIEF_S = 2.0
@@ -184,8 +184,11 @@ class Scripts:
         """
         session = self._session
         for key in keys:
-            while (node := session.node_of(key)) in session.asking:  # the first burst of a process asks once
-                yield Pause(_ASKING_S)
+            for _ in range(_ASKING_LOOKS):  # the first burst of a process asks once
+                if session.node_of(key) not in session.asking:
+                    break
+                yield Pause(_ASKING_S)  # not for ever: who asks may be a thread that a forked child doesn't have
+            node = session.node_of(key)
             if node in session.permitted:
                 continue
             session.asking.add(node)

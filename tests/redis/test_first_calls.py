@@ -10,6 +10,7 @@ import pytest
 from streamdq import AsyncQueue
 from streamdq.config import TopicSettings
 from streamdq.link.session import Op, Pause, run
+from streamdq.queue import store_of
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.servers import Server
 
@@ -83,3 +84,10 @@ def test_who_is_waited_for_in_vain_is_waited_for_no_longer(space: Space, monkeyp
     space.queue.enqueue("t", 1)
     abandoned.close()
     assert run(space.queue._link, topics.shared("t", topics.ensure)).shards == 1
+
+
+def test_who_asks_for_rights_and_is_gone_holds_up_nobody(space: Space) -> None:
+    """A child that was forked while another thread asked."""
+    queue = space.another_queue()
+    store_of(queue).session.asking.add("")
+    assert queue.enqueue("t", 1, id="j", delay="1h").id == "j"
