@@ -12,6 +12,8 @@ from tests.dashboards.tools import needs_promtool
 from tests.waiting import HANG_S
 
 CASES = sorted((Path(__file__).parent / "rules").glob("*.yml"))
+SCALED = "a_second_for_a_minute.yml"
+FROM_CASES = "../../../dashboards/prometheus/streamdq.rules.yml"
 RULES = Path(__file__).parents[2] / "dashboards" / "prometheus" / "streamdq.rules.yml"
 
 
@@ -29,8 +31,14 @@ def test_prometheus_takes_the_rules_and_those_for_another_scale(tmp_path: Path) 
 
 
 @needs_promtool
-def test_alerts_fire_when_they_should_and_only_then() -> None:
-    promtool("test", "rules", *CASES)
+def test_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
+    """promtool compacts what is older than three hours while it evaluates, and then misses samples now and then. So
+    cases that take longer are about rules in which a second stands for a minute.
+    """
+    (tmp_path / SCALED).write_text(rules(Scale(1 / 60), interval="1s"))
+    for case in CASES:
+        (tmp_path / case.name).write_text(case.read_text().replace(f"[{FROM_CASES}]", f"[{RULES}]"))
+    promtool("test", "rules", *(tmp_path / case.name for case in CASES))
 
 
 def test_each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_never_does() -> None:
