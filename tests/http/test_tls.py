@@ -69,6 +69,7 @@ def test_callers_must_have_a_certificate_where_that_is_asked(redis_server: Serve
             assert client.get("/health/alive").status_code == 200
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("loop", ["uvloop", pytest.param("asyncio", marks=pytest.mark.thorough)])
 def test_callers_that_never_shake_hands_keep_nobody_out(redis_server: Server, tmp_path: Path, loop: str) -> None:
     cert, key = certificate(tmp_path, "server")

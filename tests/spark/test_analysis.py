@@ -57,6 +57,7 @@ def whole(n: int, first: date, last: date) -> tuple[Any, ...]:
     return n, str(first), str(last), str(first)
 
 
+@pytest.mark.thorough
 def test_each_question_gets_its_table(spark: SparkSession, tmp_path: Path) -> None:
     write_dump(tmp_path / "dump", days_of(3))
     summary = run(spark, tmp_path)
@@ -174,6 +175,7 @@ def test_days_are_read_as_a_whole_where_they_hold_nothing_else(
     assert (some.count(), read_from(capsys, some)) == (19, 19)
 
 
+@pytest.mark.thorough
 def test_folders_may_be_called_anything(spark: SparkSession, tmp_path: Path) -> None:
     odd = tmp_path / "a [b]{c,d}*?%20 ü"
     write_dump(odd / "dump", days_of(1))

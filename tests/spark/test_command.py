@@ -46,6 +46,7 @@ def told(spark: SparkSession, out: Path, table: str) -> dict[str, Any]:
 # -- the SLO
 
 
+@pytest.mark.thorough
 def test_the_slo_is_the_one_that_is_asked_for(
     command: Command, spark: SparkSession, dump: Path, tmp_path: Path
 ) -> None:

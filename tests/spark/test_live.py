@@ -301,6 +301,7 @@ def test_it_says_that_events_came_too_late(spark: SparkSession, newest: Server, 
 # -- the command
 
 
+@pytest.mark.thorough
 def test_the_command_counts_the_hour(command: Command, queue: Queue, newest: Server, tmp_path: Path) -> None:
     happen(queue, newest.url, 0)
     code, said, err = command("--url", newest.url, "live", "--output", tmp_path / "live", "--once", "--json")

@@ -79,6 +79,7 @@ def new_error() -> list[Happened]:
     ]
 
 
+@pytest.mark.thorough
 def test_a_new_class_of_errors_is_something_to_look_at() -> None:
     found = [one for one in do_this(tables_of(new_error()), None) or [] if "New" in one.setting]
     assert [one.setting for one in found] == ["Attempts that fail with New<b>"]
@@ -89,6 +90,7 @@ def test_a_new_class_of_errors_is_something_to_look_at() -> None:
     assert "New<b>" in page.text
 
 
+@pytest.mark.thorough
 def test_a_bad_host_is_something_to_stop() -> None:
     log = [
         e._replace(consumer=f"host{n % 3}-1-000000abcd")
@@ -113,6 +115,7 @@ def test_a_comparison_that_finds_nothing_says_so(log: list[Happened], said: str)
     assert said in Page(report_of(log, compare=SPANS)).text
 
 
+@pytest.mark.thorough
 def test_what_changed_comes_before_the_other_sections() -> None:
     def slower(e: Happened) -> Happened:
         return e._replace(started=(e.started or 0) - 500, due=(e.due or 0) - 500) if e.topic == "t1" else e

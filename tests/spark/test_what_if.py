@@ -317,6 +317,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory, log: list[Happened]) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_the_command_shows_all_three(command: Command, dump: Path, log: list[Happened]) -> None:
     code, said, _ = command("what-if", dump, "--workers", "4", "--retry", "100ms", "--topic", "mails")
     assert code == 0

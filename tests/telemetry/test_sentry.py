@@ -67,6 +67,7 @@ async def test_one_issue_for_each_topic_and_error(space: Space, clock: ManualClo
     assert sorted({event["tags"]["streamdq.attempt"] for event in kept.events}) == [1, 2]
 
 
+@pytest.mark.thorough
 async def test_of_an_encrypted_job_only_the_class(space: Space, kept: Kept) -> None:
     from streamdq import Queue, Worker
 

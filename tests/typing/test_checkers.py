@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.thorough  # the first stage has `make types`
 ROOT = Path(__file__).parents[2]
 SAMPLE = Path(__file__).with_name("orders.py")
 WRONG = {number for number, line in enumerate(SAMPLE.read_text().splitlines(), 1) if line.endswith("# wrong")}
