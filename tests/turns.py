@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pytest
 
-PARTS = 12
+PARTS = 20
 
 
 def kept_in(turn: int, items: Iterable[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
