@@ -39,6 +39,7 @@ class LoopWatch:
         self._answered: float | None = None
         self._blames: tuple[str, dict[str, Any]] | None = None
         self._told = False
+        recorded.loop_blocked(namespace, 0)
 
     def is_over(self) -> bool:
         """Ends the look under way, if the loop has answered; returns whether it has. After that, nobody looks for a
