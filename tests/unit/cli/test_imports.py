@@ -13,16 +13,11 @@ from tests.waiting import HANG_S
 
 SHOW = "import sys; from streamdq.cli import app; print(app.run(sys.argv[1:]), *sys.modules, file=sys.stderr)"
 HEAVY = (
-    "aiohttp", "cronsim", "jinja2", "http.server", "pandas", "prometheus_client", "pyarrow", "pyspark", "sqlalchemy", "starlette",
-    "structlog", "uvicorn", "uvloop", "streamdq.archive", "streamdq.demo", "streamdq.dump", "streamdq.exporter",
-    "streamdq.http", "streamdq.mover.mover", "streamdq.outbox", "streamdq.worker.worker",
+    "aiohttp", "cronsim", "http.server", "jinja2", "pandas", "prometheus_client", "pyarrow", "pyspark", "sqlalchemy",
+    "starlette", "structlog", "uvicorn", "uvloop", "streamdq.archive", "streamdq.demo", "streamdq.dump",
+    "streamdq.exporter", "streamdq.http", "streamdq.mover.mover", "streamdq.outbox", "streamdq.worker.worker",
 )  # fmt: skip
-OF_HELP = (
-    "cronsim",
-    "streamdq.archive",
-    "streamdq.demo",
-    "streamdq.dump",
-)
+OF_HELP = ("cronsim", "streamdq.archive", "streamdq.demo", "streamdq.dump")
 """The modules of all commands, which help shows, need these."""
 CALLS = [("--help",), ("--version",), ("stats", "--json"), ("enqueue", "t", "1", "--id", "a", "--delay", "1h")]
 
