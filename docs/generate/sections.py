@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-from pymdownx.slugs import slugify
+from pymdownx.slugs import slugify  # type: ignore[import-untyped]
 
 from docs.generate import parts
 from docs.generate.links import DOCS, ROOT, outside_code, with_links
