@@ -43,10 +43,14 @@ LOOPBACK = "127.0.0.1"
 
 
 def begin_logs(level: str, form: str) -> None:
+    check_logs(level, form)
+    logs.configure(level, form)
+
+
+def check_logs(level: str, form: str) -> None:
     for name, given, known in (("log-level", level, logs.LEVELS), ("log-format", form, logs.FORMATS)):
         if given not in known:
             raise InvalidInput(f"{name}: {given!r} is not one of {', '.join(known)}")
-    logs.configure(level, form)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from .. import terminal
 from ..config import Settings
 from ..errors import InvalidInput, StreamdqError
 from ..link.session import check_namespace
+from ..process import logs
 from ..process.logs import log
 from ..queue import Queue, carry_out, store_of
 from ..times.clock import RedisClock
@@ -33,6 +34,7 @@ from .metrics import (
     MetricsPort,
     Serving,
     begin_logs,
+    check_logs,
     run_worker,
     served,
 )
@@ -109,13 +111,16 @@ def worker(
     STREAMDQ_URL and STREAMDQ_NAMESPACE apply where the code names none. --weight pay=10 --weight mail=1 shares scarce
     slots; --priority pay --priority mail runs mail only if nothing of pay is ready. A second signal, more than a second
     after the first, hands running jobs back; with --processes, it kills the processes. Logs go to stderr: as text on a
-    terminal, else as JSON lines.
+    terminal, else as JSON lines; or where the module's own configuration of logging says.
     """  # noqa: D301 - typer reads the mark
-    begin_logs(log_level, log_format)
+    check_logs(log_level, log_format)
     if until_eof:
         end_with_parent()
     serving = Serving(metrics_host, metrics_port, gauges)
+    before = logs.destination()
     found = _import_worker(target)
+    if logs.destination() == before:  # else the program has configured logging itself
+        logs.configure(log_level, log_format)
     if given(context, "url") or found.url is None:
         found.url = context.obj.url
     if given(context, "namespace"):
