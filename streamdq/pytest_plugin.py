@@ -6,7 +6,7 @@ streamdq before a fixture is used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,15 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .queue import Queue
-    from .testing import Memory
+    from .testing import Memory, RunWorker
     from .times.durations import Duration
     from .worker.worker import Worker
-
-
-class Run(Protocol):
-    """What ``streamdq_run`` is."""
-
-    def __call__(self, worker: Worker, for_: Duration = "26h", *, within_s: float = 30.0) -> None: ...
 
 
 @pytest.fixture
@@ -45,7 +39,7 @@ def streamdq_queue(streamdq_server: Memory) -> Iterator[Queue]:
 
 
 @pytest.fixture
-def streamdq_run(streamdq_server: Memory) -> Run:
+def streamdq_run(streamdq_server: Memory) -> RunWorker:
     """``streamdq_run(worker)`` lets your worker serve on ``streamdq_server``, for 26 hours by its clock, which jumps
     from one due time to the next (``streamdq.testing.drain``); ``streamdq_run(worker, 0)`` runs what is due now.
     """

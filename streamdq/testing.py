@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 from uuid import uuid4
 
 from .config import MAX_BATCH, Settings, TopicSettings
@@ -25,7 +26,7 @@ from .times.clock import ManualClock
 from .times.durations import Duration, to_ms
 from .worker.worker import Worker, bound_to, has_begun, serves_every_topic
 
-__all__ = ["ManualClock", "Memory", "drain", "memory"]
+__all__ = ["ManualClock", "Memory", "RunWorker", "drain", "memory"]
 
 _LOOK_S = 0.001
 _OFF_S = 60.0  # clocks of one system differ by less
@@ -61,6 +62,14 @@ class Memory:
     def close(self) -> None:
         """Deletes the server's data."""
         forget_memory(self.url)
+
+
+class RunWorker(Protocol):
+    """The type of pytest's fixture ``streamdq_run``; that of ``streamdq_server`` is Memory, that of ``streamdq_queue``
+    Queue. ``worker`` serves on the test's server for this long by its clock, as with ``drain``.
+    """
+
+    def __call__(self, worker: Worker, for_: Duration = "26h", *, within_s: float = 30.0) -> None: ...
 
 
 def memory(start_ms: int | None = None) -> Memory:

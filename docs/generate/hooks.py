@@ -11,24 +11,29 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
-from docs.generate import diagrams, llms, parts
+from docs.generate import diagrams, llms, parts, terminal
 from docs.generate.links import DOCS, ELSEWHERE, ROOT, page_of, source_page, with_links
+from docs.generate.sections import SPLIT, nav_of, place_of, split_page
 
-_GENERATED = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 _NAME_IN_TABLE = re.compile(r"(?<=<td><code>)[\w/.:-]{16,}(?=</code>)")
 _nav: list[Navigation] = []
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages from elsewhere in the repository, and the sources that pages link to."""
+    """Adds the pages from elsewhere in the repository, the sections of long ones, and the sources that pages name."""
     origin = {page: path for path, page in ELSEWHERE.items() if page != "index.md"}
     origin |= {file.src_uri: f"{DOCS}{file.src_uri}" for file in files.documentation_pages()}
     wanted: set[str] = set()
     for page, path in origin.items():
-        text, sources = with_links((ROOT / path).read_text(encoding="utf-8"), path, page)
+        text, sources = with_links((ROOT / path).read_text(encoding="utf-8"), path, page, place_of)
         wanted |= sources
         if not path.startswith(DOCS):
             files.append(File.generated(config, page, content=text))
+    for page in SPLIT:
+        files.remove(files.src_uris[page])
+        for uri, markdown in split_page(page).pages():
+            files.append(File.generated(config, uri, content=markdown))
+    nav_of(config.nav)
     for path in sorted(wanted):
         files.append(File.generated(config, page_of(path), content=source_page(path)))
     return files
@@ -39,12 +44,15 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     uri = page.file.src_uri
     if page.file.generated_by is not None:
         return markdown
-    text, _sources = with_links(markdown, f"{DOCS}{uri}", uri)
-    return diagrams.inlined(_GENERATED.sub(lambda found: parts.PARTS[found[1]](), text))
+    text, _sources = with_links(markdown, f"{DOCS}{uri}", uri, place_of)
+    return diagrams.inlined(parts.filled(text))
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """A long name in a table may break after an underscore or a slash, and nowhere else."""
+    """A long name in a table may break after an underscore or a slash, and nowhere else. Of a terminal, only what is
+    typed is copied.
+    """
+    html = terminal.with_copies(html)
     return _NAME_IN_TABLE.sub(lambda found: re.sub(r"([_/])(?=\w)", r"\1<wbr>", found[0]), html)
 
 

@@ -45,8 +45,12 @@ def page_of(path: str) -> str:
     return path.removeprefix(DOCS) if path.startswith(DOCS) else f"{SOURCES}{path}.md"
 
 
-def with_links(text: str, path: str, page: str) -> tuple[str, set[str]]:
-    """The Markdown of the file ``path`` as that of the site's ``page``, and the sources that it links to."""
+def with_links(
+    text: str, path: str, page: str, place_of: Callable[[str, str], str] = lambda there, _: there
+) -> tuple[str, set[str]]:
+    """The Markdown of the file ``path`` as that of the site's ``page``, and the sources that it links to. ``place_of``:
+    where the site has an anchor of a page, if not in the page.
+    """
     sources = set()
 
     def link(found: re.Match[str]) -> str:
@@ -55,7 +59,7 @@ def with_links(text: str, path: str, page: str) -> tuple[str, set[str]]:
             return found[0]
         where, sharp, anchor = target.partition("#")
         file = posixpath.normpath(posixpath.join(posixpath.dirname(path), where))
-        there = page_of(file)
+        there = place_of(page_of(file), anchor)
         if there.startswith(SOURCES):
             sources.add(file)
         return f"{begin}{posixpath.relpath(there, posixpath.dirname(page) or '.')}{sharp}{anchor}{end}"

@@ -15,6 +15,7 @@ from docs.generate.openapi import operations, table
 from streamdq import errors
 from streamdq.callback import CallbackSettings
 from streamdq.cli.app import app
+from streamdq.cli.root import SECTIONS
 from streamdq.config import HttpSettings, Settings
 from streamdq.http.problems import KINDS
 from streamdq.metrics import declared
@@ -123,7 +124,7 @@ def _help(text: str | None) -> str:
     return "\n\n".join(parts)
 
 
-def _commands(command: Any, path: str, depth: int) -> list[str]:
+def _commands(command: Any, path: str, depth: int, *, within: bool = True) -> list[str]:
     """A section for each command, those within groups below them."""
     if command.hidden:
         return []
@@ -133,13 +134,21 @@ def _commands(command: Any, path: str, depth: int) -> list[str]:
     rows = [_parameter(parameter) for parameter in command.params if not getattr(parameter, "hidden", False)]
     if rows:
         parts.append(table(["", ""], rows))
-    for name, within in getattr(command, "commands", {}).items():
-        parts += _commands(within, f"{path} {name}", min(depth + 1, 3))
+    for name, one in getattr(command, "commands", {}).items() if within else ():
+        parts += _commands(one, f"{path} {name}", min(depth + 1, 3))
     return parts
 
 
 def commands() -> str:
-    return "\n\n".join(_commands(typer.main.get_command(app), "streamdq", 2))
+    """The command itself, and then those of each section of its help."""
+    root: Any = typer.main.get_command(app)
+    within = root.commands
+    parts = _commands(root, "streamdq", 2, within=False)
+    for title, names in SECTIONS.items():
+        parts.append(f"## {title}")
+        for name in names:
+            parts += _commands(within[name], f"streamdq {name}", 3)
+    return "\n\n".join(parts)
 
 
 # -- the HTTP API
@@ -148,6 +157,14 @@ def commands() -> str:
 def http() -> str:
     create_app = importlib.import_module("streamdq.http").create_app
     return operations(create_app("memory://unused", authentication="mine").openapi())
+
+
+_GENERATED = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+
+
+def filled(markdown: str) -> str:
+    """The page with what is generated."""
+    return _GENERATED.sub(lambda found: PARTS[found[1]](), markdown)
 
 
 PARTS: Mapping[str, Callable[[], str]] = {

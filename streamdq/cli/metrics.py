@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import InvalidInput
-from ..exporter.exporter import ProcessFiles, RedisCollector, served
 from ..process import logs
 from ..worker.processes import Supervisor, end_children
-from ..worker.serving import Burst
 from ..worker.signals import Stop, drop_at_exit, install
-from ..worker.worker import Worker
 from .common import commands
+
+if TYPE_CHECKING:
+    from ..exporter.exporter import ProcessFiles, RedisCollector
+    from ..worker.serving import Burst
+    from ..worker.worker import Worker
 
 app = commands()
 
@@ -41,10 +43,28 @@ LOOPBACK = "127.0.0.1"
 
 
 def begin_logs(level: str, form: str) -> None:
+    check_logs(level, form)
+    logs.configure(level, form)
+
+
+def check_logs(level: str, form: str) -> None:
     for name, given, known in (("log-level", level, logs.LEVELS), ("log-format", form, logs.FORMATS)):
         if given not in known:
             raise InvalidInput(f"{name}: {given!r} is not one of {', '.join(known)}")
-    logs.configure(level, form)
+
+
+@contextlib.contextmanager
+def served(host: str, port: int | None, *collectors: Any, own: bool = True) -> Iterator[None]:
+    """Serves metrics if a port was given. Only then is the exporter imported: prometheus_client and its server take a
+    tenth of the time of most commands.
+    """
+    if port is None:
+        yield
+        return
+    from ..exporter import exporter
+
+    with exporter.served(host, port, *collectors, own=own):
+        yield
 
 
 @app.command()
@@ -63,6 +83,8 @@ def exporter(
     begin_logs(log_level, log_format)
     stop = Stop()
     install(stop.set)
+    from ..exporter.exporter import RedisCollector
+
     collector = RedisCollector(context.obj.url, context.obj.namespace)
     with contextlib.closing(collector), served(host, port, collector):
         stop.wait()
@@ -80,8 +102,7 @@ class Serving:
     def one(self, worker: Worker) -> Iterator[None]:
         """Serves this process's own metrics."""
         with contextlib.ExitStack() as stack:
-            if self._port is not None:
-                stack.enter_context(served(self._host, self._port, *self._collectors(stack, worker)))
+            stack.enter_context(served(self._host, self._port, *self._collectors(stack, worker)))
             yield
 
     @contextlib.contextmanager
@@ -90,6 +111,8 @@ class Serving:
         with contextlib.ExitStack() as stack:
             files = None
             if self._port is not None:
+                from ..exporter.exporter import ProcessFiles
+
                 files = stack.enter_context(ProcessFiles.open())
                 collectors = [files.collector(), *self._collectors(stack, worker)]
                 stack.enter_context(served(self._host, self._port, *collectors, own=False))
@@ -98,6 +121,8 @@ class Serving:
     def _collectors(self, stack: contextlib.ExitStack, worker: Worker) -> list[RedisCollector]:
         if not self._gauges:
             return []
+        from ..exporter.exporter import RedisCollector
+
         return [stack.enter_context(contextlib.closing(RedisCollector(worker.url, worker.namespace)))]
 
 

@@ -22,13 +22,12 @@ from ..errors import (
     ServerError,
     StreamdqError,
 )
-from ..exporter.exporter import served
 from ..job.job import check_id
 from ..link.session import check_namespace
 from ..process.logs import log, what
 from ..times.durations import show_ms
 from .common import Json, OptionalTopic, answer, commands, open_queue, run_until_signal
-from .metrics import LOOPBACK, LogFormat, LogLevel, MetricsHost, MetricsPort, begin_logs
+from .metrics import LOOPBACK, LogFormat, LogLevel, MetricsHost, MetricsPort, begin_logs, served
 
 if TYPE_CHECKING:
     from ..outbox.refused import Refused, RefusedRows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-_ARGUMENT = re.compile(r"\b([a-z_]+)=(?:True\b|'([^']*)')(?! \(--)")
+_ARGUMENT = re.compile(r"\b([a-z_]+)=(?:True\b|('[^']*'(?:(?:, | or )'[^']*')*))(?! \(--)")
 _EITHER = re.compile(r"\bpass ([a-z_]+) or ([a-z_]+)\b")
 _HEAD = re.compile(r"^[a-z_]+(?:, [a-z_]+)*: ")
 _GROUPS = re.compile(r"configure\((['\"])(.*?)\1, groups=\[\.\.\.\]\)")
@@ -21,7 +21,8 @@ def in_options(message: str, options: Collection[str]) -> str:
 
     def argument(found: re.Match[str]) -> str:
         written = option(found[1])
-        return found[0] if written == found[1] else " ".join(filter(None, (written, found[2])))
+        values = (found[2] or "").replace("'", "")
+        return found[0] if written == found[1] else f"{written} {values}".rstrip()
 
     message = _GROUPS.sub(lambda found: f"`streamdq configure {found[2]} --group NAME`", message)
     message = _HEAD.sub(lambda found: re.sub("[a-z_]+", lambda name: option(name[0]), found[0]), message)

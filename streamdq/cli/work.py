@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
 import traceback
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -18,20 +17,13 @@ from typer.core import TyperCommand
 from .. import terminal
 from ..config import Settings
 from ..errors import InvalidInput, StreamdqError
-from ..exporter.exporter import served
 from ..link.session import check_namespace
-from ..mover.mover import MoverThread
+from ..process import logs
 from ..process.logs import log
 from ..queue import Queue, carry_out, store_of
 from ..times.clock import RedisClock
-from ..worker.handlers import Handler
 from ..worker.processes import command_line, end_with_parent
-from ..worker.rehearsal import Rehearsed
-from ..worker.rehearsal import rehearse as run_rehearsal
-from ..worker.serving import Burst
 from ..worker.signals import Stop, install
-from ..worker.target import import_worker
-from ..worker.worker import Worker, codec_of, declared_in, handlers_of, serves_every_topic
 from .common import EXIT_NO, EXIT_UNAVAILABLE, Json, commands, given, given_globals
 from .metrics import (
     LOOPBACK,
@@ -42,8 +34,16 @@ from .metrics import (
     MetricsPort,
     Serving,
     begin_logs,
+    check_logs,
     run_worker,
+    served,
 )
+
+if TYPE_CHECKING:
+    from ..worker.handlers import Handler
+    from ..worker.rehearsal import Rehearsed
+    from ..worker.serving import Burst
+    from ..worker.worker import Worker
 
 app = commands()
 
@@ -111,13 +111,16 @@ def worker(
     STREAMDQ_URL and STREAMDQ_NAMESPACE apply where the code names none. --weight pay=10 --weight mail=1 shares scarce
     slots; --priority pay --priority mail runs mail only if nothing of pay is ready. A second signal, more than a second
     after the first, hands running jobs back; with --processes, it kills the processes. Logs go to stderr: as text on a
-    terminal, else as JSON lines.
+    terminal, else as JSON lines; or where the module's own configuration of logging says.
     """  # noqa: D301 - typer reads the mark
-    begin_logs(log_level, log_format)
+    check_logs(log_level, log_format)
     if until_eof:
         end_with_parent()
     serving = Serving(metrics_host, metrics_port, gauges)
+    before = logs.destination()
     found = _import_worker(target)
+    if logs.destination() == before:  # else the program has configured logging itself
+        logs.configure(log_level, log_format)
     if given(context, "url") or found.url is None:
         found.url = context.obj.url
     if given(context, "namespace"):
@@ -154,6 +157,8 @@ def _weights(given: list[str] | None) -> dict[str, float] | None:
 
 
 def _import_worker(target: str) -> Worker:
+    from ..worker.target import import_worker
+
     try:
         return import_worker(target)
     except StreamdqError:
@@ -179,12 +184,14 @@ def mover(
     Every worker has a mover. Where an autoscaler may take the last worker away, this one keeps due jobs moving,
     schedules going, and the figures true. Runs until SIGTERM or Ctrl-C. Exit code 3: the data has a newer format.
     """
+    from ..mover.mover import MoverThread
+
     begin_logs(log_level, log_format)
     stop = Stop()
     install(stop.set)
     settings = Settings()
     namespace = check_namespace(context.obj.namespace or settings.namespace)
-    with served(metrics_host, metrics_port) if metrics_port is not None else contextlib.nullcontext():
+    with served(metrics_host, metrics_port):
         thread = MoverThread(context.obj.url, namespace, settings, RedisClock())
         log.info("mover started", namespace=namespace)
         while not stop.is_set() and not thread.has_ended:
@@ -215,6 +222,9 @@ def rehearse(
     handler runs, and nothing is changed.
     Exit code 1: some bodies would be refused, or can't be read here.
     """
+    from ..worker.rehearsal import rehearse as run_rehearsal
+    from ..worker.worker import codec_of, declared_in
+
     found = _import_worker(target)
     if given(context, "url") or found.url is None:
         found.url = context.obj.url
@@ -239,6 +249,8 @@ def rehearse(
 
 
 def _rehearsed(queue: Queue, worker: Worker, topics: list[str] | None) -> list[Handler]:
+    from ..worker.worker import handlers_of, serves_every_topic
+
     handlers = handlers_of(worker)
     if serves_every_topic(worker):
         known = carry_out(queue, store_of(queue).topics.registry())

@@ -290,6 +290,13 @@ def _for_people(_logger: WrappedLogger, _method: str, event: EventDict) -> Event
     return {name: visible(value) if isinstance(value, str) else value for name, value in shown.items()}
 
 
+def destination() -> tuple[Any, ...]:
+    """Where lines go now, to compare it later: a program may configure structlog or the root logger when it is
+    imported. The logger of streamdq is not asked for: dictConfig disables those that there are.
+    """
+    return (_configured(), *logging.getLogger().handlers)
+
+
 def configure(level: str = "info", form: str = "auto") -> None:
     """Sends structlog and the standard loggers to stderr, in one of ``FORMATS``; auto: as text on a terminal, else as
     JSON.

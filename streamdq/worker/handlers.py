@@ -30,6 +30,7 @@ class Handler:
     retry: str | None
     version: int | None = None  # of the bodies that it takes; None: whatever comes
     upcasts: Sequence[Upcast] = ()  # in their order
+    takes_body: bool = True
 
     def accept(self, job: Job) -> Any:
         """The function's argument, from a body that is encoded or has a version.
@@ -52,9 +53,10 @@ class Handler:
 
     def call(self, body: Any, job: Any) -> Any:
         """Calls the function; for batches, ``job`` is a list of jobs."""
+        bodies = (body,) if self.takes_body else ()
         if self.wants_job is None:
-            return self.function(body)
-        return self.function(body, **{self.wants_job: job})
+            return self.function(*bodies)
+        return self.function(*bodies, **{self.wants_job: job})
 
 
 class Upcast(NamedTuple):
@@ -97,7 +99,8 @@ def handler_of(
     version: int | None = None,
     expected: Any = Any,
 ) -> Handler:
-    """Reads the function's signature: the first parameter is the body, one annotated Job or named ``job`` the job.
+    """Reads the function's signature: the first parameter is the body, one annotated Job or named ``job`` the job. A
+    function without a parameter for the body, such as that of a schedule, is called without it.
     ``expected``: the body's type if the parameter has none.
 
     Raises:
@@ -109,13 +112,14 @@ def handler_of(
     code = _code_of(function)
     if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
         raise InvalidInput(f"handler {name}: is a generator function, so calling it runs nothing; take the `yield` out")
-    body_type, job_name = _parameters_of(function, code, name)
+    body_type, job_name, takes_body = _parameters_of(function, code, name)
     if batch is not None:
-        body_type = _item_type(body_type, name)
+        body_type = _item_type(body_type, name, takes_body)
     validate = _validator(expected if body_type is Any else body_type, name)
     return Handler(
-        topic, function, validate, inspect.iscoroutinefunction(code), job_name, batch, ttr_ms, retry, version
-    )
+        topic, function, validate, inspect.iscoroutinefunction(code), job_name, batch, ttr_ms, retry, version,
+        takes_body=takes_body,
+    )  # fmt: skip
 
 
 def with_upcasts(handlers: Mapping[str, Handler], upcasts: Mapping[str, Mapping[int, Upcast]]) -> dict[str, Handler]:
@@ -150,16 +154,28 @@ def upcast_of(topic: str, function: Callable[[Any], Any], since: int) -> Upcast:
     return Upcast(since, function)
 
 
-def _parameters_of(function: Callable[..., Any], code: Callable[..., Any], name: str) -> tuple[Any, str | None]:
-    """The body's type, and the name of the parameter that takes the job, or None if there is none."""
+class _Parameters(NamedTuple):
+    """``job_name``: of the parameter that takes the job, or None if there is none."""
+
+    body_type: Any
+    job_name: str | None
+    takes_body: bool
+
+
+def _parameters_of(function: Callable[..., Any], code: Callable[..., Any], name: str) -> _Parameters:
     parameters = list(inspect.signature(function).parameters.values())
     hints = _hints_of(code, name)
     job_name = next((p.name for p in parameters if p.name == "job" or _is_job(hints.get(p.name))), None)
-    bodies = _of_bodies([p for p in parameters if p.name != job_name])
+    others = [p for p in parameters if p.name != job_name]
+    if all(p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in others):
+        return _Parameters(Any, job_name, takes_body=False)
+    bodies = _of_bodies(others)
     if len(bodies) != 1 or bodies[0].kind is inspect.Parameter.KEYWORD_ONLY:
-        takes = ", ".join(parameter.name for parameter in parameters) or "nothing"
-        raise InvalidInput(f"handler {name}: must take the body first, and may take `job: Job`; it takes {takes}")
-    return hints.get(bodies[0].name, Any), job_name
+        takes = ", ".join(parameter.name for parameter in parameters)
+        raise InvalidInput(
+            f"handler {name}: must take the body first, or no body, and may take `job: Job`; it takes {takes}"
+        )
+    return _Parameters(hints.get(bodies[0].name, Any), job_name, takes_body=True)
 
 
 def _hints_of(code: Callable[..., Any], name: str) -> dict[str, Any]:
@@ -182,10 +198,10 @@ def _is_required(parameter: inspect.Parameter) -> bool:
     )
 
 
-def _item_type(body_type: Any, name: str) -> Any:
+def _item_type(body_type: Any, name: str, takes_body: bool) -> Any:
     """The item type of a list of bodies."""
     body_type = _bare(body_type)
-    if body_type not in (Any, list) and get_origin(body_type) is not list:
+    if not takes_body or (body_type not in (Any, list) and get_origin(body_type) is not list):
         raise InvalidInput(f"handler {name}: with batch= its first parameter is a list, such as list[dict]")
     return (get_args(body_type) or (Any,))[0]
 

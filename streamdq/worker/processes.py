@@ -16,10 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from types import FrameType
+from typing import TYPE_CHECKING
 
-from ..exporter.exporter import ProcessFiles
 from ..process.logs import log
 from .signals import LOOK_S, ONE_SIGNAL_S, install, uninstall
+
+if TYPE_CHECKING:
+    from ..exporter.exporter import ProcessFiles
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 _HEALTHY_S = 10.0

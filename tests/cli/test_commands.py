@@ -62,6 +62,7 @@ def test_enqueue_of_a_taken_id(run: Run, queue: Queue, policy: str, code: int, b
     assert result.code == code
     assert job is not None
     assert job.body == body
+    assert code == 0 or "pass --on-conflict keep, replace or postpone" in result.err
 
 
 def test_enqueue_with_an_id_that_stays_taken(run: Run, queue: Queue) -> None:

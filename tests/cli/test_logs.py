@@ -3,6 +3,9 @@
 import json
 import logging
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import structlog
@@ -10,6 +13,7 @@ import structlog
 from streamdq.cli import app as cli
 from streamdq.errors import InvalidInput
 from streamdq.process import logs
+from tests.waiting import HANG_S
 
 
 def test_lines_are_json_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,3 +129,16 @@ def test_objects_and_tracebacks_tell_no_secret_either(capsys: pytest.CaptureFixt
     assert text.count("in handler") == 2
     assert "host:2" in text
     assert "hunter2" not in text
+
+
+def test_a_program_s_own_configuration_stays(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "import logging; logging.basicConfig(level='INFO', format='MINE %(message)s')\n"
+        "from streamdq import Worker\nworker = Worker('memory://')\nworker.handler('t')(lambda: None)\n"
+    )
+    code = "import sys; from streamdq.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "worker", "shop:worker", "--burst"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S)
+    assert done.returncode == 0, done.stderr
+    assert "worker started" in done.stderr
+    assert {line[:5] for line in done.stderr.splitlines()} == {"MINE "}

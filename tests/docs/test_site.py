@@ -17,9 +17,12 @@ import pytest
 import streamdq
 from docs.generate.links import with_links
 from docs.generate.methods import _apart
+from docs.generate.sections import split
+from docs.generate.terminal import typed_in, with_copies
 from docs.images.diagrams import DRAWINGS, drawn
 from streamdq import errors
 from streamdq.cli.app import app
+from tests.docs.reader import blocks
 
 ROOT = Path(__file__).parents[2]
 
@@ -123,6 +126,59 @@ def test_links_to_files_lead_to_pages() -> None:
     assert sources == {"lua/claim.lua"}
 
 
+PAGE = """# Reference
+
+Begin with [b](#lib.B), [a method](#lib.A.do), or [elsewhere](../keys.md#x).
+
+## The first
+
+::: lib.A
+
+See [b](#b-and-more).
+
+## Second
+
+::: lib.B
+
+### `b` and more
+
+```console
+$ # no title
+## nor this
+```
+
+### Named { #own-name }
+"""
+
+
+def test_a_section_has_a_page_and_links_find_it() -> None:
+    found = split("reference/it.md", PAGE)
+    index, first, second = (text for _, text in found.pages())
+    assert [uri for uri, _ in found.pages()] == [f"reference/it/{one}.md" for one in ("index", "the-first", "second")]
+    assert "[b](second.md#lib.B), [a method](the-first.md#lib.A.do), or [elsewhere](../../keys.md#x)" in index
+    assert re.findall(r'id="(.+?)"></a>\[', index) == ["lib.A", "lib.B", "b-and-more", "own-name"], "for old links"
+    assert first == "# The first\n\nA part of [Reference](index.md).\n\n::: lib.A\n\nSee [b](second.md#b-and-more).\n"
+    assert "## nor this" in second
+    assert found.page_with("second") == "reference/it/second.md"
+    assert found.page_with("") == "reference/it/index.md"
+
+
+def test_the_button_of_a_terminal_copies_what_is_typed() -> None:
+    assert typed_in("$ a | b \\\n    --c\nprinted\n\n$ d\nmore $ e") == "a | b \\\n    --c\nd"
+    shown = '<code><span class="gp">$ </span>a<span class="w"> </span>&#39;b&#39;\n<span class="go">out</span>\n</code>'
+    assert with_copies(shown) == shown.replace("<code>", '<code data-copy="a &#x27;b&#x27;">', 1)
+    assert with_copies("<code>$ a</code>") == "<code>$ a</code>"
+
+
+def test_code_to_compare_is_seen_whole_on_a_small_screen() -> None:
+    guides = sorted((ROOT / "docs" / "migrating").glob("*.md"))
+    code = [
+        (page.name, line) for page in guides for block in blocks(page) if block.title for line in block.text.split("\n")
+    ]
+    assert len(code) > 100
+    assert [one for one in code if len(one[1]) > 80] == []
+
+
 # -- what is generated
 
 
@@ -130,7 +186,11 @@ def test_links_to_files_lead_to_pages() -> None:
 def test_all_that_is_public_is_in_the_reference(pages: dict[str, Seen]) -> None:
     names = set(streamdq.__all__) - {"__version__", "CallNext", "Settings"}
     raised = {name for name in names if hasattr(errors, name)}
-    assert {f"streamdq.{name}" for name in names - raised} <= pages["/reference/python/"].anchors
+    index = pages["/reference/python/"].anchors
+    sections = {
+        anchor for path, seen in pages.items() if path.startswith("/reference/python/") for anchor in seen.anchors
+    }
+    assert {f"streamdq.{name}" for name in names - raised} <= index & sections
     assert {name.lower() for name in raised} <= pages["/reference/errors/"].anchors
     assert len(raised) > 30
 
@@ -138,14 +198,14 @@ def test_all_that_is_public_is_in_the_reference(pages: dict[str, Seen]) -> None:
 @pytest.mark.thorough
 def test_the_methods_of_a_queue_are_shown_with_their_signatures(site: Path, pages: dict[str, Seen]) -> None:
     methods = {name for name, value in vars(streamdq.Queue).items() if not name.startswith("_") and callable(value)}
-    assert {f"streamdq.Queue.{name}" for name in methods} <= pages["/reference/python/"].anchors
-    text = re.sub(r"<[^>]+>|\s", "", (site / "reference/python/index.html").read_text())
+    assert {f"streamdq.Queue.{name}" for name in methods} <= pages["/reference/python/queues/"].anchors
+    text = re.sub(r"<[^>]+>|\s", "", (site / "reference/python/queues/index.html").read_text())
     assert "enqueue(topic:str,body:Any=NO_BODY,*,delay:Duration|None=None" in text
 
 
 @pytest.mark.thorough
 def test_every_command_is_in_the_reference(site: Path) -> None:
-    text = (site / "reference/cli/index.html").read_text()
+    text = "".join(page.read_text() for page in (site / "reference/cli").glob("*/index.html"))
     names = [
         command.name
         for part in app.registered_groups

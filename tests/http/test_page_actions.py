@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from streamdq import NewJob, Queue
+from streamdq import NewJob, Queue, Settings, Worker
 from streamdq.keys import NamespaceKeys
 from tests.http.harness import NAMESPACE, Api
 from tests.http.site import FORM, check_headers, post, see, work
@@ -92,6 +92,19 @@ async def test_the_settings_are_changed(site: Api, queue: Queue) -> None:
     assert found.ttr_ms == 30_000
     again = await post(site, "/topics/t/settings")
     assert "Nothing was changed." in await see(site, again.headers["location"])
+
+
+async def test_the_settings_tell_what_applies_to_a_group(site: Api, queue: Queue, redis_server: Server) -> None:
+    worker = Worker(redis_server.url, NAMESPACE, settings=Settings(url="memory://unused"))
+    worker.handler("t", ttr="30s")(lambda: None)
+    await worker.serve(burst=True)
+    page = await see(site, "/topics/t/settings")
+    assert "<title>Settings of t, group default · streamdq</title>" in page
+    assert re.search(r"<h1>Settings of <span[^>]*>t</span></h1>", page)
+    assert re.findall(r"<b>Not for group .*?</b>", page) == ["<b>Not for group default: it has 30s.</b>"]
+    applying = dict(re.findall(r"<dt>(\w+)</dt><dd>(.*?) <", page))
+    assert applying == {"TTR": "30s", "Retries": str(queue.configure("t").retry)}
+    assert page.index("its own") < page.index("as the topic")
 
 
 async def test_only_what_was_edited_is_changed(site: Api, queue: Queue) -> None:

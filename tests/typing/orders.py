@@ -6,6 +6,7 @@ from pydantic import BaseModel
 
 from streamdq import AsyncQueue, Job, NewJob, Queue, Topic, Worker
 from streamdq.operations.pipeline import Pipelined
+from streamdq.testing import Memory, RunWorker
 
 
 class CloseOrder(BaseModel):
@@ -36,6 +37,11 @@ async def close_all(bodies: list[CloseOrder], jobs: list[Job]) -> None: ...
 async def by_name(mail: Mail) -> None: ...
 
 
+@worker.schedule("nightly", cron="0 3 * * *")
+@worker.handler("nightly")
+def nightly() -> None: ...
+
+
 async def right(queue: Queue, awaited: AsyncQueue) -> list[Job | Pipelined]:
     made: Job = orders.enqueue(queue, CloseOrder(order_id=1), delay="30m", id="a", on_conflict="keep")
     later: Job = await orders.enqueue(awaited, CloseOrder(order_id=1))
@@ -50,6 +56,14 @@ async def right(queue: Queue, awaited: AsyncQueue) -> list[Job | Pipelined]:
     untyped: NewJob = NewJob(1)
     await close(CloseOrder(order_id=untyped.body + len(ids) + len(ttr_ms)), made)
     return [made, later, collected, also]
+
+
+def test_fixtures(streamdq_queue: Queue, streamdq_server: Memory, streamdq_run: RunWorker) -> None:
+    with streamdq_server.bind(worker):
+        streamdq_queue.enqueue("nightly")
+    streamdq_run(worker, "20h", within_s=60)
+    streamdq_run(worker, 0)
+    streamdq_run("worker")  # wrong
 
 
 async def not_right(queue: Queue, awaited: AsyncQueue) -> None:

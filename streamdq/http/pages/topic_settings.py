@@ -100,12 +100,37 @@ def _page(
     request: Request, topic: str, settings: TopicSettings, given: Mapping[str, str], why: str = "", status: int = 200
 ) -> Response:
     """``why``: what is wrong, with the field's name before a colon."""
+    groups = [_group(settings, name) for name in settings.group_names]
     name, _, rest = why.partition(": ")
     at = name if name in given else ""
     return page(
         request, "topic_settings.html", status, topic=topic, settings=settings, fields=FIELDS, given=given, at=at,
-        why=rest if at else why,
+        why=rest if at else why, groups=groups,
     )  # fmt: skip
+
+
+class _Value(NamedTuple):
+    """A setting as it applies to a group. ``is_own``: the group does not have it from the topic."""
+
+    field: str
+    label: str
+    text: str
+    is_own: bool
+
+
+class _Group(NamedTuple):
+    name: str
+    values: list[_Value]
+
+
+def _group(settings: TopicSettings, name: str) -> _Group:
+    own = settings.groups[name]
+    ttr, retry = show_ms(settings.ttr_of(name)), str(settings.retry_of(name))
+    values = [
+        _Value("ttr", "TTR", ttr, own.ttr_ms is not None),
+        _Value("retry", "Retries", retry, own.retry is not None),
+    ]
+    return _Group(name, values)
 
 
 class _Sent(NamedTuple):

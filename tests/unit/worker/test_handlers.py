@@ -91,10 +91,9 @@ def test_bodies_that_do_not_fit(function: Any, body: bytes) -> None:
         read(function).validate(body)
 
 
-async def nothing() -> None: ...
 async def two_bodies(one: int, two: int) -> None: ...
 async def keyword_body(*, body: int) -> None: ...
-async def only_job(job: Job) -> None: ...
+async def optional_body(body: int = 0) -> None: ...
 async def only_named(**kwargs: int) -> None: ...
 async def unresolved(body: Unheard) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
@@ -112,7 +111,7 @@ a_value.__annotations__["body"] = {"a": int}
 
 @pytest.mark.parametrize(
     "function",
-    [nothing, two_bodies, keyword_body, only_job, only_named, unresolved, not_for_pydantic, no_expression, a_value],
+    [two_bodies, keyword_body, optional_body, only_named, unresolved, not_for_pydantic, no_expression, a_value],
 )
 def test_signatures_that_are_refused(function: Any) -> None:
     with pytest.raises(InvalidInput, match=r"^handler [^\n]+$"):
@@ -122,8 +121,22 @@ def test_signatures_that_are_refused(function: Any) -> None:
 def test_an_error_names_the_parameters() -> None:
     with pytest.raises(InvalidInput, match=r"it takes one, two$"):
         read(two_bodies)
-    with pytest.raises(InvalidInput, match=r"it takes nothing$"):
-        read(nothing)
+
+
+@pytest.mark.parametrize(
+    ("function", "result"),
+    [
+        (lambda: "ran", "ran"),
+        (lambda job: job, "the job"),
+        (lambda *, times=3: times, 3),
+        (functools.partial(lambda body: body, "its own"), "its own"),
+    ],
+)
+def test_a_handler_needs_no_parameter_for_the_body(function: Any, result: Any) -> None:
+    handler = read(function)
+    assert handler.call(handler.validate(b'{"any": 1}'), "the job") == result
+    with pytest.raises(InvalidInput, match="is a list"):
+        read(function, batch=2)
 
 
 async def slots(slots: list[Order]) -> None: ...
