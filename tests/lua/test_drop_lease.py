@@ -11,16 +11,16 @@ def drop(shard: Shard, name: str) -> bool:
 
 
 def test_the_holder_drops_it(shard: Shard) -> None:
-    shard.run(shard.scripts.lease("a", 5_000))
+    shard.run(shard.scripts.lease("a", 500_000))
     assert drop(shard, "a")
     assert shard.redis("GET", shard.session.keys.mover) is None
 
 
 def test_that_of_a_successor_stays_as_it_is(shard: Shard) -> None:
-    shard.run(shard.scripts.lease("b", 5_000))
+    shard.run(shard.scripts.lease("b", 500_000))
     assert not drop(shard, "a")
     assert shard.redis("GET", shard.session.keys.mover) == b"b"
-    assert 4_000 < shard.redis("PTTL", shard.session.keys.mover) <= 5_000
+    assert 400_000 < shard.redis("PTTL", shard.session.keys.mover) <= 500_000
 
 
 def test_one_that_nobody_holds(shard: Shard) -> None:
