@@ -206,7 +206,7 @@ class HttpSettings(FromEnvironment):
     failures_per_minute: float = Field(
         default=60, ge=0, description="Of an address, requests without a valid token; then 429. 0 for no limit."
     )
-    token_rate: float = Field(default=0, ge=0, description="Requests a second with one token; 0 for no limit.")
+    token_rate: float = Field(default=1000, ge=0, description="Requests a second with one token; 0 for no limit.")
     address_rate: float = Field(default=0, ge=0, description="Requests a second from one address; 0 for no limit.")
     trusted_proxies: str = Field(
         default="", description="Addresses and networks, with commas, whose X-Forwarded-For and -Proto are believed."

@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from ..errors import InvalidInput, StreamdqError
+from ..private_files import private
 
 _READ = "streamdq_read"  # the execution option of a transaction that writes nothing
 _BUSY_S = 10
@@ -150,7 +151,7 @@ def _make_private(url: URL) -> None:
     file = _file_of(url)
     if file is not None and url.query.get("mode", "rwc") == "rwc":
         with suppress(OSError):  # SQLite will report it
-            os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            os.close(private(str(file), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC))
 
 
 def _file_of(url: URL) -> Path | None:

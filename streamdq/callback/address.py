@@ -104,8 +104,12 @@ class AddressRules:
             return None
         return next((why for network, why in NOT_PUBLIC if address in network), None)
 
-    def socket_factory(self, *, trusted: bool) -> Callable[[AddressInfo], socket.socket]:
-        """A function that creates the socket for each address that aiohttp is about to connect to, or refuses."""
+    def socket_factory(
+        self, *, trusted: bool, connecting: Callable[[str], None] = lambda _address: None
+    ) -> Callable[[AddressInfo], socket.socket]:
+        """A function that creates the socket for each address that aiohttp is about to connect to, or refuses.
+        ``connecting`` is told the address before, and may refuse it by an OSError as well.
+        """
 
         def make(info: AddressInfo) -> socket.socket:
             family, kind, protocol, _, where = info
@@ -113,6 +117,7 @@ class AddressRules:
             zoned = len(where) == 4 and where[3] != 0
             if reason := "has a zone" if zoned else self.refusal(where[0], trusted=trusted):
                 raise AddressRefused(reason)
+            connecting(where[0])
             return socket.socket(family, kind, protocol)
 
         return make

@@ -1,10 +1,11 @@
 """Circuit breakers and concurrency limits: a slow or dead receiver must not take the slots of others.
 
 Each endpoint (scheme, host, port) has a window, the number of concurrent calls to it. It begins small, grows with
-every answer and shrinks with every failure. A call beyond the window waits only if its turn should come within a
-quarter of a second, judging by recent answers; otherwise the job goes back to the queue for a while. After some
-failures in a row the breaker opens: no calls are made for a time that doubles with each further failure, then one trial
-call. The processes of a namespace share open breakers (shared.py), and one of them makes the trial call.
+every answer and shrinks with every failure; while the receiver does not answer, unproven.py leaves it less. A call
+beyond the window waits only if its turn should come within a quarter of a second, judging by recent answers; otherwise
+the job goes back to the queue for a while. After some failures in a row the breaker opens: no calls are made for a time
+that doubles with each further failure, then one trial call. The processes of a namespace share open breakers
+(shared.py), and one of them makes the trial call.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _FIRST_MEAN_S = 0.01  # a new receiver is assumed to be fast, but not for long
 _FIRST_PATIENCE_S = 0.1
 _STALLS_AFTER = 5  # a receiver stalls if no answer came for this many times the mean time of a call
 _LEAST_STALL_S = 0.05
+_LEAST_HANG_S = 1.0
 _MOST_ENDPOINTS = 10_000
 
 
@@ -55,6 +57,7 @@ class Endpoint:
         self._granted = 0  # turns given to waiters that have not woken yet
         self._mean_s = _FIRST_MEAN_S
         self._answered_at = -math.inf
+        self._answers = False
         self._failures = 0
         self._open_s = 0.0
         self._open_until = -math.inf
@@ -65,6 +68,11 @@ class Endpoint:
     def idle(self) -> bool:
         """Whether no call is under way or waiting."""
         return not self._calls and not self._turns and not self._granted
+
+    @property
+    def proven(self) -> bool:
+        """Whether it answers: its last call was answered, by any status, and those under way have not hung for long."""
+        return self._answers and self._silent_s(self._clock()) <= max(_STALLS_AFTER * self._mean_s, _LEAST_HANG_S)
 
     async def enter(self) -> int:
         """Waits for a turn.
@@ -85,13 +93,16 @@ class Endpoint:
             await self._ask(ticket, self.shared)
         return ticket
 
-    def leave(self, ticket: int, alive: bool | None) -> None:
-        """``alive``: whether the receiver answered and works; None if we gave the call up, which says nothing."""
+    def leave(self, ticket: int, alive: bool | None, *, answered: bool | None = None) -> None:
+        """``alive``: whether the receiver answered and works; None if we gave the call up, which says nothing.
+        ``answered``: whether it answered at all, if that is something else.
+        """
         now = self._clock()
         took_s = now - self._calls.pop(ticket)
         if ticket == self._trying:
             self._trying = None
         if alive is not None:
+            self._answers = alive if answered is None else answered
             self._mean_s += (took_s - self._mean_s) * 0.1
         if alive:
             self._answered(now)
@@ -157,10 +168,13 @@ class Endpoint:
         """How many turns come within PATIENCE_S, by Little's law. None if answers have stopped coming, so that a dead
         receiver is noticed before the first time-out.
         """
-        silent_s = now - max(self._answered_at, next(iter(self._calls.values()), now))
-        if silent_s > max(_STALLS_AFTER * self._mean_s, _LEAST_STALL_S):
+        if self._silent_s(now) > max(_STALLS_AFTER * self._mean_s, _LEAST_STALL_S):
             return 0
         return self._window * PATIENCE_S / max(self._mean_s, 1e-4)
+
+    def _silent_s(self, now: float) -> float:
+        """For how long calls have been under way without an answer to any."""
+        return now - max(self._answered_at, next(iter(self._calls.values()), now))
 
     async def _wait(self) -> None:
         turn = asyncio.get_running_loop().create_future()

@@ -26,6 +26,7 @@ from .lookup import Lookup
 from .retry_after import retry_after_s
 from .settings import CallbackSettings
 from .target import Targets
+from .unproven import connecting
 
 MOST_REPLY_BYTES = 64 * 1024
 MOST_PROVISIONAL = 10
@@ -109,7 +110,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         context = ssl.create_default_context(cafile=self._settings.ca_file)
-        self._lookup = Lookup()
+        self._lookup = Lookup(self._connections)
         self._checked = self._session(context, trusted=False)
         self._trusted = self._session(context, trusted=True)
         return self
@@ -126,7 +127,7 @@ class Client:
             limit=self._connections,
             limit_per_host=self._settings.per_host,
             keepalive_timeout=_KEEP_S,
-            socket_factory=self._targets.addresses.socket_factory(trusted=trusted),
+            socket_factory=self._targets.addresses.socket_factory(trusted=trusted, connecting=connecting),
         )
         return aiohttp.ClientSession(
             connector=connector,

@@ -10,14 +10,14 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from ..threads import HandlerThreads
 
-_MOST = 64  # lookups at once; the connector looks a name up only once at a time
-
 
 class Lookup(AbstractResolver):
-    """Like aiohttp's own resolver, but that uses the event loop's threads: six on two cores."""
+    """Like aiohttp's own resolver, but that uses the event loop's threads: six on two cores. ``calls``: how many calls
+    there are at once. A look-up may go on after its call was given up, so there are threads for twice as many.
+    """
 
-    def __init__(self) -> None:
-        self._threads = HandlerThreads(_MOST)
+    def __init__(self, calls: int) -> None:
+        self._threads = HandlerThreads(2 * calls)
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC

@@ -24,6 +24,7 @@ from .settings import CallbackSettings
 from .shared import Shared
 from .signing import Signer
 from .target import TargetRefused, Targets
+from .unproven import Calls
 
 CONCURRENCY = 200
 _TTR_SHARE = 0.9  # of the time that is left: an answer that does not come is told as such, before the TTR is over
@@ -72,6 +73,7 @@ class CallbackWorker(Worker):
         self._targets = Targets(self._callback.allow, self._callback.deny)
         self._signer = Signer(self._callback.plain_secrets())
         self._endpoints = Endpoints(self._callback.per_host, self._now_s, self.namespace)
+        self._calls = Calls(concurrency)
         self._shared: Shared | None = None
         for outcome, status_class in _USUAL:  # exist from the start: a rate needs a 0 to start from
             declared.CALLBACKS.labels(self.namespace, outcome, status_class)
@@ -98,22 +100,34 @@ class CallbackWorker(Worker):
     async def _deliver(self, _body: Any, job: Job) -> None:
         url = self._check(job)
         await self._look()
-        endpoint = self._endpoints.at(url)
         try:
-            ticket = await endpoint.enter()
+            reply = await self._post(url, job)
         except NotNow as busy:
             raise self._put_off(job, url, busy) from None
-        alive: bool | None = None
-        try:
-            reply = await self._call(url, job)
-            alive = reply.alive
-        except CallbackFailed as failed:
-            alive = False
-            self._tell("failed", job, str(failed), url)
-            raise
-        finally:
-            endpoint.leave(ticket, alive)
         self._judge(job, url, reply)
+
+    async def _post(self, url: URL, job: Job) -> Reply:
+        """Raises:
+        NotNow: the receiver has no room for this call.
+        CallbackFailed: it has not answered.
+        """
+        endpoint = self._endpoints.at(url)
+        with self._calls.slot(endpoint, url.raw_host or "") as call:
+            ticket = await endpoint.enter()
+            alive: bool | None = None
+            answered = False
+            try:
+                reply = await self._call(url, job)
+                alive, answered = reply.alive, True
+            except CallbackFailed as failed:
+                if call.no_room:
+                    raise NotNow from None
+                alive = False
+                self._tell("failed", job, str(failed), url)
+                raise
+            finally:
+                endpoint.leave(ticket, alive, answered=answered)
+        return reply
 
     async def _look(self) -> None:
         """Learns which receivers other processes have found dead."""

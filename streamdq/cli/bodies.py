@@ -16,6 +16,7 @@ from ..codec.encrypt import new_key
 from ..errors import BodyUnreadable, InvalidInput
 from ..job.job import Job
 from ..operations.large_bodies import sweep as run_sweep
+from ..private_files import private
 from ..queue import carry_out, store_of
 from ..times.clock import wall_now
 from ..times.durations import to_ms
@@ -67,7 +68,7 @@ def dictionary(
         bodies = list(_legible(queue.find(topic, limit=samples)))
     made = Dictionary.train(bodies, size)
     try:
-        with file.open("xb") as out:
+        with open(file, "xb", opener=private) as out:
             out.write(made)
     except OSError as error:
         raise InvalidInput(f"file: can't make {file}: {error.strerror}") from None

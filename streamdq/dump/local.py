@@ -1,4 +1,4 @@
-"""A folder on a disk of this machine.
+"""A folder on a disk of this machine. What is made there is for its owner alone, because it holds bodies of jobs.
 
 A file is written under a temporary name, which begins with an underscore so that no reader takes it for data. It is
 synced to the disk and then renamed, which is atomic.
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import FolderBusy
+from ..private_files import make_private_folder, private
 from .folder import Folder, temporary_name
 
 
@@ -40,8 +41,8 @@ class LocalFolder(Folder):
     def _create(self, path: str, durable: bool) -> Iterator[BinaryIO]:
         """Creates a file, with its folders."""
         full = self.root / path
-        full.parent.mkdir(parents=True, exist_ok=True)
-        with full.open("wb") as file:
+        make_private_folder(full.parent)
+        with open(full, "wb", opener=private) as file:
             yield file
             if durable:
                 file.flush()
@@ -86,8 +87,8 @@ class LocalFolder(Folder):
         path = self.root / f"_{name}.lock"
         with ExitStack() as stack:
             with self._telling("lock", path.name):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                file = stack.enter_context(path.open("wb"))
+                make_private_folder(path.parent)
+                file = stack.enter_context(open(path, "wb", opener=private))
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
                 except BlockingIOError:

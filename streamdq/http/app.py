@@ -38,6 +38,18 @@ Times are Unix milliseconds by Redis's clock. In a path, topics and ids are perc
 If tokens are configured, send `Authorization: Bearer TOKEN`; `x-roles` lists the roles that an operation needs. Errors
 are problem details (RFC 9457). After a 503, wait for the seconds in `Retry-After` and try again."""
 
+_SERVERS = [{"url": ".", "description": "Where this description is: paths continue its own, also behind a prefix."}]
+_TAGS = {
+    "Jobs": "Enqueue jobs, look at them, cancel and reschedule them.",
+    "Find": "Search the jobs of a topic, and act on what was found.",
+    "Claims": "Take jobs to run them, and tell how that ended.",
+    "Schedules": "Jobs that come again and again.",
+    "Topics": "The settings of topics; pause, resume and delete them.",
+    "Figures": "How many jobs wait, run and fail, how many workers they need, and the audit.",
+    "Dead letters": "Jobs that were given up: look at them, send them back, delete them.",
+    "Health": "Whether the server works, and its metrics.",
+}
+
 
 def create_app(
     url: str | None = None,
@@ -119,7 +131,8 @@ def _describe(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         found = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=app.routes,
-            openapi_version="3.1.0",
+            openapi_version="3.1.0", servers=_SERVERS,
+            tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
         )  # fmt: skip
         components = found.setdefault("components", {})
         schema = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")

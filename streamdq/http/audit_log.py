@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import Request
 
 from ..errors import InvalidInput
+from ..private_files import private
 from ..process.logs import Log, log
 from ..times.clock import wall_now
 from .auth import Identity
@@ -95,4 +96,4 @@ class AuditLog:
 
 
 def _opened(file: Path) -> int:
-    return os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return private(str(file), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)

@@ -250,7 +250,7 @@ def documented(kind: str, *others: str) -> dict[str, Any]:
     }
     schema = {"$ref": "#/components/schemas/Problem"}
     headers: dict[str, Any] = {}
-    if KINDS[kind][0] == HTTPStatus.SERVICE_UNAVAILABLE:
+    if KINDS[kind][0] in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
         headers = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
     return {
         "description": "; ".join(KINDS[name][1] for name in (kind, *others)),

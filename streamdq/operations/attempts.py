@@ -17,7 +17,7 @@ from ..job.retry import Bury, Retry, RetrySchedule, Snooze
 from ..job.ttr import LONGEST_CUT_MS, cut_before_ms
 from ..keys import ShardKeys
 from ..link.session import Op
-from ..process.logs import hide_credentials, log, what
+from ..process.logs import beginning_without_credentials, log, what
 from ..store.batches import FREED_BYTES, MAX_BYTES, most_jobs, parts
 from ..store.failures import Failure, failure_text
 from ..store.history import SEPARATOR, Event, moved_ms
@@ -123,8 +123,7 @@ class End:
         even lone surrogates, which can't be sent.
         """
         if self.error:
-            # Cut after that: of a URL without its end, nobody could tell which part is the password.
-            text = hide_credentials(self.error[: 4 * MAX_ERROR_CHARS])[:MAX_ERROR_CHARS]
+            text = beginning_without_credentials(self.error, MAX_ERROR_CHARS, 4 * MAX_ERROR_CHARS)
             self.error = "".join(c if c.isprintable() else " " for c in text)
 
 

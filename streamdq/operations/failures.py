@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from ..errors import BodyUnreadable
 from ..job.job import Job
 from ..job.retry import Bury, Retry, Snooze
-from ..process.logs import as_exc_info, hide_credentials, parts_of
+from ..process.logs import as_exc_info, beginning_without_credentials, end_without_credentials, parts_of
 from ..store.failures import MAX_TRACEBACK_CHARS
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ def traceback_of(error: BaseException, *, hidden: bool) -> str:
 
 def without_credentials(traceback: str) -> str:
     """Its end: of a longer one no more would be kept, and to look through it takes long."""
-    return hide_credentials(traceback[-_MOST_CHARS:])
+    return end_without_credentials(traceback, _MOST_CHARS)
 
 
 def _told(error: BaseException, hidden: bool, seen: set[int]) -> list[str]:
@@ -136,8 +136,9 @@ def _said(error: BaseException, hidden: bool) -> str:
 
 
 def _beginning(message: str) -> str:
-    """Cut after credentials are hidden: of a URL without its end, nobody could tell which part is the password."""
-    return message if len(message) <= _MESSAGE_CHARS else hide_credentials(message[:MAX_ERROR_CHARS])[:_MESSAGE_CHARS]
+    if len(message) <= _MESSAGE_CHARS:
+        return message
+    return beginning_without_credentials(message, _MESSAGE_CHARS, MAX_ERROR_CHARS)
 
 
 def _class_name(error: object) -> str:

@@ -55,8 +55,14 @@ _SECRETS = (
 )
 # In a URL, and in the way drivers describe their connection: password=x host=y.
 _PARAMETER = re.compile(rf"(?i)((?:{_SECRETS}|[?&;](?:key|sig|auth))=['\"]?)[^&;#\s'\"]+")
-_SAID = re.compile(r"(?i)\b((?:password|passwd|passphrase|pwd)\s{0,3}:\s{0,3})[^\s'\",;]+")
-_WEBHOOK = re.compile(r"\bwhsec_[A-Za-z0-9+/=_-]+")
+# As settings are written: password = x, api_key: 'x y'. Not of tokens: parsers tell of an unexpected one.
+_SAID = re.compile(
+    r"(?i)((?:password|passwd|passphrase|pwd|secret|(?:access|api|encryption|private|secret|signing)[_-]?key)s?"
+    r"\s{0,3}[:=]\s{0,3})[^\s'\",;]+"
+)
+_QUOTED = re.compile(rf"(?i)({_SECRETS}\s{{0,3}}[:=]\s{{0,3}}b?(?:'|\"))[^'\"]+")
+_OWN = re.compile(r"\b(whsec_|sdq_)[A-Za-z0-9+/=_-]+")
+_PEM = re.compile(r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)[A-Za-z0-9+/=\s\\]+")
 # As programs show headers and fields: {'Authorization': 'Token x'}, "password": "x". Bounded: texts come from anywhere.
 _HEADER = re.compile(
     r"(?i)(\b(?:(?:proxy-)?authorization|(?:set-)?cookie|x-[a-z-]{0,30}(?:token|key|secret|signature))['\"]?\s{0,3}"
@@ -67,12 +73,14 @@ _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}")
 # And the words of which each of them needs one: to look for these takes a tenth of the time, and most texts have none.
 _WORDS = ("passw", "passphrase", "pwd", "secret", "token", "signature", "credential", "key")
 _NAMED = (
+    (_QUOTED, r"\1…", _WORDS),
+    (_PEM, r"\1…", ("private key-----",)),
     (_PARAMETER, r"\1…", (*_WORDS, "key=", "sig=", "auth=")),
     (_FIELD, r"\1…", _WORDS),
     (_HEADER, r"\1…", ("authorization", "cookie", "x-")),
     (_BEARER, r"\1 …", ("bearer", "basic")),
-    (_SAID, r"\1…", ("passw", "passphrase", "pwd")),
-    (_WEBHOOK, "whsec_…", ("whsec_",)),
+    (_SAID, r"\1…", ("passw", "passphrase", "pwd", "secret", "key")),
+    (_OWN, r"\1…", ("whsec_", "sdq_")),
 )
 # C0 except tab and newline, DEL, C1; the marks, embeddings, overrides and isolates of Unicode's bidirectional
 # algorithm; line and paragraph separators; the byte order mark; surrogates, which can't be written at all.
@@ -158,6 +166,26 @@ def hide_credentials(text: str) -> str:
         if low is None or any(word in low for word in words):
             text = secret.sub(shown, text)
     return text
+
+
+def beginning_without_credentials(text: str, most: int, looked_at: int) -> str:
+    """At most so many characters of the text, without credentials. It is cut after these are hidden: of a URL without
+    its end, nobody could tell which part is the password. Only ``looked_at`` characters of it are looked through, as
+    that takes time; if so much of them is hidden that the end of these would show, the last word is left out.
+    """
+    shown = hide_credentials(text[:looked_at])
+    if len(text) > looked_at and len(shown) <= most:
+        shown = shown[: len(shown) - len(shown.split()[-1])] if shown.split() else ""
+    return shown[:most]
+
+
+def end_without_credentials(text: str, most: int) -> str:
+    """At most so many characters of the text's end, without credentials; of a longer text, from the next word on."""
+    if len(text) > most:
+        text = text[-most:]
+        found = _WORD.match(text)
+        text = text[found.end() :] if found else text
+    return hide_credentials(text)
 
 
 def _without_login(word: re.Match[str]) -> str:

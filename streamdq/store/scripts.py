@@ -772,19 +772,35 @@ class Scripts:
         return bool(reply == 1)
 
     def configure_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[Configured]:
+        return configured_in((yield from self._run("configure_shard", *self._configuring(k, settings))))
+
+    def configure_each(self, shards: Sequence[ShardKeys], settings: TopicSettings) -> Op[list[Configured]]:
+        """Those of one node, in one call."""
+        calls = [self._configuring(k, settings) for k in shards]
+        return [configured_in(reply) for reply in (yield from self._run_each("configure_shard", calls, True))]
+
+    @staticmethod
+    def _configuring(k: ShardKeys, settings: TopicSettings) -> _ScriptCall:
         groups, leaving = settings.group_names, sorted(settings.leaving)
         told = "0" if settings.resharding is not None else settings.layout.told
         keys = [k.settings, k.jobs, k.bucket, k.ready, k.counts, k.wake, k.taken, *map(k.ready_of, groups)]
         for group in leaving:
             keys += [k.ready_of(group), k.dead_of(group)]
-        args = (settings.version, told, ",".join(groups), ",".join(leaving), *settings.shard_fields())
-        return configured_in((yield from self._run("configure_shard", keys, args)))
+        return keys, (settings.version, told, ",".join(groups), ",".join(leaving), *settings.shard_fields())
 
     def leave_group(self, k: ShardKeys, group: str, limit: int) -> Op[bool]:
         """Returns True if there is more to do, False if the group is gone from the shard."""
-        keys = (k.settings, k.jobs, k.bucket, k.ready, k.progress, k.counts, k.taken, k.taken_until, *k.of_keys)
-        reply = yield from self._run("leave_group", keys, (self._now(), group, limit))
+        reply = yield from self._run("leave_group", *self._leaving(k, group, limit))
         return bool(reply == 1)
+
+    def leave_each(self, leaving: Sequence[tuple[ShardKeys, str, int]]) -> Op[list[bool]]:
+        """As leave_group, of shards of one node, in one call."""
+        replies = yield from self._run_each("leave_group", [self._leaving(*one) for one in leaving], True)
+        return [reply == 1 for reply in replies]
+
+    def _leaving(self, k: ShardKeys, group: str, limit: int) -> _ScriptCall:
+        keys = (k.settings, k.jobs, k.bucket, k.ready, k.progress, k.counts, k.taken, k.taken_until, *k.of_keys)
+        return keys, (self._now(), group, limit)
 
     def open_lanes(self, k: ShardKeys, limit: int) -> Op[bool]:
         """Returns True if there is more to do, False if the limit of keys is applied to all jobs that wait."""

@@ -11,7 +11,7 @@ the registry (``former``) until none of them is where it was put by that number:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..config import DEFAULT_GROUP, MOST_FORMER, START_WITHIN_S, Layout, TopicSettings, topic_patch
@@ -33,6 +33,8 @@ from .settling import Walk
 _LEAVE_STEP = 150
 _LANES_STEP = 20
 _LEAVE_LOOKS = 5  # how often leave_group reads or deletes each group's progress with a job
+_SHARDS_AT_ONCE = 16  # each takes Redis some ms if it makes a hundred groups
+_LEAVING_AT_ONCE = 100
 _RACES = 5
 _PAGES = 200  # to see whether a topic has settled, if nobody has looked yet
 _NOT_EMPTY = (
@@ -350,32 +352,50 @@ class Topics:
         """Configures every shard, and removes leaving groups; returns the last reply of each shard. If a Cluster has
         lost a node, the shards on others are told before that is raised, so that they go on.
         """
-        found, lost = list[Configured](), dict[str, ServerUnavailable]()
-        for number in range(settings.reach):
-            shard = self._session.keys.shard(topic, number)
-            node = self._session.node_of(shard.settings)
-            if node in lost:
-                continue
+        found, lost = list[Configured](), list[ServerUnavailable]()
+        for shards in self._by_node(topic, settings.reach):
             try:
-                found.append((yield from self._tell(shard, settings)))
+                for part in _parts(shards, _SHARDS_AT_ONCE):
+                    found += yield from self._tell(part, settings)
             except ServerUnavailable as error:
-                lost[node] = error
-        for unavailable in lost.values():
+                lost.append(error)
+        for unavailable in lost:
             raise unavailable
         return found
 
-    def _tell(self, shard: ShardKeys, settings: TopicSettings) -> Op[Configured]:
-        while True:
-            configured = yield from self._scripts.configure_shard(shard, settings)
-            step = most_jobs(_LEAVE_STEP, _LEAVE_LOOKS * len(configured.groups))
-            for group in configured.leaving:
-                while (yield from self._scripts.leave_group(shard, group, step)):
-                    pass
-            if not configured.leaving:
-                break
-        while settings.relimiting and (yield from self._scripts.open_lanes(shard, _LANES_STEP)):
-            pass
-        return configured
+    def _by_node(self, topic: str, count: int) -> list[list[ShardKeys]]:
+        nodes: dict[str, list[ShardKeys]] = {}
+        for number in range(count):
+            shard = self._session.keys.shard(topic, number)
+            nodes.setdefault(self._session.node_of(shard.settings), []).append(shard)
+        return list(nodes.values())
+
+    def _tell(self, shards: Sequence[ShardKeys], settings: TopicSettings) -> Op[list[Configured]]:
+        """Shards of one node, in few calls: there may be hundreds, with a hundred groups that leave each."""
+        found = dict[ShardKeys, Configured]()
+        waiting = list(shards)
+        while waiting:
+            told = dict(zip(waiting, (yield from self._scripts.configure_each(waiting, settings)), strict=True))
+            yield from self._leave(
+                [
+                    (shard, group, most_jobs(_LEAVE_STEP, _LEAVE_LOOKS * len(one.groups)))
+                    for shard, one in told.items()
+                    for group in one.leaving
+                ]
+            )
+            found |= told
+            waiting = [shard for shard, one in told.items() if one.leaving]
+        for shard in shards:
+            while settings.relimiting and (yield from self._scripts.open_lanes(shard, _LANES_STEP)):
+                pass
+        return list(found.values())
+
+    def _leave(self, leaving: Sequence[tuple[ShardKeys, str, int]]) -> Op[None]:
+        for part in _parts(leaving, _LEAVING_AT_ONCE):
+            left = part
+            while left:
+                more = yield from self._scripts.leave_each(left)
+                left = [one for one, is_open in zip(left, more, strict=True) if is_open]
 
     def _owing(self, topic: str, settings: TopicSettings, found: Sequence[Configured]) -> Op[dict[str, Any]]:
         """What the registry has yet to take over from the shards; if it was lost, also that the topic has schedules, or
@@ -585,6 +605,10 @@ class Topics:
 
 def changing(topic: str) -> ServerUnavailable:
     return ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")
+
+
+def _parts(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    return (items[i : i + most] for i in range(0, len(items), most))
 
 
 def _unknown_groups(settings: TopicSettings, shards: Sequence[Configured]) -> set[str]:

@@ -204,10 +204,12 @@ async def test_healthy_receivers_cost_one_read_a_second_at_most(
 
 async def test_a_second_worker_does_not_call_a_dead_receiver(stepped: Space, receiver: Receiver) -> None:
     receiver.reply = answer(503)
-    for number in range(20):
-        stepped.queue.enqueue("t", 1, id=f"a{number}", url=receiver.url, retry="1h")
+    stepped.queue.enqueue("t", 1, id="first", url=receiver.url, retry="1h")
     with redis.Redis.from_url(stepped.url) as client:
         async with stepped.serving(caller(stepped, "t")):
+            await stepped.becomes("first", "delayed")
+            for number in range(20):
+                stepped.queue.enqueue("t", 1, id=f"a{number}", url=receiver.url, retry="1h")
             await eventually(lambda: client.exists(KEY), "it is found dead")
     found = len(receiver.requests)
     for number in range(20):

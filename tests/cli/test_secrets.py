@@ -12,7 +12,7 @@ from streamdq import Queue
 from streamdq.cli import app as cli
 from streamdq.config import Settings
 from streamdq.link.address import parse_url
-from streamdq.process.logs import hide_credentials, log
+from streamdq.process.logs import beginning_without_credentials, end_without_credentials, hide_credentials, log
 from tests.cli.conftest import Start
 from tests.servers import Server, binaries
 from tests.waiting import HANG_S, until
@@ -180,7 +180,9 @@ def test_what_knows_the_password_does_not_show_it() -> None:
     [
         "password=swordfish", "PASSWORD=swordfish", "a?key=swordfish", "ba\u017fic swordfish",
         "pwd=swordfish passphrase=swordfish private_key=swordfish", "AWS_SECRET_ACCESS_KEY=swordfish",
-        "no signature fits whsec_swordfish",
+        "no signature fits whsec_swordfish", "password = swordfish", "aws_secret_access_key = swordfish",
+        "SECRET_KEY: swordfish", "api_key: swordfish", "password : 'a swordfish'", 'secret="a swordfish, too"',
+        "refused: sdq_swordfish", "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nswordfish\n-----END RSA PRIVATE KEY-----",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("beside", ["", "…"])
@@ -212,6 +214,19 @@ def test_they_are_hidden_as_programs_show_headers_and_fields(text: str, beside: 
 )  # fmt: skip
 def test_text_without_credentials_stays(text: str) -> None:
     assert hide_credentials(text) == text
+
+
+def test_none_shows_where_a_long_text_was_cut() -> None:
+    url = f" postgresql://app:{SECRET}@db"
+    for cut in range(-12, 1):
+        text = "password=" + "x" * (4000 - 9 - len(url) - cut) + url + " …" * 100
+        shown = beginning_without_credentials(text, 1000, 4000)
+        assert "app:" not in shown
+        assert "password=…" in shown
+    for cut in range(len(url)):
+        assert "fish" not in end_without_credentials("x" * 50 + url + "y" * 100, len(url) + 100 - cut)
+    assert beginning_without_credentials("a b" * 10, 5, 20) == "a ba "
+    assert end_without_credentials("one two three", 9) == " three"
 
 
 def test_a_program_that_set_up_no_logging_gets_no_secret_either(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema_rs import Draft202012Validator
 
 from streamdq.http import create_app
 from streamdq.http.problems import KINDS
@@ -60,6 +61,104 @@ def test_every_operation_tells_who_may_and_what_may_go_wrong(name: str) -> None:
     assert {422, 500} <= statuses
     assert ({401, 403, 503} <= statuses) or not guarded
     assert {400, 408, 413, 415} <= statuses or "requestBody" not in operation
+
+
+def answers(operation: dict[str, Any]) -> dict[str, str | None]:
+    """The model of each answer that is no problem; None: it has no body."""
+    return {
+        status: next(
+            (content["schema"]["$ref"].rpartition("/")[2] for content in how.get("content", {}).values()), None
+        )
+        for status, how in operation["responses"].items()
+        if status < "300"
+    }
+
+
+THINGS = {"JobOut", "ScheduleOut", "TopicOut"}
+COUNTS = {"BulkOut", "CountOut", "ActedOut", "BackfillOut"}
+MUTATIONS = {
+    operation["operationId"]: (method, operation)
+    for path in DESCRIPTION["paths"].values()
+    for method, operation in path.items()
+    if method != "get" and operation["operationId"] != "take_job"
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_every_change_answers_by_the_rule_of_the_page(name: str) -> None:
+    method, operation = MUTATIONS[name]
+    found = answers(operation)
+    if method == "delete" or name == "touch_claim":
+        assert found == {"204": None}
+    elif name.endswith("_claim"):
+        assert found == {"204": None, "200": "EndedOut"}
+    elif found.keys() == {"200"}:
+        assert found["200"] in THINGS | COUNTS
+    else:
+        assert "201" in found
+        assert found.keys() <= {"200", "201"}
+        assert set(found.values()) <= {"JobOut", "ScheduleOut"}, "what was made, or was there"
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_answers_name_their_headers(name: str) -> None:
+    for status, response in OPERATIONS[name]["responses"].items():
+        assert set(response.get("headers", {})) == {
+            "201": {"Location"},
+            "429": {"Retry-After"},
+            "503": {"Retry-After"},
+        }.get(status, set())
+
+
+def test_it_tells_where_the_server_is_and_what_the_tags_are() -> None:
+    assert [server["url"] for server in DESCRIPTION["servers"]] == ["."]
+    used = {tag for operation in OPERATIONS.values() for tag in operation["tags"]}
+    assert used == {tag["name"] for tag in DESCRIPTION["tags"] if tag["description"]}
+
+
+def accepts(model: str, value: object) -> bool:
+    whole = {"$ref": f"#/components/schemas/{model}", "components": DESCRIPTION["components"]}
+    return bool(Draft202012Validator(whole).is_valid(value))
+
+
+@pytest.mark.parametrize("name", [name for name, one in OPERATIONS.items() if one.get("parameters")])
+def test_ids_have_limits(name: str) -> None:
+    for parameter in OPERATIONS[name]["parameters"]:
+        if parameter["in"] == "path":
+            check = Draft202012Validator(parameter["schema"])
+            assert check.is_valid("order-42.ü")
+            wrong = ["", ".", "..", "a\nb", "x" * 256] + (["a b", "{a}"] if parameter["name"] == "topic" else [])
+            assert not any(map(check.is_valid, wrong))
+
+
+_SHOWN = {"jobs": [{"id": "a", "as_shown": "x"}]}
+
+
+@pytest.mark.parametrize(
+    ("model", "one", "other", "rest", "needs"),
+    [
+        ("JobIn", {"delay": "1m"}, {"at": 1}, {"body": 1}, False),
+        ("WhenIn", {"delay": 1}, {"at": "2030-01-31T09:00:00Z"}, {}, True),
+        ("ShownWhenIn", {"delay": 1}, {"at": 1}, _SHOWN, True),
+        ("ScheduleIn", {"cron": "* * * * *"}, {"every": "1m"}, {"body": 1}, True),
+        ("DeadIn", {"ids": ["a"]}, {"all": True}, {}, True),
+    ],
+)
+def test_what_excludes_one_another(
+    model: str, one: dict[str, object], other: dict[str, object], rest: dict[str, object], needs: bool
+) -> None:
+    assert accepts(model, rest | one)
+    assert accepts(model, rest | other)
+    assert not accepts(model, rest | one | other)
+    assert accepts(model, rest) == (not needs)
+    if model != "DeadIn":
+        assert accepts(model, rest | one | dict.fromkeys(other)), "null is as if it were left out"
+
+
+@pytest.mark.parametrize("id", [".", "..", "", "a\nb", "x" * 256])
+def test_ids_in_bodies_have_limits(id: str) -> None:
+    assert not accepts("DeadIn", {"ids": [id]})
+    assert not accepts("ShownIn", {"jobs": [{"id": id, "as_shown": "x"}]})
 
 
 def test_the_page_lists_every_problem_under_its_status() -> None:

@@ -12,6 +12,7 @@ import pytest
 from streamdq.config import HttpSettings
 from streamdq.http import Tokens
 from streamdq.http.auth import Role, new_token
+from streamdq.http.problems import ProblemError
 from streamdq.http.rate_limits import MAX_BUCKETS, Buckets, Rates, _network
 from streamdq.http.refusals import unmapped
 from tests.http.conftest import Open
@@ -121,13 +122,21 @@ async def test_an_address_that_asks_too_often(open_api: Open, monkeypatch: pytes
     assert int(page.headers["retry-after"]) >= 1
 
 
-async def test_unless_it_is_set_a_good_token_has_no_limit(open_api: Open) -> None:
-    api = await open_api(token=GOOD, tokens=TOKENS)
-    assert {(await api.client.get("/v1/topics")).status_code for _ in range(50)} == {200}
-
-
-def test_the_limits_that_are_set() -> None:
+def test_by_default_a_token_may_ask_a_thousand_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("streamdq.http.rate_limits.time", SimpleNamespace(monotonic=lambda: now))
     rates = Rates(HttpSettings())
-    for _ in range(1000):
+    for _ in range(10_000):
         rates.asked("192.0.2.1")
         rates.came("good")
+    rates.asked("192.0.2.1")
+    with pytest.raises(ProblemError) as limited:
+        rates.came("good")
+    assert limited.value.headers == {"Retry-After": "1"}
+    rates.came("another")
+    now += 1
+    for _ in range(1000):
+        rates.came("good")
+    unlimited = Rates(HttpSettings(token_rate=0))
+    for _ in range(20_000):
+        unlimited.came("good")

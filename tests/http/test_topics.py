@@ -35,10 +35,12 @@ async def test_a_topic_is_made_and_changed(api: Api) -> None:
 
 async def test_pause_and_resume(api: Api) -> None:
     await api.put("a")
-    assert (await api.client.post("/v1/topics/t/pause")).status_code == 204
+    paused = await api.client.post("/v1/topics/t/pause")
+    assert (paused.status_code, paused.json()["paused"]) == (200, True)
     assert (await api.take()).status_code == 204
     assert (await api.client.get("/v1/stats", params={"topic": "t"})).json()["topics"]["t"]["paused"] is True
-    assert (await api.client.post("/v1/topics/t/resume")).status_code == 204
+    going = await api.client.post("/v1/topics/t/resume")
+    assert (going.status_code, going.json()["paused"]) == (200, False)
     assert (await api.take(timeout="60s")).status_code == 200
     assert kind(await api.client.post("/v1/topics/none/pause")) == "unknown-topic"
 
@@ -79,9 +81,9 @@ async def test_keys(api: Api) -> None:
         await api.put(f"j{n}", key="k")
     found = (await api.client.get("/v1/topics/t/keys")).json()
     assert found == {"keys": [{"key": "k", "waiting": 2, "running": 0, "paused": False}]}
-    assert (await api.client.post("/v1/topics/t/pause", params={"key": "k"})).status_code == 204
+    assert (await api.client.post("/v1/topics/t/pause", params={"key": "k"})).status_code == 200
     assert (await api.client.get("/v1/topics/t/keys?by=paused")).json()["keys"][0]["paused"] is True
-    assert (await api.client.post("/v1/topics/t/resume", params={"key": "k"})).status_code == 204
+    assert (await api.client.post("/v1/topics/t/resume", params={"key": "k"})).status_code == 200
     assert (await api.client.get("/v1/topics/t/keys?by=paused")).json() == {"keys": []}
     assert kind(await api.client.post("/v1/topics/t/pause", params={"key": ""})) == "invalid-input"
     assert (await api.client.get("/v1/topics/t/keys?by=running")).json() == {"keys": []}

@@ -32,7 +32,7 @@ export type EnqueueOptions = JobOptions & Query<"put_job"> & CallOptions;
 export type EnqueueManyOptions = Query<"put_bulk"> & CallOptions;
 export type RescheduleOptions = When & Query<"reschedule_job"> & CallOptions;
 export type Letters = { ids: string[] } | { all: true };
-export type TakeOptions = Query<"take_job"> & CallOptions & Pick<SendOptions, "retries" | "onRetry">;
+export type TakeOptions = Query<"take_job"> & CallOptions & Pick<SendOptions, "retries" | "give_up_ms" | "onRetry">;
 export type EndOptions = CallOptions & Pick<SendOptions, "retries" | "give_up_ms">;
 
 const MOST_LINES = 5000;
@@ -206,10 +206,11 @@ export class Queue<T extends Topics = Topics> {
    * the job is delivered again.
    */
   async take<K extends TopicOf<T>>(topic: K, options: TakeOptions = {}): Promise<Claim<T[K]> | null> {
-    const { signal, retries, onRetry, ...query } = options;
+    const { signal, retries, give_up_ms, onRetry, ...query } = options;
+    const sending = { signal, retries, give_up_ms, onRetry };
     const params = { path: { topic }, query };
     const ask = (signal: AbortSignal) => this.http.POST("/v1/topics/{topic}/take", { params, signal });
-    const found = await this.send(ask, { repeatable: true, timeout_ms: 90_000, signal, retries, onRetry });
+    const found = await this.send(ask, { repeatable: true, timeout_ms: 90_000, ...sending });
     return (found as Claim<T[K]> | undefined) ?? null;
   }
 

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import isNetworkError from "is-network-error";
 import createClient, { type Client } from "openapi-fetch";
 import pRetry from "p-retry";
-import { mayRepeat, ProblemError, problemOf, ServerUnreachable } from "./errors.js";
+import { InvalidInput, mayRepeat, ProblemError, problemOf, ServerUnreachable } from "./errors.js";
 import type { paths } from "./schema.js";
 
 export interface Options {
@@ -16,6 +16,8 @@ export interface Options {
   timeout_ms?: number;
   /** How often a request is sent again where that is safe. Default: 4. */
   retries?: number;
+  /** Send a request again no longer than this, nor wait longer for a `Retry-After`. Default: 2 min. */
+  give_up_ms?: number;
   /** Called before a request is sent again. */
   onRetry?: (error: Error) => void;
   /** Replaces the global fetch, for example to trace requests. */
@@ -32,7 +34,7 @@ export interface SendOptions extends CallOptions {
   repeatable: boolean;
   timeout_ms?: number;
   retries?: number;
-  /** Send it again no longer than this. */
+  /** Send it again no longer than this. If the server's `Retry-After` lies beyond, its error is thrown at once. */
   give_up_ms?: number;
   /** Called before it is sent again, besides that of the queue's options. */
   onRetry?: (error: Error) => void;
@@ -44,6 +46,10 @@ interface Answer<Data> {
   response: Response;
 }
 
+const GIVE_UP_MS = 120_000;
+const MOST_SLEEP_MS = 2 ** 31 - 1; // a longer timer fires at once
+const NO_NAMES = new Set([".", ".."]);
+
 export class Requests {
   readonly http: Client<paths>;
   readonly #options: Options;
@@ -52,6 +58,11 @@ export class Requests {
     this.#options = options;
     const { url, token, fetch } = options;
     this.http = createClient<paths>({ baseUrl: url, ...(fetch && { fetch }) });
+    this.http.use({
+      onRequest({ params }) {
+        for (const [name, value] of Object.entries(params.path ?? {})) checkName(name, value);
+      },
+    });
     if (token !== undefined) {
       this.http.use({
         async onRequest({ request }) {
@@ -62,20 +73,24 @@ export class Requests {
   }
 
   async send<Data>(ask: (signal: AbortSignal) => Promise<Answer<Data>>, options: SendOptions): Promise<Data> {
-    const { retries = this.#options.retries ?? 4, give_up_ms, signal } = options;
+    const { retries = this.#options.retries ?? 4, give_up_ms = this.#options.give_up_ms ?? GIVE_UP_MS } = options;
+    const signal = options.signal && AbortSignal.any([options.signal]); // each call has listeners of its own
+    const began_ms = performance.now();
     return await pRetry(() => this.#once(ask, options), {
       retries,
       minTimeout: 200,
       maxTimeout: 5000,
       randomize: true,
-      ...(give_up_ms !== undefined && { maxRetryTime: give_up_ms }),
+      maxRetryTime: give_up_ms,
       ...(signal && { signal }),
       shouldRetry: async ({ error }) => {
         if (!mayRepeat(error, options.repeatable)) return false;
+        const wait_ms = (error instanceof ProblemError && error.retry_after_ms) || 0;
+        if (performance.now() - began_ms + wait_ms > give_up_ms) return false;
         this.#options.onRetry?.(error);
         options.onRetry?.(error);
-        const wait_ms = error instanceof ProblemError ? error.retry_after_ms : 0;
-        if (wait_ms) await sleep(wait_ms, undefined, { signal }).catch(() => signal?.throwIfAborted());
+        if (wait_ms) await sleep(Math.min(wait_ms, MOST_SLEEP_MS), undefined, { signal }).catch(() => {});
+        signal?.throwIfAborted();
         return true;
       },
     });
@@ -94,4 +109,11 @@ export class Requests {
       throw error;
     }
   }
+}
+
+/** URLs can't hold these: whoever reads one removes them, and another path is left. */
+function checkName(name: string, value: unknown): void {
+  if (!NO_NAMES.has(String(value))) return;
+  const detail = `${name}: ${JSON.stringify(value)} can't be a name`;
+  throw new InvalidInput(422, { type: "urn:streamdq:problem:invalid-input", title: "Invalid input", detail, status: 422 });
 }

@@ -1,5 +1,6 @@
 /** A worker: takes jobs, runs handlers, and ends their claims. */
 
+import { setMaxListeners } from "node:events";
 import { setTimeout as pause } from "node:timers/promises";
 
 import { StaleClaim, StreamdqError, UnknownTopic } from "./errors.js";
@@ -107,6 +108,7 @@ export class Worker<T extends Topics = Topics> {
     const failed = new AbortController();
     const stop = AbortSignal.any([signal, failed.signal]);
     const grace = new AbortController();
+    setMaxListeners(0, stop, grace.signal); // each slot listens, which is no leak
     let timer: NodeJS.Timeout | undefined;
     const onStop = () => {
       timer = setTimeout(() => grace.abort(new WorkerStops("the worker stops")), this.#options.grace_ms);
@@ -138,7 +140,8 @@ export class Worker<T extends Topics = Topics> {
     const { group } = this.#options;
     const onRetry = (error: Error) => this.#tellOnce(error);
     try {
-      const claim = await this.#queue.take(topic, { group, timeout: TAKE, signal, retries: Infinity, onRetry });
+      const forever = { retries: Infinity, give_up_ms: Infinity };
+      const claim = await this.#queue.take(topic, { group, timeout: TAKE, signal, ...forever, onRetry });
       this.#failing = false;
       return claim;
     } catch (error) {

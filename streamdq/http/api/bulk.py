@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, StrictStr, ValidationError
+from pydantic import ValidationError
 
 from ...config import MAX_BATCH
 from ...errors import BodyStorageUnavailable, DurabilityUnsupported, InvalidInput, NotDurable, ServerError
@@ -21,7 +21,7 @@ from ...store.records import Encoded, encode
 from ...store.redis_store import RedisStore
 from ..problems import KINDS, ProblemError, kind_of, place
 from ..request_body import without_collection
-from .models import BulkLine, BulkOut, JobIn
+from .models import BulkLine, BulkOut, JobId, JobIn
 
 _BATCH_BYTES = 4 * 1024 * 1024
 _SHOWN = 100
@@ -31,7 +31,7 @@ _YIELD_LINES = 100  # then other requests get their turn, even if no line is a j
 class JobLine(JobIn):
     """A line: a job, perhaps with its id."""
 
-    id: Annotated[StrictStr, Field(max_length=255)] | None = None
+    id: JobId | None = None
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic_core import to_json
@@ -24,7 +23,18 @@ from ..problems import ProblemError
 from ..request_body import is_same_json
 from .bulk import Loader
 from .models import BulkOut, JobHistoryOut, JobIn, JobOut, WhenIn, due_from
-from .route import JSON, NDJSON, IdPath, Route, TopicPath, backend_of, operation, who_asks
+from .route import (
+    JSON,
+    NDJSON,
+    IdPath,
+    Route,
+    TopicPath,
+    backend_of,
+    created,
+    location_of,
+    operation,
+    who_asks,
+)
 
 router = APIRouter(route_class=Route)
 _PRODUCER, _LOOK = (Role.PRODUCER,), (Role.PRODUCER, Role.WORKER, Role.VIEWER)
@@ -101,7 +111,7 @@ def _is_same(there: Job, new: NewJob, limit: int) -> bool:
     router, "PUT", _JOB, roles=_PRODUCER, takes=JSON, tag="Jobs", status=201,
     problems=["job-exists", "too-many-topics", "storage-unavailable", *_DURABILITY],
     responses={
-        201: {"description": "The job is in.", "model": JobOut},
+        201: created("The job is in.", JobOut),
         200: {"description": "It was in already: put by the same request before, or kept.", "model": JobOut},
     },
 )  # fmt: skip
@@ -123,7 +133,7 @@ async def put_job(
     store = await backend.store()
     found, refused = await backend.do(_put(store, topic, new, on_conflict, durable))
     if refused is None:
-        return job_response(found, 201)
+        return job_response(found, 201, location_of(request, topic, id))
     if on_conflict in ("replace", "postpone") or (isinstance(refused, IdTaken) and on_conflict != "keep"):
         raise refused
     if on_conflict != "keep" and not _is_same(found, new, store.session.bodies.most_bytes):
@@ -137,8 +147,7 @@ async def put_job(
 @operation(
     router, "POST", _JOBS, roles=_PRODUCER, takes=JSON, tag="Jobs", status=201,
     problems=["too-many-topics", "storage-unavailable", *_DURABILITY],
-    responses={201: {"description": "The job is in.", "model": JobOut, "headers": {
-        "Location": {"description": "Where the job is found.", "schema": {"type": "string"}}}}},
+    responses={201: created("The job is in.", JobOut)},
 )  # fmt: skip
 async def post_job(request: Request, topic: TopicPath, job: JobIn, durable: DurableIn = None) -> Response:
     """Enqueue a job under a random id.
@@ -148,7 +157,7 @@ async def post_job(request: Request, topic: TopicPath, job: JobIn, durable: Dura
     backend = backend_of(request)
     found, _ = await backend.do(_put(await backend.store(), topic, job.new_job(None), "reject", durable))
     about(request, id=found.id)
-    return job_response(found, 201, {"Location": f"{request.url.path.rstrip('/')}/{quote(found.id, safe='')}"})
+    return job_response(found, 201, location_of(request, topic, found.id))
 
 
 @operation(

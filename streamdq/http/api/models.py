@@ -38,7 +38,25 @@ RetryIn = Annotated[
     Annotated[StrictStr, Field(max_length=2000)] | Annotated[list[DurationIn], Field(max_length=MAX_STEPS)] | None,
     Field(description=_RETRY, examples=["15s 3m 10m"]),
 ]
-GroupName = Annotated[StrictStr, Field(max_length=64)]
+# What names may be, in terms of JSON Schema; job/job.py checks it, and says in its own words what is wrong.
+NAME: dict[str, Any] = {"minLength": 1, "not": {"enum": [".", ".."]}, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$"}
+TOPIC_NAME = NAME | {"pattern": r"^[^\u0000-\u0020\u007f-\u00a0{}]+$"}
+GROUP_NAME: dict[str, Any] = {"pattern": "^[A-Za-z0-9._-]{1,64}$"}
+GroupName = Annotated[StrictStr, Field(max_length=64, json_schema_extra=GROUP_NAME)]
+JobId = Annotated[StrictStr, Field(max_length=255, json_schema_extra=NAME)]
+
+
+def _given(name: str) -> dict[str, Any]:
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+
+
+def one_of(*names: str) -> dict[str, Any]:
+    """The schema of an object that has exactly one of these; null is as if it were left out."""
+    return {"oneOf": [_given(name) for name in names]}
+
+
+def not_both(one: str, other: str) -> dict[str, Any]:
+    return {"not": {"allOf": [_given(one), _given(other)]}}
 
 
 EXAMPLE_JOB: dict[str, Any] = {
@@ -136,7 +154,10 @@ class JobIn(In):
 
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={"examples": [{"body": {"order_id": 42}, "delay": "30m", "retry": "15s 3m 10m"}]},
+        json_schema_extra={
+            "examples": [{"body": {"order_id": 42}, "delay": "30m", "retry": "15s 3m 10m"}],
+            **not_both("delay", "at"),
+        },
     )
 
     def new_job(self, id: str | None) -> NewJob:
@@ -189,7 +210,9 @@ class WhenIn(In):
     delay: Delay = None
     at: At = None
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"delay": "10m"}]})
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"delay": "10m"}], **one_of("delay", "at")}
+    )
 
 
 class GroupProgressOut(BaseModel):
@@ -575,15 +598,25 @@ class DeadOut(BaseModel):
     model_config = example({"jobs": [EXAMPLE_JOB | {"state": "dead"}], "next": "1767225600000.order-42"})
 
 
+_IDS: dict[str, Any] = {"not": {"type": "null"}, "minItems": 1}
+
+
 class DeadIn(In):
     """Which dead letters: their ids, or `all`."""
 
     group: GroupName = "default"
-    ids: Annotated[list[Annotated[StrictStr, Field(max_length=255)]], Field(max_length=500)] | None = None
+    ids: Annotated[list[JobId], Field(max_length=500)] | None = None
     all: StrictBool = False
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"ids": ["order-42"]}, {"all": True, "group": "audit"}]}
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"ids": ["order-42"]}, {"all": True, "group": "audit"}],
+            "oneOf": [
+                {"required": ["ids"], "properties": {"ids": _IDS, "all": {"const": False}}},
+                {"required": ["all"], "properties": {"ids": {"maxItems": 0}, "all": {"const": True}}},
+            ],
+        },
     )
 
 
@@ -623,7 +656,7 @@ class FoundOut(BaseModel):
 class ShownJobIn(In):
     """A job as a search has shown it."""
 
-    id: Annotated[StrictStr, Field(max_length=255)]
+    id: JobId
     as_shown: Annotated[StrictStr, Field(max_length=9000)]
 
 
@@ -646,7 +679,9 @@ class ShownWhenIn(In):
     delay: Delay = None
     at: At = None
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_EXAMPLE_SHOWN | {"delay": "10m"}]})
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [_EXAMPLE_SHOWN | {"delay": "10m"}], **one_of("delay", "at")}
+    )
 
 
 class LettersIn(In):

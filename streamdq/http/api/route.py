@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import Message, Receive
 
@@ -19,6 +20,7 @@ from ..backend import Backend
 from ..problems import KINDS, ProblemError, documented, kind_of
 from ..refusals import peer_of
 from ..request_body import JsonRequest
+from .models import NAME, TOPIC_NAME
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
 _SAFE = ("GET", "HEAD")
@@ -39,8 +41,19 @@ class _Segment(Convertor[str]):
 
 
 register_url_convertor("segment", _Segment())
-TopicPath = Annotated[str, Path(description="The topic, percent-encoded.", max_length=255, examples=["order.close"])]
-IdPath = Annotated[str, Path(description="The job's id, percent-encoded.", max_length=255, examples=["order-42"])]
+TopicPath = Annotated[
+    str,
+    Path(
+        description="The topic, percent-encoded.", max_length=255, examples=["order.close"],
+        json_schema_extra=TOPIC_NAME,
+    ),
+]  # fmt: skip
+IdPath = Annotated[
+    str,
+    Path(
+        description="The job's id, percent-encoded.", max_length=255, examples=["order-42"], json_schema_extra=NAME
+    ),
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +281,18 @@ def limited(request: Request, needs: Needs) -> Receive:
         return message
 
     return receive
+
+
+def created(description: str, model: type[BaseModel]) -> dict[str, Any]:
+    """The documentation of a 201."""
+    where = {"description": "The path at which it can be got.", "schema": {"type": "string", "format": "uri-reference"}}
+    return {"description": description, "model": model, "headers": {"Location": where}}
+
+
+def location_of(request: Request, topic: str, id: str, kind: str = "jobs") -> dict[str, str]:
+    """The header of a 201: where the job or schedule is found, also in an app that is mounted below a path."""
+    root = quote(request.scope.get("root_path", ""))
+    return {"Location": f"{root}/v1/topics/{quote(topic, safe='')}/{kind}/{quote(id, safe='')}"}
 
 
 def operation(

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 from ...job.job import MAX_VERSION, NewJob
 from ...schedules.definition import Definition, define
-from .models import DURATION, DurationIn, In, RetryIn, Ttr, due_from, example
+from .models import DURATION, DurationIn, In, RetryIn, Ttr, due_from, example, one_of
 
 MomentIn = StrictInt | Annotated[StrictStr, Field(max_length=64)]
 _MOMENT = "Unix milliseconds, or ISO 8601 with its zone."
@@ -68,7 +68,8 @@ class ScheduleIn(In):
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
-            "examples": [{"body": {"for": "{due}"}, "cron": "0 9 * * 1-5", "tz": "Europe/Paris", "overlap": "skip"}]
+            "examples": [{"body": {"for": "{due}"}, "cron": "0 9 * * 1-5", "tz": "Europe/Paris", "overlap": "skip"}],
+            **one_of("cron", "every"),
         },
     )
 

@@ -18,8 +18,8 @@ from .. import redact
 from ..auth import Identity, Role
 from .dead_letters import PAGE_BYTES
 from .jobs import job_response
-from .models import JobOut, due_from
-from .route import JSON, Route, TopicPath, backend_of, operation, who_asks
+from .models import NAME, JobOut, due_from
+from .route import JSON, Route, TopicPath, backend_of, created, location_of, operation, who_asks
 from .schedule_models import BackfillIn, BackfillOut, ScheduleIn, ScheduleOut, SchedulesOut
 
 router = APIRouter(route_class=Route)
@@ -27,7 +27,10 @@ _LOOK = (Role.PRODUCER, Role.VIEWER)
 _SCHEDULE = "/v1/topics/{topic:segment}/schedules/{id:segment}"
 _MISSING = ["unknown-topic", "no-schedule"]
 ScheduleId = Annotated[
-    str, Path(description="The schedule's id, percent-encoded.", max_length=255, examples=["acme"])
+    str,
+    Path(
+        description="The schedule's id, percent-encoded.", max_length=255, examples=["acme"], json_schema_extra=NAME
+    ),
 ]  # fmt: skip
 _producing = partial(operation, router, roles=(Role.PRODUCER,), tag="Schedules", notable=True)
 
@@ -41,8 +44,8 @@ def schedule_bytes(schedule: Schedule) -> bytes:
     return to_json(schedule_fields(schedule))[:-1] + b',"body":' + schedule.raw_body + b"}"
 
 
-def _response(schedule: Schedule, status: int = 200) -> Response:
-    return Response(schedule_bytes(schedule), status, media_type=JSON)
+def _response(schedule: Schedule, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(schedule_bytes(schedule), status, headers, media_type=JSON)
 
 
 def schedules_page(
@@ -106,7 +109,7 @@ async def get_schedule(request: Request, topic: TopicPath, id: ScheduleId) -> Re
 @_producing(
     "PUT", _SCHEDULE, takes=JSON, status=201, problems=["too-many-topics"],
     responses={
-        201: {"description": "The schedule is added.", "model": ScheduleOut},
+        201: created("The schedule is added.", ScheduleOut),
         200: {"description": "It was there, and is changed if anything differs; or a dry run.", "model": ScheduleOut},
     },
 )  # fmt: skip
@@ -126,7 +129,9 @@ async def put_schedule(
     backend = backend_of(request)
     put = scheduling.preview_schedule if dry_run else scheduling.put_schedule
     done = await backend.do(put(await backend.store(), topic, id, schedule.definition(), schedule.new_job()))
-    return _response(done.after, 201 if done.before is None and not dry_run else 200)
+    if done.before is None and not dry_run:
+        return _response(done.after, 201, location_of(request, topic, id, "schedules"))
+    return _response(done.after)
 
 
 @_producing(
@@ -159,7 +164,7 @@ async def resume_schedule(request: Request, topic: TopicPath, id: ScheduleId) ->
 
 @_producing(
     "POST", _SCHEDULE + "/trigger", problems=_MISSING, status=201,
-    responses={201: {"description": "The job is in.", "model": JobOut}},
+    responses={201: created("The job is in.", JobOut)},
 )  # fmt: skip
 async def trigger_schedule(request: Request, topic: TopicPath, id: ScheduleId) -> Response:
     """Enqueue a job of a schedule now, besides its occurrences.
@@ -167,7 +172,7 @@ async def trigger_schedule(request: Request, topic: TopicPath, id: ScheduleId) -
     Whatever its state and overlap. Not idempotent: two requests create two jobs.
     """
     job = await (await backend_of(request).queue()).trigger(topic, id)
-    return job_response(job, 201)
+    return job_response(job, 201, location_of(request, topic, job.id))
 
 
 @_producing(

@@ -49,6 +49,11 @@ def _json(value: object) -> Response:
     return Response(to_json(value), media_type=JSON)
 
 
+async def _settings(request: Request, topic: str) -> Response:
+    backend = backend_of(request)
+    return _json(_topic_json(topic, await backend.do((await backend.store()).topics.get(topic))))
+
+
 def _topic_json(topic: str, settings: TopicSettings) -> dict[str, object]:
     return settings_json(topic, settings)
 
@@ -102,23 +107,23 @@ async def delete_topic(
 @operation(
     router, "POST", _TOPIC + "/pause", roles=_ADMIN, tag="Topics", notable=True, every_group=True,
     problems=["unknown-topic"],
-    status=204, responses={204: {"description": "It is paused."}},
+    responses={200: {"description": "It is paused; all its settings.", "model": TopicOut}},
 )  # fmt: skip
 async def pause_topic(request: Request, topic: TopicPath, key: KeyQuery = None) -> Response:
     """Pause a topic: no new attempt of its jobs starts until it is resumed; running ones go on."""
     await (await backend_of(request).queue()).pause(topic, key=key)
-    return Response(status_code=204)
+    return await _settings(request, topic)
 
 
 @operation(
     router, "POST", _TOPIC + "/resume", roles=_ADMIN, tag="Topics", notable=True, every_group=True,
     problems=["unknown-topic"],
-    status=204, responses={204: {"description": "It goes on."}},
+    responses={200: {"description": "It goes on; all its settings.", "model": TopicOut}},
 )  # fmt: skip
 async def resume_topic(request: Request, topic: TopicPath, key: KeyQuery = None) -> Response:
     """Resume a topic: jobs that came due meanwhile are delivered now."""
     await (await backend_of(request).queue()).resume(topic, key=key)
-    return Response(status_code=204)
+    return await _settings(request, topic)
 
 
 @operation(

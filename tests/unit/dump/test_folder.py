@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +42,19 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
     else:
         yield open_folder("memory://some/where")
         fsspec.filesystem("memory").rm("/some", recursive=True)
+
+
+def test_on_a_disk_it_is_for_its_owner_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        folder = open_folder(str(tmp_path / "made" / "dump"))
+        with folder.lock("dump", "a dump"):
+            folder.write("a/b", b"one")
+    finally:
+        os.umask(before)
+    made = {path.relative_to(tmp_path).as_posix(): path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    folders = dict.fromkeys(["made", "made/dump", "made/dump/a"], 0o700)
+    assert made == {**folders, "made/dump/a/b": 0o600, "made/dump/_dump.lock": 0o600}
 
 
 def test_what_is_written_can_be_read_and_removed(folder: Folder) -> None:
