@@ -74,7 +74,7 @@ def server_of(item: pytest.Item, first: Binary) -> int:
     """
     spec: Any = getattr(item, "callspec", None)
     values = spec.params.values() if spec else ()
-    if any(isinstance(value, tuple) and value[0] in ("moving", "cut") for value in values):
+    if any(isinstance(value, tuple) and value[:1] in (("moving",), ("cut",)) for value in values):
         return 3
     if "memory" in values:
         return 2
