@@ -80,8 +80,14 @@ async def test_rings_are_heard_again_once_one_was_missed(
             space.queue.enqueue("t", "before")
             await seen.count(1)
             await heard.wait()
-            mover = worker._serving and worker._serving._mover
-            await eventually(lambda: mover and mover._idle_s() > 60, "the looks that these rings led to are over")
+            assert worker._serving is not None
+            mover = worker._serving._mover
+
+            def is_over() -> bool:
+                ((last, _),) = client.xrange(shard.wake)  # the claim rings as well, after the job
+                return mover._listener._seen.get(shard.wake) == last and mover._idle_s() > 60
+
+            await eventually(is_over, "the looks that these rings led to are over")
             client.delete(shard.wake)
         space.queue.enqueue("t", "found", delay="50ms")
         await seen.count(2)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from streamdq import Bury, NewJob, Queue, Retry
+from streamdq import NewJob, Queue
 from streamdq.config import Layout
 from streamdq.errors import JobExists, ServerUnavailable, StreamdqError, TopicNotEmpty
 from streamdq.keys import homes_of, shard_of
@@ -556,33 +556,6 @@ def test_a_server_that_lost_its_last_writes_in_the_middle_of_the_walk(
     assert run(space.queue._link, walk.go_on(1000)) is True
 
 
-async def test_a_worker_at_work_goes_on(space: Space) -> None:
-    seen: list[int] = []
-    buried = sum((100 * count + n) % 7 == 0 for count in (5, 2, 3) for n in range(30))
-    worker = space.worker()
-
-    @worker.handler("t", retry="10ms")
-    async def handler(body: int) -> None:
-        seen.append(body)
-        if body % 5 == 0 and seen.count(body) == 1:
-            raise Retry(delay="20ms")
-        if body % 7 == 0:
-            raise Bury("x")
-
-    space.queue.configure("t", shards=3)
-    async with space.serving(worker):
-        for count in (5, 2, 3):
-            for n in range(30):
-                space.queue.enqueue("t", 100 * count + n, id=f"{count} {n}", delay=f"{n * 5}ms")
-            space.queue.configure("t", shards=count)
-        # The number of jobs alone would not tell: one that is going to be buried may still wait.
-        await eventually(lambda: space.stats().dead == space.queue.stats("t").topics["t"].jobs == buried, "all ended")
-    assert len({*seen}) == 90
-    expected = {body: 1 + (body % 5 == 0) for body in seen}
-    assert {body: seen.count(body) for body in seen} == expected
-    assert space.audit().balanced
-
-
 def test_schedules_go_on(space: Space) -> None:
     space.queue.schedule("t", "x", id="s", every="1h")
     space.queue.trigger("t", "s")
@@ -605,19 +578,6 @@ def test_occurrences_that_are_there_are_not_enqueued_again(space: Space) -> None
     space.queue.unschedule("t", "s")
 
 
-def test_keys_with_limits_stay_where_they_are(space: Space) -> None:
-    """Jobs of a key are one after the other in one shard."""
-    space.queue.configure("t", shards=2, key_concurrency=1)
-    space.queue.enqueue("t", 1, key="k")
-    with pytest.raises(TopicNotEmpty, match="its keys have limits"):
-        space.queue.configure("t", shards=3)
-    space.queue.configure("u", shards=2)
-    space.queue.enqueue("u", 1, delay="1h")
-    space.queue.configure("u", shards=3)
-    with pytest.raises(TopicNotEmpty, match="had 2 shards: its keys can have limits only when"):
-        space.queue.configure("u", key_concurrency=1)
-
-
 def test_limits_of_keys_do_not_come_with_another_number(space: Space) -> None:
     space.queue.configure("t", shards=2)
     space.queue.enqueue("t", 1, key="k", delay="1h", id="j")
@@ -627,6 +587,10 @@ def test_limits_of_keys_do_not_come_with_another_number(space: Space) -> None:
     space.queue.cancel("t", "j")
     changed = space.queue.configure("t", shards=3, key_concurrency=1)
     assert (changed.shards, changed.former, changed.key_limited) == (3, (), True)
+    space.queue.enqueue("u", 1, delay="1h")
+    space.queue.configure("u", shards=2)
+    with pytest.raises(TopicNotEmpty, match="had 1 shards: its keys can have limits only when"):
+        space.queue.configure("u", key_concurrency=1)
 
 
 def test_a_job_that_comes_where_its_id_is_taken_is_seen_by_the_walk(stepped: Space, clock: ManualClock) -> None:

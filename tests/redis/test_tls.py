@@ -119,5 +119,6 @@ def test_a_reply_that_is_lost(secured: Secured) -> None:
 def test_a_certificate_of_another_authority_is_refused(secured: Secured, tmp_path: Path) -> None:
     other, _ = certificate(tmp_path, "other")
     url = secured._replace(authority=other).url()
-    with Queue(url, NAMESPACE, settings=SETTINGS) as queue, pytest.raises(ServerUnavailable, match="CERTIFICATE"):
+    soon = SETTINGS.model_copy(update={"call_timeout_s": 1.0})
+    with Queue(url, NAMESPACE, settings=soon) as queue, pytest.raises(ServerUnavailable, match="CERTIFICATE"):
         queue.enqueue("t", 1)

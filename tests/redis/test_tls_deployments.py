@@ -81,13 +81,6 @@ async def test_a_cluster(tls_cluster: Server) -> None:
     await works(url)
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(tls_cluster: Server) -> None:
-    url = f"rediss+cluster://127.0.0.1:{tls_cluster.options['tls-port']}"
-    with Queue(url, NAMESPACE, settings=SETTINGS) as queue, pytest.raises(ServerUnavailable) as error:
-        queue.stats()
-    assert "certificate" in str(error.value).lower()
-
-
 @contextlib.contextmanager
 def sentinel(binary: Binary, folder: Path, primary: Mapping[str, str], own_password: str) -> Iterator[int]:
     """The port of one sentinel that watches the primary by TLS, and asks for a password of its own."""
