@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import count, pairwise
+from itertools import count
 from typing import Any
 
 import pytest
@@ -93,21 +93,22 @@ async def test_what_gets_due_while_a_rated_topic_is_looked_at_is_moved(
 async def test_a_rate_holds_for_all_shards_from_the_first_second(
     space: Space, redis_server: Server, seen: Seen, shards: int
 ) -> None:
-    """By what Redis says: when each job got ready."""
+    """By what Redis says: when each job got ready. On a busy machine, one may get ready long after it was permitted."""
     worker = space.recording(seen)
-    space.queue.configure("t", rate=4, shards=shards)
+    space.queue.configure("t", rate=8, shards=shards)
     space.queue.enqueue_many("t", (NewJob(n, id=f"j{n}") for n in range(60)))
     ready = []
-    async with space.serving(worker):
-        await seen.count(9)
-        with redis_server.client() as client:
+    with redis_server.client() as client:
+        seconds, microseconds = client.time()
+        async with space.serving(worker):
+            await seen.count(13)
             for shard in space.queue._store.topics.shards("t"):
                 ready += [row.split(b"\x1f")[8] for _, rows in client.xrange(shard.history) for row in rows.values()]
-        space.queue.pause("t")
-    moved = sorted(map(int, ready))
-    assert len(moved) >= 8
-    assert all(later - first >= 249 for first, later in pairwise(moved)), moved
-    assert sum(space.queue.cancel("t", f"j{n}") for n in range(60)) >= 40
+            space.queue.pause("t")
+    begun, moved = seconds * 1000 + microseconds // 1000, sorted(map(int, ready))
+    assert len(moved) >= 12
+    assert all(at - begun >= 124 * number for number, at in enumerate(moved)), moved
+    assert sum(space.queue.cancel("t", f"j{n}") for n in range(60)) >= 20
 
 
 async def test_shards_change_while_the_topic_is_empty(space: Space, seen: Seen) -> None:
