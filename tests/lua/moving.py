@@ -83,7 +83,7 @@ class MovingSlot:
     def _refuse(self, commands: Sequence[Command]) -> None:
         for command in commands:
             script = script_of(command)
-            if script is not None and script.waits:
+            if script is not None and script.waits and key_slot(command.key.encode()) == self._slot:
                 with self._all_there(command), self.migrating():
                     reply = self.ask(command)
                 assert isinstance(reply, AskError | TryAgainError), (name_of(script), reply)

@@ -172,6 +172,11 @@ class Shard:
         (row,) = self.claim(group=group, consumer=consumer).rows
         return row
 
+    def retried(self, group: str | None = None, delay_ms: int = 0, **how: Any) -> None:
+        """The one job that is ready fails, and is ready for its next attempt if that is due."""
+        self.retry(self.take(group), group=group, delay_ms=delay_ms, **how)
+        self.move()
+
     # Whoever claimed the first of the rows ends them, unless a consumer is named.
 
     def finish(self, *rows: ClaimedRow, group: str | None = None, consumer: str | None = None) -> Refused:
@@ -272,15 +277,19 @@ class Shard:
     def get(self, id: str) -> Job | None:
         return job_of("t", id, self.run(self.scripts.get(self.k, id)))
 
+    def job(self, id: str) -> Job:
+        """One that is there."""
+        job = self.get(id)
+        assert job is not None
+        return job
+
     def state(self, id: str, group: str | None = None) -> str:
         """The job's state in the group: delayed, ready, running, dead, done, or gone."""
         job = self.get(id)
         return job.groups[group or self.group].state.value if job else "gone"
 
     def attempt(self, id: str, group: str | None = None) -> int:
-        job = self.get(id)
-        assert job is not None
-        return job.groups[group or self.group].attempt
+        return self.job(id).groups[group or self.group].attempt
 
     @property
     def counts(self) -> dict[str, int]:

@@ -203,6 +203,5 @@ def test_each_end_is_in_the_history_with_its_time(shard: Shard) -> None:
         [f"row of {end}", str(START_MS + 1000 * (number + 1))]
         for number, end in enumerate(("finish", "retry", "bury", "release"))
     ]
-    job = shard.get("release")
-    assert job is not None
+    job = shard.job("release")
     assert job.groups["default"].error is None

@@ -8,8 +8,7 @@ from tests.lua.shard import START_MS, Shard
 def test_it_is_kept_with_why(shard: Shard) -> None:
     shard.enqueue("j")
     assert shard.bury(shard.take()) == (START_MS, frozenset())
-    job = shard.get("j")
-    assert job is not None
+    job = shard.job("j")
     progress = job.groups["default"]
     assert (progress.state, progress.attempt, progress.reason, progress.error) == (
         "dead", 1, "exhausted", "Oops: enough",
@@ -21,12 +20,10 @@ def test_it_is_kept_with_why(shard: Shard) -> None:
 
 def test_a_retried_attempt(shard: Shard) -> None:
     shard.enqueue("j")
-    shard.retry(shard.take())
-    shard.move()
+    shard.retried()
     shard.bury(shard.take())
     assert shard.entries(shard.k.ready_of("default")) == []
-    job = shard.get("j")
-    assert job is not None
+    job = shard.job("j")
     assert (job.groups["default"].attempt, job.groups["default"].error) == (2, "Oops: enough")
 
 
@@ -52,8 +49,7 @@ def test_an_error_with_the_separator_in_it_is_kept_whole(shard: Shard) -> None:
     shard.enqueue("j")
     row = shard.take()
     shard.call("bury", "default", "1", "me", [row.main, row.entry, row.id, "row", "buried", "a|b|c", ""])
-    job = shard.get("j")
-    assert job is not None
+    job = shard.job("j")
     assert (job.groups["default"].reason, job.groups["default"].error) == ("buried", "a|b|c")
 
 

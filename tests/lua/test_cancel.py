@@ -54,8 +54,7 @@ def test_a_job_that_waits_for_its_retry(shard: Shard) -> None:
 
 def test_a_retry_that_is_ready(shard: Shard) -> None:
     shard.enqueue("j")
-    shard.retry(shard.take())
-    shard.move()
+    shard.retried()
     assert shard.call("cancel", "j") == CANCELLED
     assert shard.claim().rows == []
     assert shard.empty()

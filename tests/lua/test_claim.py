@@ -30,8 +30,7 @@ def test_a_first_attempt(shard: Shard) -> None:
     assert (row.entry, row.id, row.past) == (b"", b"i", b"")
     assert row.record == shard.redis("HGET", shard.k.jobs, "i")
     assert [(entry, consumer) for entry, consumer, *_ in shard.pending(shard.k.ready)] == [(row.main, b"me")]
-    job = shard.get("i")
-    assert job is not None
+    job = shard.job("i")
     progress = job.groups["default"]
     assert (progress.state, progress.attempt, progress.consumer) == ("running", 1, "me")
     assert (progress.started_ms, progress.deadline_ms) == (START_MS, START_MS + 60_000)
@@ -167,8 +166,7 @@ def test_a_retry_expires_by_its_own_due_time(shard: Shard) -> None:
 def test_a_jobs_own_ttr(shard: Shard, ttr: str, deadline_ms: int) -> None:
     shard.enqueue("j", ttr=ttr)
     shard.take()
-    job = shard.get("j")
-    assert job is not None
+    job = shard.job("j")
     assert job.groups["default"].deadline_ms == START_MS + deadline_ms
 
 
@@ -200,8 +198,7 @@ def test_a_paused_topic_is_not_read(shard: Shard) -> None:
 
 def test_what_was_read_before_a_pause_goes_back_and_comes_after_it(two: Shard) -> None:
     two.enqueue("j")
-    two.retry(two.take("a"), delay_ms=0)
-    two.move()
+    two.retried("a", delay_ms=0)
     two.enqueue("i")
     read = read_ahead(two, "a")
     assert len(read) == 6
@@ -248,8 +245,7 @@ def test_entries_read_before_are_claimed_first_and_count_as_read(shard: Shard) -
 def test_what_was_read_before_takes_its_part_of_the_count(shard: Shard, own: bool) -> None:
     shard.enqueue("read")
     if own:
-        shard.retry(shard.take(), delay_ms=0)
-        shard.move()
+        shard.retried(delay_ms=0)
     read = read_ahead(shard)
     shard.enqueue("i", "j")
     assert [row.id for row in shard.claim(1, read=read).rows] == [b"read"]
@@ -274,8 +270,7 @@ def test_a_group_made_anew_takes_back_what_it_ran(two: Shard, consumer: str) -> 
     two.run(two.topics.repair("t"))
     # The first claim reads the past anew; what is still out gets a new entry, and the old claim is refused.
     assert two.claim(group="a", consumer=consumer).rows == []
-    job = two.get("running")
-    assert job is not None
+    job = two.job("running")
     assert job.groups["a"].error is None
     assert two.finish(running).stale == {0}
     row = two.take("a")
@@ -334,8 +329,7 @@ def test_a_consumer_that_asks_again_after_a_touch_gets_the_same_claim(timed: Sha
 
 def test_a_group_made_anew_leaves_alone_what_runs_from_its_own_stream(two: Shard) -> None:
     two.enqueue("j")
-    two.retry(two.take("a"))
-    two.move()
+    two.retried("a")
     running = two.take("a")
     two.redis("XGROUP", "DESTROY", two.k.ready, "a")
     two.run(two.topics.repair("t"))
@@ -450,8 +444,7 @@ def test_what_is_not_started_at_once_is_claimed_without_a_start(shard: Shard) ->
     deadlines = [job.groups["default"].deadline_ms for id in "kl" if (job := shard.get(id))]
     assert deadlines == [START_MS + 90_000, START_MS + 60_000]
     shard.touch(rows[2])
-    job = shard.get("k")
-    assert job is not None
+    job = shard.job("k")
     assert job.groups["default"].started_ms == START_MS, "whoever touches it runs it"
     shard.finish(*rows)
     assert shard.empty()
@@ -712,8 +705,7 @@ def test_what_another_client_put_into_a_stream_is_dropped(shard: Shard, own: boo
 def test_what_another_client_put_into_the_groups_stream_for_a_job_is_dropped(shard: Shard, first: bool) -> None:
     shard.enqueue("i")
     if not first:
-        shard.retry(shard.take())
-        shard.move()
+        shard.retried()
     sequence = shard.redis("HGET", shard.k.jobs, "i")[:12]
     shard.redis("XADD", shard.k.ready_of("default"), "*", "j", sequence + b"\x1fdefault\x1fi")
     row = shard.take()
@@ -724,8 +716,7 @@ def test_what_another_client_put_into_the_groups_stream_for_a_job_is_dropped(sha
 
 def test_what_another_client_repeated_of_a_running_attempt_is_dropped(shard: Shard) -> None:
     shard.enqueue("i")
-    shard.retry(shard.take())
-    shard.move()
+    shard.retried()
     own = shard.k.ready_of("default")
     (delivery,) = shard.entries(own)
     row = shard.take()

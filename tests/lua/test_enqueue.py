@@ -23,8 +23,7 @@ def test_a_delayed_job_waits_in_the_bucket(shard: Shard) -> None:
 
 def test_an_absolute_moment_is_taken_as_it_is(shard: Shard) -> None:
     shard.enqueue("j", at=START_MS + 1234)
-    job = shard.get("j")
-    assert job is not None
+    job = shard.job("j")
     assert job.due_ms == START_MS + 1234
 
 
@@ -142,8 +141,7 @@ def test_it_rings_for_the_first_ready_job_when_nobody_watches(shard: Shard) -> N
 def test_without_an_injected_clock_redis_tells_the_time(timed: Shard) -> None:
     before_ms = int(timed.redis("TIME")[0]) * 1000
     reply = timed.enqueue("j", delay="1h")
-    job = timed.get("j")
-    assert job is not None
+    job = timed.job("j")
     assert reply.now_ms == job.created_ms == job.due_ms - 3_600_000
     assert before_ms <= reply.now_ms <= before_ms + 60_000
 

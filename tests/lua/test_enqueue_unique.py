@@ -16,8 +16,7 @@ MINUTE = "60000|||"
 
 
 def due_of(shard: Shard) -> int:
-    job = shard.get("j")
-    assert job is not None
+    job = shard.job("j")
     return job.due_ms - START_MS
 
 
@@ -161,8 +160,7 @@ def test_a_delayed_job_gets_the_new_body_and_due_time(two: Shard) -> None:
     two.clock.advance("500ms")
     new = encode(NewJob({"new": 1}, id="j", delay="1s"), 1000)
     reply = two.repeat_unique(list(new[:3]), "postpone")
-    job = two.get("j")
-    assert job is not None
+    job = two.job("j")
     assert (job.body, job.due_ms, job.created_ms, job.ttr_ms) == ({"new": 1}, START_MS + 1500, START_MS, None)
     assert record_in(reply.taken[0]).nonce == new.nonce, "its own: it was not refused"
     assert two.counts == {"enqueued": 1}

@@ -28,8 +28,7 @@ def fail(shard: Shard, *ids: str, failure: str = "what failed") -> None:
 def test_each_failed_attempt_of_a_job_stays_known(shard: Shard) -> None:
     shard.enqueue("j")
     for number in (1, 2):
-        shard.retry(shard.take(), failure=f"failure {number}")
-        shard.move()
+        shard.retried(failure=f"failure {number}")
     shard.bury(shard.take(), failure="failure 3")
     assert shard.failures() == list(zip(rows(shard), ["failure 1", "failure 2", "failure 3"], strict=True))
 

@@ -62,8 +62,7 @@ def test_the_same_entry_claimed_by_another_is_the_other_s(
 def test_on_a_retry_the_consumer_counts_as_well(shard: Shard) -> None:
     """Its progress notes when it was due behind the consumer."""
     shard.enqueue("j")
-    shard.retry(shard.take())
-    shard.move()
+    shard.retried()
     row = shard.take(consumer="another")
     assert row.entry
     assert shard.finish(row, consumer="me").stale == {0}

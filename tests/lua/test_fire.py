@@ -35,8 +35,7 @@ def test_what_is_due_becomes_a_job_once(shard: Shard) -> None:
     )
     assert look(shard) == 2_000
     assert shard.move().moved == 1
-    job = shard.get("s@1000")
-    assert job is not None
+    job = shard.job("s@1000")
     assert (job.body, job.due_ms, job.created_ms) == ("at T1000", START_MS + 1_000, START_MS + 1_000)
     shard.finish(shard.take())
 
@@ -44,8 +43,7 @@ def test_what_is_due_becomes_a_job_once(shard: Shard) -> None:
 def test_the_text_stands_wherever_the_body_names_it(shard: Shard) -> None:
     write(shard, stored(0, body={"a": ["{due}", "{due} {due}"], "{due}": "{other}", "%": "%1"}))
     fire(shard)
-    job = shard.get("s@0")
-    assert job is not None
+    job = shard.job("s@0")
     assert job.body == {"a": ["T0", "T0 T0"], "T0": "{other}", "%": "%1"}
 
 
@@ -54,8 +52,7 @@ def test_in_the_url_no_plus_means_a_space(shard: Shard) -> None:
     job = encode(NewJob("{due}\n+", url="https://x.example/{due}?at={due}"), 10**6).rest
     write(shard, stored(plan=[occurrence._replace(text="T0+02:00")], job=job))
     fire(shard)
-    job_made = shard.get("s@0")
-    assert job_made is not None
+    job_made = shard.job("s@0")
     assert job_made.url == "https://x.example/T0%2B02:00?at=T0%2B02:00"
     assert job_made.body == "T0+02:00\n+"
 

@@ -43,8 +43,7 @@ def test_a_first_attempt_that_was_taken_over(shard: Shard) -> None:
         row("reclaimed", "default", 1, 0, consumer="me", moved_ms=ms_of(main), started_ms=START_MS + 1000,
             now_ms=START_MS + 61_000),
     ]  # fmt: skip
-    job = shard.get("j")
-    assert job is not None
+    job = shard.job("j")
     assert job.groups["default"].error == "not finished within its TTR by me"
 
 
@@ -72,8 +71,7 @@ def test_one_that_was_claimed_ahead_has_no_start(shard: Shard) -> None:
     assert shard.history() == [
         row("released", "default", 1, 0, consumer="me", moved_ms=ms_of(claimed.main), now_ms=START_MS + 60_000)
     ]
-    job = shard.get("j")
-    assert job is not None
+    job = shard.job("j")
     assert job.groups["default"].error == "claimed ahead of a slot by me, which was lost"
 
 
@@ -128,8 +126,7 @@ def test_one_that_is_cancelled_after_it_was_handed_back_is_due_as_before(shard: 
 def test_a_kicked_one_is_due_when_it_is_kicked(shard: Shard, archived: bool) -> None:
     shard.scripts._history = 0
     shard.enqueue("j")
-    shard.retry(shard.take())
-    shard.move()
+    shard.retried()
     shard.bury(shard.take())
     shard.clock.advance("1s")
     shard.scripts._history = 100

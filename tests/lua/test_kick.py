@@ -20,8 +20,7 @@ def bury_all(shard: Shard, *ids: str, group: str | None = None) -> None:
 
 def test_the_schedule_starts_again_and_the_attempts_go_on(shard: Shard) -> None:
     shard.enqueue("j")
-    shard.retry(shard.take())
-    shard.move()
+    shard.retried()
     shard.bury(shard.take())
     assert shard.call("kick", "default", 0, ["j"]) == 1
     assert shard.state("j") == "ready"
@@ -106,8 +105,7 @@ def test_those_named_and_no_others_each_with_the_next_number_and_without_its_err
     assert [(member[:12], member[-1:]) for member in shard.entries(shard.k.ready_of("default"))] == [
         (b"f00000000001", b"d"), (b"f00000000002", b"b"), (b"f00000000003", b"a"),
     ]  # fmt: skip
-    job = shard.get("a")
-    assert job is not None
+    job = shard.job("a")
     assert job.groups["default"].error is None
 
 

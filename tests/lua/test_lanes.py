@@ -401,8 +401,7 @@ def test_who_was_rescheduled_is_postponed_if_no_attempt_has_begun(
     assert shard.call("reschedule", "a", "+60000") == 1
     at_ms = shard.clock.now_ms
     shard.enqueue_unique("a", how="postpone", delay=90, key=key)
-    job = shard.get("a")
-    assert job is not None
+    job = shard.job("a")
     assert job.groups["default"].due_ms == job.due_ms == at_ms + (60_000 if begun else 90_000)
     shard.clock.advance(60)
     shard.move()
@@ -419,8 +418,7 @@ def test_a_begun_job_that_is_postponed_to_a_key_waits_for_it_with_each_group(two
     two.enqueue("j")
     two.retry(two.take(), delay_ms=60_000)
     two.enqueue_unique("j", how="postpone", delay="1h", key="k")
-    job = two.get("j")
-    assert job is not None
+    job = two.job("j")
     begun, other = job.groups["a"], job.groups["b"]
     assert (begun.attempt, begun.step, begun.error, begun.due_ms) == (1, 1, "Oops: again", first_ms + 60_000)
     assert (other.attempt, other.step, other.crashes, other.error, other.due_ms) == (0, 0, 0, None, first_ms)

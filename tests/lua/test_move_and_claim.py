@@ -33,8 +33,7 @@ def test_a_due_job_is_moved_and_claimed(shard: Shard) -> None:
     assert (row.entry, row.id, row.past) == (b"", b"j", b"")
     assert row.record == shard.redis("HGET", shard.k.jobs, "j")
     assert [(entry, consumer) for entry, consumer, *_ in shard.pending(shard.k.ready)] == [(row.main, b"me")]
-    job = shard.get("j")
-    assert job is not None
+    job = shard.job("j")
     progress = job.groups["default"]
     assert (progress.state, progress.attempt, progress.consumer) == ("running", 1, "me")
     assert (progress.started_ms, progress.deadline_ms) == (START_MS + 1000, START_MS + 61_000)
@@ -156,8 +155,7 @@ def test_one_that_is_too_late_expires(shard: Shard) -> None:
 def test_a_ttr_of_its_own(shard: Shard) -> None:
     due_in(shard, "j", ttr="5s")
     shard.move_and_claim()
-    job = shard.get("j")
-    assert job is not None
+    job = shard.job("j")
     assert job.groups["default"].deadline_ms == START_MS + 6000
 
 

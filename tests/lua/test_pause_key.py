@@ -146,8 +146,7 @@ def test_a_claim_whose_reply_was_lost_goes_back_as_it_was(shard: Shard) -> None:
     pause(shard)
     shard.clock.advance("1s")
     assert shard.claim(read=read).rows == []
-    job = shard.get("a")
-    assert job is not None
+    job = shard.job("a")
     progress = job.groups["default"]
     assert (progress.state.value, progress.attempt, progress.due_ms) == ("delayed", 0, due_ms)
     resume(shard)

@@ -52,8 +52,7 @@ def test_crashes_in_a_row_add_up(shard: Shard) -> None:
 
 def test_a_retried_attempt(shard: Shard) -> None:
     shard.enqueue("j")
-    shard.retry(shard.take())
-    shard.move()
+    shard.retried()
     row = shard.take()
     shard.clock.advance("60s")
     assert shard.reclaim().reclaimed == 1
@@ -341,8 +340,7 @@ def test_beside_one_that_is_read_and_not_claimed_yet_one_is_missing(timed: Shard
 
 def test_a_retry_without_its_record_is_lost_with_its_progress(shard: Shard) -> None:
     shard.enqueue("j")
-    shard.retry(shard.take())
-    shard.move()
+    shard.retried()
     shard.checked = False
     shard.redis("HDEL", shard.k.jobs, "j")
 
@@ -545,8 +543,7 @@ def test_what_was_lost_twice_in_a_row_is_held_back_each_for_another_time(shard: 
         assert len(set(dues)) > 6
         assert max(dues) <= 10_000
         orders.append([member.rpartition(b"\x1f")[2] for member in waits[::2]])
-        job = shard.get("j0")
-        assert job is not None
+        job = shard.job("j0")
         assert job.due_ms == START_MS, "it is as old as it was"
         held_back(shard)
     assert len({tuple(order) for order in orders}) == 3, "nor always in the same order"
@@ -705,8 +702,7 @@ def test_a_retry_that_was_read_and_never_claimed_is_handed_on(two: Shard, change
 @pytest.mark.parametrize("change", ["cancelled", "rescheduled"])
 def test_a_retry_that_was_read_and_is_out_of_date_leaves_its_stream(two: Shard, change: str) -> None:
     two.enqueue("j")
-    two.retry(two.take("a"), delay_ms=0)
-    two.move()
+    two.retried("a", delay_ms=0)
     read_ahead(two, "a")
     if change == "cancelled":
         two.call("cancel", "j")
@@ -719,8 +715,7 @@ def test_a_retry_that_was_read_and_is_out_of_date_leaves_its_stream(two: Shard, 
 def test_an_old_entry_of_a_job_that_runs_by_another_one_is_dropped(two: Shard) -> None:
     """The group reads the past anew, and who has read it is gone."""
     two.enqueue("j")
-    two.retry(two.take("a"), delay_ms=0)
-    two.move()
+    two.retried("a", delay_ms=0)
     row = two.take("a")
     two.redis("XGROUP", "SETID", two.k.ready, "a", 0)
     two.redis("XREADGROUP", "GROUP", "a", "gone", "COUNT", 1, "STREAMS", two.k.ready, ">")
@@ -757,8 +752,7 @@ def test_an_old_entry_of_a_job_that_was_handed_back_is_dropped(two: Shard) -> No
 
 def test_a_second_entry_of_a_retry_that_runs_is_dropped(two: Shard) -> None:
     two.enqueue("j")
-    two.retry(two.take("a"), delay_ms=0)
-    two.move()
+    two.retried("a", delay_ms=0)
     own = two.k.ready_of("a")
     row = two.take("a")
     two.redis("XADD", own, "*", "j", two.entries(own)[0])
@@ -816,8 +810,7 @@ def test_what_was_read_already_counts_for_how_many_are_read_next(shard: Shard) -
 
 def test_a_consumer_with_claims_of_both_kinds_is_named_once(shard: Shard) -> None:
     shard.enqueue("i")
-    shard.retry(shard.take(), delay_ms=0)
-    shard.move()
+    shard.retried(delay_ms=0)
     shard.enqueue("j")
     assert len(shard.claim().rows) == 2
     assert shard.reclaim().consumers == [b"me"]
@@ -825,6 +818,5 @@ def test_a_consumer_with_claims_of_both_kinds_is_named_once(shard: Shard) -> Non
 
 def test_a_retry_that_nobody_has_read_yet_is_not_missing(shard: Shard) -> None:
     shard.enqueue("j")
-    shard.retry(shard.take(), delay_ms=0)
-    shard.move()
+    shard.retried(delay_ms=0)
     assert shard.reclaim().missing == 0

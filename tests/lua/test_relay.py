@@ -37,8 +37,7 @@ def test_jobs_wait_in_their_order_and_leave_receipts(shard: Shard) -> None:
     assert [shard.state(id) for id in "abc"] == ["delayed"] * 3
     assert shard.counts == {"enqueued": 3}
     assert receipts(shard) == [b"a's", b"b's", b"c's"]
-    job = shard.get("a")
-    assert job is not None
+    job = shard.job("a")
     assert (job.due_ms, job.created_ms) == (START_MS + 60_000, START_MS)
     shard.clock.advance(60)
     shard.move()
@@ -221,8 +220,7 @@ def test_without_a_limit_a_key_is_but_kept(shard: Shard, limited: str) -> None:
     relay(shard, rows("a", "b", key="m"))
     assert fronts(shard) == []
     assert shard.redis("ZCARD", shard.k.bucket) == 2
-    job = shard.get("a")
-    assert job is not None
+    job = shard.job("a")
     assert job.key == "m"
 
 

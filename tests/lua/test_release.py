@@ -11,8 +11,7 @@ def test_it_is_ready_at_once_and_the_attempt_is_not_counted(shard: Shard) -> Non
     row = shard.take()
     assert shard.release(row) == (START_MS, frozenset())
     assert shard.state("j") == "ready"
-    job = shard.get("j")
-    assert job is not None
+    job = shard.job("j")
     assert job.groups["default"].error is None
     assert shard.entries(shard.k.ready) == [], "with one group, the shared entry is needed no more"
     again = shard.take(consumer="other")
@@ -25,8 +24,7 @@ def test_it_is_ready_at_once_and_the_attempt_is_not_counted(shard: Shard) -> Non
 
 def test_a_retried_attempt_keeps_its_place_in_the_schedule(shard: Shard) -> None:
     shard.enqueue("j")
-    shard.retry(shard.take())
-    shard.move()
+    shard.retried()
     shard.release(shard.take())
     assert shard.take().past.split(b"|")[:3] == [b"2", b"1", b"0"]
 
@@ -93,8 +91,7 @@ def test_it_is_as_old_as_before(shard: Shard) -> None:
     shard.enqueue("j", expire="10s")
     shard.clock.advance("6s")
     shard.release(shard.take())
-    job = shard.get("j")
-    assert job is not None
+    job = shard.job("j")
     assert job.groups["default"].due_ms == START_MS
     shard.clock.advance("4s")
     shard.release(shard.take())

@@ -16,8 +16,7 @@ def consumers(shard: Shard, stream: str) -> set[str]:
 
 def test_what_it_ran_is_ready_again_without_an_attempt_lost(two: Shard) -> None:
     two.enqueue("retried")
-    two.retry(two.take("a"))
-    two.move()
+    two.retried("a")
     two.enqueue("fresh")
     rows = two.claim(group="a").rows
     assert len(rows) == 2

@@ -23,8 +23,7 @@ def test_a_delayed_job_is_cancelled_and_followed(two: Shard) -> None:
     assert two.call("replace", 1, two.jobs("j", delay="2s")).taken == {}
     assert two.counts == {"enqueued": 2, "cancelled:a": 1, "cancelled:b": 1}
     assert two.redis("ZRANGE", two.k.bucket, 0, -1, "WITHSCORES")[1::2] == [str(START_MS + 2000).encode()]
-    job = two.get("j")
-    assert job is not None
+    job = two.job("j")
     assert job.ttr_ms is None
 
 

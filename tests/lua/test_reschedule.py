@@ -12,8 +12,7 @@ MOVED, NOTHING, RUNNING, OUTDATED = 1, 0, -1, -2
 
 
 def due_ms(shard: Shard, id: str = "j") -> int:
-    job = shard.get(id)
-    assert job is not None
+    job = shard.job(id)
     return job.due_ms
 
 
@@ -78,8 +77,7 @@ def test_a_job_that_waits_for_its_retry_keeps_its_count(shard: Shard) -> None:
 
 def test_a_retry_that_is_ready(shard: Shard) -> None:
     shard.enqueue("j")
-    shard.retry(shard.take())
-    shard.move()
+    shard.retried()
     assert shard.call("reschedule", "j", "+1000") == MOVED
     assert shard.claim().rows == []
     shard.clock.advance("1s")
@@ -185,8 +183,7 @@ def test_a_group_that_had_not_begun_still_has_no_attempt_behind_it(two: Shard) -
     two.enqueue("j")
     two.retry(two.take("a"), delay_ms=10_000)
     assert two.call("reschedule", "j", "+1000") == MOVED
-    job = two.get("j")
-    assert job is not None
+    job = two.job("j")
     group = job.groups["b"]
     assert (group.state, group.attempt, group.step, group.error) == ("delayed", 0, 0, None)
     two.clock.advance("1s")

@@ -27,8 +27,7 @@ def archive(shard: Shard, group: str = "default") -> list[Any]:
 
 def test_it_is_ready_with_all_that_it_had(shard: Shard) -> None:
     shard.enqueue("j", ttr="7s", retry="1s 2s", url="https://a.example/b", expire="1h")
-    shard.retry(shard.take())
-    shard.move()
+    shard.retried()
     shard.bury(shard.take())
     before = shard.get("j")
     jobs = archive(shard)

@@ -14,8 +14,7 @@ def test_it_waits_from_now_on(shard: Shard) -> None:
     row = shard.take()
     shard.clock.advance("10s")
     assert shard.retry(row, delay_ms=3000) == (START_MS + 10_000, frozenset())
-    job = shard.get("j")
-    assert job is not None
+    job = shard.job("j")
     progress = job.groups["default"]
     assert (progress.state, progress.attempt, progress.step, progress.error) == ("delayed", 1, 1, "Oops: again")
     assert progress.due_ms == START_MS + 13_000
@@ -26,8 +25,7 @@ def test_it_waits_from_now_on(shard: Shard) -> None:
 
 def test_a_retry_that_uses_no_step(shard: Shard) -> None:
     shard.enqueue("j")
-    shard.retry(shard.take(), steps=0)
-    shard.move()
+    shard.retried(steps=0)
     assert shard.take().past.split(b"|")[:2] == [b"2", b"0"]
 
 
@@ -51,8 +49,7 @@ def test_of_each_attempt_the_error_is_kept_as_it_is(shard: Shard) -> None:
     shard.enqueue("j")
     for _ in range(2):
         shard.retry(shard.take(), delay_ms=0)
-        job = shard.get("j")
-        assert job is not None
+        job = shard.job("j")
         assert job.groups["default"].error == "Oops: again"
         shard.move()
 
@@ -60,8 +57,7 @@ def test_of_each_attempt_the_error_is_kept_as_it_is(shard: Shard) -> None:
 def test_how_often_it_was_snoozed_outlives_whatever_follows(shard: Shard) -> None:
     """A crash, a hand-back, a retry, a reschedule, the dead letters and a kick."""
     shard.enqueue("j")
-    shard.retry(shard.take(), delay_ms=0, steps=-1)
-    shard.move()
+    shard.retried(delay_ms=0, steps=-1)
     shard.take()
     shard.clock.advance("61s")
     shard.reclaim()
@@ -94,8 +90,7 @@ def test_a_snoozed_first_attempt_taken_over_was_due_when_it_was_to_go_on(shard: 
 
 def test_other_groups_never_see_it(two: Shard) -> None:
     two.enqueue("j")
-    two.retry(two.take("a"), delay_ms=0)
-    two.move()
+    two.retried("a", delay_ms=0)
     assert two.state("j", "b") == "ready"
     two.finish(two.take("b"), group="b")
     assert two.claim(group="b").rows == []

@@ -18,8 +18,7 @@ def test_its_claims_are_ready_again_long_before_their_ttr(shard: Shard) -> None:
     assert shard.take_over() == (1, 0, 0, 0)
     assert shard.counts == {"enqueued": 1, "ready:default": 1, "reclaimed:default": 1, "detached": 1}
     assert shard.events() == [("reclaimed", "j", "default")]
-    job = shard.get("j")
-    assert job is not None
+    job = shard.job("j")
     assert job.groups["default"].error == "lost: no sign of life from me"
     again = shard.take(consumer="other")
     assert again.past == b"2|0|1|", "a crash, and due when it was due"
@@ -342,8 +341,7 @@ def test_what_a_job_waits_for_now_is_not_forgotten_with_an_old_entry(shard: Shar
 
 def test_another_ones_claim_is_not_forgotten_with_an_entry_that_is_there_twice(shard: Shard) -> None:
     shard.enqueue("j")
-    shard.retry(shard.take())
-    shard.move()
+    shard.retried()
     row = shard.take()
     twice = shard.redis("XRANGE", shard.k.ready_of("default"), row.entry, row.entry)[0][1]
     shard.checked = False

@@ -14,8 +14,7 @@ def test_the_deadline_moves(shard: Shard) -> None:
     row = shard.take()
     shard.clock.advance("50s")
     assert shard.touch(row, ttr_ms=30_000) == (START_MS + 50_000, frozenset())
-    job = shard.get("j")
-    assert job is not None
+    job = shard.job("j")
     assert job.groups["default"].deadline_ms == START_MS + 80_000
     shard.clock.advance("29999ms")
     assert shard.reclaim().reclaimed == 0
@@ -25,8 +24,7 @@ def test_the_deadline_moves(shard: Shard) -> None:
 
 def test_a_retried_attempt(shard: Shard) -> None:
     shard.enqueue("j")
-    shard.retry(shard.take())
-    shard.move()
+    shard.retried()
     row = shard.take()
     assert shard.touch(row).stale == frozenset()
     assert shard.finish(row).stale == frozenset()

@@ -14,6 +14,7 @@ from streamdq import Job, JobState, Queue, Worker
 from streamdq.config import Settings
 from streamdq.operations.audit import Audit
 from streamdq.operations.inspect import GroupStats
+from streamdq.queue import Claim
 from streamdq.times.clock import RedisClock
 from tests.waiting import HANG_S, eventually
 
@@ -67,6 +68,12 @@ class Space:
     def worker(self, group: str = "default", concurrency: int = 20, **settings: Any) -> Worker:
         chosen = self.settings.model_copy(update=settings)
         return Worker(self.url, NAMESPACE, group, concurrency, settings=chosen, clock=self.clock)
+
+    def recording(self, seen: Seen, group: str = "default", **settings: Any) -> Worker:
+        """A worker of the topic ``t`` that notes the bodies."""
+        worker = self.worker(group, **settings)
+        worker.handler("t")(recorder(seen))
+        return worker
 
     @asynccontextmanager
     async def serving(self, *workers: Worker) -> AsyncIterator[None]:
@@ -153,3 +160,10 @@ def recorder(seen: Seen) -> Handler:
         seen.add(body)
 
     return handler
+
+
+def taken(queue: Queue, topic: str = "t", group: str = "default", **options: Any) -> Claim:
+    """A claim of a job that is there."""
+    claim = queue.take(topic, group, **options)
+    assert claim
+    return claim

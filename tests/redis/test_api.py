@@ -4,55 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from datetime import UTC, timedelta
 from typing import Any
 
 import pytest
 import redis
-from pydantic import BaseModel
 
 import streamdq
-from streamdq import Bury, Claim, InvalidInput, JobState, NewJob, Queue, Retry, RetrySchedule, Worker
+from streamdq import JobState, NewJob, Queue
 from streamdq.keys import shard_of
-from tests.redis.harness import NAMESPACE, SETTINGS, Space
+from tests.redis.harness import Space
 from tests.servers import Server
-
-# Other software is written against these: names may be added, none may go.
-PROMISED: dict[Any, list[str]] = {
-    Queue.__init__: ["url", "namespace"],
-    Queue.enqueue: ["topic", "body", "delay", "at", "id", "ttr", "retry", "url", "on_conflict"],
-    Queue.enqueue_many: ["topic", "jobs", "batch_size"],
-    Queue.get: ["topic", "id"],
-    Queue.cancel: ["topic", "id"],
-    Queue.reschedule: ["topic", "id", "delay", "at"],
-    Queue.take: ["topic", "group", "timeout"],
-    Queue.dead: ["topic", "group"],
-    Queue.kick: ["topic", "id", "group"],
-    Queue.purge: ["topic", "id", "group"],
-    Queue.pause: ["topic"],
-    Queue.resume: ["topic"],
-    Queue.configure: ["topic", "ttr", "retry", "shards", "max_deliveries", "groups", "rate"],
-    Queue.stats: ["topic"],
-    Queue.upcoming: ["topic", "windows"],
-    Queue.audit: ["topic"],
-    Claim.finish: [],
-    Claim.fail: ["error", "delay"],
-    Claim.bury: ["reason"],
-    Claim.touch: [],
-    Worker.__init__: ["url", "namespace", "group", "concurrency"],
-    Worker.handler: ["topic", "ttr", "retry", "batch"],
-    Worker.run: ["burst"],
-    Worker.serve: ["burst"],
-    Retry.__init__: ["delay"],
-}
-
-
-def test_promised_arguments() -> None:
-    for function, promised in PROMISED.items():
-        names = inspect.signature(function).parameters
-        assert [name for name in names if name in promised] == promised, function.__qualname__
 
 
 def test_promised_names() -> None:
@@ -81,52 +43,6 @@ def test_a_job_as_enqueued_and_as_kept(space: Space) -> None:
         assert job.created.tzinfo == UTC
         assert (job.ttr_ms, job.retry, job.url) == (60_000, "15000ms 180000ms 600000ms", "https://shop.example/hook")
     assert {group: progress.state for group, progress in kept.groups.items()} == {"default": "delayed"}
-
-
-def test_a_moment_as_datetime_and_as_number(space: Space) -> None:
-    moment = datetime(2040, 2, 3, 4, 5, 6, 789_000, tzinfo=UTC)
-    by_datetime = space.queue.enqueue("t", 1, at=moment)
-    by_number = space.queue.enqueue("t", 1, at=round(moment.timestamp() * 1000))
-    assert by_datetime.due == by_number.due == moment
-    assert space.job(by_number.id).due == moment
-
-
-BODIES: list[Any] = [
-    {"a": 1}, [1, "b", None, True], "text", 42, 1.5, False, 0, {}, [], "ü🎈\u2028", {"深": ["い"]}, "a\nb\x1f|",
-    2**60, "x" * 200_000,
-]  # fmt: skip
-
-
-def test_bodies_come_back_as_they_went(space: Space) -> None:
-    for body in BODIES:
-        assert space.queue.enqueue("t", body, id="a").body == body
-        assert space.job("a").body == body
-        with space.queue.take("t", timeout=0) or pytest.fail("nothing there") as claim:
-            assert claim.job.body == body
-
-
-class Model(BaseModel):
-    when: datetime
-    price: Decimal
-
-
-@dataclass
-class Plain:
-    n: int
-
-
-def test_models_and_dataclasses_as_bodies(space: Space) -> None:
-    space.queue.enqueue("t", Model(when=datetime(2030, 1, 1, tzinfo=UTC), price=Decimal("1.10")), id="model")
-    space.queue.enqueue("t", {"nested": [Plain(1)], "at": datetime(2030, 1, 1, tzinfo=UTC)}, id="nested")
-    assert space.job("model").body == {"when": "2030-01-01T00:00:00Z", "price": "1.10"}
-    assert space.job("nested").body == {"nested": [{"n": 1}], "at": "2030-01-01T00:00:00Z"}
-
-
-def test_a_schedule_may_be_handed_in_in_any_form(space: Space) -> None:
-    forms: list[Any] = ["1s 2m", ["1s", timedelta(minutes=2)], RetrySchedule.of("1s 2m"), "1s, 2m"]
-    for retry in forms:
-        assert space.queue.enqueue("t", 1, retry=retry).retry == "1000ms 120000ms"
-    assert str(RetrySchedule.of("1s 2m 0")) == "1s 2m 0"
 
 
 def test_many_of_any_length_in_bounded_memory(space: Space) -> None:
@@ -177,18 +93,6 @@ def test_a_batch_for_many_shards_is_sent_together(
     assert space.queue.enqueue_many("t", [NewJob(n) for n in range(300)]).created == 300
     assert space.audit().balanced
     assert space.queue.stats("t").topics["t"].enqueued == 600
-
-
-def test_large_jobs_for_many_shards_are_sent_in_parts(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
-    space.queue.configure("t", shards=4)
-    space.queue.enqueue("t", 0)
-    exchanges = _exchanges(space, monkeypatch)
-    jobs = [NewJob("x" * 60_000, id=f"j{n}") for n in range(40)]
-    assert space.queue.enqueue_many("t", jobs).created == 40
-    assert max(exchanges) <= 4
-    assert len(exchanges) >= 10  # at most 256 KB of records in one
-    again = space.queue.enqueue_many("t", [NewJob("y", id=f"j{n}") for n in range(40)])
-    assert (again.created, len(again.existing)) == (0, 40)
 
 
 def test_of_jobs_with_one_id_in_a_batch_for_many_shards_the_first_gets_it(space: Space) -> None:
@@ -258,46 +162,3 @@ def test_audit_says_where_every_job_is(space: Space) -> None:
     assert audit.left == 6
     assert space.queue.audit("t") == audit
     claim.finish()
-
-
-def test_namespaces_share_nothing(space: Space) -> None:
-    with Queue(space.url, "another", settings=SETTINGS) as other:
-        other.enqueue("t", "theirs", id="a")
-        space.queue.enqueue("t", "ours", id="a")
-        assert other.cancel("t", "a")
-        assert space.job("a").body == "ours"
-        assert other.audit().balanced
-
-
-def test_the_url_comes_from_the_environment(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STREAMDQ_URL", redis_server.url)
-    with Queue() as queue:
-        queue.enqueue("t", 1, id="a")
-        assert queue.namespace == "streamdq"
-    with Queue(redis_server.url) as queue:
-        assert queue.get("t", "a") is not None
-
-
-def test_a_closed_queue_may_be_used_again(space: Space) -> None:
-    queue = Queue(space.url, NAMESPACE, settings=SETTINGS)
-    queue.enqueue("t", 1)
-    queue.close()
-    queue.close()
-    assert queue.stats("t").ready == 1
-    queue.close()
-
-
-def test_exceptions_say_what_they_are() -> None:
-    assert Retry("5m").delay_ms == 300_000
-    assert Retry().delay_ms is None
-    assert Bury("why").reason == "why"
-    assert issubclass(streamdq.JobExists, streamdq.StreamdqError)
-    assert issubclass(streamdq.StaleClaim, streamdq.StreamdqError)
-    with pytest.raises(streamdq.StreamdqError, match="delay"):
-        Retry(delay=-1)
-
-
-def test_a_job_needs_no_body(space: Space) -> None:
-    assert space.queue.enqueue("t", delay="1h").body == {}
-    with pytest.raises(InvalidInput, match="is blank"):
-        space.queue.enqueue("t", None)

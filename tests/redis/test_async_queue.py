@@ -7,7 +7,7 @@ import inspect
 
 import pytest
 
-from streamdq import AsyncQueue, Bury, Claim, JobExists, NewJob, Queue, StaleClaim
+from streamdq import AsyncQueue, Claim, JobExists, NewJob, Queue, StaleClaim
 from streamdq.queue import AsyncClaim
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.servers import Server
@@ -81,28 +81,6 @@ async def test_jobs_that_are_enqueued_at_the_same_time_go_together(space: Space,
         found = space.queue.get("t", job.id)
         assert found is not None
         assert (found.body, found.due_ms, found.created_ms) == (job.body, job.due_ms, job.created_ms)
-
-
-async def test_claims_as_context_managers(space: Space) -> None:
-    async with AsyncQueue(space.url, NAMESPACE, settings=SETTINGS) as queue:
-        await queue.enqueue("t", 1, id="a", retry="1ms")
-        first = await queue.take("t")
-        assert first
-        with pytest.raises(KeyError):
-            async with first:
-                raise KeyError("lost")
-        second = await queue.take("t", timeout=HANG_S)
-        assert second
-        async with second:
-            assert (second.job.attempt, second.job.step) == (2, 1)
-        assert await queue.get("t", "a") is None
-        await queue.enqueue("t", 1, id="b")
-        third = await queue.take("t")
-        assert third
-        with pytest.raises(Bury):
-            async with third:
-                raise Bury("never")
-        assert space.state("b") == "dead"
 
 
 async def test_a_take_that_is_cancelled_loses_nothing(space: Space, redis_server: Server) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamdq import NewJob, Queue
-from tests.redis.harness import NAMESPACE, SETTINGS, Space
+from tests.redis.harness import NAMESPACE, SETTINGS, Space, taken
 from tests.servers import Server
 
 T = f"{NAMESPACE}:{{t:0}}"
@@ -22,14 +22,11 @@ def build(queue: Queue) -> None:
     """Jobs in each state, for two groups; and a topic whose keys have limits."""
     queue.configure("t", groups=["a", "b"])
     queue.enqueue("t", 0, id="retried")
-    first = queue.take("t", "a")
-    assert first
-    first.fail("no", delay="1h")
+    taken(queue, "t", "a").fail("no", delay="1h")
     for id in ("dead", "running", "done", "ready"):
         queue.enqueue("t", 0, id=id)
     for id in ("dead", "running", "done"):
-        claim = queue.take("t", "a")
-        assert claim
+        claim = taken(queue, "t", "a")
         assert claim.job.id == id
         if id == "dead":
             claim.bury("no")
@@ -40,8 +37,7 @@ def build(queue: Queue) -> None:
     queue.cancel("t", "cancelled")
     queue.configure("keyed", key_concurrency=1)
     queue.enqueue_many("keyed", [NewJob(0, id=f"k{n}", key="x") for n in range(3)])
-    claim = queue.take("keyed")
-    assert claim
+    claim = taken(queue, "keyed")
     assert claim.job.id == "k0"
     queue.configure("wide", shards=2)
     queue.enqueue_many("wide", [NewJob(0, id=f"w{n}", delay="1h") for n in range(4)])

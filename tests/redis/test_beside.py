@@ -66,20 +66,6 @@ async def test_a_handler_that_touches_with_each_row_makes_few_calls(
     assert len(touches) < (500 if plain else 3), "a thread's go out while it runs, one at a time"
 
 
-async def test_jobs_of_a_shard_are_touched_together(space: Space, touches: list[int]) -> None:
-    worker, together = space.worker(concurrency=20), asyncio.Barrier(20)
-
-    @worker.handler("t")
-    async def handle(_body: int, job: Job) -> None:
-        await together.wait()
-        job.touch()
-        await together.wait()
-
-    space.queue.enqueue_many("t", ({"body": n} for n in range(20)))
-    await space.burst(worker)
-    assert len(touches) <= 3
-
-
 async def test_a_touch_that_does_not_get_through_is_sent_again(
     space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from streamdq.errors import BodyDamaged, BodyUnreadable, InvalidInput
 from streamdq.operations.json_out import job_json
 from streamdq.queue import Queue
 from tests.metrics import sample
-from tests.redis.harness import NAMESPACE, Seen, Space
+from tests.redis.harness import NAMESPACE, Seen, Space, taken
 from tests.waiting import eventually, until
 
 KEY, NEXT = new_key("2026-05"), new_key("2026-11")
@@ -104,8 +104,7 @@ async def test_binary_bodies_pass_every_operation(space: Space, seen: Seen) -> N
     assert sorted(n for id, n in seen.all if id.startswith("r")) == list(range(100, 160))
     assert sorted(job.body["n"] for job in queue.dead("t")) == list(range(60))
     assert queue.kick("t") == 60
-    claim = queue.take("t")
-    assert claim
+    claim = taken(queue, "t")
     assert claim.job.body["n"] in range(60)
     claim.finish()
 
@@ -264,17 +263,3 @@ def test_a_schedule_s_body_can_t_be_encrypted(space: Space) -> None:
     queue.schedule("t", every="1h")
     queue.unschedule("t")
     queue.delete_topic("t")
-
-
-async def test_callbacks_send_the_body_as_it_was_enqueued(space: Space, seen: Seen) -> None:
-    """They post ``job.json``; here without a receiver."""
-    worker = reading(space)
-
-    @worker.every_topic
-    async def post(_: Any, job: Job) -> None:
-        seen.add(job.json)
-
-    space.queue.configure("t", groups=["default"])
-    encrypting(space).enqueue("t", BODY)
-    async with space.serving(worker):
-        assert await seen.count(1) == [b'{"card":"4111-1111-1111-1111"}']

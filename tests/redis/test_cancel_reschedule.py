@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from streamdq import Bury, JobState
-from streamdq.errors import InvalidInput, ServerUnavailable, UnknownTopic
+from streamdq import Bury
+from streamdq.errors import InvalidInput, ServerUnavailable
 from streamdq.link.command import Command
 from streamdq.link.connection import LinkError
-from tests.redis.harness import Seen, Space, recorder
+from tests.redis.harness import Seen, Space
 
 
 async def test_a_cancelled_job_never_runs(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
+    worker = space.recording(seen)
     space.queue.enqueue("t", "cancelled", id="a", delay="50ms")
     space.queue.enqueue("t", "kept", id="b", delay="60ms")
     assert space.queue.cancel("t", "a") is True
@@ -27,44 +26,9 @@ async def test_a_cancelled_job_never_runs(space: Space, seen: Seen) -> None:
     assert (space.stats().cancelled, space.stats().done) == (1, 1)
 
 
-async def test_cancel_after_the_move(space: Space, seen: Seen) -> None:
-    mover, worker = space.worker(), space.worker()
-    mover.handler("another")(recorder(seen))
-    worker.handler("t")(recorder(seen))
-    space.queue.enqueue("t", "moved", id="a", delay="20ms")
-    space.queue.enqueue("t", "straight", id="b")
-    async with space.serving(mover):
-        await space.becomes("a", JobState.READY)
-        assert space.state("b") == JobState.READY
-        assert space.queue.cancel("t", "a") is True
-        assert space.queue.cancel("t", "b") is True
-        assert space.stats().ready == 0
-    space.queue.enqueue("t", "after", id="a")
-    await space.burst(worker)
-    assert seen.all == ["after"]
-    assert space.stats().cancelled == 2
-
-
-async def test_nothing_to_cancel(space: Space) -> None:
-    worker = space.worker()
-
-    @worker.handler("t")
-    async def handler(_body: str) -> None:
-        raise Bury("x")
-
-    with pytest.raises(UnknownTopic):
-        space.queue.cancel("t", "a")
-    space.queue.enqueue("t", "x", id="dead")
-    await space.burst(worker)
-    assert space.queue.cancel("t", "unheard of") is False
-    assert space.queue.cancel("t", "dead") is False
-    assert space.state("dead") == JobState.DEAD
-
-
 @pytest.mark.usefixtures("rings_alone")
 async def test_an_earlier_due_time_wakes_a_mover_that_sleeps(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
+    worker = space.recording(seen)
     space.queue.enqueue("t", "x", id="a", delay="1h")
     async with space.serving(worker):
         assert space.queue.reschedule("t", "a", at=space.job("a").created_ms) is True
@@ -90,8 +54,7 @@ async def test_nothing_to_reschedule(space: Space) -> None:
 
 async def test_cancel_races_with_the_worker_and_one_of_them_wins(space: Space, seen: Seen) -> None:
     """Each job is either cancelled or run, never both, never neither."""
-    worker = space.worker(concurrency=5)
-    worker.handler("t")(recorder(seen))
+    worker = space.recording(seen, concurrency=5)
     ids = [f"j{n}" for n in range(300)]
     async with space.serving(worker):
         space.queue.enqueue_many("t", ({"body": id, "id": id, "delay": "5ms"} for id in ids))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from streamdq import Job, NewJob
-from tests.redis.harness import Seen, Space, recorder
+from tests.redis.harness import Seen, Space, taken
 from tests.servers import Server
 from tests.waiting import eventually
 
@@ -60,40 +60,15 @@ async def test_a_wrong_clock_starts_nothing_early(
     assert min(late_ms) >= 0
 
 
-async def test_nothing_is_early(space: Space, redis_server: Server, seen: Seen) -> None:
-    late_ms = await starts(space, redis_server, seen, [NewJob(n, delay=n % 97 / 100) for n in range(400)])
-    assert min(late_ms) >= 0
-
-
-async def test_retries_by_rediss_clock(space: Space, redis_server: Server, seen: Seen, wrong_clock: float) -> None:
-    assert wrong_clock
-    worker = space.worker()
-
-    @worker.handler("t", retry="80ms 80ms")
-    async def handler(_body: int, _job: Job) -> None:
-        seconds, micros = client.time()
-        seen.add(seconds * 1000 + micros // 1000)
-        raise RuntimeError
-
-    with redis_server.client() as client:
-        space.queue.enqueue("t", 1)
-        await space.burst(worker)
-    first, second, third = seen.all
-    assert second - first >= 80
-    assert third - second >= 80
-
-
 async def test_a_claim_lives_its_ttr_whatever_the_hosts_clock_says(
     space: Space, redis_server: Server, seen: Seen, wrong_clock: float
 ) -> None:
     assert wrong_clock
     space.queue.configure("t", ttr="400ms")
     space.queue.enqueue("t", 1)
-    claim = space.queue.take("t", timeout=0)
-    assert claim
+    claim = taken(space.queue, "t", timeout=0)
     (until_ms,) = [group.deadline_ms for group in space.job(claim.job.id).groups.values()]
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
+    worker = space.recording(seen)
     with redis_server.client() as client:
         async with space.serving(worker):
             await seen.count(1)

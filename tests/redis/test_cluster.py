@@ -9,11 +9,8 @@ from streamdq.link.connection import AsyncLink
 from streamdq.link.session import Op, Pause, Together, arun, open_session, returned, run, together
 from streamdq.operations.inspect import Stats, stats
 from streamdq.queue import store_of
-from streamdq.testing import drain
-from streamdq.times.clock import ManualClock
-from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, opened, recorder
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
 from tests.servers import Cluster
-from tests.waiting import eventually
 
 
 async def test_four_shards_over_three_masters(spread: Space, redis_cluster: Cluster, seen: Seen) -> None:
@@ -75,52 +72,6 @@ async def test_a_whole_life(spread: Space, seen: Seen) -> None:
     assert spread.queue.kick("t") == 1
     assert spread.queue.cancel("t", "buried") is True
     assert spread.audit().left == 0
-
-
-async def test_a_pause_and_a_rate(redis_cluster: Cluster, clock: ManualClock, seen: Seen) -> None:
-    with opened(redis_cluster.url, clock) as spread:
-        spread.queue.configure("t", shards=2, rate=1)
-        worker = spread.worker()
-
-        @worker.handler("t")
-        async def handler(_body: int) -> None:
-            seen.add(clock.now_ms)
-
-        async with spread.serving(worker):
-            spread.queue.pause("t")
-            spread.queue.enqueue_many("t", (NewJob(n) for n in range(5)))
-            assert spread.stats().delayed == 5
-            assert seen.all == []
-            spread.queue.resume("t")
-            await seen.count(1)
-        await drain(worker, clock, "1m")
-    assert [at - seen.all[0] for at in seen.all] == [0, 1000, 2000, 3000, 4000]
-
-
-async def test_lost_claims_come_back(spread: Space, seen: Seen) -> None:
-    spread.queue.configure("t", shards=3)
-    spread.queue.enqueue_many("t", (NewJob(n) for n in range(12)))
-    for claim in [spread.queue.take("t") or pytest.fail("nothing came") for _ in range(12)]:
-        claim.touch("1ms")
-    worker = spread.worker()
-    worker.handler("t")(recorder(seen))
-    async with spread.serving(worker):
-        await seen.count(12)
-        await eventually(lambda: spread.audit().left == 0, "all done")
-    assert sorted(seen.all) == list(range(12))
-    assert spread.stats().reclaimed >= 12
-
-
-@pytest.mark.usefixtures("rings_alone")
-async def test_an_idle_worker_is_woken_in_any_shard(spread: Space, seen: Seen) -> None:
-    spread.queue.configure("t", shards=4)
-    worker = spread.worker()
-    worker.handler("t")(recorder(seen))
-    async with spread.serving(worker):
-        for n in range(12):
-            spread.queue.enqueue("t", n, delay="10ms" if n % 2 else 0)
-            await seen.count(n + 1)
-        await eventually(lambda: spread.audit().left == 0, "all done")
 
 
 def test_figures_are_asked_of_all_nodes_at_the_same_time(spread: Space) -> None:

@@ -116,41 +116,6 @@ def test_large_kept_jobs_are_read_a_few_at_a_time(space: Space, monkeypatch: pyt
     assert {one.job.state for one in kept} == {JobState.READY}
 
 
-def test_a_kept_job_is_found_where_it_was_before_the_shards_changed(space: Space) -> None:
-    space.queue.configure("t", shards=2)
-    ids = [f"j{n}" for n in range(20)]
-    space.queue.enqueue_many("t", [NewJob(0, id=id, delay=0 if id == "j7" else "1h") for id in ids])
-    space.queue.configure("t", shards=3)
-
-    states = {id: space.queue.enqueue("t", 1, id=id, on_conflict="keep").state for id in ids}
-
-    assert states == {id: JobState.READY if id == "j7" else JobState.DELAYED for id in ids}
-
-
-def test_many_lists_what_was_taken(space: Space) -> None:
-    space.queue.enqueue("t", "first", id="j3")
-    jobs = [NewJob(n, id=f"j{n}") for n in range(5)]
-    result = space.queue.enqueue_many("t", jobs)
-    assert (result.created, result.existing) == (4, ["j3"])
-    result = space.queue.enqueue_many("t", jobs, on_conflict="keep")
-    assert (result.created, sorted(result.existing)) == (0, [f"j{n}" for n in range(5)])
-    result = space.queue.enqueue_many("t", jobs, on_conflict="replace")
-    assert (result.created, result.existing) == (5, [])
-    assert space.job("j3").body == 3
-    assert space.queue.stats("t").topics["t"].jobs == 5
-
-
-@pytest.mark.parametrize("on_conflict", ["reject", "replace"])
-def test_one_id_twice_in_one_batch(space: Space, on_conflict: str) -> None:
-    jobs = [NewJob("first", id="a"), NewJob("second", id="a"), NewJob("b", id="b")]
-    result = space.queue.enqueue_many("t", jobs, on_conflict=on_conflict)  # type: ignore[arg-type]
-    if on_conflict == "reject":
-        assert (result.created, result.existing, space.job("a").body) == (2, ["a"], "first")
-    else:
-        assert (result.created, result.existing, space.job("a").body) == (3, [], "second")
-    assert space.queue.stats("t").topics["t"].jobs == 2
-
-
 def test_an_unknown_policy_is_refused(space: Space) -> None:
     with pytest.raises(InvalidInput, match="'reject', 'keep', 'replace'"):
         space.queue.enqueue("t", 1, on_conflict="ignore")  # type: ignore[arg-type]

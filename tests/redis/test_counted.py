@@ -8,13 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from streamdq import AsyncQueue, Job, JobExists, NewJob, Queue, StaleClaim
-from streamdq.config import Settings
-from streamdq.errors import ServerRefusesWrites, ServerUnavailable
+from streamdq.errors import ServerRefusesWrites
 from streamdq.testing import drain
 from streamdq.times.clock import ManualClock
 from tests.metrics import sample
 from tests.redis.harness import NAMESPACE, opened
-from tests.servers import Server, free_port
+from tests.servers import Server
 from tests.waiting import eventually
 
 
@@ -118,18 +117,6 @@ def test_a_redis_that_refuses_writes(redis_server: Server, queue: Queue) -> None
             client.config_set("maxmemory", 0)
 
     assert errors("refused_writes") == before + 1
-
-
-def test_a_redis_that_is_not_there() -> None:
-    before = errors("connection")
-    settings = Settings(call_timeout_s=0.2)
-    with (
-        Queue(f"redis://127.0.0.1:{free_port()}", NAMESPACE, settings=settings) as queue,
-        pytest.raises(ServerUnavailable),
-    ):
-        queue.enqueue("t", {})
-
-    assert errors("connection") > before
 
 
 async def test_a_retry_is_late_by_its_own_due_time_and_finished_by_the_first(redis_server: Server) -> None:

@@ -20,7 +20,7 @@ from streamdq.operations.audit import audit
 from streamdq.operations.inspect import stats, upcoming
 from streamdq.store import blocking, reads
 from streamdq.store.scripts import Scripts
-from tests.redis.harness import Seen, Space, recorder
+from tests.redis.harness import Seen, Space, recorder, taken
 from tests.redis.movers import mover_at
 from tests.redis.topology import all_run, each_cut, steps
 from tests.servers import Server
@@ -55,8 +55,7 @@ def test_a_topic_with_jobs_is_deleted_by_force_alone(space: Space) -> None:
     with pytest.raises(TopicNotEmpty, match="force=True, --force"):
         space.queue.delete_topic("t")
     assert space.state("x") == "ready"
-    claim = space.queue.take("t", timeout=0)
-    assert claim
+    claim = taken(space.queue, "t", timeout=0)
     space.queue.delete_topic("t", force=True)
     with pytest.raises(StaleClaim):
         claim.finish()
@@ -117,45 +116,6 @@ async def test_a_mover_keeps_nothing_of_topics_that_are_deleted(space: Space, re
         assert mover._listener._seen.keys() <= {mover._session.keys.wake}
 
 
-async def test_a_mover_keeps_nothing_of_nodes_that_have_left(
-    space: Space, redis_server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where a Cluster's nodes are replaced by others, again and again."""
-    space.queue.configure("t", ttr="30s")
-    async with mover_at(redis_server.url, "m") as mover:
-        await eventually(lambda: mover._node_of, "it has heard of the topic")
-        for node in ("n1", "n2", "n3"):
-            monkeypatch.setattr(mover._link, "node_of", lambda _key, node=node: node)
-            mover._look_for_shards()
-            space.queue.enqueue("t", node, delay="1ms")
-            await eventually(lambda: space.stats().ready == 1, "the job is moved")
-            await eventually(lambda: len(mover._running) == 1, "only its part for the node is there")
-            assert mover._node_movers.keys() == {node}
-            claim = space.queue.take("t")
-            assert claim
-            claim.finish()
-
-
-async def test_a_worker_keeps_no_handler_of_topics_that_are_deleted(space: Space) -> None:
-    worker, seen, may_end = space.worker(), Seen(), asyncio.Event()
-
-    @worker.every_topic
-    async def handle(body: str) -> None:
-        seen.add(body)
-        await may_end.wait()
-
-    async with space.serving(worker):
-        for topic in ("t0", "t1", "t2"):
-            space.queue.enqueue(topic, topic)
-            await seen.count(1)
-            space.queue.delete_topic(topic, force=True)
-            await eventually(lambda: not worker.topics, "it has heard of it")
-            seen.all.clear()
-        space.queue.enqueue("t0", "again")
-        assert await seen.count(1) == ["again"]
-        may_end.set()
-
-
 @pytest.mark.parametrize(
     "looking",
     [
@@ -197,8 +157,7 @@ async def test_a_shard_that_is_gone_holds_up_no_other(space: Space, seen: Seen) 
 
 
 async def test_a_topic_that_is_served_is_not_deleted(space: Space, seen: Seen) -> None:
-    worker = space.worker("audit")
-    worker.handler("t")(recorder(seen))
+    worker = space.recording(seen, "audit")
     async with space.serving(worker):
         await eventually(lambda: space.stats("t", "audit").consumers, "its consumer is there")
         with pytest.raises(TopicServed, match=r"consumers in group audit, which would make it again.*--force"):
@@ -269,8 +228,7 @@ async def test_one_who_was_stopped_while_changing_does_not_bring_a_deleted_topic
 
 async def test_a_worker_leaves_also_shards_that_it_serves_no_more(space: Space, seen: Seen) -> None:
     space.queue.configure("t", shards=4)
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
+    worker = space.recording(seen)
     async with space.serving(worker):
         await eventually(lambda: all(_consumers(space, shard) for shard in range(4)), "it is there")
         space.queue.configure("t", shards=1)
@@ -305,8 +263,7 @@ async def test_a_worker_that_has_left_is_not_made_known_again(
     monkeypatch.setattr(blocking, "join", late_join)
     monkeypatch.setattr(Scripts, "remove_consumer", remove)
     space.queue.configure("t", shards=1)
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
+    worker = space.recording(seen)
     async with space.serving(worker):
         await eventually(lambda: len(joins) == 1, "it serves")
         space.queue.configure("t", shards=2)

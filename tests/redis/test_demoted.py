@@ -11,7 +11,7 @@ import pytest
 from streamdq import AsyncQueue, Queue
 from streamdq.errors import ServerError, ServerRefusesWrites
 from tests.conftest import EACH_BINARY
-from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
 from tests.redis.proxies import Proxy, proxy
 from tests.servers import Binary, Server
 from tests.waiting import until
@@ -64,8 +64,7 @@ async def test_an_async_queue_finds_the_new_primary(address: Address) -> None:
 
 async def test_a_worker_finds_the_new_primary(address: Address, seen: Seen) -> None:
     with contextlib.closing(Space(address.url)) as space:
-        worker = space.worker()
-        worker.handler("t")(recorder(seen))
+        worker = space.recording(seen)
         async with space.serving(worker):
             space.queue.enqueue("t", "before")
             await seen.count(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from streamdq import Job, NewJob, Worker
 from streamdq.store.scripts import Scripts
 from streamdq.times.clock import ManualClock
-from tests.redis.harness import Seen, Space, recorder
+from tests.redis.harness import Seen, Space
 from tests.waiting import eventually
 
 
@@ -44,8 +43,7 @@ async def idle(worker: Worker) -> None:
 async def test_an_idle_worker_gets_its_due_jobs_without_a_claim_of_their_own(
     stepped: Space, clock: ManualClock, seen: Seen, counts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = stepped.worker(concurrency=5)
-    worker.handler("t")(recorder(seen))
+    worker = stepped.recording(seen, concurrency=5)
     async with stepped.serving(worker):
         await idle(worker)
         stepped.queue.enqueue("t", "first", delay=1)
@@ -71,28 +69,6 @@ async def test_an_idle_worker_gets_its_due_jobs_without_a_claim_of_their_own(
     assert stepped.stats().done == 6
 
 
-async def test_of_many_that_are_due_at_once_half_of_its_slots_at_most(
-    stepped: Space, clock: ManualClock, seen: Seen, counts: list[int]
-) -> None:
-    """The others it gets as any worker does."""
-    go_on = asyncio.Event()
-    worker = stepped.worker(concurrency=4)
-
-    @worker.handler("t")
-    async def handle(body: int) -> None:
-        seen.add(body)
-        await go_on.wait()
-
-    async with stepped.serving(worker):
-        await idle(worker)
-        stepped.queue.enqueue_many("t", (NewJob(n, delay=1) for n in range(10)))
-        clock.advance(1)
-        await seen.count(4)
-        assert set(counts) == {2}
-        go_on.set()
-        assert sorted(await seen.count(10)) == list(range(10))
-
-
 async def test_a_batch_handler_gets_a_whole_batch(
     stepped: Space, clock: ManualClock, seen: Seen, counts: list[int]
 ) -> None:
@@ -111,47 +87,9 @@ async def test_a_batch_handler_gets_a_whole_batch(
     assert set(counts) == {8}
 
 
-async def test_one_slot_is_left_to_what_the_blocked_read_returns(
-    stepped: Space, clock: ManualClock, seen: Seen, counts: list[int]
-) -> None:
-    """What is handed back for want of a slot loses its place."""
-    worker = stepped.worker(concurrency=1)
-    worker.handler("t")(recorder(seen))
-    async with stepped.serving(worker):
-        await idle(worker)
-        stepped.queue.enqueue("t", 1, delay=1)
-        clock.advance(1)
-        await seen.count(1)
-    assert not counts
-
-
-async def test_a_worker_with_a_job_in_hand_leaves_due_jobs_to_whoever_waits(
-    stepped: Space, clock: ManualClock, seen: Seen, counts: list[int]
-) -> None:
-    go_on = asyncio.Event()
-    worker = stepped.worker(concurrency=5)
-
-    @worker.handler("t")
-    async def handle(body: str) -> None:
-        seen.add(body)
-        if body == "long":
-            await go_on.wait()
-
-    async with stepped.serving(worker):
-        stepped.queue.enqueue("t", "long")
-        await seen.count(1)
-        counts.clear()
-        stepped.queue.enqueue("t", "due", delay=1)
-        clock.advance(1)
-        await seen.count(2)
-        assert not counts
-        go_on.set()
-
-
 async def test_a_topic_with_a_rate(stepped: Space, clock: ManualClock, seen: Seen, counts: list[int]) -> None:
     stepped.queue.configure("t", rate=100)
-    worker = stepped.worker()
-    worker.handler("t")(recorder(seen))
+    worker = stepped.recording(seen)
     async with stepped.serving(worker):
         await idle(worker)
         stepped.queue.enqueue_many("t", (NewJob(n, delay=1) for n in range(5)))

@@ -95,13 +95,6 @@ def test_hours_and_batches_are_files_of_their_own(here: Setting, monkeypatch: py
     assert done.files == 6
 
 
-def test_entries_of_one_millisecond_are_told_apart(here: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dump_module, "PAGE", 3)
-    entries = here.write(10, step_ms=0, begin_ms=START_MS)
-    assert here.dump(batch=4).rows == 10
-    assert here.entries == entries
-
-
 def test_one_topic_of_several(here: Setting) -> None:
     here.queue.configure("u", shards=2)
     mine = here.write(3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -16,12 +15,11 @@ from fsspec.spec import AbstractFileSystem
 from streamdq.dump import dumper as dump_module
 from streamdq.dump.compaction import compact
 from streamdq.dump.dumper import Dumped, Dumper
-from streamdq.dump.manifest import MANIFEST, Manifest, load_manifest, require_manifest, update_manifest
+from streamdq.dump.manifest import MANIFEST, Manifest, update_manifest
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidInput
-from tests.dumps import HOUR_MS, START_MS, marks
+from tests.dumps import HOUR_MS, START_MS
 from tests.redis.dumping import Setting
-from tests.waiting import until
 
 
 def test_a_full_disk_costs_nothing_that_was_committed(here: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,13 +177,6 @@ def test_a_copy_that_was_cut_off_is_made_good(remote: Setting) -> None:
     assert remote.entries == entries + more
 
 
-def test_half_a_manifest_beside_a_whole_one_is_left_alone(here: Setting) -> None:
-    entries = here.write(10)
-    here.dump()
-    here.folder.write("_manifest.json.tmp", b'{"format": "stre')
-    assert here.entries == entries
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -203,21 +194,3 @@ def test_a_manifest_that_can_not_be_read_stops_the_dump(here: Setting, content: 
     with pytest.raises(HistoryUnreadable, match=message):
         here.dump()
     assert here.folder.files("events") == []
-
-
-def test_the_manifest_is_plain_json(here: Setting) -> None:
-    here.write(3)
-    here.dump()
-    found = json.loads(here.folder.read(MANIFEST) or b"")
-    assert found["schema_version"] == "2"
-    assert found["namespace"] == "streamdq"
-    assert found["streams"][0]["rows"] == 3 == found["files"][0]["rows"]
-    assert marks(here.manifest) == {("t", 0): here.entries[-1]}
-
-
-def test_there_is_none_before_the_first_run(here: Setting) -> None:
-    assert load_manifest(here.folder) is None
-    with pytest.raises(HistoryUnreadable, match="holds no dump"):
-        require_manifest(here.folder)
-    until(lambda: here.dump().whole, "dumped")
-    assert require_manifest(here.folder).files == []

@@ -91,16 +91,6 @@ def test_what_was_trimmed_beyond_the_mark_is_counted(here: Setting, left: int) -
     assert here.entries == first + second[lost:] + third
 
 
-def test_a_stream_that_was_deleted_is_counted(here: Setting) -> None:
-    here.write(10)
-    here.dump()
-    here.write(5, begin_ms=START_MS + HOUR_MS)
-    here.client.delete(SHARD.history)
-    assert here.dump().lost == 5
-    again = here.write(3, begin_ms=START_MS + 2 * HOUR_MS)
-    assert (here.dump().lost, here.entries[-3:]) == (0, again)
-
-
 @pytest.mark.parametrize("again", [True, False])
 @pytest.mark.parametrize("lacking", [0, 2])
 def test_a_topic_that_was_deleted_takes_along_what_was_not_dumped(here: Setting, lacking: int, again: bool) -> None:

@@ -129,16 +129,6 @@ def test_a_call_repeated_after_a_lost_reply_covers_the_first(pair: Replicated, s
         assert queue.stats("t").topics["t"].enqueued == 3
 
 
-def test_a_flushed_script_is_sent_again_with_the_wait(pair: Replicated, soon: Settings) -> None:
-    with queue_of(pair.url, soon) as queue:
-        queue.enqueue("t", 1, delay="1h")
-        with pair.primary.client() as client:
-            client.script_flush()
-        with pair.silent(), pytest.raises(NotDurable):
-            queue.enqueue("t", 1, id="j", delay="1h", durable="replicas:1")
-        assert is_on(pair.primary, "j")
-
-
 def test_one_round_trip_and_nothing_when_it_is_not_asked_for(pair: Replicated) -> None:
     requests: list[bytes] = []
 
@@ -189,22 +179,6 @@ async def test_an_async_call_is_told_as_well(pair: Replicated, soon: Settings) -
                 await call
 
 
-def test_the_call_goes_before_the_topic_and_the_topic_before_the_process(pair: Replicated, soon: Settings) -> None:
-    process = soon.model_copy(update={"durable": "replicas:3"})
-    with queue_of(pair.url, process) as queue, queue_of(pair.url) as patient:
-        with pytest.raises(NotDurable, match="'replicas:3'"):
-            queue.enqueue("t", 1)
-        assert queue.configure("t", durable="replicas:2").durable == "replicas:2"
-        with pytest.raises(NotDurable, match="'replicas:2'"):
-            queue.enqueue("t", 1)
-        patient.enqueue("t", 1, durable="replicas:1")
-        queue.configure("t", durable="memory")
-        queue.enqueue("t", 1)
-        assert queue.configure("t", durable="default").durable is None
-        with pytest.raises(NotDurable, match="'replicas:3'"):
-            queue.enqueue("t", 1)
-
-
 @pytest.mark.parametrize("asks", ["topic", "process"])
 def test_the_doctor_tells_whether_it_can_be_had(pair: Replicated, asks: str) -> None:
     found = {}
@@ -224,15 +198,6 @@ def test_the_doctor_tells_whether_it_can_be_had(pair: Replicated, asks: str) -> 
     assert "CONFIG SET appendonly yes" in disk.advice
 
 
-def test_the_doctor_asks_a_server_once_however_many_shards_it_has(pair: Replicated) -> None:
-    with queue_of(pair.url) as queue, pair.primary.client() as client:
-        for topic in ("many", "more"):
-            queue.configure(topic, shards=8, durable="replicas:1")
-        client.config_resetstat()
-        assert "durable='replicas:1' can be had" in [finding.what for finding in queue.doctor()]
-        assert client.info("commandstats")["cmdstat_info"]["calls"] <= 3, "not once for each shard"
-
-
 def test_a_script_that_the_server_does_not_know_is_waited_for_once(pair: Replicated, soon: Settings) -> None:
     with queue_of(pair.url, soon) as queue, pair.primary.client() as client:
         queue.configure("t", create=True)
@@ -241,19 +206,6 @@ def test_a_script_that_the_server_does_not_know_is_waited_for_once(pair: Replica
         with pytest.raises(NotDurable):
             queue.cancel("t", "j", durable="replicas:2")
         assert client.info("commandstats")["cmdstat_wait"]["calls"] == 1
-
-
-def test_a_server_that_turned_replica_takes_nothing(pair: Replicated) -> None:
-    with queue_of(pair.url) as queue:
-        queue.enqueue("t", 1)
-        with pair.primary.client() as client:
-            client.replicaof("127.0.0.1", pair.replicas[0].port)
-            try:
-                with pytest.raises(ServerRefusesWrites):
-                    queue.enqueue("t", 1, id="j", durable="replicas:1")
-            finally:
-                client.replicaof("NO", "ONE")
-        assert queue.get("t", "j") is None
 
 
 # -- disk
@@ -281,43 +233,6 @@ def test_what_is_on_disk_is_there_after_a_crash(other_binary: Binary, fsync: str
         server.kill()
         server.start()
         assert [queue.get("t", f"j{n}") is not None for n in range(3)] == [True] * 3
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"appendonly": "no"}, "no append-only file"),
-        ({"appendonly": "no", "appendfsync": "always"}, "no append-only file"),
-        ({"appendonly": "yes", "appendfsync": "everysec"}, "no WAITAOF.*`appendfsync everysec`"),
-        ({"appendonly": "yes", "appendfsync": "no"}, "no WAITAOF.*`appendfsync no`"),
-        (
-            {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "yes"},
-            "no WAITAOF.*`no-appendfsync-on-rewrite yes`",
-        ),
-    ],
-)
-def test_nothing_is_written_where_disk_can_not_be_had(other_binary: Binary, options: dict[str, str], why: str) -> None:
-    if waits_for_disk(other_binary) and options["appendonly"] == "yes":
-        pytest.skip("WAITAOF needs no more than an append-only file")
-    with Server(other_binary, options=options) as server, queue_of(server.url) as queue:
-        for _ in range(2):
-            with pytest.raises(DurabilityUnsupported, match=why):
-                queue.enqueue("t", 1, id="j", durable="disk")
-        assert queue.get("t", "j") is None
-        queue.enqueue("t", 1, id="j")
-
-
-def test_a_user_who_may_not_read_the_configuration(other_binary: Binary) -> None:
-    options = {"appendfsync": "always"}
-    with Server(other_binary, appendonly=True, options=options) as server, server.client() as client:
-        client.execute_command("ACL", "SETUSER", "u", "on", ">p", "allkeys", "allchannels", "+@all", "-config")
-        with queue_of(f"redis://u:p@127.0.0.1:{server.port}/0") as queue:
-            if waits_for_disk(other_binary):
-                queue.enqueue("t", 1, id="j", durable="disk")
-                return
-            with pytest.raises(DurabilityUnsupported, match=r"CONFIG GET.*is not allowed"):
-                queue.enqueue("t", 1, id="j", durable="disk")
-            assert queue.get("t", "j") is None
 
 
 def test_a_server_that_changes_its_mind(other_binary: Binary, soon: Settings) -> None:
@@ -353,13 +268,3 @@ def test_a_level_that_there_is_not() -> None:
             with pytest.raises(InvalidInput, match=r"durable: .*'memory', 'disk' and 'replicas:N'"):
                 call()
         assert queue.stats().topics == {}
-
-
-def test_memory_takes_every_level_as_reached() -> None:
-    server = memory()
-    with server.queue() as queue:
-        queue.configure("t", durable="replicas:2")
-        queue.enqueue("t", 1, id="j", delay="1h")
-        queue.enqueue("t", 1, id="k", delay="1h", durable="disk")
-        assert queue.reschedule("t", "j", delay="2h")
-        assert queue.cancel("t", "j")

@@ -7,14 +7,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-import redis
 
 from streamdq import Bury, Job, NewJob, Snooze
-from streamdq.keys import NamespaceKeys
-from streamdq.store.progress import progress_field, progress_in
 from tests.eager import eager_loop
-from tests.redis.harness import NAMESPACE, Seen, Space
-from tests.waiting import eventually
+from tests.redis.harness import Space
 
 
 @pytest.fixture
@@ -67,38 +63,3 @@ def test_every_end_of_an_attempt(space: Space, eagerly: Eagerly) -> None:
         assert dead == ["buried"]
 
     eagerly(main())
-
-
-def test_touches_reach_redis(space: Space, eagerly: Eagerly) -> None:
-    async def main() -> None:
-        worker, seen, goes_on = space.worker(), Seen(), asyncio.Event()
-
-        @worker.handler("t", ttr="1h")
-        async def handle(_body: int, job: Job) -> None:
-            for ttr in ("2h", "3h"):
-                job.touch(ttr)
-                seen.add(ttr)
-                await goes_on.wait()
-                goes_on.clear()
-
-        space.queue.enqueue("t", 1, id="j")
-        async with space.serving(worker):
-            for count, hours in ((1, 2), (2, 3)):
-                await seen.count(count)
-                await until_deadline(space, hours)
-                goes_on.set()
-
-    eagerly(main())
-
-
-async def until_deadline(space: Space, hours: int) -> None:
-    """Waits until Redis knows that the job has at least so long."""
-    shard = NamespaceKeys(NAMESPACE).shard("t", 0)
-    with redis.Redis.from_url(space.url) as client:
-
-        def known() -> bool:
-            value: Any = client.hget(shard.progress, progress_field("default", "j"))
-            progress = progress_in(value)
-            return progress.deadline_ms - progress.started_ms >= hours * 3_600_000
-
-        await eventually(known, f"a touch of {hours} h has arrived")

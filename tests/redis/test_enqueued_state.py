@@ -8,7 +8,6 @@ import pytest
 
 from streamdq.job.job import JobState
 from tests.redis.harness import Space
-from tests.servers import Server
 
 READY, DELAYED = JobState.READY, JobState.DELAYED
 
@@ -57,14 +56,3 @@ def test_each_of_those_that_travel_together_has_its_own(stepped: Space) -> None:
     for call in calls:
         assert call.job.state is stepped.job(call.job.id).state
     assert {call.job.state for call in calls} == {READY, DELAYED}
-
-
-def test_it_takes_no_command_more(space: Space, redis_server: Server) -> None:
-    space.queue.enqueue("t", 1)
-    with redis_server.client() as client:
-        client.config_resetstat()
-        assert space.queue.enqueue("t", 1).state is READY
-        stats = client.info("commandstats")
-    names = [f"cmdstat_{name}" for name in ("evalsha", "eval", "hget")]
-    sent = {name.removeprefix("cmdstat_"): stats[name]["calls"] for name in names if name in stats}
-    assert sent == {"evalsha": 1}, "hget would be in a script that looks the job up"

@@ -10,7 +10,6 @@ import pytest
 import redis
 
 from streamdq import AsyncQueue, Job, NewJob, Queue, StreamdqError
-from streamdq.config import Settings
 from streamdq.errors import (
     AuthenticationFailed,
     InvalidInput,
@@ -24,57 +23,25 @@ from streamdq.errors import (
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, counting, recorder
 from tests.redis.proxies import Losing, proxy, speaking
 from tests.servers import Binary, Server, free_port
-from tests.waiting import eventually
 
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001
+# One of each field; the others are refused by what encodes a job: tests/unit/job and tests/unit/store/test_records.py.
 BAD_JOBS: list[tuple[str, dict[str, Any]]] = [
-    ("negative", {"delay": -1}),
     ("negative", {"delay": timedelta(seconds=-1)}),
-    ("not a number", {"delay": float("nan")}),
-    ("ten years", {"delay": float("inf")}),
-    ("ten years", {"delay": 1e12}),
     ("ten years", {"delay": "99999d"}),
-    ("can't read 'soon'", {"delay": "soon"}),
     ("can't read '5 apples'", {"delay": "5 apples"}),
-    ("can't read ''", {"delay": ""}),
-    ("not a duration", {"delay": True}),
-    ("not a duration", {"delay": [1]}),
     ("2030-01-01T00:00:00 has no time zone", {"at": NAIVE}),
-    ("13-digit", {"at": 1_700_000_000}),
-    ("13-digit", {"at": -1}),
-    ("at: 2030-01-01T00:00:00 has no time zone", {"at": "2030-01-01"}),
-    ("neither an aware datetime", {"at": 1.5}),
     ("not both", {"at": 1_900_000_000_000, "delay": 1}),
-    ("id:", {"id": ""}),
-    ("id:", {"id": " "}),
-    ("id:", {"id": "x" * 300}),
-    ("id:", {"id": "ü" * 128}),
-    ("id:", {"id": "a\nb"}),
     ("id:", {"id": "a\x00b"}),
-    ("id:", {"id": "a\x1fb"}),
-    ("id:", {"id": "\ud800"}),
-    ("id: 7 is not", {"id": 7}),
-    ("ttr:", {"ttr": 0}),
     ("ttr:", {"ttr": "-5s"}),
-    ("retry:", {"retry": "now and then"}),
-    ("retry:", {"retry": 5}),
     ("retry:", {"retry": ["1s"] * 101}),
-    ("retry:", {"retry": "1s -2s"}),
-    ("url:", {"url": ""}),
     ("url:", {"url": "ftp://example.org"}),
-    ("url:", {"url": "https://"}),
-    ("url:", {"url": "https://example.org/a b"}),
-    ("url:", {"url": 5}),
     ("expire:", {"expire": -1}),
     ("body: is blank", {"body": None}),
-    ("body: is blank", {"body": ""}),
-    ("body: can't be written", {"body": float("nan")}),
-    ("body: can't be written", {"body": {"x": float("inf")}}),
     ("body: can't be written", {"body": object()}),
-    ("body: can't be written", {"body": {frozenset((1, 2)): 2}}),
     ("body: 262145 bytes", {"body": "x" * (256 * 1024 - 1)}),
 ]
-BAD_TOPICS = ["", " ", "{}", "a{b}", "a\nb", "a b", "t" * 300, "\x00", None, 5]
+BAD_TOPICS = ["", "{}", "a b", "t" * 300, None]
 
 
 def test_bad_input_is_refused_and_nothing_is_written(space: Space, redis_server: Server) -> None:
@@ -154,12 +121,6 @@ def test_an_unknown_group(space: Space) -> None:
         space.queue.take("t", "nobody", timeout=0)
 
 
-@pytest.mark.parametrize("namespace", ["", "a b", "{x}", "n" * 65, "a\n"])
-def test_a_bad_namespace(namespace: str) -> None:
-    with pytest.raises(InvalidInput, match="namespace"):
-        Queue("memory://x", namespace)
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -171,21 +132,6 @@ def test_a_bad_url(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMDQ_URL", "nonsense")
     with pytest.raises(InvalidInput, match="url"):
         Queue(url or None)
-
-
-@pytest.mark.parametrize(
-    ("url", "says"),
-    [
-        ("redis://:hunter2@localhost/0?timeout=5", "'timeout'"),
-        ("unix://:hunter2@/tmp/none?timeout=5", "'timeout'"),
-        ("redis://:hunter2@localhost/0?protocol=9", "protocol"),
-        ("redis://:hunter2@localhost/0?ssl_cert_reqs=none", "'ssl_cert_reqs'"),
-    ],
-)
-def test_an_option_of_the_url_that_cannot_be_used(url: str, says: str) -> None:
-    with pytest.raises(InvalidInput, match=f"url: .* has the option .*{says}") as refused:
-        Queue(url)
-    assert "hunter2" not in str(refused.value)
 
 
 def test_a_url_that_is_no_text() -> None:
@@ -332,18 +278,6 @@ async def test_a_full_memory_drains_by_its_rate_and_once_it_is_resumed(binary: B
         space.close()
 
 
-def test_a_replica_refuses(binary: Binary) -> None:
-    with Server(binary) as main, Server(binary) as replica, replica.client() as client:
-        with Queue(main.url) as queue:
-            queue.configure("t", create=True)
-        client.replicaof("127.0.0.1", main.port)
-        with (
-            Queue(replica.url, settings=SETTINGS) as queue,
-            pytest.raises(ServerRefusesWrites, match=r"refuses writes"),
-        ):
-            queue.enqueue("t", 1)
-
-
 # -- the network
 
 
@@ -376,57 +310,6 @@ def test_a_cancel_whose_reply_was_lost_is_not_repeated(space: Space, redis_serve
             queue.cancel("t", "target")
         assert queue.cancel("t", "target") is False
     assert space.stats().cancelled == 1
-
-
-async def test_workers_go_on_over_a_bad_network(space: Space, redis_server: Server, seen: Seen) -> None:
-    """Replies to claims and finishes get lost on the way: nothing is lost, and the accounts balance."""
-    # A lost reply to a claim looks like a lost consumer, and by chance a job's are lost several times in a row.
-    space.queue.configure("t", ttr="400ms", max_deliveries=1000)
-    space.queue.enqueue_many("t", (NewJob(n, id=f"j{n}", delay=n / 1000) for n in range(200)))
-    every_tenth = 0
-
-    def flaky(data: bytes, to_redis: bool) -> bytes | None:
-        nonlocal every_tenth
-        every_tenth += not to_redis
-        return None if not to_redis and every_tenth % 10 == 0 else data
-
-    with proxy(redis_server.port, flaky) as between:
-        through = Space(between.url, call_timeout_s=2)
-        worker = through.worker()
-        worker.handler("t")(recorder(seen))
-        async with space.serving(worker):
-            await seen.count(200)
-
-            def drained() -> bool:
-                return space.audit().left == 0
-
-            await eventually(drained, "all done")
-            between.filter = lambda data, _: data
-        through.close()
-    assert set(seen.all) == set(range(200))
-    assert space.stats().done == 200
-
-
-def test_connections_are_made_anew_after_a_restart(binary: Binary) -> None:
-    with Server(binary, appendonly=True) as server, Queue(server.url, NAMESPACE, settings=Settings()) as queue:
-        queue.enqueue("t", 1, id="a")
-        server.restart()
-        assert queue.get("t", "a") is not None
-        queue.enqueue("t", 2, id="b")
-        with server.client() as client:
-            client.client_kill_filter(_type="normal", skipme=True)
-        queue.enqueue("t", 3, id="c")
-        assert queue.stats("t").topics["t"].jobs == 3
-
-
-def test_an_old_server_is_named() -> None:
-    answer = b"-ERR unknown command `EVALSHA`, with args beginning with: \r\n"
-    with (
-        speaking(answer) as url,
-        Queue(url, settings=SETTINGS) as queue,
-        pytest.raises(UnsupportedServer, match=r"needs Redis 6\.2"),
-    ):
-        queue.enqueue("t", 1)
 
 
 def test_any_other_refusal_is_a_server_error(redis_server: Server) -> None:

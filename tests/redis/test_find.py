@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +19,7 @@ from streamdq.queue import Found
 from streamdq.store.replies import FoundPage
 from streamdq.store.scripts import Scripts
 from streamdq.times.clock import ManualClock
-from tests.redis.harness import NAMESPACE, Space
+from tests.redis.harness import NAMESPACE, Space, taken
 
 
 def ids(found: Found) -> list[str]:
@@ -28,9 +27,7 @@ def ids(found: Found) -> list[str]:
 
 
 def take(queue: Queue, group: str = "default") -> Any:
-    claim = queue.take("t", group)
-    assert claim
-    return claim
+    return taken(queue, "t", group)
 
 
 def bury(queue: Queue, id: str, error: str = "broken", **fields: Any) -> None:
@@ -38,12 +35,6 @@ def bury(queue: Queue, id: str, error: str = "broken", **fields: Any) -> None:
     claim = take(queue)
     assert claim.job.id == id
     claim.bury(error)
-
-
-def job_reason(queue: Queue, id: str) -> str | None:
-    job = queue.get("t", id)
-    assert job is not None
-    return job.groups["default"].reason
 
 
 # -- what is found
@@ -62,19 +53,6 @@ def test_by_what_is_in_the_body(space: Space) -> None:
     assert (job.id, job.body) == ("j5", {"user": 2, "amount": 5})
 
 
-def test_by_fields_of_the_job(space: Space) -> None:
-    queue = space.queue
-    queue.enqueue("t", 1, id="a1", delay="1h", key="k", url="https://a.example/")
-    queue.enqueue("t", 1, id="a2", delay="1h", url="https://b.example/")
-    queue.enqueue("t", 1, id="b1", delay="1h", key="l")
-    assert ids(queue.find("t", id_prefix="a")) == ["a1", "a2"]
-    assert ids(queue.find("t", key="k")) == ["a1"]
-    assert ids(queue.find("t", where={"key": "l"})) == ["b1"]
-    assert ids(queue.find("t", where={"url": "https://b.example/"})) == ["a2"]
-    assert ids(queue.find("t", where={"id": "b1"})) == ["b1"]
-    assert queue.find("t", key="k").count() == 1
-
-
 def test_jobs_that_wait_for_their_key_are_found_by_due_time(space: Space) -> None:
     queue = space.queue
     queue.configure("t", key_concurrency=1)
@@ -83,31 +61,6 @@ def test_jobs_that_wait_for_their_key_are_found_by_due_time(space: Space) -> Non
     assert ids(queue.find("t", state="delayed", due=("30m", "90m"))) == [f"j{n}" for n in range(5)]
     assert queue.find("t", state="delayed", due=(None, None)).count() == 6
     assert queue.find("t", state="delayed").cancel() == Acted(done=6)
-
-
-def test_by_state_and_by_what_a_group_knows(space: Space) -> None:
-    queue = space.queue
-    bury(queue, "dead", "card expired")
-    bury(queue, "other", "no such user")
-    queue.enqueue("t", 1, id="retried")
-    take(queue).fail("not yet", delay="1h")
-    queue.enqueue("t", 1, id="running")
-    running = take(queue)
-    queue.enqueue("t", 1, id="ready")
-    queue.enqueue("t", 1, id="delayed", delay="1h")
-    for state, expected in {
-        "dead": ["dead", "other"], "delayed": ["delayed", "retried"], "running": ["running"], "ready": ["ready"],
-        "done": [], None: ["dead", "delayed", "other", "ready", "retried", "running"],
-    }.items():  # fmt: skip
-        assert ids(queue.find("t", state=state)) == expected
-        assert queue.find("t", state=state).count() == len(expected)
-        assert ids(queue.find("t", state=state, group="default")) == expected
-    assert ids(queue.find("t", where={"error": "card expired"})) == ["dead"]
-    assert ids(queue.find("t", where={"reason": job_reason(queue, "dead")})) == ["dead", "other"]
-    assert ids(queue.find("t", where={"attempts": (">=", 1)})) == ["dead", "other", "retried", "running"]
-    assert ids(queue.find("t", state="delayed", where={"attempts": 1})) == ["retried"]
-    assert ids(queue.find("t", where=["error=not yet"])) == ["retried"]
-    running.finish()
 
 
 def test_by_due_time(stepped: Space, clock: ManualClock) -> None:
@@ -143,13 +96,6 @@ def test_what_can_not_be_read(space: Space, wrong: dict[str, Any]) -> None:
         space.queue.find("t", **wrong)
     if "due" in wrong:
         assert str(caught.value).startswith("due: ")
-
-
-@pytest.mark.parametrize("count", [-1, 2.5, "3", None])
-def test_samples_that_can_not_be_taken(space: Space, count: Any) -> None:
-    space.queue.enqueue("t", 1, delay="1h")
-    with pytest.raises(InvalidInput):
-        space.queue.find("t").sample(count)
 
 
 def test_a_sample_is_of_the_jobs_that_were_found(space: Space) -> None:
@@ -258,32 +204,6 @@ def test_each_action(space: Space) -> None:
     assert ids(queue.find("t")) == ["w2"]
 
 
-CHANGES: dict[str, Callable[[Queue], Any]] = {
-    "rescheduled": lambda queue: queue.reschedule("t", "j", delay="2h"),
-    "replaced": lambda queue: queue.enqueue("t", 2, id="j", delay="1h", on_conflict="replace"),
-    "postponed": lambda queue: queue.enqueue("t", 2, id="j", delay="2h", on_conflict="postpone"),
-    "made anew": lambda queue: (queue.cancel("t", "j"), queue.enqueue("t", 1, id="j", delay="1h")),
-    "failed": lambda queue: (queue.reschedule("t", "j", delay=0), take(queue).fail("no", delay="1h")),
-    "dead": lambda queue: (queue.reschedule("t", "j", delay=0), take(queue).bury("no")),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_changed_since_is_left_alone(space: Space, change: str) -> None:
-    queue = space.queue
-    queue.enqueue("t", 1, id="j", delay="1h")
-    queue.enqueue("t", 1, id="gone", delay="1h")
-    plans = [queue.find("t") for _ in range(2)]
-    assert [plan.count() for plan in plans] == [2, 2]
-    queue.cancel("t", "gone")
-    CHANGES[change](queue)
-    before = space.job("j")
-    assert plans[0].cancel() == Acted(changed=1, gone=1)
-    assert plans[1].reschedule("5h") == Acted(changed=1, gone=1)
-    assert space.job("j") == before
-    assert plans[0].cancel().left_alone == 2
-
-
 def test_letters_that_changed_since_are_left_alone(space: Space) -> None:
     queue = space.queue
     for id in ("again", "gone", "same"):
@@ -296,17 +216,6 @@ def test_letters_that_changed_since_are_left_alone(space: Space) -> None:
     assert kick.kick() == Acted(done=1, changed=1, gone=1)
     assert purge.purge() == Acted(changed=2, gone=1)
     assert (space.state("again"), space.state("same")) == ("dead", "ready")
-
-
-def test_letters_of_a_topic_that_was_made_again_are_others(space: Space) -> None:
-    """Its jobs are counted from the beginning again: the new letter has the id, number and attempts of the old one."""
-    bury(space.queue, "j", body=1)
-    kicked, purged = space.queue.find("t", state="dead"), space.queue.find("t", state="dead")
-    assert ids(kicked) == ids(purged) == ["j"]
-    space.queue.delete_topic("t", force=True)
-    bury(space.queue, "j", body=2)
-    assert kicked.kick() == purged.purge() == Acted(changed=1)
-    assert space.state("j") == "dead"
 
 
 def test_only_what_was_shown(space: Space) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from streamdq.queue import carry_out
-from tests.redis.harness import Seen, Space, recorder
+from tests.redis.harness import Seen, Space
 from tests.servers import Server
 from tests.waiting import eventually
 
@@ -39,8 +39,7 @@ async def test_a_job_that_cannot_be_read_keeps_no_other_back(
     written(space, redis_server, id, "+0", change)
     for n in range(5):
         space.queue.enqueue("t", n)
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
+    worker = space.recording(seen)
     async with space.serving(worker):
         await seen.count(5)
         await eventually(lambda: space.stats().done == 5, "all others are done")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from streamdq import NewJob, Queue, __version__
 from streamdq.config import Settings
@@ -25,7 +24,7 @@ from streamdq.metrics.declared import TopicLabels
 from streamdq.queue import carry_out, store_of
 from streamdq.store.schedules import Schedules
 from streamdq.times.clock import ManualClock
-from tests.redis.harness import NAMESPACE, Space, opened
+from tests.redis.harness import NAMESPACE, Space, opened, taken
 from tests.servers import Server
 from tests.waiting import HANG_S, eventually, until
 
@@ -77,11 +76,8 @@ def test_jobs_by_state_lag_and_the_coming_load(redis_server: Server, queue: Queu
         queue.enqueue("t", {}, delay=delay)
     queue.enqueue("t", {}, id="first")
     queue.enqueue("t", {})
-    claim = queue.take("t", "a")
-    assert claim
-    claim.bury("enough")
-    held = queue.take("t", "a")
-    assert held
+    taken(queue, "t", "a").bury("enough")
+    held = taken(queue, "t", "a")
     queue.pause("t")
     until(lambda: read(redis_server.url)["mover_lease_held",] == 1, "the mover of this process is at work")
 
@@ -234,29 +230,6 @@ async def nothing(_body: dict) -> None:
     return None
 
 
-def calls(client: redis.Redis) -> int:
-    stats = client.info("commandstats")
-    return sum(row["calls"] for name, row in stats.items() if name != "cmdstat_info")
-
-
-def test_commands_grow_with_topics_and_not_with_jobs(redis_server: Server, queue: Queue) -> None:
-    def cost(topics: int, jobs: int) -> int:
-        for i in range(topics):
-            queue.enqueue_many(f"t{i}", [NewJob({}, delay="1h") for _ in range(jobs)])
-        read(redis_server.url)  # the script is loaded, the connection has shaken hands
-        with redis_server.client() as client:
-            client.config_resetstat()
-            read(redis_server.url)
-            return calls(client)
-
-    one, ten, twenty = cost(1, 1), cost(10, 1), cost(20, 1)
-    per_topic = (ten - one) / 9
-
-    assert twenty - ten == pytest.approx(10 * per_topic, rel=0.01)
-    assert per_topic < 20
-    assert cost(20, 100) == twenty
-
-
 def test_a_redis_that_hangs_is_told_and_not_waited_for(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "0.3")
     os.kill(redis_server.pid, signal.SIGSTOP)
@@ -365,11 +338,3 @@ def test_schedules_by_state_and_what_became_of_their_occurrences(redis_server: S
         ("schedule_occurrences_total", "t", "skipped"): 3,
         ("schedule_occurrences_total", "t", "missed"): 4,
     }
-
-
-def test_jobs_that_wait_for_their_key(redis_server: Server, queue: Queue) -> None:
-    queue.configure("t", groups=["default", "other"], key_concurrency=1)
-    queue.enqueue_many("t", [NewJob(n, key="k", delay="1h") for n in range(3)])
-    found = read(redis_server.url)
-    assert found["jobs_waiting_for_key", "t", "default"] == found["jobs_waiting_for_key", "t", "other"] == 2
-    assert found["jobs", "t", "delayed"] == 6

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from streamdq import AsyncQueue, Claim, NewJob
-from streamdq.errors import GroupMissing, StaleClaim, UnknownGroup
+from streamdq import AsyncQueue, NewJob
+from streamdq.errors import GroupMissing, UnknownGroup
 from streamdq.link.session import Op, Pause, run
 from streamdq.store.commands import one
-from tests.redis.harness import Seen, Space, recorder
+from tests.redis.harness import Seen, Space, recorder, taken
 from tests.redis.topology import all_run, configuring, each_cut
 from tests.servers import Server
 
@@ -25,8 +25,7 @@ async def test_a_group_whose_removal_was_cut_anywhere_is_gone_at_last(space: Spa
         worker, ids = space.queue, [f"j{n}" for n in range(30)]
         worker.enqueue_many("t", [NewJob(id, id=id) for id in ids])
         for n in range(15):  # some done, some retried, some dead, some running
-            claim = space.queue.take("t", "b", timeout=0)
-            assert claim
+            claim = taken(space.queue, "t", "b", timeout=0)
             (claim.finish, lambda claim=claim: claim.fail("x"), lambda claim=claim: claim.bury("x"), int)[n % 4]()
         return configuring(space.queue, groups=["a"])
 
@@ -58,61 +57,13 @@ async def test_a_group_whose_removal_was_cut_anywhere_is_gone_at_last(space: Spa
         assert space.audit().left == 0
 
 
-async def test_a_group_that_is_removed_while_it_works_takes_nothing_from_the_others(space: Space) -> None:
-    """Claims of the removed group end as another group's jobs are open."""
-    space.queue.configure("t", groups=["a", "b"])
-    space.queue.enqueue_many("t", [NewJob(f"j{n}", id=f"j{n}") for n in range(40)])
-    claims: list[Claim] = [got for _ in range(20) if (got := space.queue.take("t", "b", timeout=0))]
-    removing = configuring(space.queue, groups=["a"])
-    while True:
-        for _ in range(4):
-            claim = claims.pop() if claims else None
-            if claim:
-                try:
-                    claim.finish()
-                except StaleClaim:
-                    continue
-        if next(removing, "done") == "done":
-            break
-    for claim in claims:
-        with pytest.raises(StaleClaim):
-            claim.finish()
-    stats = space.queue.stats("t").topics["t"]
-    assert list(stats.groups) == ["a"]
-    await all_run(space, {f"j{n}" for n in range(40)}, "a")
-    counts = run(
-        space.queue._link,
-        one(space.queue._store.session, "x", "HKEYS", space.queue._store.topics.shards("t")[0].counts),
-    )
-    assert [name for name in counts if name.endswith(b":b")] == []
-
-
-async def test_a_claim_of_a_group_that_was_removed_and_made_again_is_refused(space: Space) -> None:
-    space.queue.configure("t", groups=["a", "b"])
-    space.queue.enqueue("t", "x", id="x")
-    old = space.queue.take("t", "b", timeout=0)
-    space.queue.configure("t", groups=["a"])
-    space.queue.configure("t", groups=["a", "b"])
-    new = space.queue.take("t", "b", timeout=0)
-    assert old
-    assert new
-    for end in (old.finish, lambda: old.bury("x"), lambda: old.fail("x"), old.touch):
-        with pytest.raises(StaleClaim):
-            end()
-        old._held.ended = False
-    new.finish()
-    await all_run(space, {"x"}, "a")
-
-
 def test_an_audit_by_one_who_does_not_know_a_new_group(space: Space) -> None:
     space.queue.configure("t", groups=["a"])
     space.queue.stats("t")
     other = space.another_queue()
     other.configure("t", groups=["a", "b"])
     other.enqueue("t", "x", id="x")
-    claim = other.take("t", "b", timeout=0)
-    assert claim
-    claim.fail("x", delay="1h")
+    taken(other, "t", "b", timeout=0).fail("x", delay="1h")
     audit = space.queue.audit("t")
     assert audit.balanced
     assert {balance.group for balance in audit.balances} == {"a", "b"}

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
-import pytest
-
-from streamdq import Bury, Job, JobState, Worker
-from streamdq.errors import UnknownGroup
+from streamdq import Job, JobState, Worker
 from tests.redis.harness import Seen, Space, recorder
 
 
@@ -64,68 +59,6 @@ async def test_a_group_added_later_gets_what_waits_and_nothing_older(space: Spac
     await space.burst(first, late)
     assert seen.all == ["done before", "ready", "delayed", "after"]
     assert got.all == ["ready", "delayed", "after"]
-    assert space.queue.stats("t").topics["t"].jobs == 0
-
-
-async def test_a_group_added_while_another_is_at_work(space: Space) -> None:
-    """A job that the first group has begun, retries or has buried stays that group's alone, or is for both: it ends
-    in each group that it is for, whatever the moment.
-    """
-    first, tried, go_on = space.worker(), Seen(), asyncio.Event()
-
-    @first.handler("t", retry="20ms 20ms")
-    async def handler(body: str, job: Job) -> None:
-        tried.add((body, job.attempt))
-        if body == "runs":
-            await go_on.wait()
-        if body == "dies":
-            raise Bury("x")
-        if job.attempt < 3 and body == "retries":
-            raise RuntimeError
-
-    for body in ("dies", "retries", "runs"):
-        space.queue.enqueue("t", body, id=body)
-    late, _ = noting(space, "late")
-    async with space.serving(first):
-        await tried.count(3)
-        await space.becomes("dies", JobState.DEAD)
-        async with space.serving(late):
-            space.queue.enqueue("t", "after", id="after")
-            go_on.set()
-            await space.becomes("after", "gone")
-            await space.becomes("retries", "gone")
-    await space.burst(first, late)
-    assert space.audit().left == 0
-    assert space.queue.purge("t", all=True) == 1
-    assert space.queue.stats("t").topics["t"].jobs == 0
-
-
-async def test_a_group_taken_away_settles_what_it_had_open(space: Space) -> None:
-    space.queue.configure("t", groups=["stays", "goes"])
-    stays, seen = noting(space, "stays")
-    goes = space.worker("goes")
-
-    @goes.handler("t", retry="1h")
-    async def handler(body: str) -> None:
-        if body == "dead":
-            raise Bury("x")
-        if body == "retrying":
-            raise RuntimeError
-
-    for body in ("dead", "retrying", "done"):
-        space.queue.enqueue("t", body, id=body)
-    async with space.serving(goes):
-        await space.becomes("dead", JobState.DEAD, group="goes")
-        await space.becomes("retrying", JobState.DELAYED, group="goes")
-        await space.becomes("done", JobState.DONE, group="goes")
-    space.queue.enqueue("t", "unread", id="unread")
-    space.queue.enqueue("t", "delayed", id="delayed", delay="20ms")
-    space.queue.configure("t", groups=["stays"])
-    assert set(space.job("dead").groups) == {"stays"}
-    with pytest.raises(UnknownGroup):
-        space.queue.dead("t", "goes")
-    await space.burst(stays)
-    assert seen.all == ["dead", "retrying", "done", "unread", "delayed"]
     assert space.queue.stats("t").topics["t"].jobs == 0
 
 

@@ -7,10 +7,10 @@ import concurrent.futures
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
-from pydantic import AfterValidator, BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from streamdq import Bury, Job, JobState, NewJob, Retry, Worker
 from streamdq.errors import InvalidInput
@@ -251,40 +251,6 @@ async def test_a_handler_that_has_changed_its_job_does_not_go_on_by_touching_it(
     assert sum("a touch can't be sent" in record.getMessage() for record in caplog.records) == 1
 
 
-def check(number: int) -> int:
-    if number:
-        make = list(RAISED.values())[number - 1]
-        raise make()
-    return number
-
-
-Checked = Annotated[int, AfterValidator(check)]
-
-
-@pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
-async def test_a_validator_may_raise_anything_too(space: Space, seen: Seen, plain: bool) -> None:
-    worker = space.worker(concurrency=1)
-
-    async def handle(body: Checked) -> None:
-        seen.add(body)
-
-    loop = asyncio.get_running_loop()
-
-    def handle_in_thread(body: Checked) -> None:
-        loop.call_soon_threadsafe(seen.add, body)
-
-    worker.handler("t", retry="none")(handle_in_thread if plain else handle)
-    async with space.serving(worker):
-        for number in range(1, len(RAISED) + 1):
-            space.queue.enqueue("t", number, id=f"{number}")
-        space.queue.enqueue("t", 0)
-        await seen.count(1)
-        for number in range(1, len(RAISED) + 1):
-            await space.becomes(f"{number}", JobState.DEAD)
-    space.queue.purge("t", all=True)
-    assert seen.all == [0]
-
-
 async def test_a_taken_job_may_fail_with_an_exception_that_has_no_message(space: Space) -> None:
     space.queue.enqueue("t", 1, retry="none", id="x")
     with pytest.raises(Unspeakable), space.queue.take("t"):
@@ -397,29 +363,6 @@ async def test_what_a_handler_returns_is_awaited_before_it_counts_as_done(
     assert all(space.stats(name).done == 1 for name in SORTS)
 
 
-async def test_what_a_plain_handler_returned_ends_with_its_ttr(space: Space, seen: Seen) -> None:
-    worker = space.worker(concurrency=1)
-
-    async def for_ever(job: Job) -> None:
-        job.touch("100ms")  # once it has begun, however late that is
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            seen.add("cancelled")
-            raise
-
-    @worker.handler("t", ttr="30s", retry="none")
-    def handler(_body: int, job: Job) -> Any:
-        return for_ever(job)
-
-    space.queue.enqueue("t", 1, id="x")
-    async with space.serving(worker):
-        await space.becomes("x", JobState.DEAD)
-    assert seen.all == ["cancelled"]
-    assert space.job("x").groups["default"].error == "TimeoutError: TTR 100ms passed"
-    space.queue.purge("t", all=True)
-
-
 async def test_a_coroutine_that_comes_after_the_ttr_is_not_begun(space: Space, seen: Seen) -> None:
     worker, go_on, returned = space.worker(concurrency=1), threading.Event(), threading.Event()
 
@@ -451,33 +394,6 @@ def a_generator(body: int) -> Iterator[int]:
 
 async def an_async_generator(body: int) -> Any:
     yield body
-
-
-LAZY: dict[str, Callable[[int], Any]] = {
-    "generator": a_generator,
-    "async_generator": an_async_generator,
-    "map": lambda body: map(print, [body]),
-}
-
-
-@pytest.mark.parametrize("name", LAZY)
-async def test_a_generator_that_is_returned_is_a_failed_attempt(space: Space, name: str) -> None:
-    worker = space.worker()
-
-    async def awaited(body: int) -> Any:
-        return LAZY[name](body)
-
-    worker.handler("plain", retry="none")(lambda body: LAZY[name](body))
-    worker.handler("async", retry="none")(awaited)
-    for topic in ("plain", "async"):
-        space.queue.enqueue(topic, 1, id="x")
-    async with space.serving(worker):
-        for topic in ("plain", "async"):
-            await space.becomes("x", JobState.DEAD, topic)
-    for topic in ("plain", "async"):
-        error = space.job("x", topic).groups["default"].error
-        assert error == f"TypeError: the handler returned a {name}: none of its code has run"
-        space.queue.purge(topic, all=True)
 
 
 class Yields:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from streamdq import AsyncQueue, InvalidInput, Job, StaleClaim, Worker
+from streamdq import InvalidInput, Job, StaleClaim, Worker
 from streamdq.testing import drain, memory
-from streamdq.worker.queues import HandlerQueues
 from tests.redis.harness import Seen, Space
 
 
@@ -44,43 +42,6 @@ async def test_handlers_enqueue_follow_ups(space: Space, seen: Seen) -> None:
             job.async_queue  # noqa: B018
         with pytest.raises(StaleClaim, match="belongs in its handler"):
             job.queue  # noqa: B018
-
-
-async def test_the_second_is_closed_even_if_the_first_can_t_be(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
-    queues = HandlerQueues(space.url, "test", space.settings, None, None)
-    awaited, blocking = queues.awaited(), await asyncio.to_thread(queues.blocking)
-    ended, close = [], blocking.close
-
-    async def fails() -> None:
-        await AsyncQueue.close(awaited)
-        raise OSError("the connection was reset")
-
-    def closes() -> None:
-        close()
-        ended.append(True)
-
-    monkeypatch.setattr(awaited, "close", fails)
-    monkeypatch.setattr(blocking, "close", closes)
-    with pytest.raises(OSError, match="reset"):
-        await queues.close()
-    assert ended == [True]
-
-
-async def test_they_share_one_of_each(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-    queues: list[Any] = []
-
-    @worker.handler("t")
-    async def note(body: int, job: Job) -> None:
-        queues.append(job.async_queue)
-        seen.add(body)
-
-    for n in range(3):
-        space.queue.enqueue("t", n)
-    async with space.serving(worker):
-        await seen.count(3)
-    assert len(set(map(id, queues))) == 1
-    assert queues[0].namespace == worker.namespace
 
 
 async def test_a_bound_worker_s_follow_ups_go_to_the_test_s_server() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from streamdq import Bury, Job, NewJob
+from streamdq import Bury, Job
 from streamdq.store.history import FIELDS, SEPARATOR
-from tests.redis.harness import Seen, Space, recorder
+from tests.redis.harness import Seen, Space
 from tests.servers import Server
 
 
@@ -55,21 +55,8 @@ async def test_a_life_in_rows(space: Space, redis_server: Server) -> None:
     assert int(life[1]["due_ms"]) >= int(life[0]["finished_ms"]) + 20
 
 
-async def test_it_is_capped_and_can_be_turned_off(space: Space, redis_server: Server, seen: Seen) -> None:
-    worker, silent = space.worker(history_length=100), space.worker(history_length=0)
-    worker.handler("t")(recorder(seen))
-    silent.handler("u")(recorder(seen))
-    for topic in ("t", "u"):
-        space.queue.enqueue_many(topic, (NewJob(n) for n in range(1000)))
-    await space.burst(worker, silent)
-    # Whole nodes of the stream go, of 100 entries each.
-    assert 100 <= len(rows(redis_server, "t")) <= 300
-    assert rows(redis_server, "u") == []
-
-
 async def test_ids_of_any_text(space: Space, redis_server: Server, seen: Seen) -> None:
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
+    worker = space.recording(seen)
     ids = ["ä|b", "a b,c", "日本", "{x}", "default", "1-0", "*", "a" * 255, "|", "r|1|0|0"]
     for id in ids:
         space.queue.enqueue("t", id, id=id, delay="10ms")

@@ -14,6 +14,7 @@ from streamdq.link.session import arun, open_session
 from streamdq.mover.janitor import Janitor
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics
+from tests.redis.harness import taken
 from tests.servers import Server
 
 
@@ -33,12 +34,9 @@ async def janitor_at(url: str, **settings: Any) -> AsyncIterator[tuple[Janitor, 
 async def test_only_idle_consumers_without_claims_are_removed(redis_server: Server) -> None:
     with Queue(redis_server.url) as idle, Queue(redis_server.url) as busy:
         idle.enqueue("t", {"n": 1})
-        claim = idle.take("t")
-        assert claim
-        claim.finish()
+        taken(idle, "t").finish()
         busy.enqueue("t", {"n": 2})
-        held = busy.take("t")
-        assert held
+        held = taken(busy, "t")
         assert idle.stats("t").topics["t"].groups["default"].consumers == 2
 
         async with janitor_at(redis_server.url) as (janitor, shard):

@@ -8,9 +8,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, BaseModel
 
-from streamdq import Bury, Job, Queue, Retry, Snooze, UnknownTopic, Worker
-from streamdq.codec import Encrypt
-from streamdq.codec.encrypt import new_key
+from streamdq import Bury, Job, Retry, Snooze, UnknownTopic, Worker
 from tests.redis.harness import Space
 from tests.servers import Server
 
@@ -68,44 +66,6 @@ async def test_each_attempt_that_failed_tells_what_failed(space: Space) -> None:
     assert traced[1].endswith("\nConnectionError: no answer from the bank")
 
 
-@pytest.mark.usefixtures("no_take_over")
-@pytest.mark.parametrize("way", ["thread", "batch", "ttr", "take"])
-async def test_however_the_attempt_ran(space: Space, way: str) -> None:
-    worker = space.worker()
-    space.queue.configure("t", retry="none")
-    space.queue.enqueue("t", 1, id="j")
-    if way == "take":
-        with pytest.raises(ConnectionError), space.queue.take("t"):
-            raise ConnectionError("no answer from the bank")
-    else:
-        if way == "thread":
-
-            @worker.handler("t")
-            def in_thread(_body: Any) -> None:
-                raise ConnectionError("no answer from the bank")
-
-        elif way == "batch":
-
-            @worker.handler("t", batch=10)
-            async def many(_bodies: list[Any]) -> None:
-                await deep()
-
-        else:
-
-            @worker.handler("t")
-            async def hangs(_body: Any, job: Job) -> None:
-                job.touch("50ms")  # once it has begun, however late that is
-                await asyncio.Event().wait()
-
-        await space.burst(worker)
-    (event,) = space.queue.job_history("t", "j")
-    assert event.row.event == "dead"
-    said = "TimeoutError: TTR 50ms passed" if way == "ttr" else "ConnectionError: no answer from the bank"
-    assert event.message == said
-    assert ("Event().wait()" if way == "ttr" else "raise ConnectionError") in event.traceback
-    assert "worker/runner.py" not in event.traceback
-
-
 @pytest.mark.parametrize("show", [True, False])
 async def test_a_worker_that_shows_no_errors_keeps_none(space: Space, redis_server: Server, show: bool) -> None:
     """Neither with the history nor with the job: whatever the handler, its model or its validator says."""
@@ -138,25 +98,6 @@ async def test_a_worker_that_shows_no_errors_keeps_none(space: Space, redis_serv
         assert errors["fails"] == "RuntimeError: its message is not kept"
         assert [one.row.error for one in space.queue.job_history("t", "fails")] == ["RuntimeError"]
         assert [one.row.error for one in space.queue.job_history("t", "bury")] == ["Bury"]
-
-
-async def test_of_an_encrypted_body_the_calls_are_kept_and_no_message(space: Space, redis_server: Server) -> None:
-    encrypt = [Encrypt(new_key("k1"))]
-    worker = Worker(space.url, "test", settings=space.settings, codec=encrypt)
-
-    @worker.handler("t", retry="none")
-    async def handle(body: str) -> None:
-        raise RuntimeError(body) from KeyError(body)
-
-    with Queue(space.url, "test", settings=space.settings, codec=encrypt) as queue:
-        queue.enqueue("t", "swordfish", id="j")
-        await space.burst(worker)
-        (event,) = queue.job_history("t", "j")
-    assert event.message == "RuntimeError: its message is not kept, as the body is encrypted"
-    assert event.traceback.startswith("KeyError\n")
-    assert event.traceback.endswith("    raise RuntimeError(body) from KeyError(body)\nRuntimeError")
-    with redis_server.client() as client:
-        assert not any(b"swordfish" in client.dump(key) for key in client.scan_iter("*"))
 
 
 @pytest.mark.parametrize("shards", [1, 4])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -16,8 +15,6 @@ from streamdq.queue import carry_out, store_of
 from streamdq.store import key_reads
 from streamdq.store.commands import one
 from streamdq.store.scripts import Scripts
-from streamdq.testing import drain
-from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space
 
 SHARDS, KEY = 8, "merchant-7"
@@ -91,21 +88,6 @@ async def test_a_key_that_has_much_to_do_delays_no_other(space: Space, seen: See
         assert sorted(await seen.count(3)) == ["many", "none", "one"]
         assert space.stats().aside == 1999
         held.set()
-
-
-async def test_starts_of_a_key_are_spread(stepped: Space, clock: ManualClock) -> None:
-    """No more start than may, and other keys don't wait."""
-    stepped.queue.configure("t", key_rate="20/s")
-    worker, began_ms, starts = stepped.worker(), clock.now_ms, defaultdict[str, list[int]](list)
-
-    @worker.handler("t")
-    async def handler(body: str) -> None:
-        starts[body].append(clock.now_ms - began_ms)
-
-    stepped.queue.enqueue_many("t", [NewJob("paced", key="a") for _ in range(21)])
-    stepped.queue.enqueue_many("t", [NewJob("other", key=f"b{n}") for n in range(20)])
-    await drain(worker, clock, "10s")
-    assert starts == {"paced": [50 * n for n in range(21)], "other": [0] * 20}
 
 
 def test_a_rate_of_keys_is_kept_and_removed_and_what_is_none_is_refused(space: Space) -> None:
@@ -195,28 +177,6 @@ def test_the_doctor_names_the_key_that_many_wait_for(space: Space, monkeypatch: 
         space.queue.enqueue_many("t", [NewJob(n, key="l") for n in range(7)])
 
 
-@pytest.mark.parametrize(("limit", "aside"), [(0, 0), (3, 97)])
-async def test_a_limit_is_changed_by_one_who_is_killed(
-    space: Space, monkeypatch: pytest.MonkeyPatch, limit: int, aside: int
-) -> None:
-    """The mover at work, or whoever repeats it, goes on."""
-    space.queue.configure("t", key_concurrency=1)
-    space.queue.enqueue_many("t", [NewJob(n, key="a", delay="1h") for n in range(100)])
-    assert space.stats().aside == 99
-
-    def killed(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Scripts, "open_lanes", killed)
-    with pytest.raises(KeyboardInterrupt):
-        space.another_queue().configure("t", key_concurrency=limit)
-    monkeypatch.undo()
-    assert space.stats().aside == 99
-    carry_out(space.queue, store_of(space.queue).topics.end_changes())
-    assert space.stats().aside == aside
-    assert not space.queue.configure("t", create=True).relimiting
-
-
 async def test_the_registry_is_lost_while_jobs_wait_for_their_key(space: Space, seen: Seen) -> None:
     """Who makes the topic again knows of no limit. Nobody waits for ever."""
     space.queue.configure("t", key_concurrency=1)
@@ -288,16 +248,6 @@ def test_the_registry_is_lost_before_it_is_told_of_keys(space: Space, monkeypatc
     lose_the_registry(space)
     other.enqueue("t", 1, id=ELSEWHERE, key=KEY, delay="1h")
     assert is_found(space.another_queue())
-
-
-def test_who_does_not_know_of_keys_is_not_told_of_them_for_nothing(space: Space) -> None:
-    """One shard needs no mark, nor do jobs without keys."""
-    space.queue.enqueue("t", 1, key=KEY, delay="1h")
-    space.queue.configure("u", shards=SHARDS)
-    space.queue.enqueue("u", 1, delay="1h")
-    topics = carry_out(space.queue, store_of(space.queue).topics.refresh())
-    assert not topics["t"].keyed
-    assert not topics["u"].keyed
 
 
 @pytest.mark.parametrize("key", ["", "a\nb", "x" * 201])

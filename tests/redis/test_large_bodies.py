@@ -16,12 +16,12 @@ from streamdq import AsyncQueue, Job, JobExists, NewJob
 from streamdq.archive import Archive
 from streamdq.codec import offload as offload_module
 from streamdq.codec.encrypt import new_key
-from streamdq.errors import BodyStorageUnavailable, BodyUnreadable, InvalidInput
+from streamdq.errors import BodyStorageUnavailable, InvalidInput
 from streamdq.operations.large_bodies import Swept, sweep
 from streamdq.queue import Queue, carry_out, store_of
 from streamdq.store.commands import one
 from streamdq.worker import ended_files
-from tests.redis.harness import NAMESPACE, Seen, Space
+from tests.redis.harness import NAMESPACE, Seen, Space, taken
 from tests.s3 import Bucket, s3_server
 from tests.servers import Server
 from tests.waiting import HANG_S, eventually
@@ -117,8 +117,7 @@ async def test_a_file_stays_until_the_last_group_has_finished(space: Space, file
     queue.configure("t", groups=["a", "b"])
     queue.enqueue("t", LARGE, id="j")
     for group, left in (("a", 1), ("b", 0)):
-        claim = queue.take("t", group)
-        assert claim
+        claim = taken(queue, "t", group)
         assert claim.job.body == LARGE
         claim.finish()
         assert len(files.files) == left
@@ -265,53 +264,12 @@ async def test_a_storage_that_hangs_keeps_nobody_from_redis(
             goes_on.set()
 
 
-def test_enqueue_ends_though_the_storage_hangs(space: Space, files: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue, goes_on = space.another_queue(**files.settings, offload_timeout_s=0.05), threading.Event()
-    with monkeypatch.context() as patch:
-        patch.setattr(offload_module.Offload, "encode", lambda *_: goes_on.wait())
-        with pytest.raises(BodyStorageUnavailable, match="has not answered for"):
-            queue.enqueue("t", LARGE, id="j")
-    assert queue.get("t", "j") is None
-    goes_on.set()
-
-
-async def test_awaited_calls_don_t_block_the_loop(space: Space, files: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = space.settings.model_copy(update=files.settings)
-    loop_thread = asyncio.get_running_loop()
-    inside: list[bool] = []
-
-    def noting(self: Any, *args: Any, **options: Any) -> Any:
-        try:
-            inside.append(asyncio.get_running_loop() is loop_thread)
-        except RuntimeError:
-            inside.append(False)
-        return original(self, *args, **options)
-
-    async with AsyncQueue(space.url, NAMESPACE, settings=settings) as queue:
-        for name in ("encode", "decode", "delete"):
-            original = getattr(offload_module.Offload, name)
-            with monkeypatch.context() as patch:
-                patch.setattr(offload_module.Offload, name, noting)
-                job = await queue.enqueue("t", LARGE)
-                found = await queue.get("t", job.id)
-                assert found is not None
-                assert found.body == LARGE
-                claim = await queue.take("t")
-                assert claim
-                assert claim.job.body == LARGE
-                await claim.finish()
-    assert len(inside) >= 4
-    assert not any(inside)
-
-
 def test_an_archive_keeps_the_whole_body(space: Space, files: Store, tmp_path: Path) -> None:
     key = new_key("k")
     settings = files.settings | {"codec": "encrypt offload", "body_keys": key}
     queue = space.another_queue(**settings)
     queue.enqueue("t", LARGE, id="j")
-    claim = queue.take("t")
-    assert claim
-    claim.bury("no")
+    taken(queue, "t").bury("no")
     with Archive(f"sqlite:///{tmp_path}/dead.db", NAMESPACE) as archive:
         assert archive.store(space.queue).archived == 0  # it can't read the file, so the letter stays
         assert archive.store(queue).archived == 1
@@ -319,19 +277,10 @@ def test_an_archive_keeps_the_whole_body(space: Space, files: Store, tmp_path: P
             file.unlink()
         assert archive.kick(queue, "t").kicked == 1
     assert len(files.files) == 1
-    claim = queue.take("t")
-    assert claim
+    claim = taken(queue, "t")
     assert claim.job.body == LARGE
     claim.finish()
     assert files.files == []
-
-
-def test_without_the_storage_it_says_so(space: Space, files: Store) -> None:
-    space.another_queue(**files.settings).enqueue("t", LARGE, id="j", delay="1h")
-    job = space.job("j")
-    with pytest.raises(BodyUnreadable, match="STREAMDQ_OFFLOAD"):
-        _ = job.body
-    assert space.queue.cancel("t", "j")
 
 
 @pytest.mark.usefixtures("at_once")

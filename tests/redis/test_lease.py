@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -23,55 +22,12 @@ from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.redis.movers import mover_at
 from tests.servers import Server
 from tests.unit.virtual_time import in_virtual_time
-from tests.waiting import eventually
 
 LEASE_MS = Settings(url="memory://unused").lease_ms
 MOVER = f"{{{NAMESPACE}}}:mover"
 
 
 async def _nothing() -> None: ...
-
-
-async def killed_and_replaced(space: Space) -> None:
-    """The one that was killed had nothing to do, so its lease was long; a job comes after its death."""
-    async with AsyncExitStack() as killed:
-        first = await killed.enter_async_context(mover_at(space.url, "a", lease_ms=LEASE_MS))
-        async with mover_at(space.url, "b", leads=False, lease_ms=LEASE_MS) as second:
-            await eventually(lambda: first._idle_s() > 10, "it has nothing to do")
-            await killed.aclose()
-            space.queue.enqueue("t", "x", id="a", delay="1ms")
-            await space.becomes("a", "ready")
-            assert second.leading
-    assert space.queue.cancel("t", "a")
-
-
-async def test_a_killed_mover_is_replaced(space: Space) -> None:
-    space.queue.configure("t", create=True)
-    await killed_and_replaced(space)
-
-
-async def test_a_killed_mover_of_a_cluster_is_replaced(spread: Space) -> None:
-    spread.queue.configure("t", shards=12)
-    await killed_and_replaced(spread)
-
-
-async def test_who_stops_is_replaced_without_waiting_for_its_lease(
-    space: Space, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    space.queue.configure("t", create=True)
-    take, tried = _Hold.take, set[str]()
-
-    async def noted(self: _Hold) -> tuple[bool, int]:
-        found = await take(self)
-        tried.add(self._name)
-        return found
-
-    async with mover_at(space.url, "a", lease_ms=3_600_000) as first:
-        monkeypatch.setattr(_Hold, "take", noted)
-        async with mover_at(space.url, "b", leads=False, lease_ms=3_600_000) as second:
-            await eventually(lambda: "b" in tried, "it waits until the lease runs out")
-            first._stopping.set()
-            await eventually(lambda: second.leading, "it is at work")
 
 
 async def test_after_all_were_killed_who_starts_does_not_wait_for_those_in_line(

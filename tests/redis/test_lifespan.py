@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import threading
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 from streamdq import AsyncQueue, InvalidInput, Worker, WrongLoop
-from streamdq.worker.signals import ONE_SIGNAL_S
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
 from tests.waiting import HANG_S, eventually, forever
 
@@ -78,28 +76,6 @@ async def test_a_worker_whose_start_fails_does_not_start(
         await worker.serve(burst=True)
 
 
-async def test_a_worker_stops_while_a_start_function_hangs(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-
-    @worker.on_startup
-    async def hang() -> None:
-        try:
-            seen.add("starting")
-            await forever()
-        finally:
-            seen.add("cancelled")
-
-    worker.on_startup(lambda: seen.add("next"))
-    worker.on_shutdown(lambda: seen.add("shut down"))
-    worker.handler("t")(lambda _body: None)
-    async with asyncio.timeout(HANG_S):
-        serving = asyncio.create_task(worker.serve())
-        await seen.count(1)
-        worker.stop()
-        await serving
-        assert seen.all == ["starting", "cancelled"]
-
-
 async def test_what_a_start_function_raises_is_no_stop(space: Space) -> None:
     worker = space.worker()
 
@@ -112,10 +88,18 @@ async def test_what_a_start_function_raises_is_no_stop(space: Space) -> None:
         await worker.serve(burst=True)
 
 
+ONE_SIGNAL_S = 0.1
+
+
+@pytest.fixture(autouse=True)
+def _soon_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdq.worker.serving.ONE_SIGNAL_S", ONE_SIGNAL_S)
+
+
 async def _another_signal_counts() -> None:
     """Those that come at once are taken for one."""
     moment = time.monotonic() + ONE_SIGNAL_S
-    await eventually(lambda: time.monotonic() > moment, "a second has passed")
+    await eventually(lambda: time.monotonic() > moment, "a moment has passed")
 
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["second signal", "cancelled"])
@@ -183,24 +167,6 @@ def test_only_functions_whose_code_runs_are_registered(space: Space) -> None:
             register(5)  # type: ignore[type-var]
 
 
-def test_a_worker_runs_in_a_thread(space: Space) -> None:
-    worker, ran = space.worker(), threading.Event()
-
-    @worker.handler("t")
-    def handle(_body: int) -> None:
-        ran.set()
-
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        space.queue.enqueue("t", 1)
-        assert ran.wait(HANG_S)
-    finally:
-        worker.stop()
-        thread.join(HANG_S)
-    assert not thread.is_alive()
-
-
 def test_an_asynchronous_queue_belongs_to_one_event_loop(space: Space) -> None:
     queue = AsyncQueue(space.url, NAMESPACE, settings=SETTINGS)
 
@@ -217,8 +183,3 @@ def test_an_asynchronous_queue_belongs_to_one_event_loop(space: Space) -> None:
         runner.run(put())
         runner.run(queue.close())
     assert space.queue.stats("t").topics["t"].enqueued == 2
-
-
-async def test_run_says_what_to_do_in_a_loop(space: Space) -> None:
-    with pytest.raises(InvalidInput, match="await serve"):
-        space.worker().run()

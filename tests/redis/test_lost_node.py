@@ -17,9 +17,8 @@ from streamdq.dump import Dumper
 from streamdq.dump.local import LocalFolder
 from streamdq.errors import ServerUnavailable
 from streamdq.keys import ShardKeys, shard_of
-from streamdq.link.session import run
 from tests.dumps import dumped
-from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, taken
 from tests.redis.movers import mover_at
 from tests.servers import Binary, Cluster, Server
 from tests.waiting import HANG_S, eventually
@@ -60,6 +59,13 @@ def node_at(cluster: Cluster, port: int) -> Server:
     return next(node for node in cluster.nodes if node.port == port)
 
 
+def lose(node: Server, how: str) -> None:
+    if how == "killed":
+        node.kill()
+    else:
+        os.kill(node.pid, signal.SIGSTOP)
+
+
 def has_ready(cluster: Cluster, port: int, shards: list[ShardKeys], count: int) -> bool:
     return ready_in(cluster, port, shards) == count
 
@@ -79,10 +85,7 @@ async def test_due_jobs_of_the_other_nodes_are_moved(breakable: Cluster, lost: s
         gone = names if lost == "namespace's" else next(port for port in shards if port != names)
         async with mover_at(breakable.url, "m"):
             queue.enqueue_many("t", [NewJob(n, id=f"j{n}", delay="3s") for n in range(120)])
-            if how == "killed":
-                node_at(breakable, gone).kill()
-            else:
-                os.kill(node_at(breakable, gone).pid, signal.SIGSTOP)
+            lose(node_at(breakable, gone), how)
             numbers = [shard_of(f"j{n}", SHARDS) for n in range(120)]
             for port in shards.keys() - {gone}:
                 here = {shard.shard for shard in shards[port]}
@@ -97,47 +100,6 @@ async def test_due_jobs_of_the_other_nodes_are_moved(breakable: Cluster, lost: s
             await eventually(lambda: ready_in(breakable, healthy, shards[healthy]) == before + 1, "moved")
 
 
-async def test_claims_of_the_other_nodes_are_taken_over(breakable: Cluster) -> None:
-    with Queue(breakable.url, NAMESPACE, settings=SETTINGS) as queue:
-        queue.configure("t", shards=SHARDS, ttr="1s")
-        shards = where(breakable, queue)
-        names = port_of(breakable, f"{{{NAMESPACE}}}:mover")
-        gone = next(port for port in shards if port != names)
-        healthy = [shard for port, some in shards.items() if port != gone for shard in some]
-        queue.enqueue_many("t", [NewJob(n, id=f"j{n}") for n in range(60)])
-        store, link = queue._store, queue._link
-        held = {shard: len(run(link, store.scripts.claim(shard, "default", "dead", 60, 1_000)).rows)
-                for shard in store.topics.shards("t")}  # fmt: skip
-        assert sum(held.values()) == 60
-
-        def taken_over() -> int:
-            found = 0
-            for port in shards.keys() - {gone}:
-                with node_at(breakable, port).client() as client:
-                    found += sum(int(client.hget(one.counts, "reclaimed:default") or 0) for one in shards[port])
-            return found
-
-        async with mover_at(breakable.url, "m"):
-            node_at(breakable, gone).kill()
-            count = sum(held[shard] for shard in healthy)
-            await eventually(lambda: taken_over() == count, "taken over")
-
-
-async def test_without_the_lease_each_is_at_work_and_one_again_with_it(breakable: Cluster) -> None:
-    with Queue(breakable.url, NAMESPACE, settings=SETTINGS) as queue:
-        queue.configure("t", shards=SHARDS)
-    key = f"{{{NAMESPACE}}}:mover"
-    node = node_at(breakable, port_of(breakable, key))
-    async with mover_at(breakable.url, "a") as first, mover_at(breakable.url, "b", leads=False) as second:
-        assert (first.leading, second.leading) == (True, False)
-        node.kill()
-        await eventually(lambda: first.leading and second.leading, "both are at work")
-        node.start()
-        await eventually(lambda: first.leading != second.leading, "one is at work")
-        with node.client() as client:
-            await eventually(lambda: client.get(key) == (b"a" if first.leading else b"b"), "it has the lease")
-
-
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 def test_of_a_pipeline_what_is_for_other_nodes_is_enqueued(breakable: Cluster, how: str) -> None:
     """Each job of the lost node has its own error."""
@@ -148,10 +110,7 @@ def test_of_a_pipeline_what_is_for_other_nodes_is_enqueued(breakable: Cluster, h
         gone = next(port for port in shards if port != names)
         pipe = queue.pipeline()
         made = [pipe.enqueue("t", n, id=f"j{n}", delay="1h") for n in range(120)]
-        if how == "killed":
-            node_at(breakable, gone).kill()
-        else:
-            os.kill(node_at(breakable, gone).pid, signal.SIGSTOP)
+        lose(node_at(breakable, gone), how)
         with pytest.raises(ExceptionGroup) as raised:
             pipe.__exit__(None, None, None)
         lost = {shard.shard for shard in shards[gone]}
@@ -216,10 +175,7 @@ async def test_without_the_leases_of_several_movers_each_moves_everything(durabl
         async with mover_at(durable.url, "c", movers=3) as third:
             parts = lambda: [len(mover._node_of) for mover in (*movers, third)]  # noqa: E731
             await eventually(lambda: sum(parts()) == SHARDS, "each has its part")
-            if how == "killed":
-                node.kill()
-            else:
-                os.kill(node.pid, signal.SIGSTOP)
+            lose(node, how)
         await eventually(lambda: all(len(mover._node_of) == SHARDS for mover in movers), "each has everything")
         assert all(mover.leading for mover in movers)
         healthy = {shard.shard for port, some in shards.items() if port != gone for shard in some}
@@ -258,10 +214,7 @@ async def test_a_worker_goes_on_with_the_other_nodes(breakable: Cluster, seen: S
         serving = asyncio.create_task(worker.serve())
         await seen.count(1)
         queue.enqueue_many("t", [NewJob(n, id=f"j{n}", delay="1s") for n in numbers])
-        if how == "killed":
-            node_at(breakable, gone).kill()
-        else:
-            os.kill(node_at(breakable, gone).pid, signal.SIGSTOP)
+        lose(node_at(breakable, gone), how)
         go_on.set()
         await seen.count(1 + len(numbers))
 
@@ -290,21 +243,14 @@ def test_who_knows_a_topic_needs_no_registry(breakable: Cluster, how: str) -> No
             if port_of(breakable, f"{NAMESPACE}:{{{name}:0}}:jobs") != registry
         )
         queue.enqueue(topic, 0, id="dead")
-        claim = queue.take(topic)
-        assert claim
-        claim.bury("to be kicked")
-        if how == "killed":
-            node_at(breakable, registry).kill()
-        else:
-            os.kill(node_at(breakable, registry).pid, signal.SIGSTOP)
+        taken(queue, topic).bury("to be kicked")
+        lose(node_at(breakable, registry), how)
         for n in range(5):
             assert queue.enqueue_many(topic, [NewJob(n), NewJob(n)]).created == 2
         assert queue.enqueue_many(topic, [NewJob(n, id="same") for n in range(2)]).existing == ["same"]
         assert queue.kick(topic, "dead") == 1
         for _ in range(12):
-            claim = queue.take(topic, timeout=2)
-            assert claim
-            claim.finish()
+            taken(queue, topic, timeout=2).finish()
         assert not queue.take(topic, timeout=0.5)
         assert queue.stats(topic).topics[topic].groups["default"].done == 12
     with Queue(breakable.url, NAMESPACE, settings=Space.quick()) as queue, pytest.raises(ServerUnavailable):
@@ -325,10 +271,7 @@ def test_a_dump_has_what_the_other_nodes_have(
         registry = port_of(breakable, queue._store.session.keys.topics)
     port = next(port for port in shards if port != registry)
     node = node_at(breakable, port)
-    if how == "killed":
-        node.kill()
-    else:
-        os.kill(node.pid, signal.SIGSTOP)
+    lose(node, how)
     try:
         with Dumper(LocalFolder(tmp_path), breakable.url).opened() as dumper, pytest.raises(ServerUnavailable):
             dumper.dump()

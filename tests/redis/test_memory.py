@@ -8,32 +8,15 @@ from uuid import uuid4
 
 import pytest
 
-from streamdq import AsyncQueue, Job, JobExists, Queue
+from streamdq import AsyncQueue, Queue
 from streamdq.errors import InvalidInput
-from tests.redis.harness import Seen, Space, opened
+from tests.redis.harness import Space, opened
 
 
 @pytest.fixture
 def memory() -> Iterator[Space]:
     with opened(f"memory://{uuid4().hex}") as space:
         yield space
-
-
-async def test_a_job_from_end_to_end(memory: Space, seen: Seen) -> None:
-    worker = memory.worker()
-
-    @worker.handler("t", retry="5ms")
-    async def handler(body: dict[str, int], job: Job) -> None:
-        seen.add((body["n"], job.attempt))
-        if job.attempt == 1:
-            raise RuntimeError
-
-    memory.queue.enqueue("t", {"n": 1}, delay="20ms", id="a")
-    with pytest.raises(JobExists):
-        memory.queue.enqueue("t", {"n": 2}, id="a")
-    await memory.burst(worker)
-    assert seen.all == [(1, 1), (1, 2)]
-    assert (memory.stats().done, memory.stats().retried) == (1, 1)
 
 
 async def test_names_tell_memories_apart() -> None:

@@ -11,8 +11,6 @@ import pytest
 from streamdq import AsyncQueue, Job, NewJob
 from streamdq.errors import ServerUnavailable
 from streamdq.keys import shard_of
-from streamdq.link.command import Command
-from streamdq.link.connection import AsyncLink, ConnectionLimits, Link
 from streamdq.link.session import run
 from streamdq.store import settling
 from streamdq.store.settling import Walk
@@ -23,8 +21,6 @@ from tests.migration import Migration
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, opened
 from tests.servers import Binary, Cluster
 from tests.waiting import eventually
-
-LIMITS = ConnectionLimits(4, 4)
 
 
 @pytest.fixture(scope="module", params=EACH_BINARY)
@@ -38,40 +34,6 @@ def running(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def nodes(running: Cluster) -> Cluster:
     running.flush()
     return running
-
-
-@pytest.mark.parametrize("link", ["sync", "async"])
-async def test_a_key_is_asked_for_where_it_is(nodes: Cluster, link: str) -> None:
-    move = Migration(nodes, "m")
-    key, new = "{m}:here", "{m}:new"
-    opened = Link(nodes.url, 5.0, LIMITS) if link == "sync" else AsyncLink(nodes.url, 5.0, LIMITS)
-
-    async def call(*args: str) -> object:
-        commands = [Command(args[1], args)]
-        if isinstance(opened, Link):
-            return (await asyncio.to_thread(opened.send, commands, 5.0))[0]
-        return (await opened.send(commands, 5.0))[0]
-
-    try:
-        assert await call("SET", key, "1") == b"OK"
-        learned = opened._slots.version
-        move.begin()
-        assert await call("SET", new, "2") == b"OK"  # is on the target
-        assert await call("GET", key) == b"1"  # is still on the source
-        assert move.move_one()
-        assert await call("GET", key) == b"1"
-        assert await call("GET", new) == b"2"
-        assert move.asked() >= 3
-        move.end()
-        assert await call("GET", key) == b"1"
-        assert await call("GET", new) == b"2"
-        assert opened._slots.version == learned, "a slot that moves is no reason to ask for all"
-        await call("DEL", key)
-        await call("DEL", new)
-    finally:
-        closing = opened.close()
-        if closing is not None:
-            await closing
 
 
 def redirected() -> float:
@@ -108,7 +70,7 @@ class Producers:
         await asyncio.gather(*self._tasks)
 
 
-@pytest.mark.parametrize("shards", [1, 4])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.thorough), 4])
 async def test_a_slot_moves_under_load(nodes: Cluster, seen: Seen, shards: int) -> None:
     """Producers wait for the migration, within their deadline; nothing is lost, and the accounts balance."""
     with opened(nodes.url, call_timeout_s=30.0) as space:

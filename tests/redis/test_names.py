@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from streamdq import AsyncQueue, InvalidInput, Job, NewJob, Queue, Topic, Worker
+from streamdq import AsyncQueue, InvalidInput, Job, Topic, Worker
 from tests.redis.harness import SETTINGS, Seen, Space
 
 
@@ -43,56 +43,6 @@ def wrong_keys(space: Space) -> list[str]:
 
 
 T, ID, GROUP, KEY = Odd("t"), Odd("j"), Odd("g"), Odd("k")
-
-
-def a_day(queue: Queue) -> None:
-    """Each method that takes names, with such names."""
-    queue.configure(T, groups=[GROUP], key_concurrency=1)
-    queue.enqueue(T, {"n": 1}, id=ID, key=KEY, url=Odd("http://127.0.0.1/"), on_conflict=Odd("reject"))  # type: ignore[arg-type]
-    queue.enqueue_many(T, [NewJob({"n": 2}, id=Odd("j2"), key=KEY, delay=Odd("1h"))])
-    with queue.pipeline() as pipe:
-        pipe.enqueue(T, {"n": 3}, id=Odd("j3"), delay="1h")
-    assert queue.get(T, ID, key=KEY)
-    assert queue.reschedule(T, Odd("j2"), delay="2h", key=KEY)
-    assert queue.cancel(T, Odd("j3"))
-    queue.pause(T)
-    queue.resume(T)
-    queue.pause(T, key=KEY)
-    queue.resume(T, key=KEY)
-    queue.keys(T, group=GROUP)
-    with queue.take(T, GROUP) as claim:
-        assert claim
-        claim.bury(Odd("why"))
-    assert [job.id for job in queue.dead(T, GROUP)] == ["j"]
-    assert queue.kick(T, ID, GROUP) == 1
-    with queue.take(T, GROUP) as claim:
-        assert claim
-        claim.bury("why")
-    assert queue.purge(T, ID, group=GROUP) == 1
-    queue.schedule(T, {"n": 4}, id=Odd("s"), cron=Odd("0 3 * * *"), tz=Odd("Europe/Berlin"))
-    assert queue.get_schedule(T, Odd("s")).id == "s"
-    queue.pause_schedule(T, Odd("s"))
-    queue.resume_schedule(T, Odd("s"))
-    queue.trigger(T, Odd("s"))
-    assert [one.id for one in queue.schedules(T)] == ["s"]
-    assert queue.unschedule(T, Odd("s"))
-    assert [job.id for job in queue.find(T, group=GROUP, id_prefix=Odd("j"))] == ["j2"]
-    queue.history(T)
-    queue.job_history(T, ID)
-    queue.stats()
-    queue.upcoming(T)
-
-
-@pytest.fixture
-def named(space: Space) -> Queue:
-    return space.another_queue()
-
-
-def test_they_are_the_texts_that_they_hold(space: Space, named: Queue) -> None:
-    a_day(named)
-    assert set(named.stats().topics) == {"t"}
-    assert wrong_keys(space) == []
-    named.delete_topic(T, force=True)
 
 
 async def test_an_enum_of_topics_reaches_its_worker(space: Space, seen: Seen) -> None:

@@ -11,20 +11,16 @@ from typing import Any
 import pytest
 
 from streamdq import AsyncQueue, JobExists, NewJob, Queue
-from streamdq.config import MAX_BATCH, Settings
+from streamdq.config import MAX_BATCH
 from streamdq.errors import (
-    DurabilityUnsupported,
     InvalidInput,
-    NotDurable,
     NotSent,
-    ServerRefusesWrites,
     ServerUnavailable,
 )
 from streamdq.operations.pipeline import Pipeline
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
-from tests.redis.proxies import Losing, proxy
-from tests.redis.replicated import Replicated, replicated
-from tests.servers import Binary, Server
+from tests.redis.proxies import proxy
+from tests.servers import Server
 
 
 class Failing:
@@ -147,17 +143,6 @@ async def test_awaited(space: Space) -> None:
     assert space.queue.stats("t").topics["t"].enqueued == MAX_BATCH + 2
 
 
-def test_a_lost_reply_makes_no_second_job(space: Space, redis_server: Server) -> None:
-    losing = Losing(b"payload")
-    with proxy(redis_server.port, losing) as between:
-        queue = space.another_queue(between.url)
-        with queue.pipeline() as pipe:
-            made = [pipe.enqueue("t", "payload", delay="1h") for _ in range(20)]
-    assert losing.dropped == 1
-    assert {one.job.id for one in made} == {one.id for one in made}
-    assert space.queue.stats("t").topics["t"].enqueued == 20
-
-
 def test_a_server_that_does_not_answer_costs_one_deadline(redis_server: Server) -> None:
     def swallow(data: bytes, _to_redis: bool) -> bytes:
         return b"" if b"payload" in data else data
@@ -171,45 +156,6 @@ def test_a_server_that_does_not_answer_costs_one_deadline(redis_server: Server) 
     assert all(isinstance(one.error, ServerUnavailable) for one in made)
     assert len({id(one.error) for one in made}) == 8
     assert sent <= 6
-
-
-def test_a_full_redis(binary: Binary) -> None:
-    with Server(binary) as server, server.client() as client, Queue(server.url, NAMESPACE) as queue:
-        queue.enqueue("t", 0, delay="1h")
-        client.config_set("maxmemory", 1)
-        failing = Failing(queue)
-        with failing as pipe:
-            one = pipe.enqueue("t", 1)
-            other = pipe.enqueue("t", 2)
-        assert len(failing.errors) == 2
-        for made in (one, other):
-            with pytest.raises(ServerRefusesWrites):
-                _ = made.job
-        client.config_set("maxmemory", "0")
-        assert queue.stats("t").topics["t"].enqueued == 1
-
-
-def test_durable_jobs(binary: Binary, soon: Settings) -> None:
-    with replicated(binary) as pair:
-        with Queue(pair.url, NAMESPACE, settings=SETTINGS) as queue:
-            queue.configure("t", create=True)
-            with queue.pipeline() as pipe:
-                sure = pipe.enqueue("t", 1, durable="replicas:1")
-            assert sure.job.body == 1
-        _without_the_replica(pair, soon)
-
-
-def _without_the_replica(pair: Replicated, soon: Settings) -> None:
-    with Queue(pair.url, NAMESPACE, settings=soon) as queue:
-        failing = Failing(queue)
-        with pair.silent(), failing as pipe:
-            made = [pipe.enqueue("t", n, durable="replicas:1") for n in range(2)]
-            plain = pipe.enqueue("t", 2)
-        assert [error.id for error in failing.errors if isinstance(error, NotDurable)] == [o.id for o in made]
-        assert plain.job.body == 2
-        with Failing(queue) as pipe:
-            unsupported = pipe.enqueue("t", 3, durable="disk")
-        assert isinstance(unsupported.error, DurabilityUnsupported)
 
 
 def test_a_forked_child_enqueues_what_it_was_handed_once(space: Space) -> None:
@@ -229,16 +175,6 @@ def test_a_forked_child_enqueues_what_it_was_handed_once(space: Space) -> None:
         assert os.waitpid(child, 0)[1] == 0
     assert [one.job.body for one in made] == [0, 1, 2]
     assert space.queue.stats("t").topics["t"].enqueued == 4
-
-
-def test_a_queue_that_was_closed_meanwhile(redis_server: Server) -> None:
-    """As with ``enqueue``: connections are made for the call, and closed behind it."""
-    queue = Queue(redis_server.url, NAMESPACE, settings=SETTINGS)
-    with queue.pipeline() as pipe:
-        one = pipe.enqueue("t", 1, delay="1h")
-        queue.close()
-    assert one.job.body == 1
-    assert not len(queue._link._nodes[""]._idle)
 
 
 @pytest.mark.parametrize("arrived", [False, True])

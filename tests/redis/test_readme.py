@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from streamdq import Queue
+from tests.redis.harness import taken
 from tests.servers import Server, binaries, free_port
 from tests.waiting import HANG_S, until
 
@@ -166,9 +167,7 @@ def test_the_command_line(shell: Shell, queue: Queue) -> None:
     (shell.folder / "shop.py").write_text(block("python", "closing order"))
     (shell.folder / "jobs.ndjson").write_text('{"body": {"order_id": 1}, "delay": "1h"}\n{"order_id": 2}\n')
     queue.enqueue("order.close", {"order_id": 3}, id="n")
-    claim = queue.take("order.close")
-    assert claim
-    claim.bury("no")
+    taken(queue, "order.close").bury("no")
     printed = []
 
     for line in commands("--processes"):
@@ -243,9 +242,7 @@ def test_from_any_language(shell: Shell, queue: Queue, receiver: HTTPServer) -> 
 @pytest.mark.thorough
 def test_learning_from_it(shell: Shell, queue: Queue) -> None:
     queue.enqueue("t", 1)
-    claim = queue.take("t")
-    assert claim
-    claim.finish()
+    taken(queue, "t").finish()
     dump, analyze = commands("streamdq dump")
     assert any(analyze.startswith(begins) for begins in RUN_ELSEWHERE)
 

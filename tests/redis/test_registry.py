@@ -12,7 +12,6 @@ from streamdq import Queue
 from streamdq.config import TopicSettings
 from streamdq.keys import NamespaceKeys
 from streamdq.queue import carry_out, store_of
-from streamdq.store.commands import STEP
 from streamdq.store.registry import RINGS
 from streamdq.store.topics import Topics
 from tests.redis.harness import NAMESPACE, Seen, Space
@@ -69,14 +68,6 @@ def test_a_look_costs_two_commands_and_then_what_has_changed(redis_server: Serve
     found = known(queue)
     assert (found["t3"].ttr_ms, found["new"].shards, "t7" in found) == (300_000, 3, False)
     assert found == anew(redis_server.url)
-
-
-def test_the_first_look_reads_many_topics_in_steps(redis_server: Server, queue: Queue) -> None:
-    text = '{"groups":{"default":{}},"version":7}'
-    with redis_server.client() as client:
-        client.hset(KEYS.topics, mapping={f"t{number}": text for number in range(3 * STEP)})
-    assert sent(redis_server, queue)["hscan"] >= 3
-    assert set(known(queue)) == {f"t{number}" for number in range(3 * STEP)}
 
 
 def test_more_changes_than_are_remembered(redis_server: Server, queue: Queue, other: Queue) -> None:

@@ -29,6 +29,7 @@ from streamdq.store.rights import COMMANDS
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics
 from tests.conftest import BINARIES
+from tests.redis.harness import taken
 from tests.sentinels import Sentinels
 from tests.servers import Cluster, Server
 from tests.waiting import HANG_S, until
@@ -102,8 +103,7 @@ def life(url: str) -> None:
             lambda claim: claim.touch("1ms"), lambda claim: claim.finish(), lambda claim: claim.finish(),
         ]  # fmt: skip
         for end in ends:
-            claim = queue.take("t", timeout=HANG_S)
-            assert claim
+            claim = taken(queue, "t", timeout=HANG_S)
             end(claim)
         until(
             lambda: any(topic.groups["default"].reclaimed for topic in queue.stats("t").topics.values()), "taken over"
@@ -369,18 +369,6 @@ def test_the_list_names_what_is_sent_and_nothing_else(redis_server: Server) -> N
 
 
 WORDS = {"delete", "post", "readonly"}  # of HTTP, and in Redis's errors
-
-
-def test_a_database_of_its_own(redis_server: Server) -> None:
-    with redis_server.client(decode_responses=True) as client:
-        limited = Limited(redis_server.url.removesuffix("/0") + "/3", [client])
-        with Queue(limited.url, NAMESPACE) as queue:
-            queue.enqueue("t", 1, id="a", delay="1h")
-            assert queue.cancel("t", "a")
-        assert limited.denied() == []
-        client.select(3)
-        client.flushdb()
-        limited.close()
 
 
 def test_a_namespace_that_can_not_be_one_gets_no_rights(capsys: pytest.CaptureFixture[str]) -> None:

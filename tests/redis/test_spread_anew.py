@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from streamdq import Bury, NewJob, Queue, Retry
+from streamdq import NewJob, Queue
 from streamdq.config import Layout
 from streamdq.errors import JobExists, ServerUnavailable, StreamdqError, TopicNotEmpty
 from streamdq.keys import homes_of, shard_of
@@ -27,7 +27,7 @@ from streamdq.store import settling as walking
 from streamdq.store.records import encode
 from streamdq.store.settling import Walk
 from streamdq.times.clock import ManualClock
-from tests.redis.harness import Seen, Space, recorder
+from tests.redis.harness import Space, taken
 from tests.redis.movers import mover_at
 from tests.redis.topology import all_run, configuring, each_cut, steps
 from tests.servers import Server
@@ -86,8 +86,7 @@ def bring_about(queue: Queue, topic: str, id: str, state: str) -> Any:
         queue.cancel(topic, id)
     if state not in ("taken", "running", "retried", "dead"):
         return None
-    claim = queue.take(topic)
-    assert claim
+    claim = taken(queue, topic)
     if state == "taken":
         claim.finish()
     elif state == "retried":
@@ -162,18 +161,6 @@ def test_what_is_done_by_id_is_done_as_if_nothing_had_changed(
 
 
 @several
-def test_a_claim_from_before_ends_afterwards(space: Space, before: int, after: int) -> None:
-    for end in ("finish", "fail", "bury"):
-        space.queue.configure("t", shards=before)
-        (id,) = moving(before, after, 1)
-        claim = bring_about(space.queue, "t", id, "running")
-        space.queue.configure("t", shards=after)
-        getattr(claim, end)(*([] if end == "finish" else ["x"]))
-        assert (space.queue.get("t", id) is None) == (end == "finish")
-        space.queue.delete_topic("t", force=True)
-
-
-@several
 async def test_all_jobs_run_once_and_then_the_topic_settles(space: Space, before: int, after: int) -> None:
     space.queue.configure("t", shards=before)
     ids = {f"a{n}" for n in range(30)}
@@ -240,24 +227,6 @@ def test_jobs_with_keys_from_when_there_was_one_shard_are_found_when_it_has_sett
 
 
 @several
-def test_ids_stay_taken(space: Space, before: int, after: int) -> None:
-    """The topic holds no job, but it is not empty for all that."""
-    space.queue.configure("t", shards=before)
-    ids = moving(before, after, 6)
-    for id in ids:
-        bring_about(space.queue, "t", id, "taken")
-    space.queue.configure("t", shards=after)
-    for id in ids:
-        with pytest.raises(JobExists):
-            space.queue.enqueue("t", "x", id=id, unique_for="1h")
-        assert space.queue.enqueue("t", "x", id=id, delay="1h").body == "x", "this call does not ask"
-        with pytest.raises(JobExists):
-            space.queue.enqueue("t", "x", id=id, unique_for="1h")
-        assert holders(space.queue, id) == 1
-    assert not settle(space.queue)
-
-
-@several
 def test_an_id_that_is_taken_after_the_topic_was_found_empty(space: Space, before: int, after: int) -> None:
     """Its job has ended as well before the shard is told to close."""
 
@@ -292,20 +261,6 @@ def taken_in(queue: Queue, id: str) -> int:
     """In how many shards the id is taken."""
     shards = queue._store.topics.all_shards("t")
     return sum(bool(run(queue._link, queue._store.session.call([_has(shard.taken, id)]))[0]) for shard in shards)
-
-
-def test_an_id_that_is_used_again_and_again_comes_home(stepped: Space, clock: ManualClock) -> None:
-    """Each time soon after it was taken, before anybody has forgotten that."""
-    queue, (id,) = stepped.queue, moving(2, 4, 1)
-    queue.configure("t", shards=2)
-    for shards in (2, 4):
-        queue.enqueue("t", "x", id=id, unique_for="1m")
-        queue.cancel("t", id)
-        queue.configure("t", shards=4)
-        with pytest.raises(JobExists):
-            queue.enqueue("t", "x", id=id, unique_for="1m")
-        assert settle(queue) == (shards == 4)
-        clock.advance("61s")
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (1, 3), (4, 3)])
@@ -460,30 +415,6 @@ def test_who_slept_between_two_calls_does_not_act_in_a_later_change(space: Space
 
 
 @several
-async def test_a_registry_that_was_lost_learns_it_from_the_shards(
-    space: Space, redis_server: Server, before: int, after: int
-) -> None:
-    with redis_server.client() as client:
-        for how in ("lost", "made anew", "old"):
-            space.queue.configure("t", shards=before)
-            old = client.hget("{test}:topics", "t")
-            ids = {f"{how} {n}" for n in range(12)}
-            space.queue.enqueue_many("t", [NewJob(id, id=id) for id in ids])
-            layout = space.queue.configure("t", shards=after).layout
-            client.hdel("{test}:topics", "t")
-            if how == "made anew":
-                client.hset("{test}:topics", "t", '{"version":5,"groups":{"default":{}}}')
-            elif how == "old":
-                client.hset("{test}:topics", "t", old)
-            fresh = space.another_queue()
-            result = fresh.enqueue_many("t", [NewJob(id, id=id) for id in sorted(ids)])
-            assert (result.created, len(result.existing)) == (0, 12)
-            assert layout_of(fresh) == layout
-            await all_run(space, ids)
-            space.queue.delete_topic("t", force=True)
-
-
-@several
 async def test_the_mover_settles_it(
     space: Space, redis_server: Server, before: int, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -625,33 +556,6 @@ def test_a_server_that_lost_its_last_writes_in_the_middle_of_the_walk(
     assert run(space.queue._link, walk.go_on(1000)) is True
 
 
-async def test_a_worker_at_work_goes_on(space: Space) -> None:
-    seen: list[int] = []
-    buried = sum((100 * count + n) % 7 == 0 for count in (5, 2, 3) for n in range(30))
-    worker = space.worker()
-
-    @worker.handler("t", retry="10ms")
-    async def handler(body: int) -> None:
-        seen.append(body)
-        if body % 5 == 0 and seen.count(body) == 1:
-            raise Retry(delay="20ms")
-        if body % 7 == 0:
-            raise Bury("x")
-
-    space.queue.configure("t", shards=3)
-    async with space.serving(worker):
-        for count in (5, 2, 3):
-            for n in range(30):
-                space.queue.enqueue("t", 100 * count + n, id=f"{count} {n}", delay=f"{n * 5}ms")
-            space.queue.configure("t", shards=count)
-        # The number of jobs alone would not tell: one that is going to be buried may still wait.
-        await eventually(lambda: space.stats().dead == space.queue.stats("t").topics["t"].jobs == buried, "all ended")
-    assert len({*seen}) == 90
-    expected = {body: 1 + (body % 5 == 0) for body in seen}
-    assert {body: seen.count(body) for body in seen} == expected
-    assert space.audit().balanced
-
-
 def test_schedules_go_on(space: Space) -> None:
     space.queue.schedule("t", "x", id="s", every="1h")
     space.queue.trigger("t", "s")
@@ -674,19 +578,6 @@ def test_occurrences_that_are_there_are_not_enqueued_again(space: Space) -> None
     space.queue.unschedule("t", "s")
 
 
-def test_keys_with_limits_stay_where_they_are(space: Space) -> None:
-    """Jobs of a key are one after the other in one shard."""
-    space.queue.configure("t", shards=2, key_concurrency=1)
-    space.queue.enqueue("t", 1, key="k")
-    with pytest.raises(TopicNotEmpty, match="its keys have limits"):
-        space.queue.configure("t", shards=3)
-    space.queue.configure("u", shards=2)
-    space.queue.enqueue("u", 1, delay="1h")
-    space.queue.configure("u", shards=3)
-    with pytest.raises(TopicNotEmpty, match="had 2 shards: its keys can have limits only when"):
-        space.queue.configure("u", key_concurrency=1)
-
-
 def test_limits_of_keys_do_not_come_with_another_number(space: Space) -> None:
     space.queue.configure("t", shards=2)
     space.queue.enqueue("t", 1, key="k", delay="1h", id="j")
@@ -696,6 +587,10 @@ def test_limits_of_keys_do_not_come_with_another_number(space: Space) -> None:
     space.queue.cancel("t", "j")
     changed = space.queue.configure("t", shards=3, key_concurrency=1)
     assert (changed.shards, changed.former, changed.key_limited) == (3, (), True)
+    space.queue.enqueue("u", 1, delay="1h")
+    space.queue.configure("u", shards=2)
+    with pytest.raises(TopicNotEmpty, match="had 1 shards: its keys can have limits only when"):
+        space.queue.configure("u", key_concurrency=1)
 
 
 def test_a_job_that_comes_where_its_id_is_taken_is_seen_by_the_walk(stepped: Space, clock: ManualClock) -> None:
@@ -749,18 +644,4 @@ async def test_take_finds_what_is_in_shards_that_it_did_not_know(space: Space) -
     space.queue.configure("t", shards=4)
     space.queue.enqueue_many("t", [NewJob(n) for n in range(8)])
     for _ in range(8):
-        claim = stale.take("t", timeout=HANG_S)
-        assert claim
-        claim.finish()
-
-
-async def test_shards_that_are_not_used_any_more_keep_their_figures_and_history(space: Space, seen: Seen) -> None:
-    space.queue.configure("t", shards=4)
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
-    space.queue.enqueue_many("t", [NewJob(n) for n in range(20)])
-    await space.burst(worker)
-    space.queue.configure("t", shards=1)
-    stats = space.queue.stats("t").topics["t"]
-    assert (stats.enqueued, stats.groups["default"].done, stats.shards) == (20, 20, 1)
-    assert len(space.queue.history("t").rows) == 20
+        taken(stale, "t", timeout=HANG_S).finish()

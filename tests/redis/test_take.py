@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from streamdq import AsyncQueue, Claim, Queue, StaleClaim
-from streamdq.errors import InvalidInput, UnknownTopic
-from streamdq.times.clock import ManualClock
+from streamdq.errors import UnknownTopic
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.waiting import HANG_S, until
 
@@ -47,25 +46,6 @@ def test_take_waits_for_a_job_that_comes(space: Space) -> None:
     assert space.stats().done == 1
 
 
-def test_none_when_nothing_comes(space: Space) -> None:
-    space.queue.configure("t", create=True)
-    assert not space.queue.take("t", timeout=0)
-    assert not space.queue.take("t", timeout="50ms")
-    with pytest.raises(InvalidInput, match="timeout"):
-        space.queue.take("t", timeout=-1)
-
-
-def test_fail_takes_the_next_step(space: Space) -> None:
-    space.queue.enqueue("t", 1, id="a", retry="1ms")
-    taken(space).fail(ValueError("no"))
-    again = taken(space)
-    assert (again.job.attempt, again.job.step) == (2, 1)
-    assert space.stats().retried == 1
-    again.fail("still no")
-    progress = space.job("a").groups["default"]
-    assert (progress.state, progress.reason, progress.error) == ("dead", "exhausted", "still no")
-
-
 def test_the_block_finishes_or_fails_the_job(space: Space) -> None:
     space.queue.enqueue("t", 1, id="a", retry="1ms")
     with pytest.raises(KeyError, match="lost"), taken(space):
@@ -100,43 +80,12 @@ def test_a_claim_that_was_taken_over_is_refused(space: Space) -> None:
     assert (space.stats().done, space.stats().reclaimed) == (1, 1)
 
 
-def test_touch_keeps_a_claim(stepped: Space, clock: ManualClock) -> None:
-    stepped.queue.enqueue("t", 1, id="a")
-    stepped.queue.enqueue("t", 2, id="lost")
-    claim, _ = taken(stepped), taken(stepped)
-    claim.touch("1h")
-    assert stepped.job("a").groups["default"].deadline_ms == clock.now_ms + 3_600_000
-    clock.advance("61s")
-    until(lambda: stepped.stats().reclaimed == 1, "the other one is taken over")
-    claim.finish()
-    assert (stepped.stats().done, stepped.state("lost")) == (1, "ready")
-
-
-def test_a_paused_topic_gives_nothing_until_it_is_resumed(space: Space) -> None:
-    space.queue.enqueue("t", 1, id="a")
-    space.queue.pause("t")
-    assert not space.queue.take("t", timeout="100ms")
-    with ThreadPoolExecutor(1) as thread:
-        claim = thread.submit(taken, space, queue=space.another_queue())
-        space.queue.resume("t")
-        claim.result().finish()
-    assert space.stats().done == 1
-
-
 def test_closing_ends_the_mover(space: Space) -> None:
     with Queue(space.url, NAMESPACE, settings=SETTINGS) as queue:
         queue.configure("t", create=True)
         assert not queue.take("t", timeout=0)
         assert "streamdq-mover" in {thread.name for thread in threading.enumerate()}
     assert "streamdq-mover" not in {thread.name for thread in threading.enumerate()}
-
-
-def test_settings_of_the_queue_reach_its_mover(space: Space) -> None:
-    settings = SETTINGS.model_copy(update={"lease_ms": 700})
-    with Queue(space.url, NAMESPACE, settings=settings) as queue, space.another_queue() as plain:
-        queue.enqueue("t", 1, delay="100ms")
-        taken(space, queue=queue).finish()
-        assert plain.stats("t").delayed == 0
 
 
 def test_a_with_block_gets_the_claim_or_none(space: Space) -> None:

@@ -155,20 +155,6 @@ async def test_a_handler_that_hangs_ends_in_an_error(place: Memory, monkeypatch:
             await drain(worker, place.clock, within_s=0.2)
 
 
-def test_take_in_memory(place: Memory) -> None:
-    with place.queue() as queue:
-        queue.enqueue("t", {"n": 1}, id="a", delay="1h", retry="2h")
-        assert not queue.take("t", timeout=0)
-        place.clock.advance("1h")
-        claim = queue.take("t")
-        assert claim
-        with pytest.raises(ZeroDivisionError), claim as job_claim:
-            raise ZeroDivisionError(job_claim)
-        job = queue.get("t", "a")
-        assert job is not None
-        assert job.due_ms == START_MS + 3 * 3_600_000
-
-
 def test_each_memory_is_its_own() -> None:
     with memory().queue() as one, memory().queue() as other:
         one.enqueue("t", 1, id="a")

@@ -13,7 +13,7 @@ import pytest
 from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.errors import ServerUnavailable
 from tests.certificates import certificate
-from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, taken
 from tests.redis.proxies import Losing, proxy
 from tests.servers import Binary, Server, binaries, free_port
 from tests.waiting import eventually
@@ -82,8 +82,7 @@ def test_a_queue_keeps_its_connection(secured: Secured) -> None:
 def test_jobs_are_taken(secured: Secured) -> None:
     with Queue(secured.url(), NAMESPACE, settings=SETTINGS) as queue:
         queue.enqueue("large", LARGE, delay="50ms")
-        claim = queue.take("large")
-        assert claim
+        claim = taken(queue, "large")
         assert claim.job.body == LARGE
         claim.finish()
         assert queue.audit().balanced
@@ -100,8 +99,7 @@ async def test_an_async_queue_keeps_its_connection(secured: Secured) -> None:
 
 async def test_a_worker_runs_jobs(secured: Secured, seen: Seen) -> None:
     with contextlib.closing(Space(secured.url())) as space:
-        worker = space.worker()
-        worker.handler("t")(recorder(seen))
+        worker = space.recording(seen)
         async with space.serving(worker):
             space.queue.enqueue("t", LARGE)
             space.queue.enqueue("t", "later", delay="100ms")
@@ -121,5 +119,6 @@ def test_a_reply_that_is_lost(secured: Secured) -> None:
 def test_a_certificate_of_another_authority_is_refused(secured: Secured, tmp_path: Path) -> None:
     other, _ = certificate(tmp_path, "other")
     url = secured._replace(authority=other).url()
-    with Queue(url, NAMESPACE, settings=SETTINGS) as queue, pytest.raises(ServerUnavailable, match="CERTIFICATE"):
+    soon = SETTINGS.model_copy(update={"call_timeout_s": 1.0})
+    with Queue(url, NAMESPACE, settings=soon) as queue, pytest.raises(ServerUnavailable, match="CERTIFICATE"):
         queue.enqueue("t", 1)

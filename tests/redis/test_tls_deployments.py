@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from streamdq import AsyncQueue, InvalidInput, Queue, UnsupportedServer
+from streamdq import AsyncQueue, Queue, UnsupportedServer
 from streamdq.errors import ServerUnavailable
 from tests.certificates import certificate
 from tests.redis.harness import NAMESPACE, SETTINGS
@@ -81,13 +81,6 @@ async def test_a_cluster(tls_cluster: Server) -> None:
     await works(url)
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(tls_cluster: Server) -> None:
-    url = f"rediss+cluster://127.0.0.1:{tls_cluster.options['tls-port']}"
-    with Queue(url, NAMESPACE, settings=SETTINGS) as queue, pytest.raises(ServerUnavailable) as error:
-        queue.stats()
-    assert "certificate" in str(error.value).lower()
-
-
 @contextlib.contextmanager
 def sentinel(binary: Binary, folder: Path, primary: Mapping[str, str], own_password: str) -> Iterator[int]:
     """The port of one sentinel that watches the primary by TLS, and asks for a password of its own."""
@@ -109,6 +102,7 @@ def sentinel(binary: Binary, folder: Path, primary: Mapping[str, str], own_passw
         process.wait()
 
 
+@pytest.mark.thorough
 async def test_sentinel_with_a_password_of_its_own(tls_binary: Binary, secured: dict[str, str], tmp_path: Path) -> None:
     options = {**secured, "requirepass": "ofnodes"}
     authority = secured["tls-ca-cert-file"]
@@ -138,8 +132,3 @@ def test_a_database_that_redis_does_not_have(redis_server: Server) -> None:
     with Queue(url, NAMESPACE, settings=SETTINGS) as queue, pytest.raises(UnsupportedServer) as error:
         queue.stats()
     assert "no database" in str(error.value)
-
-
-def test_an_option_that_streamdq_sets_itself_is_refused(redis_server: Server) -> None:
-    with pytest.raises(InvalidInput, match="protocol"):
-        Queue(f"{redis_server.url}?protocol=3")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import count, pairwise
+from itertools import count
 from typing import Any
 
 import pytest
 
-from streamdq import Job, JobState, NewJob
+from streamdq import NewJob
 from streamdq.config import GroupSettings, Layout, TopicSettings
 from streamdq.errors import InvalidInput, UnknownTopic
-from streamdq.keys import ShardKeys, shard_of
+from streamdq.keys import ShardKeys
 from streamdq.link.connection import AsyncLink
 from streamdq.link.session import arun, open_session
 from streamdq.mover.rate import RatedTopic
@@ -24,8 +24,7 @@ from tests.waiting import eventually
 
 
 async def test_a_paused_topic_holds_and_resumes(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
+    worker = space.recording(seen)
     worker.handler("other")(recorder(seen))
     async with space.serving(worker):
         space.queue.pause("t")
@@ -42,95 +41,8 @@ async def test_a_paused_topic_holds_and_resumes(space: Space, seen: Seen) -> Non
     assert not space.queue.stats("t").topics["t"].paused
 
 
-async def test_a_pause_holds_what_is_in_the_stream_already(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
-    worker.handler("other")(recorder(seen))
-    space.queue.enqueue("t", "ready")
-    space.queue.pause("t")
-    async with space.serving(worker):
-        space.queue.enqueue("other", "x", delay="50ms")
-        await seen.count(1)
-        assert seen.all == ["x"]
-        assert space.stats().running == 0
-        space.queue.resume("t")
-        await seen.count(2)
-    assert seen.all == ["x", "ready"]
-
-
-async def test_a_pause_leaves_running_attempts_alone_and_holds_their_retries(space: Space, seen: Seen) -> None:
-    worker, go_on = space.worker(), asyncio.Event()
-
-    @worker.handler("t", retry="1ms")
-    async def handler(body: str, job: Job) -> None:
-        seen.add((body, job.attempt))
-        await go_on.wait()
-        if body == "fails" and job.attempt == 1:
-            raise RuntimeError
-
-    space.queue.enqueue("t", "fails", id="fails")
-    space.queue.enqueue("t", "ends", id="ends")
-    async with space.serving(worker):
-        await seen.count(2)
-        space.queue.pause("t")
-        go_on.set()
-        await space.becomes("ends", "gone")
-        await space.becomes("fails", JobState.DELAYED)
-        assert len(seen) == 2
-        space.queue.resume("t")
-        await seen.count(3)
-        await space.becomes("fails", "gone")
-
-
-async def test_jobs_of_a_paused_topic_can_be_cancelled_and_moved(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
-    space.queue.enqueue("t", "a", id="a")
-    space.queue.pause("t")
-    space.queue.enqueue("t", "b", id="b")
-    space.queue.enqueue("t", "c", id="c")
-    assert space.queue.cancel("t", "a")
-    assert space.queue.cancel("t", "b")
-    assert space.queue.reschedule("t", "c", delay="1ms")
-    space.queue.resume("t")
-    await space.burst(worker)
-    assert seen.all == ["c"]
-
-
-async def test_rate_spreads_a_stampede(space: Space, seen: Seen) -> None:
-    worker, loop = space.worker(), asyncio.get_running_loop()
-
-    @worker.handler("t")
-    async def handler(_body: int) -> None:
-        seen.add(loop.time())
-
-    space.queue.configure("t", rate=50)
-    space.queue.enqueue_many("t", (NewJob(n, delay="10ms") for n in range(40)))
-    began = loop.time()
-    await space.burst(worker)
-    # Two at a time, 40 ms apart: the pair with the numbers n and n + 1 no sooner than that. A busy machine can only
-    # delay them.
-    assert len(seen) == 40
-    assert all(at - began >= n // 2 * 0.04 - 0.002 for n, at in enumerate(seen.all))
-
-
-async def test_a_rate_lets_out_no_fewer_than_it_says(stepped: Space, clock: ManualClock, seen: Seen) -> None:
-    worker = stepped.worker()
-    worker.handler("t")(recorder(seen))
-    stepped.queue.configure("t", rate=50)
-    stepped.queue.enqueue_many("t", (NewJob(n) for n in range(20)))
-    async with stepped.serving(worker):
-        for count in range(2, 21, 2):
-            await seen.count(count)
-            await eventually(lambda n=count: stepped.stats().done == n, "done")  # type: ignore[misc]
-            assert stepped.stats().ready == 0
-            clock.advance("40ms")
-    assert seen.all == list(range(20))
-
-
 async def test_rate_by_the_clock(stepped: Space, clock: ManualClock, seen: Seen) -> None:
-    worker = stepped.worker()
-    worker.handler("t")(recorder(seen))
+    worker = stepped.recording(seen)
     stepped.queue.configure("t", rate=10)
     stepped.queue.enqueue_many("t", (NewJob(n) for n in range(5)))
     async with stepped.serving(worker):
@@ -177,87 +89,31 @@ async def test_what_gets_due_while_a_rated_topic_is_looked_at_is_moved(
         await link.close()
 
 
-@pytest.mark.parametrize("shards", [1, 64])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.thorough), 64])
 async def test_a_rate_holds_for_all_shards_from_the_first_second(
     space: Space, redis_server: Server, seen: Seen, shards: int
 ) -> None:
-    """By what Redis says: when each job got ready."""
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
-    space.queue.configure("t", rate=4, shards=shards)
+    """By what Redis says: when each job got ready. On a busy machine, one may get ready long after it was permitted."""
+    worker = space.recording(seen)
+    space.queue.configure("t", rate=8, shards=shards)
     space.queue.enqueue_many("t", (NewJob(n, id=f"j{n}") for n in range(60)))
     ready = []
-    async with space.serving(worker):
-        await seen.count(9)
-        with redis_server.client() as client:
+    with redis_server.client() as client:
+        seconds, microseconds = client.time()
+        async with space.serving(worker):
+            await seen.count(13)
             for shard in space.queue._store.topics.shards("t"):
                 ready += [row.split(b"\x1f")[8] for _, rows in client.xrange(shard.history) for row in rows.values()]
-        space.queue.pause("t")
-    moved = sorted(map(int, ready))
-    assert len(moved) >= 8
-    assert all(later - first >= 249 for first, later in pairwise(moved)), moved
-    assert sum(space.queue.cancel("t", f"j{n}") for n in range(60)) >= 40
-
-
-async def test_a_rate_lifted_lets_the_rest_go(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
-    space.queue.configure("t", rate=0.5)
-    space.queue.enqueue_many("t", (NewJob(n) for n in range(10)))
-    async with space.serving(worker):
-        await seen.count(1)
-        space.queue.configure("t", rate=0)
-        await seen.count(10)
-
-
-async def test_four_shards_leave_nothing_behind(space: Space, seen: Seen) -> None:
-    space.queue.configure("t", shards=4, groups=["a", "b"])
-    workers = [space.worker("a"), space.worker("a"), space.worker("b")]
-
-    def fail_some(worker: Any) -> None:
-        @worker.handler("t", retry="5ms")
-        async def handler(n: int, job: Job) -> None:
-            seen.add(n)
-            if n % 7 == 0 and job.attempt == 1:
-                raise RuntimeError
-
-    for worker in workers:
-        fail_some(worker)
-    space.queue.enqueue_many("t", (NewJob(n, id=f"j{n}", delay=n % 5 / 100) for n in range(400)))
-    shards = space.queue._store.topics.shards("t")
-    for n in range(0, 400, 40):
-        assert space.queue.cancel("t", f"j{n}")
-    assert len(shards) == 4
-    await space.burst(*workers)
-    audit = space.audit()
-    assert (audit.left, audit.balanced) == (0, True)
-    stats = space.queue.stats("t").topics["t"]
-    assert (stats.enqueued, stats.jobs, stats.shards) == (400, 0, 4)
-    assert {group.done for group in stats.groups.values()} == {390}
-    assert len(set(seen.all)) == 390
-
-
-async def test_order_within_a_millisecond_is_kept_in_each_shard(space: Space, seen: Seen) -> None:
-    space.queue.configure("t", shards=4)
-    worker = space.worker(concurrency=1)
-
-    @worker.handler("t")
-    async def handler(n: int, job: Job) -> None:
-        seen.add((shard_of(job.id, 4), n))
-
-    at_ms = space.queue.enqueue("other", 1).created_ms + 100
-    space.queue.enqueue_many("t", (NewJob(n, at=at_ms) for n in range(400)))
-    await space.burst(worker)
-    for shard in range(4):
-        of_shard = [n for where, n in seen.all if where == shard]
-        assert len(of_shard) > 50
-        assert of_shard == sorted(of_shard)
+            space.queue.pause("t")
+    begun, moved = seconds * 1000 + microseconds // 1000, sorted(map(int, ready))
+    assert len(moved) >= 12
+    assert all(at - begun >= 124 * number for number, at in enumerate(moved)), moved
+    assert sum(space.queue.cancel("t", f"j{n}") for n in range(60)) >= 20
 
 
 async def test_shards_change_while_the_topic_is_empty(space: Space, seen: Seen) -> None:
     """With jobs: test_spread_anew.py."""
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
+    worker = space.recording(seen)
     space.queue.enqueue("t", 1, id="a")
     other = space.another_queue()
     assert other.get("t", "a") is not None
@@ -275,8 +131,7 @@ async def test_a_worker_at_work_hears_of_new_shards_at_once(
 ) -> None:
     """Not when its mover looks by itself."""
     monkeypatch.setattr("streamdq.mover.mover._SHARDS_S", 3600.0)
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
+    worker = space.recording(seen)
     async with space.serving(worker):
         space.queue.configure("t", shards=3)
         space.queue.enqueue_many("t", (NewJob(n, delay="10ms") for n in range(30)))

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from streamdq import Bury, Job, JobState, NewJob, StaleClaim
+from streamdq import Job, NewJob, StaleClaim
 from streamdq.keys import ShardKeys
-from streamdq.link.session import run
 from streamdq.mover.reclaim import Reclaimer
-from streamdq.store.blocking import read_streams
-from streamdq.store.commands import one
 from streamdq.times.clock import ManualClock
-from tests.redis.harness import Seen, Space, recorder
+from tests.redis.harness import Seen, Space, recorder, taken
 from tests.servers import Server
 from tests.waiting import HANG_S, eventually, forever
 
@@ -58,72 +53,6 @@ async def test_a_handler_over_its_ttr_is_cancelled_and_retried(space: Space, see
     assert seen.all == [("start", 1), ("cancelled", 1), ("start", 2)]
     stats = space.stats()
     assert (stats.done, stats.retried, stats.reclaimed) == (1, 1, 0)
-
-
-@only_the_worker
-async def test_over_its_ttr_in_the_last_attempt_is_dead(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-
-    @worker.handler("t", ttr="30s", retry="none")
-    async def handler(_body: int, job: Job) -> None:
-        job.touch("100ms")
-        await asyncio.Event().wait()
-
-    @worker.on_dead
-    async def told(job: Job) -> None:
-        seen.add(job.groups["default"].error)
-
-    space.queue.enqueue("t", 1)
-    async with space.serving(worker):
-        await seen.count(1)
-    assert seen.all == ["TimeoutError: TTR 100ms passed"]
-
-
-@only_the_worker
-async def test_a_handler_that_goes_on_regardless_has_failed_all_the_same(space: Space, seen: Seen) -> None:
-    """Its job follows the retry schedule, and is not taken over again and again as if the worker had died."""
-    worker, go_on = space.worker(), asyncio.Event()
-
-    @worker.handler("t", ttr="30s", retry="10ms")
-    async def deaf(_body: int, job: Job) -> None:
-        seen.add(job.attempt)
-        job.touch("100ms")
-        while not go_on.is_set():
-            with contextlib.suppress(asyncio.CancelledError):
-                await go_on.wait()
-
-    space.queue.enqueue("t", 1, id="a")
-    async with space.serving(worker):
-        try:
-            await space.becomes("a", JobState.DEAD)
-        finally:
-            go_on.set()
-    assert seen.all == [1, 2]
-    progress = space.job("a").groups["default"]
-    assert (progress.reason, progress.crashes) == ("exhausted", 0)
-    assert progress.error == "TimeoutError: TTR 100ms passed"
-
-
-@only_the_worker
-async def test_a_thread_over_its_ttr_is_given_up_and_the_job_retried(space: Space, seen: Seen) -> None:
-    worker, go_on, attempts = space.worker(concurrency=2), threading.Event(), []
-    loop = asyncio.get_running_loop()
-
-    @worker.handler("t", ttr="30s", retry="1ms")
-    def handler(_body: int, job: Job) -> None:
-        attempts.append(job.attempt)
-        loop.call_soon_threadsafe(seen.add, job.attempt)
-        if job.attempt == 1:
-            job.touch("150ms")
-            go_on.wait(HANG_S)
-
-    space.queue.enqueue("t", 1, id="a")
-    async with space.serving(worker):
-        await seen.count(2)
-        await space.becomes("a", "gone")
-        go_on.set()
-    assert attempts == [1, 2]
-    assert (space.stats().done, space.stats().retried) == (1, 1)
 
 
 @pytest.mark.parametrize("batch", [None, 5])
@@ -226,23 +155,6 @@ async def _until_it_is_not_running(job: Job) -> None:
             await asyncio.sleep(0.005)
 
 
-@only_the_worker
-async def test_a_jobs_own_shorter_ttr(space: Space, seen: Seen) -> None:
-    worker = space.worker()
-
-    @worker.handler("t", ttr="1h", retry="none")
-    async def handler(_body: int) -> None:
-        await asyncio.Event().wait()
-
-    @worker.on_dead
-    async def told(job: Job) -> None:
-        seen.add(job.id)
-
-    space.queue.enqueue("t", 1, id="a", ttr="200ms")
-    async with space.serving(worker):
-        await seen.count(1)
-
-
 def lost_claim(space: Space, id: str, ttr: str | None = None) -> None:
     """A consumer claims the job and is never heard of again."""
     space.queue.enqueue("t", id, id=id, ttr=ttr)
@@ -290,70 +202,13 @@ async def test_heartbeats_keep_a_long_job(stepped: Space, clock: ManualClock, se
     assert stepped.stats().reclaimed == 2
 
 
-@pytest.mark.parametrize("touch", ["10m", None])
-async def test_a_job_that_asks_for_more_has_it(
-    stepped: Space, clock: ManualClock, seen: Seen, touch: str | None
-) -> None:
-    """By one touch, or when it is enqueued."""
-    worker, go_on = stepped.worker(), asyncio.Event()
-    stepped.queue.configure("t", ttr="60s", retry="none")
-    lost_claim(stepped, "lost")
-
-    @worker.handler("t")
-    async def handler(body: str, job: Job) -> None:
-        if body == "long":
-            if touch:
-                job.touch(touch)
-            seen.add(body)
-            await go_on.wait()
-        else:
-            seen.add(body)
-
-    stepped.queue.enqueue("t", "long", id="long", ttr=None if touch else "10m")
-    async with stepped.serving(worker):
-        await seen.count(1)
-        job = lambda: stepped.job("long")  # noqa: E731
-        await eventually(lambda: (job().groups["default"].deadline_ms or 0) >= job().created_ms + 600_000, "it has it")
-        clock.advance("5m")
-        await seen.count(2)
-        go_on.set()
-        await eventually(lambda: stepped.stats().done == 2, "both are done")
-    assert seen.all == ["long", "lost"]
-    assert stepped.stats().reclaimed == 1
-
-
-async def test_lost_claims_are_taken_over_when_their_ttr_has_passed(
-    stepped: Space, clock: ManualClock, seen: Seen
-) -> None:
-    stepped.queue.configure("t", ttr="60s")
-    lost_claim(stepped, "topics")
-    for ttr in ("20s", "30s", "10m"):
-        lost_claim(stepped, ttr, ttr=ttr)
-    worker = stepped.worker()
-
-    @worker.handler("t")
-    async def handler(body: str, job: Job) -> None:
-        seen.add((body, job.attempt, job.step))
-
-    async with stepped.serving(worker):
-        for count, seconds in ((1, 25), (2, 10), (3, 30)):
-            clock.advance(f"{seconds}s")
-            await seen.count(count)
-            await eventually(partial(lambda count: stepped.stats().done == count, count), "it is done")
-        assert seen.all == [(id, 2, 0) for id in ("20s", "30s", "topics")]
-        assert stepped.state("10m") == JobState.RUNNING
-    assert stepped.stats().reclaimed == 3
-
-
 async def test_a_poison_pill_is_buried_after_max_deliveries(space: Space, seen: Seen) -> None:
     space.queue.configure("t", ttr="150ms", max_deliveries=3)
     lost_claim(space, "a")
     for attempt in (2, 3):
-        claim = space.queue.take("t", timeout=HANG_S)
-        assert claim
+        claim = taken(space.queue, "t", timeout=HANG_S)
         assert claim.job.attempt == attempt
-    worker = space.worker()
-    worker.handler("t")(recorder(seen))
+    worker = space.recording(seen)
 
     @worker.on_dead
     async def told(job: Job) -> None:
@@ -368,66 +223,6 @@ async def test_a_poison_pill_is_buried_after_max_deliveries(space: Space, seen: 
     space.queue.kick("t", "a")
     await space.burst(worker)
     assert seen.all[1:] == ["a"]
-
-
-async def test_crashes_count_only_in_a_row(stepped: Space, clock: ManualClock, seen: Seen) -> None:
-    """An attempt that comes back, even failed, shows that the job does not kill its consumers."""
-    stepped.queue.configure("t", ttr="60s", max_deliveries=2, retry="0 0 0")
-    lost_claim(stepped, "a")
-    clock.advance("61s")
-    claim = stepped.queue.take("t", timeout=HANG_S)
-    assert claim
-    claim.fail("an ordinary failure")
-    assert stepped.queue.take("t", timeout=HANG_S)
-    assert stepped.job("a").groups["default"].crashes == 0
-    worker = stepped.worker()
-    worker.handler("t")(recorder(seen))
-    async with stepped.serving(worker):
-        clock.advance("61s")
-        await seen.count(1)
-        await stepped.becomes("a", "gone")
-    assert stepped.stats().dead == 0
-
-
-async def test_what_was_read_and_handed_over_since_is_claimed_once(space: Space, seen: Seen) -> None:
-    """A consumer may be stopped between its blocking read and the claim; what it read is not its own any more."""
-    space.queue.configure("t", ttr="60s")
-    store, link = space.queue._store, space.queue._link
-    worker, never = space.worker(), space.worker()
-
-    @worker.handler("t")
-    async def handler(_body: Any, job: Job) -> None:
-        if job.attempt == 1:
-            raise Bury("so that the next delivery is in the group's own stream")
-        seen.add(job.attempt)
-
-    never.handler("other")(recorder(Seen()))
-    space.queue.enqueue("t", 1, id="a")
-    await space.burst(worker)
-    space.queue.kick("t")
-    space.queue.configure("t", ttr="200ms")
-    shard = store.topics.shards("t")[0]
-    found = run(link, read_streams(store.session, "default", "sleeper", [shard], 1, 1))
-    (read,) = found.values()
-    ready = shard.ready_of("default")
-
-    def handed_over() -> bool:
-        ids = [entry for entry, _ in run(link, one(store.session, ready, "XRANGE", ready, "-", "+"))]
-        return bool(ids) and read[1] not in ids
-
-    # A claim of another job makes the mover look at the shard.
-    lost_claim(space, "b")
-    async with space.serving(never):
-        await eventually(handed_over, "the entry is handed over")
-    space.queue.configure("t", ttr="60s")
-    claimed = run(link, store.scripts.claim(shard, "default", "sleeper", 0, 60_000, read))
-    assert claimed.rows == []
-    space.queue.purge("t", all=True)
-    async with space.serving(worker):
-        await seen.count(2)
-        await space.becomes("a", "gone")
-        await space.becomes("b", "gone")
-    assert seen.all == [2, 2]
 
 
 async def test_a_client_whose_name_is_no_text_holds_nothing_up(space: Space, redis_server: Server) -> None:

@@ -63,16 +63,6 @@ async def test_a_flood_leaves_the_other_its_share(space: Space, seen: Seen) -> N
     assert 90 <= Counter(seen.all[: last + 1])["mail"] <= 110
 
 
-@pytest.mark.usefixtures("_small_claims")
-async def test_weights_with_many_slots(space: Space, seen: Seen) -> None:
-    await fill_ready(space, mail=2000, pay=500)
-    worker = worker_of(space, seen, concurrency=20)
-    worker.take_turns({"pay": 10, "mail": 1})
-    await space.burst(worker)
-    last = len(seen.all) - 1 - seen.all[::-1].index("pay")
-    assert 40 <= Counter(seen.all[: last + 1])["mail"] <= 60
-
-
 async def test_what_was_handed_back_has_had_no_turn(space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs that were claimed ahead go back when a handler hangs: their topic is next again."""
     ahead = 40
@@ -130,13 +120,3 @@ async def test_what_becomes_ready_above_is_next(space: Space, seen: Seen) -> Non
     for i, topic in enumerate(text[:-2]):
         if topic == "m" and (i + 1) % 10 == 5:
             assert text[i + 1 : i + 3] == "pp", text
-
-
-async def test_on_a_cluster(spread: Space, seen: Seen) -> None:
-    """Every shard is read by itself there, so that the order is not exact; but all jobs run."""
-    for topics, priority in (({"pay": 2.0}, None), (None, ["pay"])):
-        fill(spread, mail=30, pay=30)
-        worker = worker_of(spread, seen, concurrency=3)
-        worker.take_turns(topics, priority)
-        await spread.burst(worker)
-    assert Counter(seen.all) == {"mail": 60, "pay": 60}

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from streamdq import JobExists, JobState, NewJob
-from streamdq.errors import IdTaken, InvalidInput
+from streamdq import JobState, NewJob
+from streamdq.errors import IdTaken
 from streamdq.link.session import run
 from streamdq.operations import jobs
 from streamdq.store.records import encode
 from streamdq.times.clock import ManualClock
-from tests.redis.harness import Seen, Space, recorder
+from tests.redis.harness import Seen, Space
 
 
 async def test_an_id_is_taken_after_its_job_is_done(stepped: Space, clock: ManualClock, seen: Seen) -> None:
-    worker = stepped.worker()
-    worker.handler("t")(recorder(seen))
+    worker = stepped.recording(seen)
     first = stepped.queue.enqueue("t", "first", id="a", unique_for="10m")
     await stepped.burst(worker)
     clock.advance("9m")
@@ -35,8 +32,7 @@ async def test_an_id_is_taken_after_its_job_is_done(stepped: Space, clock: Manua
 
 async def test_debounce(stepped: Space, clock: ManualClock, seen: Seen) -> None:
     """The last of many changes runs, five seconds after it; but no later than the first one's due time and a minute."""
-    worker = stepped.worker()
-    worker.handler("t")(recorder(seen))
+    worker = stepped.recording(seen)
     for n in range(40):
         job = stepped.queue.enqueue("t", n, id="a", delay="5s", on_conflict="postpone", at_most="1m")
         assert job.body == n
@@ -45,54 +41,6 @@ async def test_debounce(stepped: Space, clock: ManualClock, seen: Seen) -> None:
     await stepped.burst(worker)
     assert seen.all == [39]
     assert (stepped.stats().done, stepped.stats().cancelled) == (1, 0)
-
-
-async def test_throttle(stepped: Space, clock: ManualClock, seen: Seen) -> None:
-    worker = stepped.worker()
-    worker.handler("t")(recorder(seen))
-    for n in range(12):
-        stepped.queue.enqueue("t", n, id="a", rate_of_id="3/h", on_conflict="keep")
-        await stepped.burst(worker)
-        clock.advance("10m")
-    assert seen.all == [0, 1, 2, 6, 7, 8]
-
-
-def test_each_job_of_many_has_its_own_rule(space: Space) -> None:
-    space.queue.configure("t", shards=3)
-    jobs = [NewJob(n, id=f"j{n}", delay="1h", unique_for="1h" if n % 2 else None) for n in range(20)]
-    assert space.queue.enqueue_many("t", jobs).created == 20
-    assert all(space.queue.cancel("t", f"j{n}") for n in range(20))
-    result = space.queue.enqueue_many("t", [{"body": job.body, "id": job.id, "unique_for": "1h"} for job in jobs])
-    assert result.created == 10
-    assert sorted(result.existing) == sorted(f"j{n}" for n in range(1, 20, 2))
-
-
-@pytest.mark.parametrize(
-    "fields", [{"unique_for": "1h"}, {"rate_of_id": "1/h"}, {"at_most": 1}, {"at_most": 1, "id": "a"}]
-)
-def test_what_makes_no_sense_is_refused(space: Space, fields: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match=r"pass an id|on_conflict='postpone'"):
-        space.queue.enqueue("t", 1, **fields)
-    with pytest.raises(InvalidInput, match=r"pass an id|on_conflict='postpone'"):
-        space.queue.enqueue_many("t", [NewJob(1, **fields)])
-    assert all(topic.enqueued == 0 for topic in space.queue.stats().topics.values())
-
-
-def test_a_running_job_is_not_postponed(space: Space) -> None:
-    space.queue.enqueue("t", 1, id="a")
-    claim = space.queue.take("t")
-    assert claim
-    with pytest.raises(JobExists, match="running or dead"):
-        space.queue.enqueue("t", 2, id="a", on_conflict="postpone")
-    claim.finish()
-    assert space.queue.enqueue("t", 2, id="a", on_conflict="postpone").body == 2
-
-
-def test_a_replacement_beyond_the_rate_says_why(space: Space) -> None:
-    space.queue.enqueue("t", 1, id="a", delay="1h", rate_of_id="1/h")
-    with pytest.raises(JobExists, match="as often as rate_of_id allows"):
-        space.queue.enqueue("t", 2, id="a", on_conflict="replace", rate_of_id="1/h")
-    assert space.job("a").body == 1
 
 
 @pytest.mark.parametrize(("rule", "again"), [(None, True), ("1h", False)])

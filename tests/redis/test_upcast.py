@@ -14,7 +14,7 @@ from streamdq.errors import InvalidInput
 from streamdq.queue import carry_out, store_of
 from streamdq.worker.rehearsal import Refusal, Rehearsed, rehearse
 from streamdq.worker.worker import declared_in, handlers_of
-from tests.redis.harness import Seen, Space
+from tests.redis.harness import Seen, Space, taken
 from tests.waiting import eventually
 
 
@@ -146,8 +146,7 @@ async def test_a_rehearsal_tells_what_would_be_refused(stepped: Space, seen: See
     stepped.another_queue(codec="encrypt", body_keys=key).enqueue("order.close", {"a": 1}, id="locked", delay="1h")
     for id in ("dead", "retrying", "running", "done"):
         queue.enqueue("order.close", {"nothing": 1}, id=id)
-        claim = queue.take("order.close")
-        assert claim
+        claim = taken(queue, "order.close")
         if id == "dead":
             claim.bury("no")
         elif id == "retrying":

@@ -107,12 +107,6 @@ with Queue(url) as queue:
     assert (dead.id, dead.body) == ("jöb", {"größe": "ä\\u4e16"}), dead
     assert queue.audit().balanced
 """
-COMMANDS = [
-    ["enqueue", "plain", "{}", "--delay", "1h"],
-    ["stats"],
-    ["doctor"],
-    ["schedule", "list"],
-]
 
 
 def test_jobs_run_in_the_locale_c(tmp_path: Path) -> None:
@@ -130,5 +124,6 @@ def test_jobs_run_in_the_locale_c(tmp_path: Path) -> None:
 
     (tmp_path / "smoke.py").write_text(SMOKE, encoding="utf-8")
     run("smoke.py", str(home))
-    told = [run("-m", "streamdq", "--url", f"embedded://{home}", *command) for command in COMMANDS]
-    assert "\\xf6rt" in told[1]  # stdout's encoding lacks the letter
+    assert "\\xf6rt" in run(
+        "-m", "streamdq", "--url", f"embedded://{home}", "stats"
+    )  # stdout's encoding lacks the letter

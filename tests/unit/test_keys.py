@@ -8,7 +8,6 @@ import pytest
 from redis.crc import key_slot
 
 from streamdq.keys import NamespaceKeys, ShardKeys, shard_of
-from tests.leaks import permanent_keys
 
 
 def every_key(shard: ShardKeys) -> list[str]:
@@ -49,15 +48,3 @@ def test_ids_spread_evenly() -> None:
     spread = Counter(shard_of(f"order-{i}", 8) for i in range(8000))
     assert len(spread) == 8
     assert max(spread.values()) < 1.15 * min(spread.values())
-
-
-@pytest.mark.parametrize("key", ["ns:{t:0}:jobs", "a:b:{order.close:12}:ready:mail", "{ns}:topics", "ns:{t:0}:dead:g"])
-def test_declared_keys(key: str) -> None:
-    assert permanent_keys().fullmatch(key)
-
-
-@pytest.mark.parametrize(
-    "key", ["{ns}:mover", "ns:{t:0}:lock", "ns:t:0:jobs", "jobs", "ns:{t:x}:jobs", "{ns}:topics:x"]
-)
-def test_keys_that_nobody_declared(key: str) -> None:
-    assert not permanent_keys().fullmatch(key)

@@ -116,6 +116,7 @@ def test_a_pipe_that_is_gone_ends_nothing(pipe: Pipe) -> None:
     assert dropped() - before == 3
 
 
+@pytest.mark.thorough
 def test_a_process_ends_though_nobody_reads() -> None:
     """It waits for the reader a moment, in case one is only slow."""
     code = """
@@ -169,7 +170,14 @@ def test_a_forked_child_writes_its_own_lines_alone(pipe: Pipe) -> None:
 # -- no stderr
 
 
-@pytest.mark.parametrize("before", ["sys.stderr = None", "sys.stderr.close()", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param("sys.stderr = None", marks=pytest.mark.thorough),
+        pytest.param("sys.stderr.close()", marks=pytest.mark.thorough),
+        "<&- >&- 2>&-",
+    ],
+)
 def test_a_worker_runs_without_stderr(before: str, tmp_path: Path) -> None:
     """As under pythonw, or as a daemon whose descriptors are closed."""
     closed = before if "&" in before else ""

@@ -50,13 +50,20 @@ def ran(code: str, url: str, env: dict[str, str], **options: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    "env", [{}, {"HOME": "/nonexistent"}, {"HOME": "/proc", "XDG_STATE_HOME": "/proc", "XDG_RUNTIME_DIR": "/proc"}],
-    ids=["no home", "a home that is not there", "nothing can be written"],
-)  # fmt: skip
+    "env",
+    [
+        pytest.param({}, id="no home", marks=pytest.mark.thorough),
+        pytest.param({"HOME": "/nonexistent"}, id="a home that is not there", marks=pytest.mark.thorough),
+        pytest.param(
+            {"HOME": "/proc", "XDG_STATE_HOME": "/proc", "XDG_RUNTIME_DIR": "/proc"}, id="nothing can be written"
+        ),
+    ],
+)
 def test_jobs_run_without_a_home(env: dict[str, str], tmp_path: Path) -> None:
     assert ran(JOBS, f"embedded://{tmp_path}", env) == "1"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["HOME", "XDG_STATE_HOME"])
 def test_who_names_no_server_is_told_that_none_can_keep_its_data(name: str) -> None:
     told = ran(JOBS, "", {name: "/proc"})
@@ -72,6 +79,7 @@ def test_a_command_says_so_in_a_line() -> None:
     assert "Can't keep a Redis in /proc" in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_users_home_that_is_not_known() -> None:
     assert ran(JOBS, "embedded://~no-such-user", {}).startswith("InvalidInput: url: embedded://~no-such-user: ")
 
@@ -110,6 +118,7 @@ def test_a_user_without_a_name_or_a_home() -> None:
     assert socket_name == "redis.sock"
 
 
+@pytest.mark.thorough
 def test_without_standard_streams_a_command_works(tmp_path: Path) -> None:
     """Its connections and files must not take their numbers."""
     command = [sys.executable, "-m", "streamdq", "--url", f"embedded://{tmp_path}"]

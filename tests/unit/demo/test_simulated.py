@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamdq.cli import app as cli
-from streamdq.demo.simulated import START_MS, simulate
+from streamdq.demo.simulated import simulate
 from streamdq.dump.arrow import arrow_schema
 from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import require_manifest
@@ -108,41 +107,6 @@ def test_a_jobs_attempts_follow_its_retry_steps(rows: list[dict[str, Any]]) -> N
     assert set(followed) == set(range(len(steps_ms)))
 
 
-def test_the_day_has_a_rhythm(rows: list[dict[str, Any]]) -> None:
-    by_hour = Counter(row["finished"].hour for row in rows)
-    assert by_hour[19] > 5 * by_hour[3]
-
-
-@pytest.fixture(scope="module")
-def weeks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Two of them: when, where, what."""
-    path = tmp_path_factory.mktemp("weeks")
-    simulate(LocalFolder(path), ROWS, 14, seed=7)
-    return rows_of(path).select(["finished", "topic", "event"]).to_pylist()
-
-
-@pytest.mark.thorough
-def test_the_week_has_a_rhythm(weeks: list[dict[str, Any]]) -> None:
-    by_day = Counter(row["finished"].weekday() for row in weeks)
-    assert by_day[5] > 1.3 * by_day[0], "Saturdays are busier than Mondays"
-
-
-@pytest.mark.thorough
-def test_some_hours_have_a_burst(weeks: list[dict[str, Any]]) -> None:
-    by_hour = Counter((row["finished"].date(), row["finished"].hour) for row in weeks)
-    usual = {hour: median(by_hour[day, hour] for day, h in by_hour if h == hour) for hour in range(24)}
-    bursts = {at for at, count in by_hour.items() if count > 2.5 * usual[at[1]]}
-    assert 0 < len(bursts) < len(by_hour) / 20
-
-
-@pytest.mark.thorough
-def test_topics_fail_in_their_own_ways(weeks: list[dict[str, Any]]) -> None:
-    ended = Counter(row["topic"] for row in weeks if row["event"] in ("done", "retry", "dead"))
-    failed = Counter(row["topic"] for row in weeks if row["event"] in ("retry", "dead"))
-    shares = {topic: failed[topic] / ended[topic] for topic in ended}
-    assert shares["refund.check"] > 1.5 * shares["payment.notify"] > 10 * shares["order.close"]
-
-
 def test_the_same_seed_gives_the_same_rows_and_another_does_not(tmp_path: Path) -> None:
     for folder, seed in (("7", 7), ("again", 7), ("8", 8)):
         simulate(LocalFolder(tmp_path / folder), 1000, 1, seed)
@@ -181,7 +145,3 @@ def test_it_is_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert cli.run([*arguments[:2], str(tmp_path / "b"), "--start", start, "--days", days]) == 2
         assert "between 1970-01-01 and" in capsys.readouterr().err
     assert cli.run([*arguments[:2], str(tmp_path / "b"), "--start", "9999-12-30", "--days", "1", "--events", "9"]) == 0
-
-
-def test_it_starts_on_a_monday() -> None:
-    assert (START_MS // 86_400_000 + 3) % 7 == 0

@@ -35,6 +35,7 @@ WORDS = (
             Meaning.REPLICA,
         ),
         (exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."), Meaning.NO_WRITES),
+        (exceptions.ResponseError("MISCONF Redis is configured to save RDB snapshots"), Meaning.NO_WRITES),
         (exceptions.ResponseError("NOREPLICAS Not enough good replicas to write."), Meaning.NO_WRITES),
         (exceptions.ResponseError("NOGROUP No such key 'x' or consumer group"), Meaning.GROUP_MISSING),
         (
@@ -47,6 +48,7 @@ WORDS = (
         (exceptions.AuthenticationError("invalid password"), Meaning.LOGIN),
         (exceptions.ResponseError("WRONGPASS invalid username-password pair"), Meaning.LOGIN),
         (exceptions.NoPermissionError("this user has no permissions"), Meaning.RIGHTS),
+        (exceptions.ResponseError("NOPERM this user has no permissions"), Meaning.RIGHTS),
         (
             exceptions.ResponseError("The user executing the script can't access at least one of the keys"),
             Meaning.RIGHTS,
@@ -63,6 +65,7 @@ WORDS = (
         ),
         (exceptions.ResponseError("NEWERFORMAT 2 script: 1, on @user_script:9."), Meaning.NEWER_FORMAT),
         (exceptions.ResponseError("WRONGTYPE Operation against a key"), Meaning.OTHER),
+        (exceptions.ResponseError("ERR Unknown Redis command called from script"), Meaning.OTHER),
         (OSError("no route to host"), Meaning.OTHER),
     ],
 )

@@ -53,14 +53,6 @@ def test_words_of_labels_are_those_of_the_code() -> None:
     assert all(kind in help_of["streamdq_redis_errors_total"] for kind in failures.KINDS)
 
 
-def test_every_name_is_declared_once_and_in_base_units() -> None:
-    names = [metric.name for metric in declared.described()]
-
-    assert len(names) == len(set(names))
-    assert all(name.startswith("streamdq_") for name in names)
-    assert not any(unit in name for name in names for unit in ("_ms", "_millis", "_minutes", "_kb"))
-
-
 def test_steps_are_few() -> None:
     assert declared.step_label(0, 1) == "1"
     assert declared.step_label(declared.MOST_STEPS - 1, 1) == "20"

@@ -11,11 +11,9 @@ from streamdq.config import Settings
 from streamdq.errors import GroupMissing, ServerError
 from streamdq.link.address import Target
 from streamdq.link.session import Op, Request, Session
-from streamdq.store import blocking, history_reads, namespace, reads
-from streamdq.store.commands import STEP, one
-from streamdq.store.progress import progress_in
-from streamdq.store.reads import Entry, GroupConsumer, PendingEntry
-from streamdq.times.clock import RedisClock, wall_s
+from streamdq.store import blocking, history_reads, reads
+from streamdq.store.reads import GroupConsumer, PendingEntry
+from streamdq.times.clock import RedisClock
 
 T = TypeVar("T")
 NO_GROUP = ResponseError("NOGROUP No such key 'x' or consumer group 'g'")
@@ -43,46 +41,11 @@ def answered(op: Op[T], *calls: list[Any]) -> tuple[T, list[list[tuple[Any, ...]
     raise AssertionError("it sends more than that")
 
 
-def test_a_plain_command_raises_its_error(session: Session) -> None:
-    assert answered(one(session, "k", "GET", "k"), [b"v"]) == (b"v", [[("GET", "k")]])
-    with pytest.raises(ServerError):
-        answered(one(session, "k", "GET", "k"), [WRONG])
-
-
-def test_members_by_rank_in_either_order(session: Session) -> None:
-    places = [("a", 0), ("b", 7)]
-    found, sent = answered(reads.by_rank(session, places, 3), [[b"x", b"5", b"y", b"1e3"], []])
-    assert found == [[(5, b"x"), (1000, b"y")], []]
-    assert sent == [[("ZRANGE", "a", 0, 2, "WITHSCORES"), ("ZRANGE", "b", 7, 9, "WITHSCORES")]]
-    _, sent = answered(reads.by_rank(session, [("a", 0)], 1, newest_first=True), [[]])
-    assert sent == [[("ZRANGE", "a", 0, 0, "REV", "WITHSCORES")]]
-
-
 def test_an_error_reply_is_raised(session: Session) -> None:
     with pytest.raises(ServerError):
         answered(reads.by_rank(session, [("a", 0)], 3), [WRONG])
     with pytest.raises(ServerError):
         answered(reads.entries(session, [("a", "-")], 3), [WRONG])
-
-
-def test_many_shards_are_asked_in_steps(session: Session) -> None:
-    shards = [session.keys.shard("t", number) for number in range(STEP + 1)]
-    jobs = [(shard, "g", "id") for shard in shards]
-    through = b"x|0|0|0|-|||||"
-    found, sent = answered(reads.progress(session, jobs), [through] * STEP, [None])
-    assert found == [progress_in(through)] * STEP + [None]
-    assert [len(call) for call in sent] == [STEP, 1]
-    assert sent[1] == [("HGET", shards[-1].progress, "g\x1fid")]
-
-
-def test_due_between_is_open_at_its_ends(session: Session) -> None:
-    shards = [session.keys.shard("t", number) for number in (0, 1)]
-    found, sent = answered(reads.due_between(session, shards, [10, 20]), [1, 2, 3, 4, 5, 6])
-    assert found == [[1, 2, 3], [4, 5, 6]]
-    bucket = shards[1].bucket
-    assert sent[0][3:] == [
-        ("ZCOUNT", bucket, "-inf", 10), ("ZCOUNT", bucket, "(10", 20), ("ZCOUNT", bucket, "(20", "+inf")
-    ]  # fmt: skip
 
 
 def test_the_mover_sees_heads_and_with_counters_what_is_open(session: Session) -> None:
@@ -99,11 +62,6 @@ def test_the_mover_sees_heads_and_with_counters_what_is_open(session: Session) -
         ("HMGET", shards[1].counts, "ready:g", "running:g"),
         ("HMGET", shards[2].counts, "ready:"),
     ]
-
-
-def test_a_shard_without_a_version_is_told_apart(session: Session) -> None:
-    shards = [session.keys.shard("t", number) for number in (0, 1, 2)]
-    assert answered(reads.versions(session, shards), [b"12", None, WRONG])[0] == [12, None, None]
 
 
 def test_streams_without_the_group_have_nothing(session: Session) -> None:
@@ -125,29 +83,11 @@ def test_consumers_before_and_after_redis_7_2(session: Session) -> None:
     assert found == [[GroupConsumer("me", b"me", 1, 5)], [GroupConsumer("me", b"me", 1, 5)], []]
 
 
-def test_entries_that_are_gone(session: Session) -> None:
-    found, _ = answered(reads.entries_at(session, [("a", "1-1"), ("a", "2-2")]), [[[b"1-1", [b"e", b"x"]]], []])
-    assert found == [Entry("1-1", b"x"), None]
-
-
 def test_what_is_unclaimed_of_a_group_that_is_gone(session: Session) -> None:
     shard = session.keys.shard("t", 0)
     assert answered(reads.unclaimed(session, shard, "g"), [5, [2, b"1-1", b"2-1", []]])[0] == 3
     with pytest.raises(GroupMissing):
         answered(reads.unclaimed(session, shard, "g"), [0, NO_GROUP])
-
-
-def test_gauges_of_shards_with_and_without_groups(session: Session) -> None:
-    one, two = (session.keys.shard("t", number) for number in (0, 1))
-    asked = [reads.GaugesOf(one, ["g", "idle"], ["g"], [10, 20], True), reads.GaugesOf(two, [], [], [10], False)]
-    consumers = [[b"name", b"me", b"pending", 1, b"idle", 5]]
-    replies = [3, 4, 9, 8, [b"s", b"7"], consumers, [[b"1-1", b"me", 70, 1]], NO_GROUP, consumers * 2, 6]
-    (first, second), sent = answered(reads.gauges(session, asked, 10), replies)
-    assert first.due_within == [3, 4]
-    assert first.groups == {"g": reads.GroupGauges(1, 70), "idle": reads.GroupGauges(2, 0)}
-    assert first.schedules == reads.ScheduleCounts(9, 8, 7)
-    assert second == reads.ShardGauges([6], None, {})
-    assert len(sent) == 1
 
 
 def test_who_counts_as_alive(session: Session) -> None:
@@ -164,19 +104,6 @@ def test_who_counts_as_alive(session: Session) -> None:
     assert sent == [[("XINFO", "CONSUMERS", "a", "g"), ("XINFO", "CONSUMERS", "b", "g")]]
 
 
-def test_rows_of_the_history_between_entries(session: Session) -> None:
-    shard = session.keys.shard("t", 0)
-    rows = [[b"1-1", [b"e", b"row"]]]
-    assert answered(history_reads.rows_after(session, shard, "", 5), [rows])[1] == [
-        [("XRANGE", shard.history, "-", "+", "COUNT", 5)]
-    ]
-    assert answered(history_reads.rows_after(session, shard, "1-1", 5, until="9-9"), [rows])[1] == [
-        [("XRANGE", shard.history, "(1-1", "9-9", "COUNT", 5)]
-    ]
-    found, sent = answered(history_reads.rows_before(session, shard, "1-1", 5), [rows])
-    assert (found, sent) == ([Entry("1-1", b"row")], [[("XREVRANGE", shard.history, "(1-1", "-", "COUNT", 5)]])
-
-
 def test_a_history_that_grows_while_it_is_looked_at(session: Session) -> None:
     shard = session.keys.shard("t", 0)
     newest, oldest = [[b"9-1", [b"e", b"row"]]], [[b"2-1", [b"e", b"row"]]]
@@ -189,12 +116,6 @@ def test_a_history_that_grows_while_it_is_looked_at(session: Session) -> None:
     assert found == history_reads.HistoryEnds("", 0, "", "", 0)
 
 
-def test_a_history_that_was_deleted_with_its_topic(session: Session) -> None:
-    shard = session.keys.shard("t", 0)
-    assert answered(history_reads.ended_history(session, shard), [b"5-1:70"])[0] == ("5-1", 70)
-    assert answered(history_reads.ended_history(session, shard), [None])[0] == ("", 0)
-
-
 def test_an_entry_that_was_deleted_before_it_was_read_is_left_out(session: Session) -> None:
     shard = session.keys.shard("t", 0)
     reply = [[shard.ready.encode(), [[b"1-1", [b"e", b"x"]], [b"2-1", None]]]]
@@ -202,21 +123,3 @@ def test_an_entry_that_was_deleted_before_it_was_read_is_left_out(session: Sessi
     assert found == {shard: ["m", b"1-1", b"x"]}
     assert sent[0][0][:6] == ("XREADGROUP", "GROUP", "g", "me", "COUNT", 5)
     assert answered(blocking.read_streams(session, "g", "me", [shard], 5, None), [None])[0] == {}
-
-
-def test_how_far_the_clocks_are_apart_and_who_moves(session: Session) -> None:
-    for mover in (b"me", None):
-        skew_s, holder = answered(namespace.skew_and_mover(session), [[b"7", b"500000"], mover])[0]
-        assert holder == (mover and mover.decode())
-        assert 0 <= wall_s() - 7.5 - skew_s < 60  # ahead by as much as has passed since then
-    assert answered(namespace.redis_info(session), [b"# Server\r\nredis_version:7.0.1\r\nurl:a:b\r\n"])[0] == {
-        "redis_version": "7.0.1", "url": "a:b",
-    }  # fmt: skip
-
-
-def test_breakers_as_the_scripts_keep_them(session: Session) -> None:
-    found, _ = answered(namespace.open_breakers(session), [[b"http://a", b"5000|1000|1", b"http://b", b"6|2|0"]])
-    assert found == {
-        "http://a": namespace.OpenBreaker(5000, 1000, True),
-        "http://b": namespace.OpenBreaker(6, 2, False),
-    }

@@ -28,6 +28,15 @@ def generated() -> Any:
     yield 1
 
 
+async def generated_later() -> Any:
+    yield 1
+
+
+LAZY: dict[str, Callable[[], Any]] = {
+    "generator": generated, "async_generator": generated_later, "map": lambda: map(int, "1"),
+}  # fmt: skip
+
+
 def raises(error: BaseException) -> Callable[[], Any]:
     def do() -> Any:
         raise error
@@ -54,7 +63,10 @@ ENDINGS: list[tuple[Callable[[], Any], int, tuple[Outcome, int, int, str, str]]]
     (raises(Mute()), 0, (RETRY, 1000, 1, "", "Mute: its message can't be read")),
     (raises(asyncio.CancelledError()), 0, (RETRY, 1000, 1, "", "CancelledError: the handler cancelled itself")),
     (raises(StopAsyncIteration(5)), 0, (RETRY, 1000, 1, "", "StopAsyncIteration: 5")),
-    (generated, 0, (RETRY, 1000, 1, "", "TypeError: the handler returned a generator: none of its code has run")),
+    *(
+        (lazy, 0, (RETRY, 1000, 1, "", f"TypeError: the handler returned a {kind}: none of its code has run"))
+        for kind, lazy in LAZY.items()
+    ),
 ]  # fmt: skip
 
 

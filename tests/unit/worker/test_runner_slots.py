@@ -132,16 +132,6 @@ async def test_where_none_of_a_batch_fits_nothing_is_called() -> None:
     assert (calls, rig.runner.idle) == ([], True)
 
 
-@in_virtual_time
-async def test_a_slot_is_free_again_whatever_its_call_raised() -> None:
-    async def handle(body: int) -> None:
-        raise (ValueError, KeyboardInterrupt, SystemExit, asyncio.CancelledError, GeneratorExit)[body]
-
-    rig = Rig(handle, concurrency=1, retry="1s")
-    assert await rig.run(*(held(str(n)) for n in range(5))) == {str(n): Outcome.RETRY for n in range(5)}
-    assert rig.runner.room(ahead=False) == (1, 1)
-
-
 async def test_threads_are_bounded_as_well() -> None:
     inside, most, lock, both = 0, 0, threading.Lock(), threading.Barrier(2)
 
