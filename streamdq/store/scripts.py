@@ -771,13 +771,15 @@ class Scripts:
         reply = yield from self._run("unregister_topic", (names.topics, names.wake), (topic, version))
         return bool(reply == 1)
 
-    def configure_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[Configured]:
+    def configure_shard(self, k: ShardKeys, settings: TopicSettings, dumps: Iterable[str] = ()) -> Op[Configured]:
+        """``dumps``: those for which the shard keeps its rows, should it be new."""
         groups, leaving = settings.group_names, sorted(settings.leaving)
         told = "0" if settings.resharding is not None else settings.layout.told
         keys = [k.settings, k.jobs, k.bucket, k.ready, k.counts, k.wake, k.taken, *map(k.ready_of, groups)]
         for group in leaving:
             keys += [k.ready_of(group), k.dead_of(group)]
-        args = (settings.version, told, ",".join(groups), ",".join(leaving), *settings.shard_fields())
+        names = (",".join(groups), ",".join(leaving), ",".join(sorted(dumps)))
+        args = (settings.version, told, *names, *settings.shard_fields())
         return configured_in((yield from self._run("configure_shard", keys, args)))
 
     def leave_group(self, k: ShardKeys, group: str, limit: int) -> Op[bool]:

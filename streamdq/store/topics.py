@@ -11,7 +11,8 @@ the registry (``former``) until none of them is where it was put by that number:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any, TypeVar
 
 from ..config import DEFAULT_GROUP, MOST_FORMER, START_WITHIN_S, Layout, TopicSettings, topic_patch
@@ -349,24 +350,34 @@ class Topics:
     def _apply(self, topic: str, settings: TopicSettings) -> Op[list[Configured]]:
         """Configures every shard, and removes leaving groups; returns the last reply of each shard. If a Cluster has
         lost a node, the shards on others are told before that is raised, so that they go on.
+
+        The topic is in the registry by now, and a dump registers itself first and then with all topics there. So one
+        that is not read here finds the shards.
         """
-        found, lost = list[Configured](), dict[str, ServerUnavailable]()
+        found, lost = dict[ShardKeys, Configured](), dict[str, ServerUnavailable]()
+        dumps = yield from namespace.dumps_of(self._session, topic)
         for number in range(settings.reach):
             shard = self._session.keys.shard(topic, number)
             node = self._session.node_of(shard.settings)
             if node in lost:
                 continue
             try:
-                found.append((yield from self._tell(shard, settings)))
+                found[shard] = yield from self._tell(shard, settings, dumps)
             except ServerUnavailable as error:
                 lost[node] = error
+        if dumps:  # one that was forgotten meanwhile may have been before the shards were made
+            yield from self._forget(dumps - (yield from namespace.dumps_of(self._session, topic)), found)
         for unavailable in lost.values():
             raise unavailable
-        return found
+        return list(found.values())
 
-    def _tell(self, shard: ShardKeys, settings: TopicSettings) -> Op[Configured]:
+    def _forget(self, dumps: Iterable[str], shards: Iterable[ShardKeys]) -> Op[None]:
+        for shard, dump in product(shards, dumps):
+            yield from self._scripts.register_dump(shard, dump)
+
+    def _tell(self, shard: ShardKeys, settings: TopicSettings, dumps: Iterable[str]) -> Op[Configured]:
         while True:
-            configured = yield from self._scripts.configure_shard(shard, settings)
+            configured = yield from self._scripts.configure_shard(shard, settings, dumps)
             step = most_jobs(_LEAVE_STEP, _LEAVE_LOOKS * len(configured.groups))
             for group in configured.leaving:
                 while (yield from self._scripts.leave_group(shard, group, step)):

@@ -64,7 +64,7 @@ class MovingSlot:
 
     def refused_at_first(self, op: Op[Any]) -> Op[Any]:
         """The operation. Before each script of it that waits while its slot moves, the same is called while it moves:
-        Redis must refuse that.
+        Redis must refuse that. Other slots, as of the topic's other shards, may be on other nodes, and do not move.
         """
         step = next(op)
         try:
@@ -83,7 +83,7 @@ class MovingSlot:
     def _refuse(self, commands: Sequence[Command]) -> None:
         for command in commands:
             script = script_of(command)
-            if script is not None and script.waits:
+            if script is not None and script.waits and key_slot(str(command.args[3]).encode()) == self._slot:
                 with self._all_there(command), self.migrating():
                     reply = self.ask(command)
                 assert isinstance(reply, AskError | TryAgainError), (name_of(script), reply)
