@@ -47,6 +47,7 @@ from .replies import (
     found_in,
     found_in_order_in,
     found_page_in,
+    in_streams_of,
     moved_in,
     refused_in,
     registration_in,
@@ -543,6 +544,16 @@ class Scripts:
     def audit_jobs(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[AuditedJobs]:
         keys = (k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed)
         return audited_jobs_in((yield from self._run("audit_jobs", keys, (cursor, limit))))
+
+    def audit_entries(
+        self, k: ShardKeys, stream: str, after: str, limit: int, ids: Sequence[str]
+    ) -> Op[tuple[list[tuple[str, str, bytes]], list[tuple[bytes, bytes]]]]:
+        """At one moment, of these jobs those that should be in a stream, as in AuditedJobs; and the stream's entries
+        after this one, with their values.
+        """
+        keys = (k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed, stream)
+        wanted, came = yield from self._run("audit_entries", keys, (after, limit, *ids))
+        return in_streams_of(wanted), list(zip(came[::2], came[1::2], strict=True))
 
     def audit_bucket(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[tuple[bytes, list[str]]]:
         """The next cursor, b"0" at the end; and the ids of waiting jobs without a record."""

@@ -72,7 +72,7 @@ EXPECTED = frozenset({
 """What some history must have. Those of one run may lack what is rare."""
 
 RARE = frozenset({
-    "archive: 0", "bury: crashed", "configure_shard: 0",
+    "archive: 0", "bury: crashed", "call audit_entries", "configure_shard: 0",
     "killed in leave_group", "killed in relay",
     "relay: fenced off", "restore: 0", "restore: settings out of date", "terminated in move_and_claim",
 })  # fmt: skip
