@@ -1,3 +1,12 @@
+-- waits_aside(k, group, id, sequence): returns whether the job waits in the lane of its key, and will come out by this sequence
+-- k = {keyed=, lanes=}
+local function waits_aside(k, group, id, sequence)
+  local ticket = is_aside(k, group, id) and redis.call('HGET', k.keyed, field_of(group, id))
+  if not ticket then return false end
+  local _, _, order = lane_in(ticket)
+  return order == sequence
+end
+
 -- entries_of(k, groups, ids, records): finds in which streams these jobs should be, for these groups. k.leaving: settings
 -- field.
 -- k = {bucket=, progress=, settings=, leaving=, keyed=, lanes=}
@@ -19,7 +28,7 @@ local function entries_of(k, groups, ids, records)
         if p.state == 'r' then
           if p.entry == '' then should_be(id, '', p.main) else should_be(id, group, p.entry) end
         elseif p.state == 'w' and not redis.call('ZSCORE', k.bucket, member(p.sequence, group, id))
-            and not is_aside(k, group, id) then
+            and not waits_aside(k, group, id, p.sequence) then
           should_be(id, group, member(p.sequence, group, id))
         end
       end

@@ -120,13 +120,18 @@ def audit(store: RedisStore, topic: str | None = None) -> Op[Audit]:
 def _balanced(
     store: RedisStore, shards: Sequence[ShardKeys], accounts: Mapping[str, Sequence[Balance]]
 ) -> Op[list[ShardKeys]]:
-    """Adds the shards to their topics' accounts. Returns those that are not empty."""
+    """Adds the shards to their topics' accounts. Returns those that are not empty, or whose keys may have places."""
     asked = [(shard, [balance.group for balance in accounts[shard.topic]]) for shard in shards]
     found = yield from store.scripts.stats_of(asked)
     for shard, stats in zip(shards, found, strict=True):
         for balance in accounts[shard.topic]:
             balance.add(stats)
-    return [shard for shard, stats in zip(shards, found, strict=True) if stats.jobs or stats.waiting]
+    limited = {topic for topic in accounts if store.topics.settings_of(topic).key_limited}
+    return [
+        shard
+        for shard, stats in zip(shards, found, strict=True)
+        if stats.jobs or stats.waiting or shard.topic in limited
+    ]
 
 
 def _orphans(store: RedisStore, shard: ShardKeys) -> Op[list[Orphan]]:

@@ -564,7 +564,7 @@ class Scripts:
         """Where the next page begins, b"" at the end; and what is wrong with keys that have limits: the reason, and the
         id of a job: "free" = it waits, though its key has a free place; "ended" = it has ended, and has a place.
         """
-        keys = (k.settings, k.lanes, k.fronts, k.crowds, k.keyed)
+        keys = (k.settings, k.lanes, k.fronts, k.crowds, k.keyed, k.progress)
         following, *flat = yield from self._run("audit_keys", keys, (last, limit))
         names = [id_in(value) for value in flat]
         return following, list(zip(names[::2], names[1::2], strict=True))
