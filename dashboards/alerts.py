@@ -206,7 +206,7 @@ def _failing(scale: Scale) -> Iterator[Alert]:
         f"{signals.HUNG.expr(by=(*_NAMESPACE, 'group'))} > 0",
         "5m",
         "Handlers of @namespace hang",
-        "{{ $value | humanize }} threads of handlers in namespace @namespace, group {{ $labels.group }}, go on beyond "
+        "{{ $value | humanize }} handlers in namespace @namespace, group {{ $labels.group }}, go on beyond "
         "their TTR. Each keeps a slot of its worker.",
     )
 

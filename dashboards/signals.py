@@ -348,11 +348,12 @@ LOG_LINES_DROPPED = Signal(
     "Lines of the log that nobody sees: nobody reads the process's stderr, or its logging fails.",
 )
 HUNG = Signal(
-    "Hung threads",
+    "Hung handlers",
     "sum @by (streamdq_threads_hung{@namespace})",
     "short",
-    "Threads of `def` handlers that go on beyond their TTR. Each keeps a slot of its worker until it ends; the log "
-    "says where they hang. A worker whose slots they all take ends, to be started again.",
+    "Handlers that go on beyond their TTR: threads, and coroutines that ignore their cancellation. Each keeps a slot "
+    "of its worker until it ends; the log says where they hang. A worker whose slots they all take ends, to be started "
+    "again.",
     "hung",
 )
 LOOP_BLOCKED = Signal(

@@ -14,12 +14,13 @@
 -- and the topic is empty, of taken ids as well unless keys have limits: nothing can be enqueued
 -- ARGV[3] groups, 'a,b'
 -- ARGV[4] groups that leave, 'c,d'
--- ARGV[5..] field, value, ... ('' removes the field)
+-- ARGV[5] dumps, 'id,id', for which a shard that is new keeps its rows
+-- ARGV[6..] field, value, ... ('' removes the field)
 -- returns {status, groups, leaving, version, shards, keyed}: status 1 = done, 0 = refused: ARGV[2] does not know how the
 -- shard's jobs were spread so far. Then what the shard has now: its groups, even those that ARGV[3] does not name; its
 -- leaving groups; its version (if it is newer than ARGV[1], nothing was changed); how jobs are spread, as in ARGV[2]; and 1
 -- if it is marked as keyed. A dropped shard returns the lowest version that the next topic of that name may have
--- include: stream_groups, sequence, ring, settle, relook, layout, stored_format
+-- include: stream_groups, sequence, ring, settle, relook, layout, dumps, stored_format
 local settings, jobs, bucket, ready, counts, wake, taken = unpack(KEYS)
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format')
 check_format(known[5])
@@ -35,14 +36,16 @@ local live = redis.call('HLEN', jobs)
 -- Taken ids stay where they are when the number changes, and so would their jobs: but a key with a limit has one shard.
 -- There they are forgotten, or the number could not change for as long as ids are taken.
 local is_limited = redis.call('HEXISTS', settings, 'key_limit') == 1
-for i = 5, #ARGV, 2 do is_limited = is_limited or (ARGV[i] == 'key_limit' and ARGV[i + 1] ~= '') end
+for i = 6, #ARGV, 2 do is_limited = is_limited or (ARGV[i] == 'key_limit' and ARGV[i + 1] ~= '') end
 local is_held = live > 0 or (not is_limited and redis.call('EXISTS', taken) == 1)
 if known[2] and not may_follow(settings, known[2], ARGV[2], live, is_held) then return answer(0, known[1], known[2]) end
 if dropped then
-  local ended = redis.call('HGET', settings, 'history_ended')
+  local kept = redis.call('HMGET', settings, 'history_ended', 'dumps')
   redis.call('DEL', settings)
-  if ended then redis.call('HSET', settings, 'history_ended', ended) end
+  if kept[1] then redis.call('HSET', settings, 'history_ended', kept[1]) end
+  if kept[2] then redis.call('HSET', settings, 'dumps', kept[2]) end
 end
+if not known[2] then keep_for(settings, names(ARGV[5])) end -- first: a shard that has settings is not new any more
 
 if known[2] then redis.call('HDEL', settings, '') end -- as register_topic does, at the memory limit
 local delayed = redis.call('ZCARD', bucket) - waiting_in(counts)
@@ -111,7 +114,7 @@ local function ttr_of(group)
 end
 local ttrs, raised, key_limit = {}, {}, redis.call('HGET', settings, 'key_limit')
 for i, group in ipairs(had) do ttrs[i] = ttr_of(group) end
-for i = 5, #ARGV, 2 do
+for i = 6, #ARGV, 2 do
   if ARGV[i + 1] ~= '' then redis.call('HSET', settings, ARGV[i], ARGV[i + 1])
   -- A registry that was lost does not know of the limit, but jobs may wait in lanes.
   elseif ARGV[i] == 'key_limit' and key_limit then redis.call('HSET', settings, 'key_limit', '0')

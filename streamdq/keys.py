@@ -109,6 +109,11 @@ class NamespaceKeys:
         """HASH, expires: receivers of callbacks that were found dead."""
         return f"{{{self.namespace}}}:breakers"
 
+    @cached_property
+    def dumps(self) -> str:
+        """HASH dump's id, or id:topic -> '': the dumps that a new shard of any topic, or of this one, is kept for."""
+        return f"{{{self.namespace}}}:dumps"
+
     def shard(self, topic: str, shard: int) -> ShardKeys:
         return _shard_keys(self.namespace, topic, shard)
 

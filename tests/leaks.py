@@ -21,6 +21,7 @@ def permanent_keys() -> re.Pattern[str]:
     fixed = [getattr(shard, slot) for slot in ShardKeys.__slots__ if slot not in not_permanent]
     keys = [
         names.topics,
+        names.dumps,
         names.wake,
         names.asked,
         names.line,

@@ -10,3 +10,11 @@ local function dumps_of(settings)
   end
   return out
 end
+
+-- keep_for(settings, ids): registers these dumps with a shard that is made, before it has a row.
+local function keep_for(settings, ids)
+  local list, known = {redis.call('HGET', settings, 'dumps') or nil}, {}
+  for _, dump in ipairs(dumps_of(settings)) do known[dump.id] = true end
+  for _, id in ipairs(ids) do if not known[id] then list[#list + 1] = id .. ':0-0:0' end end
+  if #list > 0 then redis.call('HSET', settings, 'dumps', table.concat(list, ',')) end
+end

@@ -5,7 +5,8 @@ written in batches: first the files, one for each hour; then the manifest with t
 dump; then Redis is told the marks. If a run is killed in between, the next one removes files that are in no manifest,
 or tells Redis the marks again. So no row is missing or duplicated.
 
-While a dump is registered, Redis trims no row that the dump does not have (lua/trim_history.lua). If rows are missing
+While a dump is registered, Redis trims no row that the dump does not have (lua/trim_history.lua). It is registered with
+each shard, and with the namespace, for shards that are made later (Topics). If rows are missing
 all the same (the dump was forgotten for a while, Redis was flushed), the number of rows that Redis says it has written
 shows it, and they are counted.
 """
@@ -21,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ..config import Settings
-from ..errors import FolderBusy, InvalidInput, ServerUnavailable
+from ..errors import FolderBusy, InvalidInput, ServerRefusesWrites, ServerUnavailable
 from ..job.job import check_topic
 from ..keys import ShardKeys
 from ..link.connection import Link
@@ -187,6 +188,8 @@ class Dumper:
         """
         begun = time.perf_counter()
         self._result, self._batch, self._manifest, self._lost = Dumped(), _Batch(), self._load(), {}
+        self._known_topics()  # so that no misspelt one is registered
+        is_known = self._announce()  # then the topics are read: whoever makes a shard meanwhile reads it, or is read
         streams = [stream for shard in self._shards() if (stream := self._reach(shard, partial(self._begin, shard)))]
         self._progress = progress
         progress(0, sum(max(0, stream.held.written - stream.mark.written) for stream in streams))
@@ -194,6 +197,8 @@ class Dumper:
             if self._reach(stream.shard, partial(self._read, stream, stopping)) is False:
                 break
         self._flush()
+        if not is_known:
+            self._announce()
         self._result.seconds = time.perf_counter() - begun
         if not self._result.whole:
             log.warning(
@@ -217,6 +222,16 @@ class Dumper:
             self._lost[node] = error
             return None
 
+    def _announce(self) -> bool:
+        """Registers the dump for the shards that are made from now on. Returns False if Redis is full. Then no shard
+        can be made either, before this run has made room.
+        """
+        try:
+            self._run(namespace.add_dump(self._session, self._manifest.id, self._topics))
+        except ServerRefusesWrites:
+            return False
+        return True
+
     def forget(self) -> None:
         """Unregisters the dump: Redis no longer keeps history for it. The next run registers it again.
 
@@ -224,17 +239,22 @@ class Dumper:
             HistoryUnreadable: there is no dump in the folder.
         """
         self._manifest = require_manifest(self._folder)
+        self._run(namespace.remove_dump(self._session, self._manifest.id, self._topics))
         for shard in self._shards():
             self._run(self._store.scripts.register_dump(shard, self._manifest.id))
 
     def _shards(self) -> list[ShardKeys]:
         """The shards in the registry, and those that an earlier run dumped and that still exist."""
+        known = self._known_topics()
+        shards = [shard for topic in self._topics or known for shard in self._store.topics.all_shards(topic)]
+        return [*shards, *self._unregistered(set(shards))]
+
+    def _known_topics(self) -> Collection[str]:
         known = self._run(self._store.topics.refresh())
         dumped = {mark.topic for mark in self._manifest.streams}  # includes deleted topics, which may come back
         if missing := [topic for topic in self._topics if topic not in known and topic not in dumped]:
             raise InvalidInput(f"no topic {missing[0]!r} in namespace {self._session.keys.namespace!r}")
-        shards = [shard for topic in self._topics or known for shard in self._store.topics.all_shards(topic)]
-        return [*shards, *self._unregistered(set(shards))]
+        return known
 
     def _unregistered(self, registered: Collection[ShardKeys]) -> Iterator[ShardKeys]:
         """Shards of the dump that are not in the registry any more, but still in Redis. Others have ended."""

@@ -171,7 +171,8 @@ LAST_SUCCESS = Gauge(
 
 HUNG = Gauge(
     "streamdq_threads_hung",
-    "Threads of `def` handlers that go on beyond their TTR. Each keeps a slot of its worker until it ends.",
+    "Handlers that go on beyond their TTR: threads of `def` ones, and `async def` ones that ignore their cancellation. "
+    "Each keeps a slot of its worker until it ends.",
     (*_NAMESPACE, "group"),
     multiprocess_mode="livesum",
 )

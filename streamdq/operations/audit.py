@@ -76,11 +76,14 @@ class Orphan:
 
 
 class _Suspect(NamedTuple):
-    """``entry``: that it should have in a stream; "" if it is none that is missing."""
+    """``entry``: that it should have in a ``stream``, if that is missing; else what tells it from a later job of this
+    id, if anything does.
+    """
 
     id: str
     what: str
     entry: bytes = b""
+    stream: str = ""
 
 
 @dataclass(slots=True)
@@ -117,26 +120,62 @@ def audit(store: RedisStore, topic: str | None = None) -> Op[Audit]:
 def _balanced(
     store: RedisStore, shards: Sequence[ShardKeys], accounts: Mapping[str, Sequence[Balance]]
 ) -> Op[list[ShardKeys]]:
-    """Adds the shards to their topics' accounts. Returns those that are not empty."""
+    """Adds the shards to their topics' accounts. Returns those that are not empty, or whose keys may have places."""
     asked = [(shard, [balance.group for balance in accounts[shard.topic]]) for shard in shards]
     found = yield from store.scripts.stats_of(asked)
     for shard, stats in zip(shards, found, strict=True):
         for balance in accounts[shard.topic]:
             balance.add(stats)
-    return [shard for shard, stats in zip(shards, found, strict=True) if stats.jobs or stats.waiting]
+    limited = {topic for topic in accounts if store.topics.settings_of(topic).key_limited}
+    return [
+        shard
+        for shard, stats in zip(shards, found, strict=True)
+        if stats.jobs or stats.waiting or shard.topic in limited
+    ]
 
 
 def _orphans(store: RedisStore, shard: ShardKeys) -> Op[list[Orphan]]:
-    suspects = yield from _suspects(store, shard)
-    # Jobs may have moved during the walk. What is out of place in the same way the second time is an orphan: a job that
-    # goes on has another entry by then.
-    again = (yield from _suspects(store, shard)) if suspects else set()
-    found = dict.fromkeys((suspect.id, suspect.what) for suspect in suspects if suspect in again)
+    suspects, _ = yield from _suspects(store, shard)
+    if not suspects:
+        return []
+    # Jobs may have moved during the walk, and the number of shards may have changed. What goes on is not out of place
+    # in the same way the second time.
+    yield from store.topics.refresh()
+    again, ends = yield from _suspects(store, shard)
+    suspects &= again
+    for stream, end in ends.items():
+        suspects -= yield from _found_after_all(store, shard, stream, end, suspects)
+    found = dict.fromkeys((suspect.id, suspect.what) for suspect in sorted(suspects))
     return [Orphan(shard.topic, id, what) for id, what in found]
 
 
-def _suspects(store: RedisStore, shard: ShardKeys) -> Op[set[_Suspect]]:
-    """Streams are read after the jobs, because jobs move from the bucket to a stream."""
+def _found_after_all(
+    store: RedisStore, shard: ShardKeys, stream: str, end: str, suspects: Iterable[_Suspect]
+) -> Op[set[_Suspect]]:
+    """Those that are not missing in the stream. A job may leave it and come back with the same entry's value: it is
+    handed back in a paused topic, or waits for its key. But what comes, comes at the end. So its entry is missing if it
+    was not there up to ``end``, and if at one moment it should be there, and is not behind that.
+    """
+    asked = [suspect for suspect in suspects if suspect.stream == stream]
+    found: set[_Suspect] = set()
+    for start in range(0, len(asked), _PAGE):
+        part, after = asked[start : start + _PAGE], end
+        while True:
+            ids = [suspect.id for suspect in part]
+            wanted, came = yield from store.scripts.audit_entries(shard, stream, after, _PAGE, ids)
+            there = {text for entry in came for text in entry}
+            missing = {(id, entry) for id, _, entry in wanted if entry not in there}
+            found |= {suspect for suspect in part if (suspect.id, suspect.entry) not in missing}
+            if len(came) < _PAGE:
+                break
+            after = came[-1][0].decode()
+    return found
+
+
+def _suspects(store: RedisStore, shard: ShardKeys) -> Op[tuple[set[_Suspect], dict[str, str]]]:
+    """And up to which entry each stream was read that lacks some. Streams are read after the jobs, because jobs move
+    from the bucket to a stream.
+    """
     in_streams: dict[str, dict[bytes, str]] = {}  # stream -> {entry that should be in it: the job's id}
     groups = len(store.topics.settings_of(shard.topic).groups)
     most = most_jobs(_PAGE, 2 * groups)  # twice: it also parses each progress
@@ -152,11 +191,14 @@ def _suspects(store: RedisStore, shard: ShardKeys) -> Op[set[_Suspect]]:
     suspects |= yield from _without_record(store, shard)
     suspects |= yield from _stuck(store, shard)
     suspects |= yield from _dead_without_record(store, shard)
+    ends: dict[str, str] = {}
     for stream, entries in in_streams.items():
-        yield from _strike_off(store, stream, entries)
+        end = yield from _strike_off(store, stream, entries)
+        if entries:
+            ends[stream] = end
         what = f"ready or running, but not in {stream.rpartition('}:')[2]}"
-        suspects |= {_Suspect(id, what, entry) for entry, id in entries.items()}
-    return suspects
+        suspects |= {_Suspect(id, what, entry, stream) for entry, id in entries.items()}
+    return suspects, ends
 
 
 def _elsewhere(store: RedisStore, shard: ShardKeys, keys: Iterable[tuple[bytes, bytes]]) -> Iterator[str]:
@@ -179,8 +221,8 @@ def _dead_without_record(store: RedisStore, shard: ShardKeys) -> Op[set[_Suspect
             (found,) = yield from reads.by_rank(store.session, [(shard.dead_of(group), rank)], _PAGE)
             page = [id_in(id) for _, id in found]
             there = yield from reads.records_there(store.session, shard, page)
-            lost = [id for id, is_there in zip(page, there, strict=True) if not is_there]
-            suspects |= {_Suspect(id, "is dead, but has no record") for id in lost}
+            lost = [(id, at) for id, (at, _), is_there in zip(page, found, there, strict=True) if not is_there]
+            suspects |= {_Suspect(id, "is dead, but has no record", b"%d" % at) for id, at in lost}
             rank += len(page)
     return suspects
 
@@ -206,14 +248,16 @@ def _stuck(store: RedisStore, shard: ShardKeys) -> Op[set[_Suspect]]:
             return suspects
 
 
-def _strike_off(store: RedisStore, stream: str, wanted: dict[bytes, str]) -> Op[None]:
-    """Removes the entries that are in the stream."""
-    start = "-"
+def _strike_off(store: RedisStore, stream: str, wanted: dict[bytes, str]) -> Op[str]:
+    """Removes the entries that are in the stream. Returns the last one that was read."""
+    start, end = "-", "0-0"
     while wanted:
         (entries,) = yield from reads.entries(store.session, [(stream, start)], _PAGE)
         for entry in entries:
             wanted.pop(entry.id.encode(), None)
             wanted.pop(entry.value, None)
+        end = entries[-1].id if entries else end
         if len(entries) < _PAGE:
-            return
-        start = f"({entries[-1].id}"
+            break
+        start = f"({end}"
+    return end

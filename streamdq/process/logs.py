@@ -10,6 +10,7 @@ control characters, 8-bit ones included, and characters that set the writing dir
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -21,8 +22,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from types import CoroutineType, TracebackType
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import StreamdqError
 from .log_lines import FIELDS, LineHandler, count_lost, is_terminal
@@ -276,6 +277,15 @@ def calls_of(thread: int | None) -> list[str]:
     frame = None if thread is None else sys._current_frames().get(thread)
     calls = islice(traceback.walk_stack(frame), _MOST_CALLS) if frame else ()  # the innermost first
     return [f"{frame.f_code.co_filename}:{line} {frame.f_code.co_qualname}" for frame, line in calls][::-1]
+
+
+def calls_in(task: asyncio.Task[Any]) -> list[str]:
+    """The calls that a task waits in, likewise."""
+    calls, waits = list[str](), cast(Any, task.get_coro())
+    while isinstance(waits, CoroutineType) and (frame := waits.cr_frame) is not None:
+        calls.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}")
+        waits = waits.cr_await
+    return calls[-_MOST_CALLS:]
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -1,5 +1,5 @@
 """Single keys of the namespace (the mover's leases, signs of life, the signing secret, sessions of the web page, open
-breakers), and Redis's time and INFO. An operation is one command, unless its docstring says otherwise.
+breakers, dumps), and Redis's time and INFO. An operation is one command, unless its docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -252,3 +252,38 @@ def _breaker(value: str) -> OpenBreaker:
 def close_breaker(session: Session, receiver: str) -> Op[None]:
     key = session.keys.breakers
     yield from one(session, key, "HDEL", key, receiver)
+
+
+# -- registered dumps
+
+
+def dumps_of(session: Session, topic: str) -> Op[set[str]]:
+    """The dumps that keep the history of all shards of the topic that are made from now on."""
+    places = yield from _dump_places(session)
+    return {id for id, _, only in places if only in ("", topic)}
+
+
+def add_dump(session: Session, id: str, topics: Sequence[str]) -> Op[None]:
+    """Has shards that are made from now on keep their history for the dump: of these topics, or of all. One command if
+    it is known.
+    """
+    key = session.keys.dumps
+    wanted = [f"{id}:{topic}" for topic in topics] if topics else [id]
+    known = {"".join(place) for place in (yield from _dump_places(session))}
+    if missing := [field for field in wanted if field not in known]:
+        yield from one(session, key, "HSET", key, *(part for field in missing for part in (field, "")))
+
+
+def remove_dump(session: Session, id: str, topics: Sequence[str] = ()) -> Op[bool]:
+    """Ends that for these topics, or for all. Returns whether there was such a dump. Two commands."""
+    key = session.keys.dumps
+    places = yield from _dump_places(session)
+    found = ["".join(place) for place in places if place[0] == id and (not topics or place[2] in topics)]
+    return bool(found and (yield from one(session, key, "HDEL", key, *found)))
+
+
+def _dump_places(session: Session) -> Op[list[tuple[str, str, str]]]:
+    """Of each dump its id, and ':' and a topic if it does not dump all."""
+    key = session.keys.dumps
+    fields: list[bytes] = yield from one(session, key, "HKEYS", key)
+    return [field.decode().partition(":") for field in fields]

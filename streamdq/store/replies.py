@@ -262,8 +262,11 @@ def found_page_in(reply: Sequence[Any]) -> FoundPage:
 
 def audited_jobs_in(reply: Sequence[Any]) -> AuditedJobs:
     cursor, flat, keys = reply
-    in_streams = [(id_in(id), group.decode(), entry) for id, group, entry in zip(*(iter(flat),) * 3, strict=True)]
-    return AuditedJobs(cursor, in_streams, list(zip(keys[::2], keys[1::2], strict=True)))
+    return AuditedJobs(cursor, in_streams_of(flat), list(zip(keys[::2], keys[1::2], strict=True)))
+
+
+def in_streams_of(flat: Sequence[bytes]) -> list[tuple[str, str, bytes]]:
+    return [(id_in(id), group.decode(), entry) for id, group, entry in zip(*(iter(flat),) * 3, strict=True)]
 
 
 def found_in_order_in(reply: Sequence[Any]) -> FoundInOrder:

@@ -47,6 +47,7 @@ from .replies import (
     found_in,
     found_in_order_in,
     found_page_in,
+    in_streams_of,
     moved_in,
     refused_in,
     registration_in,
@@ -544,6 +545,16 @@ class Scripts:
         keys = (k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed)
         return audited_jobs_in((yield from self._run("audit_jobs", keys, (cursor, limit))))
 
+    def audit_entries(
+        self, k: ShardKeys, stream: str, after: str, limit: int, ids: Sequence[str]
+    ) -> Op[tuple[list[tuple[str, str, bytes]], list[tuple[bytes, bytes]]]]:
+        """At one moment, of these jobs those that should be in a stream, as in AuditedJobs; and the stream's entries
+        after this one, with their values.
+        """
+        keys = (k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed, stream)
+        wanted, came = yield from self._run("audit_entries", keys, (after, limit, *ids))
+        return in_streams_of(wanted), list(zip(came[::2], came[1::2], strict=True))
+
     def audit_bucket(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[tuple[bytes, list[str]]]:
         """The next cursor, b"0" at the end; and the ids of waiting jobs without a record."""
         following, *ids = yield from self._run("audit_bucket", (k.bucket, k.jobs, k.settings), (cursor, limit))
@@ -553,7 +564,7 @@ class Scripts:
         """Where the next page begins, b"" at the end; and what is wrong with keys that have limits: the reason, and the
         id of a job: "free" = it waits, though its key has a free place; "ended" = it has ended, and has a place.
         """
-        keys = (k.settings, k.lanes, k.fronts, k.crowds, k.keyed)
+        keys = (k.settings, k.lanes, k.fronts, k.crowds, k.keyed, k.progress)
         following, *flat = yield from self._run("audit_keys", keys, (last, limit))
         names = [id_in(value) for value in flat]
         return following, list(zip(names[::2], names[1::2], strict=True))
@@ -771,22 +782,26 @@ class Scripts:
         reply = yield from self._run("unregister_topic", (names.topics, names.wake), (topic, version))
         return bool(reply == 1)
 
-    def configure_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[Configured]:
-        return configured_in((yield from self._run("configure_shard", *self._configuring(k, settings))))
+    def configure_shard(self, k: ShardKeys, settings: TopicSettings, dumps: Iterable[str] = ()) -> Op[Configured]:
+        """``dumps``: those for which the shard keeps its rows, should it be new."""
+        return configured_in((yield from self._run("configure_shard", *self._configuring(k, settings, dumps))))
 
-    def configure_each(self, shards: Sequence[ShardKeys], settings: TopicSettings) -> Op[list[Configured]]:
+    def configure_each(
+        self, shards: Sequence[ShardKeys], settings: TopicSettings, dumps: Iterable[str]
+    ) -> Op[list[Configured]]:
         """Those of one node, in one call."""
-        calls = [self._configuring(k, settings) for k in shards]
+        calls = [self._configuring(k, settings, dumps) for k in shards]
         return [configured_in(reply) for reply in (yield from self._run_each("configure_shard", calls, True))]
 
     @staticmethod
-    def _configuring(k: ShardKeys, settings: TopicSettings) -> _ScriptCall:
+    def _configuring(k: ShardKeys, settings: TopicSettings, dumps: Iterable[str]) -> _ScriptCall:
         groups, leaving = settings.group_names, sorted(settings.leaving)
         told = "0" if settings.resharding is not None else settings.layout.told
         keys = [k.settings, k.jobs, k.bucket, k.ready, k.counts, k.wake, k.taken, *map(k.ready_of, groups)]
         for group in leaving:
             keys += [k.ready_of(group), k.dead_of(group)]
-        return keys, (settings.version, told, ",".join(groups), ",".join(leaving), *settings.shard_fields())
+        names = (",".join(groups), ",".join(leaving), ",".join(sorted(dumps)))
+        return keys, (settings.version, told, *names, *settings.shard_fields())
 
     def leave_group(self, k: ShardKeys, group: str, limit: int) -> Op[bool]:
         """Returns True if there is more to do, False if the group is gone from the shard."""

@@ -11,7 +11,8 @@ the registry (``former``) until none of them is where it was put by that number:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any, TypeVar
 
 from ..config import DEFAULT_GROUP, MOST_FORMER, START_WITHIN_S, Layout, TopicSettings, topic_patch
@@ -351,17 +352,27 @@ class Topics:
     def _apply(self, topic: str, settings: TopicSettings) -> Op[list[Configured]]:
         """Configures every shard, and removes leaving groups; returns the last reply of each shard. If a Cluster has
         lost a node, the shards on others are told before that is raised, so that they go on.
+
+        The topic is in the registry by now, and a dump registers itself first and then with all topics there. So one
+        that is not read here finds the shards.
         """
-        found, lost = list[Configured](), list[ServerUnavailable]()
+        found, lost = dict[ShardKeys, Configured](), list[ServerUnavailable]()
+        dumps = yield from namespace.dumps_of(self._session, topic)
         for shards in self._by_node(topic, settings.reach):
             try:
                 for part in _parts(shards, _SHARDS_AT_ONCE):
-                    found += yield from self._tell(part, settings)
+                    found |= yield from self._tell(part, settings, dumps)
             except ServerUnavailable as error:
                 lost.append(error)
+        if dumps:  # one that was forgotten meanwhile may have been before the shards were made
+            yield from self._forget(dumps - (yield from namespace.dumps_of(self._session, topic)), found)
         for unavailable in lost:
             raise unavailable
-        return found
+        return list(found.values())
+
+    def _forget(self, dumps: Iterable[str], shards: Iterable[ShardKeys]) -> Op[None]:
+        for shard, dump in product(shards, dumps):
+            yield from self._scripts.register_dump(shard, dump)
 
     def _by_node(self, topic: str, count: int) -> list[list[ShardKeys]]:
         nodes: dict[str, list[ShardKeys]] = {}
@@ -370,12 +381,14 @@ class Topics:
             nodes.setdefault(self._session.node_of(shard.settings), []).append(shard)
         return list(nodes.values())
 
-    def _tell(self, shards: Sequence[ShardKeys], settings: TopicSettings) -> Op[list[Configured]]:
+    def _tell(
+        self, shards: Sequence[ShardKeys], settings: TopicSettings, dumps: Iterable[str]
+    ) -> Op[dict[ShardKeys, Configured]]:
         """Shards of one node, in few calls: there may be hundreds, with a hundred groups that leave each."""
         found = dict[ShardKeys, Configured]()
         waiting = list(shards)
         while waiting:
-            told = dict(zip(waiting, (yield from self._scripts.configure_each(waiting, settings)), strict=True))
+            told = dict(zip(waiting, (yield from self._scripts.configure_each(waiting, settings, dumps)), strict=True))
             yield from self._leave(
                 [
                     (shard, group, most_jobs(_LEAVE_STEP, _LEAVE_LOOKS * len(one.groups)))
@@ -388,7 +401,7 @@ class Topics:
         for shard in shards:
             while settings.relimiting and (yield from self._scripts.open_lanes(shard, _LANES_STEP)):
                 pass
-        return list(found.values())
+        return found
 
     def _leave(self, leaving: Sequence[tuple[ShardKeys, str, int]]) -> Op[None]:
         for part in _parts(leaving, _LEAVING_AT_ONCE):

@@ -1,4 +1,6 @@
-"""Threads of handlers that go on beyond their TTR. A thread can't be stopped: it keeps its slot until it ends."""
+"""Handlers that go on beyond their TTR. A thread can't be stopped, and a coroutine may ignore that it is cancelled:
+each keeps its slot until it ends.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,11 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..metrics import declared
-from ..process.logs import calls_of, log
+from ..process.logs import calls_in, calls_of, log
 
 EXIT_HUNG = 4
 """The exit code of a worker whose handlers hang in all of its slots."""
@@ -32,18 +35,23 @@ class ThreadOf:
         self.ident = threading.get_ident()
         return function(*args)
 
+    def calls(self) -> list[str]:
+        """What it is in now."""
+        return calls_of(self.ident)
+
 
 @dataclass(slots=True)
 class _Left:
-    """A call whose attempt has ended. ``job``: the fields that name it in the log."""
+    """A call whose attempt has ended. ``calls``: what it is in now; ``job``: the fields that name it in the log."""
 
-    thread: ThreadOf
+    what: str
+    calls: Callable[[], list[str]]
     job: dict[str, Any]
     since: float
     is_told: bool = False
 
 
-class HungThreads:
+class HungHandlers:
     """Those of one worker. Each is logged once, with the calls that it is in."""
 
     def __init__(self, namespace: str, group: str, slots: int, exit_s: float) -> None:
@@ -62,9 +70,18 @@ class HungThreads:
 
     def add(self, call: asyncio.Future[Any], thread: ThreadOf, job: dict[str, Any]) -> None:
         """The call's attempt has ended, and the call has not."""
-        self._left[call] = _Left(thread, job, time.monotonic())
-        call.add_done_callback(self._left.pop)
-        self._some.set()
+        self._add(call, _Left("a handler's thread goes on beyond its TTR", thread.calls, job, time.monotonic()))
+
+    def add_deaf(self, attempt: asyncio.Task[Any], job: dict[str, Any]) -> None:
+        """The attempt was cancelled, and has been given up, as its handler goes on."""
+        calls = partial(calls_in, attempt)
+        self._add(attempt, _Left("a handler ignores that it was cancelled", calls, job, time.monotonic()))
+
+    def _add(self, call: asyncio.Future[Any], left: _Left) -> None:
+        if call not in self._left:  # one of several jobs of a batch
+            self._left[call] = left
+            call.add_done_callback(self._left.pop)
+            self._some.set()
 
     async def run(self) -> None:
         """A loop's body."""
@@ -83,8 +100,7 @@ class HungThreads:
                 hung += 1
                 if not left.is_told:
                     left.is_told = True
-                    calls = calls_of(left.thread.ident)
-                    log.warning("a handler's thread goes on beyond its TTR and keeps its slot", calls=calls, **left.job)
+                    log.warning(f"{left.what} and keeps its slot", calls=left.calls(), **left.job)
         self._gauge.set(hung)
         self._hung = hung
         if hung < self._slots:

@@ -34,7 +34,7 @@ from ..threads import HandlerThreads
 from ..times.durations import Duration
 from .ends_logged import log_end, passed
 from .handlers import Handler
-from .hung import HungThreads, ThreadOf
+from .hung import HungHandlers, ThreadOf
 from .middleware import Attempt, Middleware, listen, tell, through
 from .on_dead import DeadLetterNotices
 from .user_functions import called, completed, drop, run
@@ -92,7 +92,7 @@ class Runner:
         gave_back: Callable[[str, int], None],
         on_dead: Iterable[Callable[..., Any]],
         queues: Queues,
-        hung: HungThreads,
+        hung: HungHandlers,
         with_files: bool = False,
         show_errors: bool = True,
         middleware: Sequence[Middleware] = (),
@@ -468,7 +468,9 @@ class Runner:
         """Its claim was taken over, so its handler must not go on beside that of another worker: it is cancelled."""
         self._watchdog.lost(held)
 
-    def _give_up_late(self, held: Held) -> None:
+    def _give_up_late(self, held: Held, deaf: asyncio.Task[None] | None) -> None:
+        if deaf is not None:
+            self.hung.add_deaf(deaf, self._naming(held.job))
         self._end(held, self._end_of(held, asyncio.CancelledError()), time.monotonic() - held.started)
 
     def _touch(self, held: Held, ttr: Duration | None) -> None:

@@ -34,7 +34,7 @@ from .declared import Declared, DeclaredSchedules
 from .direct import DirectClaims
 from .ended_files import EndedFiles
 from .handlers import Handlers
-from .hung import TELL_S, HungThreads
+from .hung import TELL_S, HungHandlers
 from .lifespan import shut_down, start, until
 from .middleware import Middleware
 from .outcomes import OutcomeSender
@@ -108,7 +108,7 @@ class Serving:
             self.link, scripts, self._topics, self._group, self.name, lambda held: self._runner.lost(held)
         )
         self._queues = HandlerQueues(orders.url, orders.namespace, orders.settings, orders.clock, orders.codec)
-        self._hung = HungThreads(
+        self._hung = HungHandlers(
             self.session.keys.namespace, self._group, orders.concurrency, orders.settings.hung_exit_s
         )
         self._hung.all_hang, self._hung.tell = self._all_hang, self._tell_hung
@@ -129,6 +129,7 @@ class Serving:
         self._told_what_waits = False
         self._refused: NewerFormat | None = None
         self._hangs = False
+        self.is_deaf = False  # handlers go on after it has ended, which ignore that they were cancelled
         self._signalled_at: float | None = None  # the last time; more within ONE_SIGNAL_S are the same signal
 
     async def serve(self, burst: Burst, signals: bool) -> None:
@@ -160,6 +161,7 @@ class Serving:
                     raise self._refused
                 await self._drain(self._orders.settings.grace_s)
                 if self._hangs:
+                    self.is_deaf = not self._runner.idle
                     raise HandlersHung(self._orders.concurrency, self._orders.settings.hung_exit_s)
             except (asyncio.CancelledError, NewerFormat):
                 # From now on nobody watches the handlers or reports their outcomes, so running jobs go back as well.

@@ -20,8 +20,14 @@ class Watchdog:
     left then to tell Redis, before the job may be taken over.
     """
 
-    def __init__(self, running: Mapping[asyncio.Task[None], list[Held]], give_up: Callable[[Held], None]) -> None:
-        """``running``: the attempts that each task makes. ``give_up`` ends an attempt whose handler goes on."""
+    def __init__(
+        self,
+        running: Mapping[asyncio.Task[None], list[Held]],
+        give_up: Callable[[Held, asyncio.Task[None] | None], None],
+    ) -> None:
+        """``running``: the attempts that each task makes. ``give_up`` ends an attempt whose handler goes on, and is
+        told of the task if that was cancelled.
+        """
         self._running = running
         self._give_up = give_up
         self._next = 0.0  # round, on the monotonic clock
@@ -61,7 +67,7 @@ class Watchdog:
     def _end_late(self, task: asyncio.Task[None], held: list[Held], now: float) -> None:
         for one in held:
             if one.give_up_at <= now and not one.ended:
-                self._give_up(one)
+                self._give_up(one, task)
         if not all(one.late or one.ended for one in held):
             self._cut(task, held, now)
 
@@ -71,7 +77,7 @@ class Watchdog:
             if held in attempts and not held.late:
                 held.lost = held.late = True
                 if not all(one.late or one.ended for one in attempts):
-                    self._give_up(held)
+                    self._give_up(held, None)
                 else:
                     self._cut(task, [held], time.monotonic())
                 return

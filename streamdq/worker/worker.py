@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
@@ -14,12 +15,12 @@ from typing_extensions import TypeVar  # that of Python 3.11 has no default
 from ..codec.envelope import check_version
 from ..codec.protocol import Codec
 from ..config import DEFAULT_GROUP, Settings
-from ..errors import InvalidInput
+from ..errors import HandlersHung, InvalidInput
 from ..job.job import NewJob, check_group, check_topic, check_ttr
 from ..job.retry import RetryInput, RetrySchedule
 from ..operations.schedules import check_schedule_id
 from ..process.descriptors import reserve_standard
-from ..process.logs import shown_in_script
+from ..process.logs import log, shown_in_script
 from ..process.loop import running_loop
 from ..schedules.definition import Overlap, define
 from ..schedules.recurrence import Dst
@@ -30,6 +31,7 @@ from ..topic import Topic
 from .declared import Declared
 from .handlers import Handler, Handlers, Upcast, handler_of, upcast_of, with_upcasts
 from .heap import settled
+from .hung import EXIT_HUNG
 from .middleware import Middleware
 from .serving import Burst, Orders, Serving
 from .turns import turns_of
@@ -43,6 +45,7 @@ M = TypeVar("M", bound=Middleware)
 S = TypeVar("S", default=Any)
 
 importing: ContextVar[str | None] = ContextVar("importing", default=None)
+_leave = os._exit
 """The module that the command line imports for the worker in it: it may not run one meanwhile."""
 
 
@@ -103,6 +106,7 @@ class Worker(Generic[S]):
         self._on_shutdown: list[Callable[[], Any]] = []
         self._middleware: list[Middleware] = []
         self._serving: Serving | None = None
+        self._is_deaf = False
 
     @overload
     def handler(
@@ -325,7 +329,19 @@ class Worker(Generic[S]):
         reserve_standard()
         with shown_in_script(), settled() if signals else contextlib.nullcontext():
             # Not within `except ImportError`: every exception of a handler would have that one as its context.
-            _best_run()(self.serve(burst, signals=signals))
+            _best_run()(self._serve_alone(burst, signals=signals))
+
+    async def _serve_alone(self, burst: Burst, *, signals: bool) -> None:
+        """As ``serve``. The loop waits for all of its tasks before it ends, and so for handlers that hang and ignore
+        that they are cancelled: then the process ends without it.
+        """
+        try:
+            await self.serve(burst, signals=signals)
+        except HandlersHung as error:
+            if self._is_deaf:
+                log.error("handlers ignore that they are cancelled: this process ends", why=str(error))
+                _leave(EXIT_HUNG)
+            raise
 
     async def serve(self, burst: Burst = False, *, signals: bool = False) -> None:
         """As ``run``, within a running event loop; ``signals``: handle SIGTERM and SIGINT. If it is cancelled, it hands
@@ -353,7 +369,7 @@ class Worker(Generic[S]):
         try:
             await self._serving.serve(burst, signals)
         finally:
-            self._serving = None
+            self._is_deaf, self._serving = self._serving.is_deaf, None
 
     def stop(self) -> None:
         """Begins to drain, as SIGTERM does: no more jobs are claimed, and running handlers have ``grace_s`` to finish;

@@ -34,10 +34,11 @@ UNNOTICED = re.compile(
     r"|\d+ jobs are detached, counted are -?\d+"
     r"|dead letters of .*"
     r"|.* runs in .* without its entry"
-    r"|tickets .*|b'.* is out of date|waiting: .*|.* are to start, .*"  # of keys
-    r"|b'.* waiting and \d+ places taken|b'.* waits for b'.*"
+    r"|waiting: .*|b'.* waits for b'.*"  # of keys: how many wait, and whether another one should be the next
 )
-"""What the audit does not tell of: counters that the accounts don't need, and places of keys."""
+"""What the audit does not tell of: counters that the accounts don't need, and the order in a lane."""
+_OF_LEAVING = re.compile(r"tickets .*|.* is out of date|.* are to start, .*|b'.* waiting and \d+ places taken")
+"""What a group that leaves has in the bucket, and its places of keys: the next call removes them."""
 
 
 class CutShort:
@@ -106,11 +107,15 @@ class CutShort:
         self._client.close()
 
 
-def missed(wrong: Iterable[str], ids: Iterable[bytes]) -> list[str]:
+def missed(wrong: Iterable[str], ids: Iterable[bytes], leaving: bool = False) -> list[str]:
     """What of this the audit would have to tell of. ``ids``: of the jobs that are there; what is left of another one's
-    progress is of no use, and does no harm.
+    progress is of no use, and does no harm. ``leaving``: a group is being removed, with what it has.
     """
     there = re.compile("|".join(["(?!)", *(re.escape(f"{id!r} ") for id in ids)]))
     return [
-        text for text in wrong if not UNNOTICED.fullmatch(text) and ("is in no stream" not in text or there.match(text))
+        text
+        for text in wrong
+        if not UNNOTICED.fullmatch(text)
+        and ("is in no stream" not in text or there.match(text))
+        and not (leaving and _OF_LEAVING.fullmatch(text))
     ]

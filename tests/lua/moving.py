@@ -64,7 +64,7 @@ class MovingSlot:
 
     def refused_at_first(self, op: Op[Any]) -> Op[Any]:
         """The operation. Before each script of it that waits while its slot moves, the same is called while it moves:
-        Redis must refuse that.
+        Redis must refuse that. Other slots, as of the topic's other shards, may be on other nodes, and do not move.
         """
         step = next(op)
         try:

@@ -63,6 +63,19 @@ def test_a_place_of_a_job_that_has_ended_is_found(shard: Shard) -> None:
     assert walk(shard) == [("ended", "first")]
 
 
+def test_a_place_that_nobody_waits_for_is_found_too(shard: Shard) -> None:
+    shard.topic(key_rate="1/10m")
+    shard.enqueue("known", key="a")
+    shard.enqueue("done", key="b")
+    shard.enqueue("started", key="c")
+    assert walk(shard, 1) == []
+    shard.checked = False
+    shard.redis("HDEL", shard.k.keyed, "default\x1fknown")
+    shard.redis("HDEL", shard.k.progress, "default\x1fdone")
+    shard.redis("ZREM", shard.k.fronts, *[ticket for ticket in fronts(shard) if ticket.endswith(b"started")])
+    assert walk(shard, 1) == [("ended", "done"), ("ended", "known"), ("ended", "started")]
+
+
 def test_pages_are_all_there_is(shard: Shard) -> None:
     shard.topic(key_concurrency=1)
     for n in range(25):

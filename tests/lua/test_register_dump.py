@@ -67,6 +67,27 @@ def test_it_survives_a_change_of_the_topic(shard: Shard) -> None:
     assert dumps(shard) == {b"d1:5-1:1"}
 
 
+def test_a_shard_that_is_made_keeps_its_rows_for_the_dumps_of_the_namespace(shard: Shard) -> None:
+    shard.scripts._history = 10
+    shard.call("configure_shard", shard.settings, {"d1"})
+    assert dumps(shard) == {b""}, "it was there before"
+    first = shard.k
+    shard.k = shard.session.keys.shard("t", 1)
+    shard.call("register_dump", "d1", "0-0", 0)  # by a dump that has found the topic already
+    shard.call("configure_shard", shard.settings.model_copy(update={"most_shards": 2}), {"d1", "d2"})
+    assert dumps(shard) == {b"d1:0-0:0", b"d2:0-0:0"}
+    shard.k = first
+
+
+def test_a_topic_that_is_made_again_soon_keeps_its_rows_for_a_dump_that_has_found_it(shard: Shard) -> None:
+    deleting, version = {"deleting": "force"}, shard.settings.version
+    shard.run(shard.scripts.drop_shard(shard.k, shard.settings.model_copy(update=deleting)))
+    shard.run(shard.scripts.register_dump(shard.k, "d1", "0-0", 0))
+    again = shard.settings.model_copy(update={"version": version + 1})
+    shard.run(shard.scripts.configure_shard(shard.k, again, {"d2"}))
+    assert dumps(shard) == {b"d1:0-0:0", b"d2:0-0:0"}
+
+
 def test_a_mark_of_another_life_or_of_later_holds_everything(shard: Shard) -> None:
     since = end_one(shard, "a").decode()
     shard.call("register_dump", "d1", "9-9", 1, "4-4")

@@ -32,6 +32,7 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "archive": lambda shard: shard.scripts.archive(shard.k, "default", ["dead", "receipt", 1, "0", 1]),
     "audit_bucket": lambda shard: shard.scripts.audit_bucket(shard.k, b"0", 10),
     "audit_keys": lambda shard: shard.scripts.audit_keys(shard.k, b"", 10),
+    "audit_entries": lambda shard: shard.scripts.audit_entries(shard.k, shard.k.ready, "0-0", 10, ["dead"]),
     "audit_jobs": lambda shard: shard.scripts.audit_jobs(shard.k, b"0", 10),
     "bury": lambda shard: shard.scripts.bury(shard.k, "default", "1", "me", [*CLAIM, "row", "refused", "why", ""]),
     "cancel": lambda shard: shard.scripts.cancel(shard.k, shard.settings, "ready"),

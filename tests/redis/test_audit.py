@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from streamdq import NewJob, Queue
+from streamdq.operations import audit
 from tests.redis.harness import NAMESPACE, SETTINGS, Space, taken
 from tests.servers import Server
 
@@ -108,6 +109,28 @@ def test_it_finds_what_was_changed(built: tuple[Queue, Any], change: str) -> Non
     assert not queue.audit().balanced
 
 
+def test_a_job_that_came_after_the_number_of_shards_changed_is_no_orphan(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The audit has asked how many there are before."""
+    jobs = [NewJob(0, id=f"{n}", delay="1h") for n in range(40)]
+    space.queue.configure("wide", shards=4)
+    space.queue.enqueue_many("wide", jobs[:20])
+    walk, walks = audit._suspects, list[str]()
+
+    def late(store: Any, shard: Any) -> Any:
+        if not walks:
+            with Queue(space.url, NAMESPACE, settings=SETTINGS) as queue:
+                queue.configure("wide", shards=3)
+                queue.enqueue_many("wide", jobs[20:])
+        walks.append(str(shard))
+        return walk(store, shard)
+
+    monkeypatch.setattr(audit, "_suspects", late)
+    assert space.queue.audit().balanced
+    assert len(walks) > len({*walks}), "there were suspects"
+
+
 def test_it_finds_nothing_while_jobs_are_put_off_and_done(space: Space) -> None:
     """Those that are seen in one place, and have gone to another by the time that is looked at."""
     queue, stop = space.queue, threading.Event()
@@ -138,4 +161,4 @@ def test_it_finds_nothing_while_jobs_are_put_off_and_done(space: Space) -> None:
             stop.set()
         for one in busy:
             one.result()
-    assert [orphan for audit in found for orphan in audit.orphans] == []
+    assert [orphan for one in found for orphan in one.orphans] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,9 @@ from streamdq.config import Settings
 from streamdq.dump.dumper import Dumped, Dumper
 from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import require_manifest
-from streamdq.errors import ServerRefusesWrites
-from streamdq.keys import ShardKeys
+from streamdq.errors import InvalidInput, ServerRefusesWrites
+from streamdq.keys import NamespaceKeys, ShardKeys
+from streamdq.store.scripts import Scripts
 from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, now_ms
 from tests.redis.dumping import SHARD, Setting
 from tests.servers import Cluster
@@ -38,6 +40,59 @@ def test_redis_keeps_what_is_not_dumped_and_trims_what_is(here: Setting) -> None
     assert len(here.entries) == done.rows + 350
 
 
+@pytest.mark.parametrize("only", [(), ("t", "new")], ids=["all", "named"])
+def test_what_is_made_while_a_dump_runs_is_kept_from_its_first_row(here: Setting, only: tuple[str, ...]) -> None:
+    settings = Settings(history_length=100)
+    here.queue.configure("new", create=True)
+    dumper = Dumper(here.folder, here.server.url, topics=only, settings=settings)
+    with Queue(here.server.url, settings=settings) as queue, dumper.opened():
+        dumper.dump()
+
+        def made(_rows: int, total: int | None) -> None:
+            if total is not None:  # the shards that this run reads have been asked
+                queue.configure("t", shards=2)
+                queue.delete_topic("new")
+                queue.configure("new", create=True)
+
+        dumper.dump(progress=made)
+        shards = [ShardKeys("streamdq", "t", 1), ShardKeys("streamdq", "new", 0)]
+        for shard in shards:
+            here.write(350, shard=shard)
+            for n in range(8):  # of t some are in this shard
+                queue.enqueue(shard.topic, 1, id=f"{n}", delay="1h")
+                queue.cancel(shard.topic, f"{n}")  # writes a row, and would trim
+        assert dumper.dump() == Dumped(rows=716, files=len(here.manifest.files))
+    assert all(here.client.xlen(shard.history) < 250 for shard in shards), "what is dumped is trimmed"
+
+
+def test_a_dump_of_some_topics_keeps_no_history_of_others(here: Setting) -> None:
+    here.dump(topics=["t"])
+    here.queue.configure("new", create=True)
+    assert not here.client.hexists(ShardKeys("streamdq", "new", 0).settings, "dumps")
+    with pytest.raises(InvalidInput):
+        here.dump(topics=["tt"])
+    here.queue.configure("tt", create=True)
+    assert not here.client.hexists(ShardKeys("streamdq", "tt", 0).settings, "dumps"), "it was misspelt"
+
+
+def test_a_dump_that_is_forgotten_while_a_topic_is_made_holds_nothing(
+    here: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.dump()
+    configure, forgotten = Scripts.configure_shard, []
+
+    def late(self: Scripts, *args: Any) -> Any:
+        with Queue(here.server.url) as queue:
+            forgotten.append(queue.forget_dump(here.manifest.id))
+        return configure(self, *args)
+
+    monkeypatch.setattr(Scripts, "configure_shard", late)
+    here.queue.configure("new", create=True)
+    assert forgotten[0]
+    assert not here.client.hexists(ShardKeys("streamdq", "new", 0).settings, "dumps")
+    assert not here.client.exists(NamespaceKeys("streamdq").dumps)
+
+
 @pytest.mark.parametrize("before", [True, False], ids=["again", "first"])
 def test_a_redis_that_is_full_is_dumped_and_gets_room(here: Setting, before: bool) -> None:
     if before:
@@ -51,6 +106,8 @@ def test_a_redis_that_is_full_is_dumped_and_gets_room(here: Setting, before: boo
     finally:
         here.client.config_set("maxmemory", 0)
     assert here.client.xlen(SHARD.history) <= 200
+    assert here.dump().whole
+    assert here.client.exists(NamespaceKeys("streamdq").dumps), "a topic that is made now is kept for it"
 
 
 def test_an_older_history_is_dumped_from_where_it_begins(here: Setting) -> None:
@@ -144,7 +201,7 @@ def test_a_flush_is_told_also_while_nothing_has_happened_since(here: Setting) ->
     here.client.flushall()
     assert here.dump().resets == 1
     assert here.dump().resets == 0
-    assert here.client.keys() == []
+    assert here.client.keys() == [NamespaceKeys("streamdq").dumps.encode()], "no shard is made"
     here.queue.configure("t", create=True)
     assert here.dump().resets == 0
     second = here.write(5, begin_ms=START_MS + HOUR_MS)
@@ -227,6 +284,7 @@ def test_a_forgotten_dump_holds_nothing_and_goes_on_later(here: Setting) -> None
         assert here.client.hexists(SHARD.settings, "dumps")
         dumper.forget()
     assert not here.client.hexists(SHARD.settings, "dumps")
+    assert not here.client.exists(NamespaceKeys("streamdq").dumps)
     here.write(10, begin_ms=START_MS + HOUR_MS)
     assert here.dump().rows == 10
     assert here.client.hexists(SHARD.settings, "dumps")
@@ -242,6 +300,11 @@ def test_on_a_cluster(redis_cluster: Cluster, tmp_path: Path) -> None:
     with dumper.opened():
         assert dumper.dump() == Dumped(rows=40, files=len(require_manifest(LocalFolder(tmp_path)).files))
         assert dumper.dump() == Dumped()
+    with Queue(redis_cluster.url) as queue, redis_cluster.client() as client:
+        queue.configure("t", shards=6)
+        queue.configure("new", create=True)
+        made = [*(ShardKeys("streamdq", "t", number) for number in range(6)), ShardKeys("streamdq", "new", 0)]
+        assert all(client.hexists(shard.settings, "dumps") for shard in made)
     rows = dumped(tmp_path)
     assert {row["id"] for row in rows} == {str(n) for n in range(40)}
     assert {row["shard"] for row in rows} == {0, 1, 2, 3}

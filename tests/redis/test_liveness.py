@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 import time
@@ -187,6 +188,35 @@ async def test_threads_that_hang_in_all_slots_are_shown_and_end_the_worker(
     ]
     for id in ("i", "j"):
         assert space.queue.cancel("t", id)
+
+
+@pytest.mark.usefixtures("soon")
+async def test_handlers_that_ignore_their_cancellation_are_shown_and_end_the_process(
+    space: Space, lines: list[tuple[str, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop would wait for them for ever before it ends."""
+    worker, goes_on, left = space.worker(concurrency=1, hung_exit_s=0.01), asyncio.Event(), list[int]()
+    monkeypatch.setattr("streamdq.worker.worker._leave", left.append)
+    monkeypatch.setattr("streamdq.worker.runner._DEAF_S", 0.01)
+
+    @worker.handler("t", ttr="200ms", retry="1h")
+    async def deaf(_body: int) -> None:
+        while not goes_on.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await goes_on.wait()
+
+    space.queue.enqueue("t", 1, id="j")
+    try:
+        with pytest.raises(HandlersHung):
+            await worker._serve_alone(False, signals=False)
+    finally:
+        goes_on.set()
+    assert left == [hung.EXIT_HUNG]
+    (told,) = [fields for text, fields in lines if text == "a handler ignores that it was cancelled and keeps its slot"]
+    assert told["id"] == "j"
+    assert any(f"{__file__}:{deaf.__code__.co_firstlineno + 4} " in call for call in told["calls"])
+    assert space.job("j").groups["default"].error == "TimeoutError: TTR 200ms passed"
+    assert space.queue.cancel("t", "j")
 
 
 @pytest.mark.usefixtures("soon")

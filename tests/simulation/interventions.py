@@ -228,7 +228,7 @@ def configure_shard(model: Model, call: Call) -> None:
     model.versions[call.shard] = max(version, model.versions.get(call.shard, 0))
     if version != int(call.args[0]):
         return  # the shard has newer settings, which stay
-    fields = dict(zip(call.args[4::2], call.args[5::2], strict=True))
+    fields = dict(zip(call.args[5::2], call.args[6::2], strict=True))
     rate = float(fields.get(b"rate") or 0)
     if rate != model.rates.get(call.shard, 0.0):
         model.rates[call.shard] = rate

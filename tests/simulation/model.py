@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -158,6 +158,7 @@ class Model:
         self._forgotten: set[Serial] = set()
         self.given_back: set[Serial] = set()  # by the archive, which keeps it no longer: also what was forgotten
         self._judging = True
+        self.given: Counter[tuple[Shard, str]] = Counter()  # how many jobs a group got from a shard
         self.outbox = Outbox()
         self._begin()
 
@@ -266,6 +267,29 @@ class Model:
         if delivery.ended or delivery.claim is not None:
             return delivery.ended or "running"
         return "delayed" if delivery.due_ms > self.now_ms else "ready"
+
+    def ready(self, now_ms: int) -> Iterator[tuple[Tracked, str]]:
+        """Jobs that should start as soon as a consumer of the group has room for them. Some may be left out: where
+        there is a rate, and of a key all while one has begun, which may hold the key.
+        """
+        begun = Counter[tuple[Shard, str, str]]()
+        found = list[tuple[Tracked, str]]()
+        for job in self.live.values():
+            for group in () if job.gone else self.groups_of(job):
+                delivery = job.deliveries.get(group) or Delivery(job.due_ms)
+                if delivery.ended:
+                    continue
+                begun[job.shard, group, job.key] += bool(job.key and (delivery.claim or delivery.most))
+                is_free = delivery.claim is None or delivery.claim.until_ms <= now_ms
+                if is_free and delivery.due_ms <= now_ms and not job.may_be_late(now_ms, group):
+                    found.append((job, group))
+        for job, group in found:
+            is_held_up = begun[job.shard, group, job.key] or (job.shard, job.key) in self.paused_keys
+            if not is_held_up and not self.rates.get(job.shard) and not self._is_paused(job.shard):
+                yield job, group
+
+    def _is_paused(self, shard: Shard) -> bool:
+        return self.fields.get(shard, {}).get("paused") == b"1"
 
     # -- the end
 

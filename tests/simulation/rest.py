@@ -65,6 +65,7 @@ async def _calm_down(world: World) -> None:
     for process in world.processes:
         if process.stopped:
             world.loop.continue_process(process)
+            world.progress.trouble()
         process.dies_at = None
     while world.others_at_work():
         await asyncio.sleep(0.1)

@@ -79,7 +79,7 @@ class Story:
         self.call("restore", [1, 1], b"", group, b"0", b"1", b"", b"a", receipt, b"1", b"%d" % NOW, rest)
 
     def configure(self, groups: bytes = b"g", *fields: bytes) -> None:
-        self.call("configure_shard", [1, groups, b"", 1, b"1", 0], b"1", b"1", groups, b"", *fields)
+        self.call("configure_shard", [1, groups, b"", 1, b"1", 0], b"1", b"1", groups, b"", b"", *fields)
 
     def move_to(self, shard: int) -> None:
         """What follows is in this shard."""
@@ -513,7 +513,7 @@ def too_many_at_once(story: Story) -> None:
 
 def settled_with_a_job_that_is_not_at_home(story: Story) -> None:
     story.enqueue()
-    story.call("configure_shard", [1, b"g", b"", 2, b"4", 0], b"2", b"4<@1", b"g", b"")
+    story.call("configure_shard", [1, b"g", b"", 2, b"4", 0], b"2", b"4<@1", b"g", b"", b"")
 
 
 def fired_early(story: Story) -> None:

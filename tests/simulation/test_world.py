@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from streamdq.mover.node_mover import NodeMover
 from streamdq.store.scripts import Scripts
+from streamdq.worker.hung import HungHandlers
 from streamdq.worker.runner import Runner
 from streamdq.worker.serving import Serving
+from tests.simulation import workers
 from tests.simulation.model import Broken
 from tests.simulation.world import World
 
@@ -32,6 +36,13 @@ def test_a_quiet_history_keeps_every_promise() -> None:
     assert world.happened["acknowledged"] > 0
 
 
+async def _hangs(*_: Any) -> None:
+    """It ignores that it is cancelled, and keeps its slot."""
+    while True:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+
+
 def test_a_worker_that_does_not_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(_: Runner, _grace_s: float) -> None:
         await asyncio.Event().wait()
@@ -44,6 +55,32 @@ def test_a_worker_that_does_not_end_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 def test_a_worker_that_goes_on_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Serving, "_signalled", lambda _: None)
     with pytest.raises(Broken, match="told to end"):
+        quiet().run()
+
+
+async def _for_ever(*_: Any) -> None:
+    await asyncio.Event().wait()
+
+
+def _deaf(*_: Any) -> None:
+    """Hears in vain that something has changed."""
+
+
+@pytest.mark.parametrize(
+    "wedge",
+    [
+        [(Serving, "_claim", _for_ever)],  # the loop that claims jobs hangs
+        [(NodeMover, "rung", _deaf), (NodeMover, "_walk", _for_ever)],  # rings are lost, and nobody looks
+        [(HungHandlers, "add", _deaf), (workers, "_do", _hangs)],  # handlers keep their slots, and nobody is told
+    ],
+    ids=["claim", "ring", "handlers"],
+)
+def test_a_worker_that_lives_and_does_nothing_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, wedge: list[tuple[Any, str, Any]]
+) -> None:
+    for target, name, instead in wedge:
+        monkeypatch.setattr(target, name, instead)
+    with pytest.raises(Broken, match="nothing has started"):
         quiet().run()
 
 

@@ -264,6 +264,7 @@ def _give(
     again = held is not None and (held.consumer, held.proof) == (consumer, given.proof)
     delivery.claim = given
     model.note_claim(serial, group, consumer)
+    model.given[call.shard, group] += 1
     if job.key:
         _check_key(model, job, group, now_ms, again)
 

@@ -55,7 +55,13 @@ def stop(world: World, process: Process, seconds: float) -> None:
     if process in world.several_movers():
         world.note("stopped as one of several movers")
     world.loop.stop_process(process)
-    world.loop.call_later(seconds, world.loop.continue_process, process)
+    world.progress.trouble()
+    world.loop.call_later(seconds, _go_on, world, process)
+
+
+def _go_on(world: World, process: Process) -> None:
+    world.loop.continue_process(process)
+    world.progress.trouble()
 
 
 async def kill_idle_movers(world: World) -> None:

@@ -25,8 +25,10 @@ _LAST_START_S = 0.05  # after the signal
 async def work(world: World, group: str) -> None:
     """The main function of a worker's process."""
     process = world.here()
-    worker = Worker(group=group, settings=world.settings, concurrency=world.random.choice((1, 3, 10)))
+    slots = world.random.choice((1, 3, 10))
+    worker = Worker(group=group, settings=world.settings, concurrency=slots)
     world.serving[process] = worker
+    world.progress.serves(process, group, slots)
     ttr = world.random.choice(GROUP_TTRS) if world.plan.own_ttrs else None
     for number, topic in enumerate(world.topics):
         if number == 1:
@@ -75,8 +77,9 @@ def _begin(world: World, worker: Worker, group: str, serial: int, job: Job) -> N
 
 def _handler(world: World, worker: Worker, group: str) -> Callable[[Any, Job], Awaitable[None]]:
     async def handle(body: Any, job: Job) -> None:
-        _begin(world, worker, group, body["n"], job)
-        await _do(world, body, job)
+        with world.progress.runs([body["n"]]):
+            _begin(world, worker, group, body["n"], job)
+            await _do(world, body, job)
 
     return handle
 
@@ -84,9 +87,10 @@ def _handler(world: World, worker: Worker, group: str) -> Callable[[Any, Job], A
 def _batch_handler(world: World, worker: Worker, group: str) -> Callable[[list[Any], list[Job]], Awaitable[None]]:
     async def handle(bodies: list[Any], jobs: list[Job]) -> None:
         world.note(f"batch of {len(jobs)}")
-        for body, job in zip(bodies, jobs, strict=True):
-            _begin(world, worker, group, body["n"], job)
-        await _do(world, bodies[0], jobs[0])
+        with world.progress.runs([body["n"] for body in bodies]):
+            for body, job in zip(bodies, jobs, strict=True):
+                _begin(world, worker, group, body["n"], job)
+            await _do(world, bodies[0], jobs[0])
 
     return handle
 

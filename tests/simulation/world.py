@@ -41,6 +41,7 @@ from .loop import Process, SimulatedLoop, running
 from .model import Broken, Model
 from .movers import SimulatedMoverThread
 from .plan import DEFAULT_DELIVERIES, GROUPS, MAX_DELIVERIES, RETRIES, Plan, key_limits
+from .progress import Progress
 from .relays import Database, relay, sell
 from .rest import come_to_rest
 from .schedulers import keep_schedules
@@ -75,6 +76,7 @@ class World:
         self.relays = trades.choice((1, 2, 2)) if 0.63 < trades.random() < 0.81 else 0
         self.model.outbox.clock, self.model.outbox.keeps = self.loop.time, trades.random() < 0.6
         self.serving: dict[Process, Worker] = {}
+        self.progress = Progress(self)
         self.troubled_at = 0.0  # the network or Redis; infinite while it lasts
         self.topics = [f"t{i}" for i in range(self.plan.topics)] + ["fleeting"] * self.plan.fleeting
         self.schedules: list[tuple[str, str]] = []  # topic and id of those that were made
@@ -237,6 +239,7 @@ class World:
 
     def _died(self, process: Process, kind: str, main: Main) -> None:
         self.note("killed", process)
+        self.progress.trouble()
         if process is self.idle_mover():
             self.note("killed as the idle mover")
         if process in self.several_movers():
@@ -256,6 +259,7 @@ class World:
             if task.done() and (process is None or process.alive):
                 task.result()
         self._tasks = [(process, task) for process, task in self._tasks if not task.done()]
+        self.progress.look()
 
     def at_work(self, kind: str) -> list[Process]:
         """The processes of a kind that are alive and have not ended."""

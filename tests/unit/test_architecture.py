@@ -34,6 +34,7 @@ def test_the_key_table_is_that_of_the_code() -> None:
         names.secret,
         names.probe,
         names.breakers,
+        names.dumps,
         names.signs,
         names.hung("CONSUMER"),
         names.session("HASH"),

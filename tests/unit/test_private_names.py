@@ -29,6 +29,7 @@ OTHERS = {
     ("store/settling.py", "_replace"),
     ("store/topics.py", "_replace"),
     ("worker/signs.py", "_exit"),  # of os
+    ("worker/worker.py", "_exit"),
 }
 """What libraries and Python have no other name for."""
 

@@ -13,7 +13,7 @@ from streamdq.job.job import Job
 from streamdq.keys import ShardKeys
 from streamdq.operations.attempts import End, Held, Outcome
 from streamdq.worker.handlers import handler_of
-from streamdq.worker.hung import HungThreads
+from streamdq.worker.hung import HungHandlers
 from streamdq.worker.middleware import Middleware
 from streamdq.worker.queues import HandlerQueues
 from streamdq.worker.runner import Runner
@@ -58,7 +58,7 @@ class Rig:
             {"t": handler}, "g", concurrency, topics, lambda: NOW_MS, "me", ended=self._end, touched=self._touch,
             gave_back=lambda _topic, _jobs: None,
             queues=HandlerQueues("memory://unused", "test", Settings(), None, None),
-            hung=HungThreads("test", "g", concurrency, 0), on_dead=[on_dead] if on_dead else (),
+            hung=HungHandlers("test", "g", concurrency, 0), on_dead=[on_dead] if on_dead else (),
             show_errors=show_errors, middleware=middleware,
         )  # fmt: skip
 
