@@ -79,14 +79,14 @@ def test_a_dump_that_is_forgotten_while_a_topic_is_made_holds_nothing(
     here: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.dump()
-    configure, forgotten = Scripts.configure_shard, []
+    configure, forgotten = Scripts.configure_each, []
 
     def late(self: Scripts, *args: Any) -> Any:
         with Queue(here.server.url) as queue:
             forgotten.append(queue.forget_dump(here.manifest.id))
         return configure(self, *args)
 
-    monkeypatch.setattr(Scripts, "configure_shard", late)
+    monkeypatch.setattr(Scripts, "configure_each", late)
     here.queue.configure("new", create=True)
     assert forgotten[0]
     assert not here.client.hexists(ShardKeys("streamdq", "new", 0).settings, "dumps")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +10,8 @@ import pytest
 
 from streamdq.mover.node_mover import NodeMover
 from streamdq.store.scripts import Scripts
-from streamdq.worker.hung import HungHandlers
 from streamdq.worker.runner import Runner
 from streamdq.worker.serving import Serving
-from tests.simulation import workers
 from tests.simulation.model import Broken
 from tests.simulation.world import World
 
@@ -34,13 +31,6 @@ def test_a_quiet_history_keeps_every_promise() -> None:
     world.run()
     assert world.happened["drained"] > 0
     assert world.happened["acknowledged"] > 0
-
-
-async def _hangs(*_: Any) -> None:
-    """It ignores that it is cancelled, and keeps its slot."""
-    while True:
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(3600)
 
 
 def test_a_worker_that_does_not_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,9 +61,8 @@ def _deaf(*_: Any) -> None:
     [
         [(Serving, "_claim", _for_ever)],  # the loop that claims jobs hangs
         [(NodeMover, "rung", _deaf), (NodeMover, "_walk", _for_ever)],  # rings are lost, and nobody looks
-        [(HungHandlers, "add", _deaf), (workers, "_do", _hangs)],  # handlers keep their slots, and nobody is told
     ],
-    ids=["claim", "ring", "handlers"],
+    ids=["claim", "ring"],
 )
 def test_a_worker_that_lives_and_does_nothing_is_noticed(
     monkeypatch: pytest.MonkeyPatch, wedge: list[tuple[Any, str, Any]]
