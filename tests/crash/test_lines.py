@@ -27,12 +27,12 @@ RETRY = " ".join(["500ms"] * 8)
 SLOW_MS = 150
 WORK = [
     *[Work(ms=SLOW_MS)] * 4,
-    *[Work(bury=True, fail=fail) for fail in (0, 1)],
+    *[Work(bury=True, fail=fail) for fail in (0, 1, 2, 4)],
     *[Work(ms=ms, fail=fail) for ms in (0, 100) for fail in (1, 2)],
     Work(fail=6),
 ]
 """In the end the last one is all that there is: its retries find a worker that waits, however slow it was before."""
-DEAD = 2
+DEAD = sum(work.bury for work in WORK)
 
 
 def namespace(fault: Fault) -> str:
