@@ -51,37 +51,41 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 _WORD = re.compile(r"\S+")
 _DATABASE = re.compile(r"(?i)\b(?:rediss?|redis\+\w{1,30}|postgres(?:ql)?(?:\+\w{1,30})?)://")
 _SECRETS = (
-    r"(?:password|passwd|passphrase|pwd|secret|token|signature|credential|(?:access|api|encryption|private|secret|signing)"
-    r"[_-]?key)s?"
+    r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|signature|credential"
+    r"|(?:access|account|api|encryption|private|secret|signing)[_-]?key)s?"
 )
+_IS = r"\s{0,9}(?:[:=]>?|->)\s{0,9}"
 # In a URL, and in the way drivers describe their connection: password=x host=y.
 _PARAMETER = re.compile(rf"(?i)((?:{_SECRETS}|[?&;](?:key|sig|auth))=['\"]?)[^&;#\s'\"]+")
 # As settings are written: password = x, api_key: 'x y'. Not of tokens: parsers tell of an unexpected one.
 _SAID = re.compile(
-    r"(?i)((?:password|passwd|passphrase|pwd|secret|(?:access|api|encryption|private|secret|signing)[_-]?key)s?"
-    r"\s{0,3}[:=]\s{0,3})[^\s'\",;]+"
+    r"(?i)((?:pass(?:word|wd|phrase)|pwd|secret|(?:access|account|api|encryption|private|secret|signing)[_-]?key)s?"
+    rf"{_IS})[^\s'\",;]+"
 )
-_QUOTED = re.compile(rf"(?i)({_SECRETS}\s{{0,3}}[:=]\s{{0,3}}b?(?:'|\"))[^'\"]+")
-_OWN = re.compile(r"\b(whsec_|sdq_)[A-Za-z0-9+/=_-]+")
-_PEM = re.compile(r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)[A-Za-z0-9+/=\s\\]+")
+# Also within brackets, as password=['x'] and password=Secret('x'); and as fields are shown: "password": "x".
+_ITS = rf"({_SECRETS}[\\'\"\s]{{0,12}}[:=,>-][\s=>\w\[({{\\]{{0,40}})"
+_QUOTED = re.compile(rf"(?is){_ITS}'(?:[^'\\]|\\.)+")
+_DOUBLY_QUOTED = re.compile(rf'(?is){_ITS}"(?:[^"\\]|\\.)+')
+# What tells by its beginning that it is one: streamdq's own, and of services that many call.
+_KNOWN = re.compile(r"\b(whsec_|sdq_|gh[pousr]_|sk_live_|xox[a-z]-|AKIA)[A-Za-z0-9+/=_-]+")
+_PEM = re.compile(r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----)[\w+/=\s\\:,.-]+")
 # As programs show headers and fields: {'Authorization': 'Token x'}, "password": "x". Bounded: texts come from anywhere.
 _HEADER = re.compile(
     r"(?i)(\b(?:(?:proxy-)?authorization|(?:set-)?cookie|x-[a-z-]{0,30}(?:token|key|secret|signature))['\"]?\s{0,3}"
-    r"[:=]\s{0,3}(?:b?['\"])?)(?!\s{0,3}(?:bearer|basic)\s)[^'\"\r\n]+"
+    r"(?:[:=]\s{0,3}(?:b?['\"])?|(?<=['\"]),\s{0,3}b?['\"]))(?!\s{0,3}(?:bearer|basic)\s)[^'\"\r\n]+"
 )
-_FIELD = re.compile(rf"(?i)((['\"])[\w-]{{0,30}}{_SECRETS}\2\s{{0,3}}:\s{{0,3}}b?['\"])[^'\"]+")
-_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}")
+_BEARER = re.compile(r"(?i)\b(bearer|basic)[\s:=]+[A-Za-z0-9+/=._~-]{8,}")
 # And the words of which each of them needs one: to look for these takes a tenth of the time, and most texts have none.
-_WORDS = ("passw", "passphrase", "pwd", "secret", "token", "signature", "credential", "key")
+_WORDS = ("pass", "pwd", "secret", "token", "signature", "credential", "key")
 _NAMED = (
-    (_QUOTED, r"\1…", _WORDS),
-    (_PEM, r"\1…", ("private key-----",)),
+    (_QUOTED, r"\1'…", _WORDS),
+    (_DOUBLY_QUOTED, r'\1"…', _WORDS),
+    (_PEM, r"\1…", ("private key",)),
     (_PARAMETER, r"\1…", (*_WORDS, "key=", "sig=", "auth=")),
-    (_FIELD, r"\1…", _WORDS),
     (_HEADER, r"\1…", ("authorization", "cookie", "x-")),
     (_BEARER, r"\1 …", ("bearer", "basic")),
-    (_SAID, r"\1…", ("passw", "passphrase", "pwd", "secret", "key")),
-    (_OWN, r"\1…", ("whsec_", "sdq_")),
+    (_SAID, r"\1…", ("pass", "pwd", "secret", "key")),
+    (_KNOWN, r"\1…", ("whsec_", "sdq_", "gh", "sk_live_", "xox", "akia")),
 )
 # C0 except tab and newline, DEL, C1; the marks, embeddings, overrides and isolates of Unicode's bidirectional
 # algorithm; line and paragraph separators; the byte order mark; surrogates, which can't be written at all.

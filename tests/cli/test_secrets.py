@@ -183,6 +183,10 @@ def test_what_knows_the_password_does_not_show_it() -> None:
         "no signature fits whsec_swordfish", "password = swordfish", "aws_secret_access_key = swordfish",
         "SECRET_KEY: swordfish", "api_key: swordfish", "password : 'a swordfish'", 'secret="a swordfish, too"',
         "refused: sdq_swordfish", "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nswordfish\n-----END RSA PRIVATE KEY-----",
+        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES\n\nswordfish",
+        "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nswordfish", "DB_PASS=swordfish", "a?pass=swordfish&b=1",
+        "AccountName=a;AccountKey=swordfish==", "password    =    swordfish", "password => swordfish",
+        "password=['swordfish']", "User(password=Pw('swordfish'))", "ghp_swordfish is not known", "Bearer: swordfish",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("beside", ["", "…"])
@@ -196,6 +200,8 @@ def test_they_are_hidden_in_text_of_any_alphabet(text: str, beside: str) -> None
         "401: {'Authorization': 'Token swordfish', 'Accept': '*/*'}", "X-Api-Key: swordfish", "x-auth-token: swordfish",
         "Cookie: session=swordfish; theme=dark", "{b'Set-Cookie': b'session=swordfish'}",
         "Proxy-Authorization: Digest swordfish", "refused: {'user': 'me', 'password': 'swordfish'}",
+        """{'password': "it's swordfish"}""", r'{"password": "ab\"swordfish"}', r'\"password\": \"swordfish\"',
+        "[(b'x-api-key', b'swordfish')]", "('Authorization', 'Token swordfish')", "[('Cookie', 'a=swordfish')]",
         '{"client_secret": "swordfish", "id": 7}', '"api-key" : "swordfish"', "Authorization: Bearer swordfish",
     ],
 )  # fmt: skip
