@@ -146,6 +146,16 @@ def redis_server(request: pytest.FixtureRequest, servers: Pool) -> Server:
     return server
 
 
+@pytest.fixture
+def newest(servers: Pool) -> Server:
+    """An empty server of the newest binary: for what is the same on all of them."""
+    if not BINARIES:
+        pytest.skip("no Redis server on this machine")
+    server = servers[BINARIES[-1]]
+    server.flush()
+    return server
+
+
 @pytest.fixture(params=EACH_BINARY)
 def binary(request: pytest.FixtureRequest) -> Binary:
     """Each binary in turn, for tests that start their own servers."""

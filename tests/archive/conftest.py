@@ -10,10 +10,9 @@ import pytest
 from streamdq import Queue
 from streamdq.archive import Archive
 from tests.archive.letters import receipts
-from tests.conftest import BINARIES
 from tests.databases import first_with_sqlite
 from tests.postgres import Postgres
-from tests.servers import Pool, Server
+from tests.servers import Server
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -22,13 +21,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def server(servers: Pool) -> Server:
-    """An empty Redis, the newest there is."""
-    if not BINARIES:
-        pytest.skip("no Redis server on this machine")
-    running = servers[BINARIES[-1]]
-    running.flush()
-    return running
+def server(newest: Server) -> Server:
+    return newest
 
 
 @pytest.fixture

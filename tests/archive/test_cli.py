@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import pty
 import signal
 import subprocess
 from collections.abc import Callable
@@ -166,20 +163,3 @@ def test_follow_goes_on_until_it_is_told(queue: Queue, server: Server, postgres:
     assert "Traceback" not in err
     assert PASSWORD not in err
     until(lambda: dead_now(queue) == [], "both are archived")
-
-
-def test_a_bar_in_a_terminal(queue: Queue, server: Server, url: str) -> None:
-    bury(queue, *(f"j{number}" for number in range(5)))
-    ours, theirs = pty.openpty()
-    process = Forked(
-        "streamdq", "--url", server.url, "archive", "--to", url, stdout=subprocess.PIPE, stderr=theirs, text=True
-    )
-    os.close(theirs)
-    drawn = b""
-    with contextlib.suppress(OSError):  # how a terminal ends
-        while piece := os.read(ours, 4096):
-            drawn += piece
-    os.close(ours)
-    out, _ = process.communicate(timeout=HANG_S)
-    assert (process.returncode, out) == (0, "5 archived\n")
-    assert b"5/5" in drawn

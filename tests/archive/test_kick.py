@@ -122,17 +122,6 @@ def test_only_the_group_that_gave_it_up_gets_it(queue: Queue, archive: Archive) 
     assert queue.get("t", "j") is None
 
 
-def test_while_another_group_still_has_the_job(queue: Queue, archive: Archive) -> None:
-    queue.configure("t", groups=["mail", "sms"])
-    queue.enqueue("t", 1, id="j")
-    take(queue, 1, group="sms")
-    archive.store(queue)
-    assert archive.kick(queue, "t", "j") == Kicked(kicked=1)
-    balanced(queue)
-    assert finish(queue, group="mail") == ["j"]
-    assert finish(queue, group="sms") == ["j"]
-
-
 @pytest.mark.parametrize("id", ["j", None])
 def test_dead_in_two_groups_it_comes_back_to_both(queue: Queue, archive: Archive, id: str | None) -> None:
     queue.configure("t", groups=["mail", "sms"])
@@ -149,23 +138,6 @@ def test_dead_in_two_groups_it_comes_back_to_both(queue: Queue, archive: Archive
     assert queue.get("t", "j") is None
     balanced(queue)
     assert archive.kick(queue) == Kicked()
-
-
-def test_into_a_new_redis_it_comes_back_to_both(queue: Queue, server: Server, archive: Archive) -> None:
-    queue.configure("t", groups=["mail", "sms"])
-    queue.enqueue("t", 1, id="j")
-    for group in ("mail", "sms"):
-        take(queue, 1, group=group)
-    archive.store(queue)
-    server.flush()
-    with Queue(server.url) as fresh:
-        fresh.configure("t", groups=["mail", "sms"])
-        assert archive.kick(fresh, group="sms") == Kicked(kicked=1)
-        assert archive.kick(fresh) == Kicked(kicked=1)
-        balanced(fresh)
-        for group in ("mail", "sms"):
-            assert finish(fresh, group=group) == ["j"]
-        balanced(fresh)
 
 
 def test_an_id_that_is_live_again_is_reported_and_not_overwritten(queue: Queue, archive: Archive) -> None:
@@ -199,16 +171,6 @@ def test_into_a_redis_that_never_had_it(queue: Queue, server: Server, archive: A
             archive.kick(fresh, "u", "k")
         assert finish(fresh) == ["j"]
         assert archived(archive) == ["k"]
-
-
-def test_after_its_topic_was_spread_over_more_shards(queue: Queue, archive: Archive) -> None:
-    ids = sorted(f"j{number}" for number in range(20))
-    bury(queue, *ids)
-    archive.store(queue)
-    queue.configure("t", shards=4)
-    assert archive.kick(queue) == Kicked(kicked=20)
-    balanced(queue)
-    assert finish(queue) == ids
 
 
 def test_no_receipt_is_left_if_the_number_of_shards_changes_meanwhile(

@@ -65,19 +65,6 @@ def test_killed_while_storing_and_run_again(queue: Queue, server: Server, databa
     assert (balance.enqueued, balance.dead, balance.live) == (10, 10, 0)
 
 
-@pytest.mark.parametrize("die", others_later(STORING[1:6:2], STORING[3]), ids=name)
-def test_killed_while_storing_then_all_are_kicked(queue: Queue, database: str, kill: Kill, die: Die) -> None:
-    """What is dead in Redis and what is in the archive are kicked: each job runs once."""
-    bury(queue, *IDS)
-    kill("store", die)
-    with Archive(database) as archive:
-        archive.kick(queue)
-        queue.kick("t")
-        assert finish(queue) == IDS
-        balanced(queue)
-        assert archive.kick(queue) == Kicked()
-
-
 @pytest.mark.parametrize("die", [("put", "after", 2), ("take_out", "after", 2)], ids=name)
 def test_killed_while_storing_and_kicked_in_redis_meanwhile(queue: Queue, database: str, kill: Kill, die: Die) -> None:
     """A job that was committed, and then kicked in Redis and done there, is not sent once more."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -183,31 +182,6 @@ def test_an_id_that_dies_again_gets_another_row(queue: Queue, archive: Archive) 
     assert archive.kick(queue, "t", "j").kicked == 1
     (row,) = rows(archive, Wanted(states=(RowState.KICKED,)))
     assert row.letter.error == "second"
-
-
-def test_two_at_once_store_each_letter_once(queue: Queue, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.archive.dead_letters.PAGE", 20)
-    bury(queue, *(f"j{number}" for number in range(90)))
-    done: list[Stored] = []
-    barrier = threading.Barrier(2)
-
-    def run() -> None:
-        with Archive(database) as mine, Queue(queue._url) as own:
-            barrier.wait()
-            done.append(mine.store(own))
-
-    threads = [threading.Thread(target=run) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(done) == 2
-    with Archive(database) as archive:
-        assert archived(archive) == sorted(f"j{number}" for number in range(90))
-        assert len(rows(archive)) == 90
-    assert dead_now(queue) == []
-    (balance,) = queue.audit().balances
-    assert balance.dead == 90
 
 
 def test_redis_that_lost_its_last_moments_is_archived_again(queue: Queue, server: Server, archive: Archive) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import scale
 from benchmarks.costs import Cost, Step
-from benchmarks.scale import Load, Simulation, masters_for, needs, workers_for
+from benchmarks.scale import Load, Simulation
 
 FREE = Cost(0.0, 0.0)
 STEPS = {
@@ -26,34 +26,6 @@ def test_one_job_is_as_late_as_its_move_its_claim_and_two_round_trips() -> None:
     assert out.most_ms == pytest.approx(2.0 + (move + claim + run) / 1000)
     finish = 40 + 0.5 * 1000 + 30 + 4
     assert out.took_s == pytest.approx(out.most_ms / 1000 + finish / 1e6)
-
-
-def test_a_burst_takes_as_long_as_what_is_busy_all_the_time() -> None:
-    out = Simulation(STEPS, Load(1, 8, shards=4, at_once=100_000, rtt_s=0.0)).run()
-    each_us = 1 + 3 + 4 + 20 / 500 + (30 + 30) / 250
-    assert out.jobs == 100_000
-    assert out.servers > 0.95
-    assert 1.0 <= out.took_s / (100_000 * each_us / 1e6) < 1.1
-
-
-def test_all_jobs_of_a_steady_load_start_and_none_early() -> None:
-    load = Load(2, 2, shards=3, per_s=20_000, seconds=0.5)
-    out = Simulation(STEPS, load).run()
-    assert out.jobs == 10_000
-    assert 0 < out.p50_ms <= out.p99_ms <= out.most_ms < 20
-    assert out == Simulation(STEPS, load).run()
-
-
-def test_more_servers_than_needed_are_not_planned() -> None:
-    each_us = 4 + 1 + 3 + 4 + (50 + 20 + 30 + 30) / 250
-    assert masters_for(STEPS, 1e6) == -int(-each_us // 0.6)
-    assert masters_for(STEPS, 1.0) == workers_for(STEPS, 1.0) == 1
-
-
-def test_memory_may_be_what_needs_most_servers() -> None:
-    plan = needs(STEPS, 350.0, per_s=10_000, waiting=1e9)
-    assert plan.memory == 11
-    assert plan.cpu < plan.memory
 
 
 def test_prints_and_writes_what_it_was_given(

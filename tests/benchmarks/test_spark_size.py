@@ -31,11 +31,6 @@ def test_the_part_that_is_shared_is_divided_by_the_cores() -> None:
     assert found.seconds(100_000_000, 20) == pytest.approx(140)
 
 
-def test_one_size_tells_nothing() -> None:
-    with pytest.raises(ValueError, match=r"two sizes of 1,000,000 events or more are needed; 1 were"):
-        costs(figures(28_000, 1_000_000))
-
-
 def test_it_is_shown() -> None:
     out = StringIO()
     show(costs(figures(1_000_000, 3_000_000)), [60_000_000], [2, 8], Console(file=out, width=120))

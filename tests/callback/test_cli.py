@@ -13,20 +13,14 @@ from streamdq import Queue
 from streamdq.cli import app as cli
 from tests.callback.receiver import Receiver
 from tests.callback.test_signing import A
-from tests.conftest import BINARIES
 from tests.extras import run_without
 from tests.forked import Forked
-from tests.servers import Pool, Server
+from tests.servers import Server
 
 
 @pytest.fixture
-def server(servers: Pool) -> Server:
-    """One is enough: processes take their time to start."""
-    if not BINARIES:
-        pytest.skip("no Redis server on this machine")
-    found = servers[BINARIES[0]]
-    found.flush()
-    return found
+def server(newest: Server) -> Server:
+    return newest
 
 
 async def carried_out(*arguments: str, **environment: str) -> tuple[int | None, str]:

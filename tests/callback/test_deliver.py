@@ -6,7 +6,7 @@ import asyncio
 import base64
 import logging
 import secrets
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from email.utils import format_datetime
 from itertools import pairwise
 
@@ -164,17 +164,6 @@ async def test_retry_after_is_the_least_that_the_step_waits(
     assert (progress.step, progress.due_ms) == (1, clock.now_ms + waits_s * 1000)
 
 
-async def test_retry_after_can_be_a_date_by_this_clock(stepped: Space, receiver: Receiver, clock: ManualClock) -> None:
-    wanted = datetime.now(UTC) + timedelta(seconds=500)
-    receiver.reply = answer(429, f"Retry-After: {format_datetime(wanted, usegmt=True)}")
-    stepped.queue.enqueue("t", 1, id="j1", url=receiver.url, retry="15s")
-    async with stepped.serving(caller(stepped, "t")):
-        await stepped.becomes("j1", "delayed")
-    due_ms = stepped.job("j1").groups["default"].due_ms
-    assert due_ms is not None
-    assert 15_000 < due_ms - clock.now_ms <= 500_000
-
-
 # -- the schedule
 
 
@@ -194,23 +183,6 @@ async def test_a_failing_notification_takes_all_nine_steps_to_the_dead_letters(
     assert waited == list(SECONDS)
     progress = stepped.job("j1").groups["default"]
     assert (progress.state, progress.reason, progress.attempt) == ("dead", "exhausted", 10)
-
-
-async def test_a_notification_that_succeeds_at_the_third_step_is_done(
-    stepped: Space, receiver: Receiver, clock: ManualClock
-) -> None:
-    began_ms = clock.now_ms
-
-    async def fail_thrice(_request: Request, writer: asyncio.StreamWriter) -> None:
-        writer.write(answer(500 if len(receiver.requests) <= 3 else 200))
-        if len(receiver.requests) == 4:
-            assert clock.now_ms - began_ms == (15 + 180 + 600) * 1000
-
-    receiver.speak = fail_thrice
-    stepped.queue.enqueue("t", {"paid": True}, id="j1", url=receiver.url, retry=SCHEDULE)
-    await drain(caller(stepped, "t"), clock, "26h")
-    assert receiver.ids == ["j1"] * 4
-    assert stepped.state("j1") == "gone"
 
 
 # -- topics

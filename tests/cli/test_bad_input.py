@@ -309,38 +309,6 @@ def test_a_wrong_password(capsys: pytest.CaptureFixture[str]) -> None:
         assert "hunter2" not in refused.err
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://user:hunter2@host",
-        "redis+cluster://user:hunter2@host",
-        "redis+sentinel://user:hunter2@host:1",
-        "redis://user:hunter2@host:port",
-        "redis://:hunter2/x@host",
-        "redis+cluster://:p@/hunter2@host",
-        "user:hunter2@host",
-        "redis://user:hunter2@host/0?socket_timeout=never",
-        "redis://user:hunter2@host/database",
-        "redis://user:hunter2@\udcff",
-        "rediss://user:hunter2@a..b:6379",
-        "redis://user:hunter2@" + "a" * 64,
-        "redis://user:hunter2@a%00b",
-        "unix:///a%00b?password=hunter2",
-        "redis+cluster://user:hunter2@a..b:6379",
-        "redis+sentinel://user:hunter2@a..b:6379/name",
-        "redis+cluster://user:hunter2@[::1",
-        "redis+sentinel://user:hunter2@[a:1/name",
-    ],
-)
-def test_a_bad_url_is_refused_and_its_password_not_shown(capsys: pytest.CaptureFixture[str], url: str) -> None:
-    result = call(capsys, "--url", url, "stats")
-
-    one_line(result)
-    assert result.code == 2
-    assert "url" in result.err
-    assert "hunter2" not in result.err
-
-
 def test_a_bad_setting_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMDQ_LEASE_MS", "soon")
 

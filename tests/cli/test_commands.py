@@ -46,10 +46,6 @@ def test_enqueue_gives_the_job_all_its_options(run: Run) -> None:
     assert job["url"] == "https://merchant.example/paid"
 
 
-def test_enqueue_takes_a_moment_in_milliseconds(run: Run) -> None:
-    assert run("enqueue", "t", "1", "--at", "1900000000123", "--json").json["due_ms"] == 1900000000123
-
-
 @pytest.mark.parametrize(
     ("policy", "code", "body"), [("reject", 1, 1), ("keep", 0, 1), ("replace", 0, 2), ("postpone", 0, 2)]
 )
@@ -145,19 +141,6 @@ def test_stats_of_more_topics_than_a_table_shows(run: Run, queue: Queue, monkeyp
 
 def test_stats_of_nothing_say_what_to_do(run: Run) -> None:
     assert "enqueue a job" in run("stats").out
-
-
-def test_stats_show_that_a_topic_is_paused(run: Run, queue: Queue) -> None:
-    queue.enqueue("t", 1)
-    run("pause", "t")
-    assert "paused" in run("stats").out
-
-
-def test_a_rate_of_keys(run: Run) -> None:
-    assert "key_rate         5/s" in run("configure", "t", "--key-rate", "5/s").out
-    assert run("configure", "t", "--key-rate", "0", "--json").json["key_rate"] is None
-    refused = run("configure", "t", "--key-rate", "often")
-    assert (refused.code, "--key-rate: can't read 'often'" in refused.err) == (2, True)
 
 
 def test_keys_that_have_most_to_do(run: Run, queue: Queue) -> None:
@@ -295,16 +278,6 @@ def test_retry_schedules_are_shown_as_they_are_written(run: Run, queue: Queue, r
     assert "0 1m30s" in run("get", "t", "j").out
 
 
-def test_configure_refuses_other_shards_while_there_are_jobs_of_keys_with_limits(run: Run, queue: Queue) -> None:
-    queue.configure("t", key_concurrency=1)
-    queue.enqueue("t", 1, key="a", delay="1h")
-
-    result = run("configure", "t", "--shards", "4")
-
-    assert result.code == 1
-    assert "drain it" in result.err
-
-
 def test_audit_balances(run: Run, queue: Queue) -> None:
     queue.enqueue("t", 1, delay="1h")
 
@@ -435,13 +408,6 @@ def test_a_misspelt_topic_is_not_a_missing_job(run: Run) -> None:
     assert (missing.code, missing.out) == (1, f"no job 'b' in 'order.close': {told}\n")
 
 
-def test_namespaces_do_not_see_each_other(run: Run) -> None:
-    run("--namespace", "one", "enqueue", "t", "1", "--delay", "1h")
-
-    assert run("--namespace", "one", "stats", "--json").json["delayed"] == 1
-    assert run("--namespace", "two", "stats", "--json").json["delayed"] == 0
-
-
 def test_url_and_namespace_come_from_the_environment(
     run: Run, redis_server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -524,13 +490,6 @@ def test_what_redis_can_not_confirm(run: Run, queue: Queue, tmp_path: Path, comm
     assert run(*words, "--durable", "memory").code == 0
 
 
-def test_a_topics_level(run: Run) -> None:
-    assert run("configure", "t", "--durable", "replicas:2", "--json").json["durable"] == "replicas:2"
-    assert "replicas:2" in run("configure", "t", "--rate", "5").out
-    assert run("configure", "t", "--durable", "default", "--json").json["durable"] is None
-    assert run("configure", "t", "--durable", "ram").code == 2
-
-
 # -- what the root does
 
 
@@ -542,14 +501,6 @@ def test_every_command_is_in_one_section_of_the_help(capsys: pytest.CaptureFixtu
     assert all(f"\n{section}:\n" in shown for section in SECTIONS)
     assert "--install-completion" in shown
     assert not [line for line in shown.splitlines() if line.endswith("...") and "COMMAND" not in line], "cut off"
-
-
-def test_help_has_colors_on_a_terminal_alone(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("streamdq.cli.root._in_color", lambda: True)
-    assert cli.run(["--help"]) == 0
-    assert "\x1b[" not in capsys.readouterr().out, "it goes into a pipe"
 
 
 @pytest.mark.parametrize(

@@ -68,21 +68,6 @@ def test_the_demo_balances_and_shows_everything_it_promises(start: Start, tempor
     until(lambda: family(temporary) == [], "all have ended")
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_ends_all_it_started(start: Start, temporary: Path, number: signal.Signals) -> None:
-    process = start("demo", env={**os.environ, "TMPDIR": str(temporary)})
-    until(lambda: len(family(temporary)) >= 5, "the demo, three workers and Redis run")
-
-    process.send_signal(number)
-
-    _, err = process.communicate(timeout=HANG_S)
-    assert process.returncode == 130
-    assert "Traceback" not in err
-    until(lambda: family(temporary) == [], "all have ended")
-    assert list(temporary.iterdir()) == []
-
-
 def test_an_interruption_while_a_worker_is_started_ends_it_as_well(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,6 @@
 
 import io
 import json
-import re
-import signal
 import subprocess
 import sys
 from functools import partial
@@ -134,21 +132,6 @@ def test_a_file_that_redis_refuses_half_way_says_how_far_it_came(
     assert "the first 500 lines were enqueued (500 jobs created); of the next 200 jobs some may have been" in err
     assert err.rstrip().endswith("tail -n +501")
     assert err.count("\n") == 1
-
-
-def test_a_file_that_is_interrupted_says_how_far_it_came(start: Start, redis_server: Server, queue: Queue) -> None:
-    process = loading(start, redis_server, queue)
-
-    process.send_signal(signal.SIGINT)
-
-    assert process.wait(timeout=HANG_S) == 130
-    assert process.stderr is not None
-    err = process.stderr.read()
-    found = re.match("streamdq: interrupted; the jobs of the first (0|500) lines were enqueued", err)
-    assert found is not None
-    if found[1] == "0":  # the reply was still under way
-        assert "of the next 500 jobs some may have been" in err
-    assert err.rstrip().endswith(f"tail -n +{int(found[1]) + 1}")
 
 
 @pytest.mark.parametrize(("text", "good"), [(b"1\n2\n3\n", 3), (b"1\n2\nno JSON\n4\n", 2)], ids=["good", "bad line"])

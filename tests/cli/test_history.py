@@ -132,13 +132,6 @@ def test_doctor_tells_what_redis_keeps_for_dumps(
     assert run("forget-dump", id).code == 1
 
 
-def test_doctor_tells_of_a_dump_that_is_days_behind(run: Run, redis_server: Server, out: str) -> None:
-    write(redis_server, 3)
-    run("dump", "--out", out)
-    write(redis_server, 3, START_MS + HOUR_MS)
-    assert "3 rows of history that dump" in run("doctor").out
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -153,11 +146,6 @@ def test_bad_arguments_are_told(run: Run, out: str, arguments: list[str], code: 
     assert result.code == code
     assert message in result.err
     assert result.err.count("\n") == 1
-
-
-def test_without_redis(run: Run, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "0.2")
-    assert run("dump", "--out", out, url="redis://127.0.0.1:1/0").code == 3
 
 
 def test_follow_goes_on_until_it_is_told_to_stop(

@@ -16,18 +16,6 @@ from streamdq.process import logs
 from tests.waiting import HANG_S
 
 
-def test_lines_are_json_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure()
-
-    structlog.get_logger("streamdq").info("worker started", topics=["t"])
-    logging.getLogger("other").warning("from %s", "elsewhere")
-    structlog.get_logger("streamdq").debug("not asked for")
-
-    first, second = map(json.loads, capsys.readouterr().err.splitlines())
-    assert (first["event"], first["level"], first["topics"]) == ("worker started", "info", ["t"])
-    assert (second["event"], second["level"]) == ("from elsewhere", "warning")
-
-
 def test_a_traceback_is_one_more_text_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("debug")
     try:
@@ -37,17 +25,6 @@ def test_a_traceback_is_one_more_text_in_json(capsys: pytest.CaptureFixture[str]
 
     (line,) = capsys.readouterr().err.splitlines()
     assert "ValueError: why" in json.loads(line)["exception"]
-
-
-def test_people_get_lines_they_can_read(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure(form="console")
-
-    structlog.get_logger("streamdq").warning("attempt ended", topic="t", delay_ms=0, reason=None)
-
-    line = capsys.readouterr().err
-    assert "attempt ended" in line
-    assert "delay_ms" in line
-    assert "reason" not in line
 
 
 def test_logfmt_has_one_line_for_each_event(capsys: pytest.CaptureFixture[str]) -> None:

@@ -184,69 +184,6 @@ def test_totals_of_processes_outlive_a_killed_one(start: Start, server: Server, 
     assert process.returncode == 0, err
 
 
-@pytest.mark.thorough
-def test_a_process_that_a_handler_starts_counts_for_itself(
-    start: Start, server: Server, queue: Queue, tmp_path: Path
-) -> None:
-    (tmp_path / "shop.py").write_text(
-        "import subprocess, sys\n"
-        "from streamdq import Worker\n"
-        "worker = Worker()\n"
-        "@worker.handler('t')\n"
-        "def handle(body: dict) -> None:\n"
-        '    put_in = \'from streamdq import Queue; Queue().enqueue("u", {}, id="x", on_conflict="keep")\'\n'
-        "    subprocess.run([sys.executable, '-c', put_in], check=True)\n"
-    )
-    queue.enqueue("u", {}, id="x", delay="1h")
-    for _ in range(2):
-        queue.enqueue("t", {})
-    folder = tmp_path / "not" / "yet" / "there"
-    env = {**os.environ, "STREAMDQ_URL": server.url, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
-    process = start("worker", "shop:worker", "--processes", "2", "--metrics-port", "0", env=env)
-    port = port_of(process)
-    done = {"topic": "t", "group": "default", "outcome": "done"}
-
-    until(lambda: value(port, "streamdq_job_attempts_total", **done) == 2, "both are done")
-
-    assert value(port, "streamdq_jobs_duplicate_total", topic="u") == 2
-    of_workers = {"counter_0.db", "counter_1.db"}
-    assert len({file.name for file in folder.glob("*/counter_*.db")} - of_workers) == 2
-    process.terminate()
-    process.communicate(timeout=HANG_S)
-
-
-@pytest.mark.thorough
-def test_topics_of_processes_together_are_capped(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(
-        "from streamdq import Worker\n"
-        "worker = Worker()\n"
-        "async def handle(body: dict) -> None: ...\n"
-        "for i in range(6): worker.handler(f't{i}')(handle)\n"
-    )
-    for i in range(6):
-        queue.enqueue(f"t{i}", {})
-    env = {**os.environ, "STREAMDQ_METRICS_TOPICS": "2"}
-    process = start(
-        "--url", server.url, "worker", "shop:worker", "--processes", "2", "--metrics-port", "0", "--exporter", env=env
-    )
-    port = port_of(process)
-
-    def counted() -> dict[str, float]:
-        found = {}
-        for (name, labels), number in samples(scrape(port)).items():
-            if name == "streamdq_job_attempts_total" and ("outcome", "done") in labels:
-                found[dict(labels)["topic"]] = number
-        return found
-
-    until(lambda: sum(counted().values()) == 6, "all are counted")
-    assert len(counted()) == 3
-    assert counted()["other"] == 4
-    paused = [dict(labels)["topic"] for name, labels in samples(scrape(port)) if name == "streamdq_topic_paused"]
-    assert sorted(paused) == ["other", "t0", "t1"]
-    process.terminate()
-    process.communicate(timeout=HANG_S)
-
-
 def test_what_can_not_be_served_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     taken = free_port()

@@ -124,18 +124,6 @@ def test_a_killed_process_is_started_again_and_all_drain_on_sigterm(
     assert stats.ready == put - len(lines(tmp_path / "done"))
 
 
-@pytest.mark.thorough
-def test_processes_end_when_a_burst_is_done(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
-    for _ in range(30):
-        queue.enqueue("t", {"takes": 0.01})
-
-    process = start("--url", server.url, "worker", "shop:worker", "--processes", "2", "--burst")
-
-    _, err = process.communicate(timeout=HANG_S)
-    assert process.returncode == 0, err
-    assert len(lines(tmp_path / "done")) == 30
-
-
 HIDING = ("redis", "queue", "types", "random", "signal", "token", "streamdq", "stringprep", "filecmp", "uvloop")
 
 
@@ -211,39 +199,6 @@ def fork(body: dict) -> None:
         file.write(f"{ended.exitcode}\\n")
     forking.Process(target=signal.pause).start()
 """
-
-
-@pytest.mark.thorough  # supervisors and workers in one process each are told twice below
-def test_a_second_signal_kills(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(ONE_SIGNAL.format(0) + WORKER)
-    process = start("--url", server.url, "worker", "shop:worker", "--processes", "2")
-    queue.enqueue("t", {"takes": 3600})
-    until(lambda: lines(tmp_path / "begun"), "a job that does not end runs")
-    family = children(process)
-
-    process.send_signal(signal.SIGINT)
-    until(lambda: len([child for child in family if child.is_running()]) == 1, "the idle one has ended")
-    process.send_signal(signal.SIGINT)
-
-    process.communicate(timeout=HANG_S)
-    assert process.returncode == 130
-    assert not any(child.is_running() for child in family)
-
-
-@pytest.mark.thorough
-def test_a_signal_that_comes_twice_at_once_is_one(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(ONE_SIGNAL.format(600) + WORKER)
-    process = start("--url", server.url, "worker", "shop:worker", "--processes", "2")
-    queue.enqueue("t", {"takes": 0.6})
-    until(lambda: lines(tmp_path / "begun"), "a job runs")
-
-    for child in (process, *children(process)):  # as systemd does
-        child.send_signal(signal.SIGTERM)
-    process.send_signal(signal.SIGTERM)
-
-    _, err = process.communicate(timeout=HANG_S)
-    assert process.returncode == 0, err
-    assert len(lines(tmp_path / "done")) == 1
 
 
 @pytest.mark.parametrize("processes", others_later([1, 2], 1))
@@ -369,29 +324,6 @@ def test_processes_do_not_outlive_a_killed_supervisor(
     _, alive = psutil.wait_procs(family, timeout=HANG_S)
     assert not alive
     assert len(lines(tmp_path / "begun")) == len(lines(tmp_path / "done"))
-
-
-@pytest.mark.thorough
-def test_a_process_that_can_not_start_ends_them_all(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text("from streamdq import Worker\nworker = Worker()\n")
-
-    process = start("--url", "redis://127.0.0.1:1", "worker", "shop:worker", "--processes", "2")
-
-    _, err = process.communicate(timeout=HANG_S)
-    assert process.returncode == 2
-    assert "no handlers" in err
-    assert "Traceback" not in err
-
-
-def test_an_error_in_the_users_module_says_where(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text("from streamdq import Worker\n\n1 / 0\n")
-
-    process = start("worker", "shop:worker")
-
-    _, err = process.communicate(timeout=HANG_S)
-    assert process.returncode == 2
-    assert f"{tmp_path / 'shop.py'}:3: ZeroDivisionError" in err
-    assert "Traceback" not in err
 
 
 def test_a_worker_without_redis_ends_and_does_not_show_the_password(start: Start) -> None:

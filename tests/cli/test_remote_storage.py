@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -15,10 +14,8 @@ from streamdq.cli import app as cli
 from streamdq.dump.manifest import MANIFEST, require_manifest
 from streamdq.dump.open_folder import open_folder
 from streamdq.keys import ShardKeys
-from tests.cli.conftest import Start
 from tests.dumps import HOUR_MS, START_MS, entries_of, fill, write_rows
 from tests.servers import Server
-from tests.waiting import HANG_S, until
 
 if TYPE_CHECKING:
     from tests.s3 import Bucket
@@ -78,22 +75,6 @@ def test_dump_compact_and_forget(tell: Tell, server: Server, out: str) -> None:
         assert client.hexists(SHARD.settings, "dumps")
         assert tell("dump", "--out", out, "--forget")[0] == 0
         assert not client.hexists(SHARD.settings, "dumps")
-
-
-def test_follow_in_a_bucket(tell: Tell, start: Start, server: Server, bucket: Bucket) -> None:
-    assert tell("stats")[0] == 0
-    out = f"{bucket.url}/dump"
-    first = write(server, 4)
-    process = start("--url", server.url, "dump", "--out", out, "--follow", "--every", "100ms", "--json")
-    assert process.stdout
-    assert json.loads(process.stdout.readline())["rows"] == 4
-    second = write(server, 3, START_MS + HOUR_MS)
-    until(lambda: require_manifest(open_folder(out)).rows == 7, "all dumped")
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(HANG_S) == 0
-    assert process.stderr
-    assert process.stderr.read() == ""
-    assert entries_of(open_folder(out)) == first + second
 
 
 def test_a_bucket_that_is_not_there_is_not_made(tell: Tell, server: Server, bucket: Bucket) -> None:

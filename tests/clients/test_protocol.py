@@ -14,8 +14,7 @@ from streamdq.errors import FORMAT
 from streamdq.job.job import JobState
 from streamdq.keys import NamespaceKeys
 from streamdq.store.history import FIELDS
-from tests.conftest import BINARIES
-from tests.servers import Pool, Server
+from tests.servers import Server
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -75,12 +74,8 @@ def test_it_tells_of_the_format_and_the_history_as_they_are() -> None:
 
 
 @pytest.fixture
-def redis_server(servers: Pool) -> Server:
-    if not BINARIES:
-        pytest.skip("no Redis server on this machine")
-    server = servers[BINARIES[-1]]
-    server.flush()
-    return server
+def redis_server(newest: Server) -> Server:
+    return newest
 
 
 def example(server: Server) -> dict[str, Any]:

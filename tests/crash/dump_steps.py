@@ -2,8 +2,8 @@
 JSON, is carried out in a process of its own, which kills itself at that step; a line on stdout says how it ended. What
 is imported is imported once.
 
-A step is any point at which something was or will be done that lasts: a file made, half written, whole, renamed, half
-copied, sent or removed; Redis told the mark, and trimmed.
+A step is any point at which something was or will be done that lasts: a file made, half written, whole, renamed, sent
+or removed; Redis told the mark, and trimmed.
 """
 
 from __future__ import annotations
@@ -17,15 +17,11 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, BinaryIO
-
-from fsspec.implementations.local import LocalFileSystem
 
 from streamdq.dump import arrow
 from streamdq.dump import compaction as compact
 from streamdq.dump import dumper as dump
-from streamdq.dump.folder import Folder
 from streamdq.dump.local import LocalFolder
 from streamdq.dump.open_folder import open_folder
 from streamdq.dump.remote import RemoteFolder
@@ -87,30 +83,6 @@ class Steps:
         LocalFolder._create = stepped  # type: ignore[assignment, method-assign]
 
 
-class Copying(LocalFileSystem):  # type: ignore[misc]
-    """A place like those where a rename is a copy, which may be cut off."""
-
-    protocol = "copying"
-    step: Callable[[], None] = staticmethod(lambda: None)
-
-    def mv(self, path1: str, path2: str, **_: Any) -> None:
-        source, target = Path(path1), Path(path2)
-        content = source.read_bytes()
-        target.write_bytes(content[: len(content) // 2])
-        self.step()
-        target.write_bytes(content)
-        self.step()
-        source.unlink()
-        self.step()
-
-
-def place(path: str) -> Folder:
-    """`copying:PATH`, a path, or a URL."""
-    if path.startswith("copying:"):
-        return RemoteFolder(path, Copying(), path.removeprefix("copying:"))
-    return open_folder(path)
-
-
 class Halves:
     """A file whose first write is two, with a step in between."""
 
@@ -141,8 +113,7 @@ def carry_out(what: str, path: str, url: str, step: int) -> None:
         steps.around(LocalFolder, name)
     for name in ("_send", "replace", "remove"):
         steps.around(RemoteFolder, name)
-    Copying.step = staticmethod(steps.step)
-    folder = place(path)
+    folder = open_folder(path)
     if isinstance(folder, LocalFolder):  # elsewhere they are the same
         for name in ("register_dump", "trim_history"):
             steps.around_script(name)

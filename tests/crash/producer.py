@@ -38,8 +38,8 @@ class Producer(threading.Thread):
         self.join()
 
 
-def produce_through(processes: WorkerProcesses, outage: str, jobs: int = 1000) -> list[str]:
-    """Two busy workers and a producer, and Redis away in the middle of it; the jobs that were accepted."""
+def produce_through(processes: WorkerProcesses, jobs: int) -> list[str]:
+    """Two busy workers and a producer, and Redis killed in the middle of it; the jobs that were accepted."""
     for _ in range(2):
         processes.serving(processes.start(RUN))
     accepted = processes.fill(jobs, Work(ms=15), topic="now")
@@ -47,10 +47,7 @@ def produce_through(processes: WorkerProcesses, outage: str, jobs: int = 1000) -
     producer.start()
     try:
         until(lambda: len(processes.journal.ids("end")) > jobs // 5, "they are at work")
-        if outage == "killed":
-            processes.server.kill()
-        else:
-            processes.server.stop()
+        processes.server.kill()
         before = len(producer.accepted)
         processes.server.start()
         until(lambda: len(producer.accepted) > before + jobs // 10, "the producer goes on")

@@ -21,13 +21,12 @@ from streamdq.dump import Dumper
 from streamdq.dump.compaction import compact
 from streamdq.dump.folder import Folder
 from streamdq.dump.manifest import load_manifest, require_manifest
+from streamdq.dump.open_folder import open_folder
 from streamdq.keys import ShardKeys
 from tests.children import child
-from tests.conftest import BINARIES
-from tests.crash.dump_steps import place
 from tests.crash.worker_processes import IN_TURNS
 from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, fill, write_rows
-from tests.servers import Pool, Server, binaries
+from tests.servers import Server, binaries
 
 if TYPE_CHECKING:
     from tests.s3 import Bucket
@@ -39,13 +38,8 @@ Run = Callable[[str, str, str, int], int]
 
 
 @pytest.fixture
-def server(servers: Pool) -> Server:
-    """Any one, where what is tested is the folder."""
-    if not BINARIES:
-        pytest.skip("no Redis server on this machine")
-    found = servers[BINARIES[0]]
-    found.flush()
-    return found
+def server(newest: Server) -> Server:
+    return newest
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +83,7 @@ def killed_at_each_step(run: Run, server: Server, name: Callable[[int], str], la
             server.flush()
             with Queue(server.url) as queue:
                 queue.configure("t", create=True)
-            folder = place(name(step))
+            folder = open_folder(name(step))
             first = write_rows(client, SHARD, 5)
             if later:
                 finish(folder, server)
@@ -116,10 +110,6 @@ def test_a_dump_killed_at_each_step(redis_server: Server, tmp_path: Path, run: R
     assert killed_at_each_step(run, redis_server, lambda step: str(tmp_path / str(step)), later) > 20
 
 
-def test_a_dump_killed_at_each_step_where_a_rename_is_a_copy(server: Server, tmp_path: Path, run: Run) -> None:
-    assert killed_at_each_step(run, server, lambda step: f"copying:{tmp_path / str(step)}", later=True) > 15
-
-
 def test_a_dump_into_a_bucket_killed_at_each_step(server: Server, bucket: Bucket) -> None:
     with runner("s3fs") as run:
         assert killed_at_each_step(run, server, lambda step: f"{bucket.url}/{step}", later=False) > 10
@@ -134,10 +124,6 @@ def test_a_compaction_killed_at_each_step(tmp_path: Path, run: Run) -> None:
     assert compaction_killed_at_each_step(run, lambda step: str(tmp_path / str(step))) > 20
 
 
-def test_a_compaction_killed_at_each_step_where_a_rename_is_a_copy(tmp_path: Path, run: Run) -> None:
-    assert compaction_killed_at_each_step(run, lambda step: f"copying:{tmp_path / str(step)}") > 20
-
-
 def test_a_compaction_in_a_bucket_killed_at_each_step(bucket: Bucket) -> None:
     with runner("s3fs") as run:
         assert compaction_killed_at_each_step(run, lambda step: f"{bucket.url}/{step}", hours=1) > 8
@@ -145,7 +131,7 @@ def test_a_compaction_in_a_bucket_killed_at_each_step(bucket: Bucket) -> None:
 
 def compaction_killed_at_each_step(run: Run, name: Callable[[int], str], hours: int = 2) -> int:
     for step in range(1, 200):
-        folder = place(name(step))
+        folder = open_folder(name(step))
         fill(folder, files=2, hours=hours)
         before = dumped(folder)
 

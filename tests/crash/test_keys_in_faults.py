@@ -90,12 +90,3 @@ def test_a_fault_under_a_load_with_keys(fault: Fault, binary: Binary, tmp_path: 
 
 def test_the_names_are_those_of_faults() -> None:
     assert {fault.name for fault in FAULTS} >= CHOSEN
-
-
-def test_an_overlap_is_seen() -> None:
-    of_one_key = (id for id in map(str, range(1000)) if key_of(id) == "key-0")
-    first, second = next(of_one_key), next(of_one_key)
-    assert overlaps({first: [Attempt(1, 1, 2, "end")], second: [Attempt(2, 1, 3, "end")]}) == []
-    assert overlaps({first: [Attempt(1, 1, 2, "end")], second: [Attempt(1.5, 1, 3, "end")]}) == [(first, second)]
-    stale = [Attempt(1, 1, 9, "end"), Attempt(2, 2, 3, "end")]
-    assert overlaps({first: stale, second: [Attempt(4, 1, 5, "end")]}) == []

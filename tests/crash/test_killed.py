@@ -32,7 +32,7 @@ def test_killed_half_way_while_another_works_on(processes: WorkerProcesses, move
 
 
 def test_nothing_is_lost_that_a_killed_redis_has_accepted(persistent: WorkerProcesses) -> None:
-    accepted = produce_through(persistent, "killed", 200)
+    accepted = produce_through(persistent, 200)
     persistent.emptied()
     assert set(accepted) <= persistent.journal.ids("end"), "lost"
     for topic in RUN.topics:

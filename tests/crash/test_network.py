@@ -1,13 +1,10 @@
 """Connections that break at any moment, and replies that get lost: every job is done all the same."""
 
-import threading
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from streamdq import Queue
 from tests.crash.proxy import Proxy
 from tests.crash.worker_processes import IN_TURNS, WorkerProcesses, left_in
 from tests.crash.workers import Options, Work
@@ -54,15 +51,6 @@ def check(processes: WorkerProcesses, ids: set[str]) -> None:
         assert left_in(processes.server, topic) == {}
 
 
-@pytest.mark.parametrize("lost_replies", [False, True], ids=["cut", "lost-replies"])
-def test_connections_are_cut_again_and_again(processes: WorkerProcesses, proxy: Proxy, lost_replies: bool) -> None:
-    for _ in range(2):
-        processes.serving(processes.start(RUN))
-    ids = fill(processes)
-    proxy.trouble(7, times=25, lost_replies=lost_replies)
-    check(processes, ids)
-
-
 def test_redis_does_not_answer_any_more_on_what_is_open(processes: WorkerProcesses, proxy: Proxy) -> None:
     for _ in range(2):
         processes.serving(processes.start(RUN, call_timeout_s=0.5))
@@ -70,17 +58,3 @@ def test_redis_does_not_answer_any_more_on_what_is_open(processes: WorkerProcess
     processes.started("quick-50")
     proxy.swallow()
     check(processes, ids)
-
-
-def test_what_is_enqueued_through_broken_connections_is_in_once(processes: WorkerProcesses, proxy: Proxy) -> None:
-    accepted = []
-    trouble = threading.Thread(target=proxy.trouble, args=(11, 25, True))
-    with Queue(proxy.url) as queue:
-        trouble.start()
-        while trouble.is_alive():
-            accepted.append(queue.enqueue("quick", asdict(Work()), delay="1h").id)
-        trouble.join()
-    audit = processes.queue.audit()
-    assert (audit.left, audit.balances[0].enqueued) == (len(accepted), len(accepted))
-    assert len(set(accepted)) == len(accepted) > 50
-    assert audit.balanced

@@ -189,28 +189,3 @@ def test_trouble_elsewhere_costs_nobody_its_claims(
         assert worker.wait() == 0
     with processes.server.client() as client:
         assert client.zcard(NamespaceKeys("streamdq").signs) == 0, "who leaves takes its sign along"
-
-
-def test_after_the_signs_were_lost_the_dead_are_found_all_the_same(processes: WorkerProcesses) -> None:
-    first, _ = pair(processes, mover=False)
-    id = put_on(processes, first, Work(ms=LONG_MS))
-    until(passed(1.2), "it has given a sign")
-    with processes.server.client() as client:
-        client.delete(key := NamespaceKeys("streamdq").signs)
-        until(lambda: any(b"-%d-" % first.pid in name for name in client.zrange(key, 0, -1)), "it gives another")
-    first.kill()
-    recovered(processes, id)
-
-
-def test_switched_off_the_ttr_alone_decides(processes: WorkerProcesses) -> None:
-    first, _ = [processes.serving(processes.start(Options(ttr="5s"), worker_timeout_s=0)) for _ in range(2)]
-    id = put_on(processes, first, Work(ms=1000))
-    with processes.server.client() as client:
-        assert not client.exists(NamespaceKeys("streamdq").signs)
-    job = processes.queue.get("work", id)
-    assert job
-    deadline_ms = job.groups["default"].deadline_ms
-    assert deadline_ms
-    first.kill()
-    recovered(processes, id)
-    assert processes.started(id)[1].at * 1000 >= deadline_ms

@@ -159,7 +159,7 @@ class WorkerProcesses:
 
     def start(
         self,
-        *options: Options,
+        options: Options,
         grace_s: float = 10,
         lease_s: float = LEASE_S,
         call_timeout_s: float = 30,
@@ -168,8 +168,7 @@ class WorkerProcesses:
         environment: Mapping[str, str] | None = None,
         program: Sequence[str | Path] = (),
     ) -> WorkerProcess:
-        """A process; with several options, one that forks a process for each. ``environment`` needs a ``program``."""
-        encoded: Any = [each.encode() for each in options] if len(options) != 1 else options[0].encode()
+        """``environment`` needs a ``program``."""
         variables = {
             "STREAMDQ_GRACE_S": str(grace_s),
             "STREAMDQ_LEASE_MS": str(int(lease_s * 1000)),
@@ -180,7 +179,7 @@ class WorkerProcesses:
             "JOURNAL_STARTED_AT": str(time.time() - time.monotonic()),
             **(environment or {}),
         }
-        worker = WorkerProcess(self.url, self.journal.path, json.dumps(encoded), variables, program)
+        worker = WorkerProcess(self.url, self.journal.path, json.dumps(asdict(options)), variables, program)
         self.workers.append(worker)
         return worker
 
@@ -214,21 +213,20 @@ class WorkerProcesses:
         stats = self.queue.stats()
         return stats.delayed + stats.ready + stats.running
 
-    def held(self, topic: str = "work", shards: int = 1, namespace: str = "streamdq") -> dict[str, int]:
+    def held(self, topic: str = "work") -> dict[str, int]:
         """{job: pid of the process that has claimed it}, according to Redis."""
         claims = {}
         with self.place.client() as client:
-            for shard in (NamespaceKeys(namespace).shard(topic, number) for number in range(shards)):
-                for field, value in client.hgetall(shard.progress).items():
-                    progress = progress_in(value)
-                    if progress.phase is Phase.RUNNING:
-                        claims[group_and_id(field)[1]] = int(progress.consumer.rsplit("-", 2)[1])
+            for field, value in client.hgetall(NamespaceKeys("streamdq").shard(topic, 0).progress).items():
+                progress = progress_in(value)
+                if progress.phase is Phase.RUNNING:
+                    claims[group_and_id(field)[1]] = int(progress.consumer.rsplit("-", 2)[1])
         return claims
 
-    def leader(self, namespace: str = "streamdq", place: int = 1) -> int | None:
-        """The pid of the process whose mover is at work, in this place if there are several."""
+    def leader(self) -> int | None:
+        """The pid of the process whose mover is at work."""
         with self.place.client(decode_responses=True) as client, contextlib.suppress(redis.ConnectionError):
-            holder = client.get(NamespaceKeys(namespace).mover_at(place))
+            holder = client.get(NamespaceKeys("streamdq").mover)
             return int(holder.rsplit("-", 2)[1]) if holder else None
         return None
 
@@ -268,20 +266,17 @@ def stop_at_work(processes: WorkerProcesses, worker: WorkerProcess) -> None:
     until(is_stopped_at_work, "it runs jobs")
 
 
-def left_in(server: Server, topic: str, shards: int = 1, namespace: str = "streamdq") -> dict[str, int]:
+def left_in(server: Server, topic: str) -> dict[str, int]:
     """Data that a topic without live jobs must not have: {key: how much is in it}; empty if it is clean."""
-    found = {}
+    shard = NamespaceKeys("streamdq").shard(topic, 0)
     with server.client(decode_responses=True) as client:
-        for shard in (NamespaceKeys(namespace).shard(topic, number) for number in range(shards)):
-            own = shard.ready_of("default")
-            sizes = {
-                shard.bucket: client.zcard(shard.bucket),
-                shard.jobs: client.hlen(shard.jobs),
-                shard.progress: client.hlen(shard.progress),
-                shard.dead_of("default"): client.zcard(shard.dead_of("default")),
-            }
-            for stream in (shard.ready, own):
-                sizes[stream] = client.xlen(stream)
-                sizes[f"{stream} pending"] = client.xpending(stream, "default")["pending"]
-            found.update({key: size for key, size in sizes.items() if size})
-    return found
+        sizes = {
+            shard.bucket: client.zcard(shard.bucket),
+            shard.jobs: client.hlen(shard.jobs),
+            shard.progress: client.hlen(shard.progress),
+            shard.dead_of("default"): client.zcard(shard.dead_of("default")),
+        }
+        for stream in (shard.ready, shard.ready_of("default")):
+            sizes[stream] = client.xlen(stream)
+            sizes[f"{stream} pending"] = client.xpending(stream, "default")["pending"]
+    return {key: size for key, size in sizes.items() if size}

@@ -38,7 +38,7 @@ NOT_RUN = {
     "make faults": "takes many minutes; tests/crash/test_faults.py",
     "make chaos": "takes many minutes",
     "make simulate": "takes many minutes; tests/simulation/test_simulation.py",
-    "make mutants": "takes many minutes; tests/mutants/test_run.py",
+    "make mutants": "takes many minutes; tests/mutants/test_python.py, tests/mutants/test_lua.py",
     ".venv/bin/pytest -m chaos": "takes many minutes; tests/crash/test_faults.py",
     "streamdq analyze": "Spark takes a minute; tests/spark/test_command.py",
     "streamdq capacity": "reads a table that Spark makes; tests/spark/test_owner_commands.py",

@@ -101,20 +101,6 @@ def test_a_browser_loads_nothing_from_elsewhere(site: Path, pages: dict[str, See
         assert not re.findall(r"(?:url\(|@import)\s*[\"']?https?:", style.read_text()), style
 
 
-@pytest.mark.thorough
-def test_a_broken_anchor_fails(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "index.md").write_text("# Here\n\n[there](#nowhere)\n")
-    config = tmp_path / "mkdocs.yml"
-    config.write_text(
-        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nnav: [index.md]\nhooks: []\nextra_css: []\n"
-        "plugins: [search]\ntheme: {name: material, font: false}\n"
-    )
-    done = build(config, tmp_path / "site")
-    assert done.returncode != 0
-    assert "#nowhere" in done.stderr
-
-
 def test_links_to_files_lead_to_pages() -> None:
     text = "[a](../CHANGELOG.md) [b](../lua/claim.lua#x) [c](keys.md)\n```sh\n[d](../README.md)\n```\n[e](http://x/)"
     there, sources = with_links(text, "docs/a.md", "deeper/a.md")

@@ -12,22 +12,16 @@ import pytest
 from streamdq import Queue
 from streamdq.config import HttpSettings, Settings
 from streamdq.http import create_app
-from tests.conftest import BINARIES
 from tests.http.harness import NAMESPACE, Api
-from tests.servers import Pool, Server
+from tests.servers import Server
 from tests.waiting import HANG_S
 
 Open = Callable[..., Any]
 
 
 @pytest.fixture
-def redis_server(servers: Pool) -> Server:
-    """An empty server of the newest binary: differences between versions are tested below HTTP."""
-    if not BINARIES:
-        pytest.skip("no Redis server on this machine")
-    server = servers[BINARIES[-1]]
-    server.flush()
-    return server
+def redis_server(newest: Server) -> Server:
+    return newest
 
 
 @pytest.fixture

@@ -172,32 +172,6 @@ async def test_a_probe_outlives_the_one_who_asked_first(api: Api, redis_server: 
     assert (await second).status_code == 200
 
 
-async def test_data_of_a_newer_version(api: Api, redis_server: Server) -> None:
-    """Whatever is asked for, the server says that it is too old, and changes nothing."""
-    await api.put("a")
-    claim = (await api.take()).json()["claim"]
-    await api.put("b")
-    with redis_server.client() as client:
-        client.hset("{streamdq}:topics", "t", '{"format": 99}')
-        client.hset("streamdq:{t:0}:settings", "format", 99)
-        client.delete("{streamdq}:probe")
-        before = {key: client.dump(key) for key in client.keys("streamdq:*")}
-        asked = [await api.put("c"), await api.get("b"), await api.take(), await api.end("finish", claim)]
-        asked += [await api.client.delete(api.job("t", "b"))]
-        for path in ("topics", "topics/t/dead", "stats", "upcoming", "audit"):
-            asked += [await api.client.get(f"/v1/{path}")]
-        for response in asked:
-            assert (response.status_code, kind(response)) == (503, "newer-format"), response.request.url
-            assert "upgrade" in response.json()["detail"]
-            assert "retry-after" in response.headers
-        for page in ("/topics/t", "/topics/t/jobs/b"):
-            shown = await api.client.get(page)
-            assert (shown.status_code, "upgrade" in shown.text) == (503, True), page
-        scraped = (await api.client.get("/metrics")).text
-        assert 'streamdq_up{namespace="streamdq"} 0.0' in scraped
-        assert {key: client.dump(key) for key in client.keys("streamdq:*")} == before
-
-
 async def test_a_server_that_is_too_old_is_not_ready(api: Api, redis_server: Server) -> None:
     """One newer topic is enough: whoever spreads requests must not send them here. It is seen while the server runs."""
     await api.put("a")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from streamdq.config import HttpSettings, Settings
-from streamdq.http.api.bulk import lines_of
 from tests.http.conftest import Open
 from tests.http.harness import Api, kind
 from tests.servers import Server
@@ -67,13 +65,6 @@ async def test_each_line_has_its_own_rule(api: Api) -> None:
     assert numbers(await load(api, lines, on_conflict="postpone")) == (4, 2, 1, 1)
 
 
-async def test_a_topic_with_shards(api: Api) -> None:
-    assert (await api.client.patch("/v1/topics/t", json={"shards": 4})).status_code == 200
-    body = b"".join(b'{"body": %d, "delay": "1h"}\n' % n for n in range(700))
-    assert numbers(await load(api, body)) == (700, 700, 0, 0)
-    assert (await api.client.get("/v1/stats")).json()["delayed"] == 700
-
-
 async def test_a_long_line_is_passed_over(open_api: Open) -> None:
     api = await open_api(settings=Settings(max_body_bytes=1000, url="memory://unused"))
 
@@ -118,21 +109,6 @@ async def test_limits(open_api: Open) -> None:
     assert kind(wrong) == "unsupported-media-type"
 
 
-async def test_lines_cut_anywhere() -> None:
-    text = b'{"a":1}\n\n{"b":2}\r\n  \nlast'
-    for cut in range(len(text)):
-
-        async def chunks(cut: int = cut) -> AsyncIterator[bytes]:
-            yield text[:cut]
-            yield text[cut:]
-
-        assert [found async for found in lines_of(chunks(), 100)] == [
-            (1, b'{"a":1}'),
-            (3, b'{"b":2}\r'),
-            (5, b"last"),
-        ]
-
-
 async def test_lines_that_keep_coming_do_not_keep_a_server_that_ends(api: Api) -> None:
     async def body() -> AsyncIterator[bytes]:
         for batch in range(1000):
@@ -173,16 +149,3 @@ async def test_a_caller_that_hangs_up_is_no_fault(api: Api) -> None:
     assert sent[0]["status"] == 400
     assert [line for line in logs if line["log_level"] == "error"] == []
     assert (await api.client.get("/v1/stats")).json()["ready"] == 500
-
-
-async def test_what_is_put_in_is_counted(api: Api) -> None:
-    async def counted(name: str) -> float:
-        text = (await api.client.get("/metrics")).text
-        return sum(float(value) for value in re.findall(rf"^{name}{{.*}} (\S+)$", text, re.MULTILINE))
-
-    names = ("streamdq_jobs_enqueued_total", "streamdq_jobs_duplicate_total")
-    before = [await counted(name) for name in names]
-    for _ in range(2):
-        await api.put("a")
-    await load(api, b'{"id": "a", "body": 2}\n{"body": 3}\n{"body": 4}')
-    assert [await counted(name) - was for name, was in zip(names, before, strict=True)] == [3, 2]

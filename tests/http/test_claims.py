@@ -55,21 +55,6 @@ async def test_the_ways_an_attempt_ends(api: Api, redis_server: Server) -> None:
         assert queue.audit().balanced
 
 
-async def test_a_claim_outlives_the_server(open_api: Open, redis_server: Server) -> None:
-    before, after = await open_api(), await open_api()
-    await before.put("a", retry="none")
-    await before.put("b")
-    one, two = (await before.take()).json()["claim"], (await before.take()).json()["claim"]
-    await before.client.aclose()
-    assert (await after.end("touch", one)).status_code == 204
-    assert (await after.end("fail", one, error="x")).status_code == 204
-    assert (await after.end("finish", two)).status_code == 204
-    with Queue(redis_server.url, NAMESPACE) as queue:
-        rows = queue.history("t").rows
-        assert [row.event for row in rows] == ["dead", "done"]
-        assert all(row.consumer and row.started_ms and row.created_ms for row in rows), rows
-
-
 async def test_a_claim_that_was_taken_over_is_refused(api: Api, redis_server: Server) -> None:
     with Queue(redis_server.url, NAMESPACE) as queue:
         queue.configure("t", ttr="100ms")
@@ -155,24 +140,6 @@ async def test_the_history_of_a_job_that_never_was(api: Api) -> None:
     assert kind(await api.client.get(api.job("t", "a") + "/history")) == "unknown-topic"
     await api.put("b")
     assert kind(await api.client.get(api.job("t", "a") + "/history")) == "no-job"
-
-
-async def test_only_a_part_of_the_history_is_searched(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.operations.job_history.LOOKBACK_ROWS", 4)
-    monkeypatch.setattr("streamdq.operations.job_history._PAGE", 2)
-    for id in "abcdef":
-        await api.put(id)
-        assert (await api.end("finish", (await api.take()).json()["claim"])).status_code == 204
-    assert kind(await api.client.get(api.job("t", "a") + "/history")) == "no-job"
-    assert not (await api.client.get(api.job("t", "f") + "/history")).json()["complete"]
-
-
-async def test_a_failure_that_was_the_last_may_be_repeated(api: Api) -> None:
-    await api.put("a", retry="none")
-    claim = (await api.take()).json()["claim"]
-    assert (await api.end("fail", claim, error="x")).status_code == 204
-    again = await api.end("fail", claim, error="x")
-    assert (again.status_code, again.json()) == (200, {"state": "dead"})
 
 
 async def test_a_job_that_is_put_off(api: Api) -> None:
@@ -297,12 +264,6 @@ async def test_takes_that_are_refused(api: Api, query: dict[str, str]) -> None:
     assert kind(await api.take(**query)) == "invalid-input"
 
 
-async def test_an_unknown_group(api: Api) -> None:
-    assert kind(await api.take(group="audit")) == "unknown-topic"
-    await api.client.patch("/v1/topics/t", json={})
-    assert kind(await api.take(group="audit")) == "unknown-group"
-
-
 def ask_until(api: Api, gone: asyncio.Event) -> asyncio.Task[None]:
     """A take whose caller hangs up, as the server tells it: the app hears http.disconnect while it waits."""
 
@@ -321,17 +282,6 @@ def ask_until(api: Api, gone: asyncio.Event) -> asyncio.Task[None]:
         "server": ("localhost", 80), "client": ("localhost", 1), "asgi": {"version": "3.0"},
     }  # fmt: skip
     return asyncio.create_task(api.app(scope, receive, send))
-
-
-async def test_a_caller_that_leaves_gets_nothing(api: Api) -> None:
-    await api.put("a", delay="1h")
-    gone = asyncio.Event()
-    asking = ask_until(api, gone)
-    await eventually(lambda: api.app.state.streamdq.takes == 1, "it waits")
-    gone.set()
-    await asyncio.wait_for(asking, HANG_S)
-    await api.client.post(api.job("t", "a") + "/reschedule", json={"delay": 0})
-    assert (await api.take(timeout="60s")).json()["job"]["id"] == "a"
 
 
 @pytest.mark.parametrize("claiming", [False, True])

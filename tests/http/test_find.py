@@ -9,9 +9,7 @@ import pytest
 
 from streamdq import NewJob, Queue
 from streamdq.config import HttpSettings
-from streamdq.http import Tokens
 from streamdq.http.api import find
-from streamdq.http.auth import Role, new_token
 from streamdq.http.backend import Backend
 from tests.http.conftest import Open
 from tests.http.harness import Api, kind
@@ -51,21 +49,6 @@ async def test_a_search_has_the_words_of_the_command_line(api: Api, queue: Queue
     (job,) = (await found(api, id_prefix="j3"))["jobs"]
     plain = (await api.get("j3")).json()
     assert {name: value for name, value in job.items() if name != "as_shown"} == plain
-
-
-@pytest.mark.parametrize("query", [{}, {"state": "delayed", "due_from": "now"}], ids=str)
-async def test_a_search_goes_on_where_it_was_left(api: Api, queue: Queue, query: dict[str, str]) -> None:
-    queue.configure("t", shards=2)
-    queue.enqueue_many("t", (NewJob(n, id=f"j{n}", delay="1h") for n in range(1500)))
-    ids: list[str] = []
-    after: str | None = ""
-    answers = 0
-    while after is not None:
-        answer = await found(api, limit=1, after=after, **query)
-        ids += [job["id"] for job in answer["jobs"]]
-        after, answers = answer["next"], answers + 1
-    assert answers > 4
-    assert set(ids) == {f"j{n}" for n in range(1500)}
 
 
 async def test_what_is_refused(api: Api) -> None:
@@ -167,29 +150,6 @@ async def test_what_is_made_up_is_left_alone(api: Api) -> None:
     assert (answer["changed"], answer["gone"], answer["done"]) == (1, 1, 0)
     assert kind(await act(api, "cancel", [made_up[0], made_up[0]])) == "invalid-input"
     assert kind(await act(api, "cancel", [])) == "invalid-input"
-
-
-async def test_who_may(open_api: Open, queue: Queue) -> None:
-    tokens = {role: new_token(role.value, [role]) for role in Role}
-    partly, line = new_token("partly", list(Role), groups="default")
-    boss = await open_api(
-        token=tokens[Role.ADMIN][0], tokens=Tokens.parse("\n".join([line, *(one for _, one in tokens.values())]))
-    )
-    queue.enqueue("t", 1, id="a", delay="1h")
-    jobs = (await found(boss))["jobs"]
-    allowed: dict[str, set[Role]] = {
-        "": {Role.VIEWER, Role.ADMIN}, "cancel": {Role.PRODUCER, Role.ADMIN}, "reschedule": {Role.PRODUCER, Role.ADMIN},
-        "kick": {Role.ADMIN}, "purge": {Role.ADMIN},
-    }  # fmt: skip
-    for how, roles in allowed.items():
-        for token, may in [(partly, False), *((token, role in roles) for role, (token, _) in tokens.items())]:
-            boss.client.headers["Authorization"] = f"Bearer {token}"
-            if how:
-                more = {"delay": "1h"} if how == "reschedule" else {}
-                response = await act(boss, how, jobs, **more)
-            else:
-                response = await boss.client.get(FIND)
-            assert (response.status_code != 403) is may, (how, token)
 
 
 async def test_only_a_few_search_at_a_time(open_api: Open, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,14 +95,6 @@ async def test_letters_of_the_last_hour(site: Api, queue: Queue, redis_server: S
     assert needs(await see(site, "/topics/t")) == []
 
 
-async def test_of_many_topics_the_page_names_those_that_it_does_not_show(site: Api, queue: Queue) -> None:
-    for n in range(3):
-        queue.enqueue(f"bad{n}", 1)
-    page = await see(site, "/?q=bad1")
-    assert "/topics/bad0?" not in re.sub(r'<section class="card health".*?</section>', "", page, flags=re.DOTALL)
-    assert sorted(line.split(": ")[0] for line in needs(page)) == [f"1 ready, no consumer bad{n}" for n in range(3)]
-
-
 async def test_a_token_sees_the_problems_of_its_topics_and_groups(open_api: Open, queue: Queue) -> None:
     queue.configure("mine", groups=["default", "audit"], create=True)
     for topic in ("mine", "theirs"):

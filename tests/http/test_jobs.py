@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from streamdq import AsyncQueue, Job
 from streamdq.http.request_body import is_same_json
 from streamdq.link.command import Waiting
 from tests.http.harness import JSON, Api, kind
@@ -26,12 +25,6 @@ async def test_a_job_goes_in_and_is_found(api: Api) -> None:
     assert found.pop("groups")["default"]["state"] == "delayed"
     job.pop("groups")
     assert found == job
-
-
-async def test_the_state_of_a_new_job_is_the_one_it_has(api: Api) -> None:
-    for id, delay, state in (("a", None, "ready"), ("b", 0, "ready"), ("c", 60, "delayed")):
-        made = await api.put(id, delay=delay)
-        assert (made.json()["state"], (await api.get(id)).json()["state"]) == (state, state)
 
 
 async def test_a_put_may_be_repeated(api: Api) -> None:
@@ -78,12 +71,6 @@ def test_what_only_python_takes_for_the_same_is_not() -> None:
         assert not is_same_json(body, other), (body, other)
 
 
-async def test_a_repeated_put_of_a_job_that_was_rescheduled_is_refused(api: Api) -> None:
-    await api.put("a", delay="1h")
-    assert (await api.client.post(api.job("t", "a") + "/reschedule", json={"delay": "2h"})).status_code == 200
-    assert kind(await api.put("a", delay="1h")) == "job-exists"
-
-
 async def test_on_conflict(api: Api) -> None:
     await api.put("a", 1, delay="1h")
     kept = await api.put("a", 2, delay="1h", on_conflict="keep")
@@ -94,34 +81,6 @@ async def test_on_conflict(api: Api) -> None:
     assert (await api.take()).status_code == 200
     assert kind(await api.put("b", 2, on_conflict="replace")) == "job-exists"
     assert kind(await api.put("b", 2, on_conflict="sometimes")) == "invalid-input"
-
-
-async def test_a_kept_job_that_ends_meanwhile_has_ended(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    await api.put("a", 1, delay="1h")
-    get = AsyncQueue.get
-
-    async def cancelled_before(queue: AsyncQueue, topic: str, id: str, **options: Any) -> Job | None:
-        assert await queue.cancel(topic, id)
-        return await get(queue, topic, id, **options)
-
-    monkeypatch.setattr(AsyncQueue, "get", cancelled_before)
-    kept = await api.put("a", 2, delay="1h", on_conflict="keep")
-    assert (kept.status_code, kept.json()["state"], kept.json()["body"]) == (200, "ended", 1)
-
-
-async def test_an_id_that_stays_taken(api: Api) -> None:
-    assert (await api.put("a", 1, delay="1h", unique_for="10m")).status_code == 201
-    assert (await api.put("a", 1, delay="1h", unique_for="10m")).status_code == 200, "repeated"
-    assert (await api.client.delete(api.job("t", "a"))).status_code == 204
-    refused = await api.put("a", 1, delay="1h", unique_for="10m")
-    assert kind(refused) == "job-exists"
-    assert "is taken until" in refused.json()["detail"]
-    kept = await api.put("a", 2, unique_for="10m", on_conflict="keep")
-    assert (kept.status_code, kept.json()["state"], kept.json()["body"]) == (200, "ended", None)
-    assert (await api.put("a", 2, delay="1h")).status_code == 201, "an ordinary one"
-    assert (await api.put("b", 1, delay="1h", unique_for="10m", unique_after="finish")).status_code == 201
-    for wrong in ({"unique_for": "10m", "unique_after": "later"}, {"unique_after": "finish"}):
-        assert kind(await api.put("c", 1, **wrong)) == "invalid-input"
 
 
 async def test_a_job_is_postponed(api: Api) -> None:
@@ -274,11 +233,3 @@ async def test_what_redis_can_not_confirm(api: Api, monkeypatch: pytest.MonkeyPa
     assert again.status_code == 200  # the first one has enqueued it
     wrong = await api.client.put(api.job("t", "c"), json={"body": 1}, params={"durable": "ram"})
     assert (wrong.status_code, kind(wrong)) == (422, "invalid-input")
-
-
-async def test_a_topics_level(api: Api) -> None:
-    changed = await api.client.patch("/v1/topics/t", json={"durable": "replicas:2"})
-    assert changed.json()["durable"] == "replicas:2"
-    assert (await api.client.patch("/v1/topics/t", json={"ttr": 5})).json()["durable"] == "replicas:2"
-    assert (await api.client.patch("/v1/topics/t", json={"durable": "default"})).json()["durable"] is None
-    assert (await api.client.patch("/v1/topics/t", json={"durable": "ram"})).status_code == 422

@@ -119,18 +119,6 @@ def test_long_polls(client: httpx.Client, queue: Queue) -> None:
 
 @pytest.mark.thorough
 @needs_nginx
-def test_a_caller_that_hangs_up_loses_nothing(client: httpx.Client, queue: Queue, live: Live) -> None:
-    queue.configure("t", create=True)
-    with pytest.raises(httpx.ReadTimeout):
-        client.post("/v1/topics/t/take", params={"timeout": "60s"}, timeout=0.5)
-    queue.enqueue("t", 1, id="a", delay="100ms")
-    taken = client.post("/v1/topics/t/take", params={"timeout": "60s"})
-    assert taken.json()["job"]["attempt"] == 1
-    del live
-
-
-@pytest.mark.thorough
-@needs_nginx
 def test_a_bulk_upload_goes_in_as_it_comes(client: httpx.Client, queue: Queue) -> None:
     arrived = threading.Event()
 

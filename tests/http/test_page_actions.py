@@ -107,16 +107,6 @@ async def test_the_settings_tell_what_applies_to_a_group(site: Api, queue: Queue
     assert page.index("its own") < page.index("as the topic")
 
 
-async def test_only_what_was_edited_is_changed(site: Api, queue: Queue) -> None:
-    """Another operator has changed the rest since the form was shown."""
-    queue.configure("t", ttr="30s", create=True)
-    shown = await see(site, "/topics/t/settings")
-    queue.configure("t", ttr="5m")
-    was: dict[str, Any] = dict(re.findall(r'name="(\w+)" value="([^"]*)"', shown))
-    await post(site, "/topics/t/settings", **{**was, "rate": "9"})
-    assert (queue.configure("t").ttr_ms, queue.configure("t").rate) == (300_000, 9)
-
-
 def fields(page: str) -> dict[str, Any]:
     """What a browser sends of the form."""
     return dict(re.findall(r'name="(\w+)" value="([^"]*)"', page))

@@ -10,14 +10,10 @@ import pytest
 
 from streamdq import Bury, Queue, Worker
 from streamdq.config import Settings
-from streamdq.http import Tokens
-from streamdq.http.auth import Role, new_token
 from streamdq.http.pages import schedules
 from streamdq.http.pages.schedules import line_of
-from streamdq.keys import NamespaceKeys
-from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api
-from tests.http.site import ADMIN, EVIL, FORM, VIEWER, post, see
+from tests.http.site import EVIL, post, see
 from tests.servers import Server
 
 
@@ -126,17 +122,6 @@ async def test_a_page_costs_one_read_of_history_for_each_topic(
     assert len(rows_of(await see(site, following))) == 30
 
 
-async def test_without_a_mover_it_says_so(site: Api, queue: Queue, redis_server: Server) -> None:
-    queue.schedule("t", {}, every="1h")
-    assert "No mover is at work" in await see(site, "/schedules")
-    with redis_server.client() as client:
-        client.set(NamespaceKeys(NAMESPACE).mover, "someone", px=600_000)
-        assert "No mover is at work" not in await see(site, "/schedules")
-        client.delete(NamespaceKeys(NAMESPACE).mover)
-    queue.pause_schedule("t")
-    assert "No mover is at work" not in await see(site, "/schedules")
-
-
 async def test_buttons(site: Api, queue: Queue) -> None:
     queue.schedule("a/b", {}, id="x y", every="1h")
     url = "/topics/a%2Fb/schedules/x%20y"
@@ -152,34 +137,3 @@ async def test_buttons(site: Api, queue: Queue) -> None:
     assert "is removed" in await see(site, (await post(site, f"{url}/remove")).headers["location"])
     assert queue.schedules() == []
     assert (await post(site, f"{url}/pause")).status_code == 404
-
-
-@pytest.mark.parametrize("action", ["pause", "resume", "trigger", "remove"])
-@pytest.mark.parametrize(
-    "headers",
-    [{}, {"Origin": "http://evil.example"}, FORM | {"Sec-Fetch-Site": "cross-site"}],
-    ids=["no origin", "another site", "a browser says so"],
-)
-async def test_forms_of_other_sites_are_refused(site: Api, queue: Queue, action: str, headers: dict[str, str]) -> None:
-    made = queue.schedule("t", {}, id="s", every="1h")
-    del site.client.headers["Origin"]
-    media = {"Content-Type": FORM["Content-Type"]}
-    assert (await post(site, f"/topics/t/schedules/s/{action}", headers=media | headers)).status_code == 403
-    assert queue.get_schedule("t", "s") == made
-    assert queue.stats("t").ready == 0
-
-
-async def test_who_sees_what(open_api: Open, queue: Queue) -> None:
-    for topic in ("mine", "secret"):
-        queue.schedule(topic, {}, id="s", every="1h")
-    only, line = new_token("only", [Role.VIEWER], topics="mine")
-    tokens = Tokens.parse(";".join((ADMIN[1], VIEWER[1], line)))
-    for token, topics, buttons in ((ADMIN[0], 2, True), (VIEWER[0], 2, False), (only, 1, False)):
-        site = await open_api(tokens=tokens)
-        assert (await site.client.get("/schedules")).headers["location"] == "/login?next=/schedules"
-        await post(site, "/login", token=token)
-        page = await see(site, "/schedules")
-        assert len(rows_of(page)) == topics
-        assert ("Run now" in page) is buttons
-        refused = await post(site, "/topics/secret/schedules/s/pause")
-        assert (refused.status_code == 403) is not buttons

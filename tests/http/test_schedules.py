@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 from streamdq import Queue
-from streamdq.http import Tokens
 from streamdq.http.api import schedules
-from streamdq.http.auth import Role, new_token
-from tests.http.conftest import Open
 from tests.http.harness import Api, kind
 
 ACME = "/v1/topics/report.send/schedules/acme"
@@ -115,18 +112,3 @@ async def test_all_schedules_page_by_page(api: Api, queue: Queue, monkeypatch: p
     assert kind(await api.client.get("/v1/schedules", params={"topic": "none"})) == "unknown-topic"
     monkeypatch.setattr(schedules, "PAGE_BYTES", 700)
     assert await pages(api) == [every[:2], every[2:4], every[4:]], "a page of large bodies is short"
-
-
-async def test_a_token_sees_its_topics_alone(open_api: Open, queue: Queue) -> None:
-    for topic in ("mine", "secret"):
-        queue.schedule(topic, {}, id="s", every="1h")
-    token, line = new_token("shop", [Role.PRODUCER], topics="mine")
-    api = await open_api(token=token, tokens=Tokens.parse(line))
-    assert await pages(api) == [["mine/s"]]
-    assert (await api.client.post("/v1/topics/mine/schedules/s/pause")).status_code == 200
-    for refused in (
-        await api.client.get("/v1/schedules", params={"topic": "secret"}),
-        await api.client.get("/v1/topics/secret/schedules/s"),
-        await api.client.delete("/v1/topics/secret/schedules/s"),
-    ):
-        assert kind(refused) == "forbidden"

@@ -158,6 +158,7 @@ def queue(redis_server: Server) -> Any:
         for topic in ("mine", "order.close", "secret"):
             opened.configure(topic, groups=["default", "audit"])
             opened.enqueue(topic, "body", id="a", retry="none")
+            opened.schedule(topic, {}, id="s", every="1h")
         yield opened
 
 

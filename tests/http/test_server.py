@@ -317,17 +317,6 @@ def test_it_refuses_to_start(
     assert told in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [(["--url", "nonsense"], "'nonsense' does not begin with one of"), (["--namespace", "a b"], "namespace: 'a b'")],
-)
-def test_a_queue_that_can_not_be_opened(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run([*arguments, "serve", "--port", "0"]) == 2
-    error = capsys.readouterr().err
-    assert told in error.splitlines()[-1]
-    assert "Traceback" not in error
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])
 def test_without_its_packages_it_names_the_extra(missing: str) -> None:

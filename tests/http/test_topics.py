@@ -153,19 +153,6 @@ async def test_all_dead_letters_page_by_page(api: Api, redis_server: Server, sha
     assert len(found) <= 300 // min(limit, 300) * 3  # short pages are few
 
 
-async def test_what_is_kicked_between_pages_moves_no_other_out(api: Api, redis_server: Server) -> None:
-    ids = [f"j{n:03}" for n in range(100)]
-    await bury(redis_server, "t", dict.fromkeys(ids, 1), 4)
-    first = (await api.client.get("/v1/topics/t/dead", params={"limit": 40})).json()
-    seen = [job["id"] for job in first["jobs"]]
-    await api.client.post("/v1/topics/t/dead/purge", json={"ids": seen})
-
-    rest = (await api.client.get("/v1/topics/t/dead", params={"limit": 500, "after": first["next"]})).json()
-
-    assert sorted([*seen, *(job["id"] for job in rest["jobs"])]) == ids
-    assert rest["next"] is None
-
-
 async def test_a_page_of_dead_letters_ends_by_bytes(api: Api, redis_server: Server) -> None:
     bodies = {f"j{n:02}": "x" * 250_000 for n in range(20)} | {"huge": "y" * 1_000_000}
     await bury(redis_server, "t", bodies)

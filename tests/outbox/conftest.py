@@ -13,11 +13,10 @@ import pytest
 from streamdq import Queue
 from streamdq.outbox import rows
 from streamdq.outbox.relay import Relay
-from tests.conftest import BINARIES
 from tests.databases import first_with_sqlite
 from tests.outbox.orders import Shop, ownerless_receipts
 from tests.postgres import Postgres
-from tests.servers import Pool, Server
+from tests.servers import Server
 
 if TYPE_CHECKING:
     from tests.mariadb import Mariadb
@@ -31,13 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def server(servers: Pool) -> Server:
-    """An empty Redis, the newest there is."""
-    if not BINARIES:
-        pytest.skip("no Redis server on this machine")
-    running = servers[BINARIES[-1]]
-    running.flush()
-    return running
+def server(newest: Server) -> Server:
+    return newest
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "mariadb"])

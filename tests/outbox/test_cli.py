@@ -151,20 +151,6 @@ def test_it_runs_until_it_is_told_to_stop(shop: Shop, queue: Queue, server: Serv
     assert finish(queue) == ["b"]
 
 
-def test_what_it_tries_again_is_logged(shop: Shop) -> None:
-    """As JSON, like everything else on its stderr."""
-    shop.order("a")
-    command = [sys.executable, "-m", "streamdq", "--url", "redis://127.0.0.1:1", "outbox", "relay"]
-    environment = {**os.environ, "STREAMDQ_OUTBOX": shop.url, "STREAMDQ_CALL_TIMEOUT_S": "0.5"}
-    with child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True) as process:
-        assert process.stderr is not None
-        failed = next(line for line in map(json.loads, process.stderr) if line["event"] == "can't relay")
-        assert (failed["level"], failed["next_try_s"]) == ("warning", 0.2)
-        assert "check that it is running" in failed["error"]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(HANG_S) == 0
-
-
 @pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 def test_it_waits_for_a_database_that_is_away_at_first(shop: Shop, queue: Queue, running: Postgres | Mariadb) -> None:
     shop.order("a")

@@ -186,17 +186,6 @@ def test_many_rows_in_slices(shop: Shop, keeper: Relay, queue: Queue, server: Se
     assert shop.states() == {"kept": 1100}
 
 
-def test_a_topic_with_shards(shop: Shop, keeper: Relay, queue: Queue, server: Server) -> None:
-    queue.configure(TOPIC, shards=3)
-    shop.order(*IDS)
-    keeper.run(burst=True)
-    server.flush()
-    keeper.reconcile()
-    assert sorted(finish(queue)) == IDS
-    keeper.reconcile()
-    assert (shop.states(), receipts(server)) == ({}, [])
-
-
 def test_another_relay_at_work_pauses_for_reconcile(shop: Shop, keeper: Relay, queue: Queue, server: Server) -> None:
     shop.order("a", delay="1h")
     assert keeper._lead()

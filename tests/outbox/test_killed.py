@@ -73,12 +73,6 @@ def test_killed_and_run_again(queue: Queue, shop: Shop, server: Server, kill: Ki
     assert check(queue, shop, server, False) == IDS
 
 
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-@pytest.mark.parametrize("die", [("enqueue", "after", 1), ("settle", "after", 3)], ids=name)
-def test_killed_beside_a_server_and_run_again(queue: Queue, shop: Shop, server: Server, kill: Kill, die: Die) -> None:
-    test_killed_and_run_again(queue, shop, server, kill, die)
-
-
 @pytest.mark.parametrize("die", others_later(STEPS, ("enqueue", "after", 3)), ids=name)
 def test_killed_while_keeping_and_run_again(queue: Queue, shop: Shop, server: Server, kill: Kill, die: Die) -> None:
     shop.order(*IDS)

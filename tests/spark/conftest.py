@@ -12,8 +12,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamdq.cli import app as cli
-from tests.conftest import BINARIES
-from tests.servers import Pool, Server
 from tests.spark.classes import ClassArchive
 from tests.spark.shared import GIVEN_UP_S, SharedSpark
 
@@ -81,16 +79,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if FOLDER in item.path.parents and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(GIVEN_UP_S + 60))
-
-
-@pytest.fixture
-def newest(servers: Pool) -> Server:
-    """The newest of the machine's Redis servers, empty: for what is about Spark and not about Redis."""
-    if not BINARIES:
-        pytest.skip("no Redis server on this machine")
-    server = servers[BINARIES[-1]]
-    server.flush()
-    return server
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidInput
-from streamdq.terminal import progress_bar
 from streamdq_spark.analysis import Plan, analyze, check_output, plan
 from streamdq_spark.dump_files import open_dump
 from streamdq_spark.errors import AnalysisError
@@ -23,7 +22,6 @@ from streamdq_spark.questions import Context, History, Question
 from streamdq_spark.summary import Summary
 from streamdq_spark.tables import read_table
 from tests.spark.dumps import START, days_of, event, write_dump
-from tests.spark.frames import parts_of
 
 MONDAY = START.date()
 TUESDAY, WEDNESDAY = MONDAY + timedelta(1), MONDAY + timedelta(2)
@@ -117,41 +115,6 @@ def test_questions_in_several_threads_read_the_events_once(
     assert list(summary.tables) == list(QUESTIONS)
 
 
-def partitions(history: History, _: Context) -> DataFrame:
-    return history.events.select(F.spark_partition_id().alias("of")).agg(F.count_distinct("of").alias("n"))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("few", [True, False])
-def test_only_few_events_are_in_one_partition(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool
-) -> None:
-    write_dump(tmp_path / "dump", days_of(3))
-    monkeypatch.setattr("streamdq_spark.reading.FEW_EVENTS", 31 if few else 30)
-    work = plan(str(tmp_path / "dump"), str(tmp_path / "out"))
-    analyze(spark, work, questions={"partitions": Question("partitions", partitions)})
-    ((found, *_),) = rows(spark, tmp_path, "partitions")
-    assert (found == 1) == few
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("many", [True, False])
-def test_only_of_many_events_what_is_counted_is_in_several_partitions(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool
-) -> None:
-    write_dump(tmp_path / "dump", days_of(3))
-    monkeypatch.setattr("streamdq_spark.reading.FEW_EVENTS", 30)
-    monkeypatch.setattr("streamdq_spark.reading.MANY_EVENTS", 30 if many else 31)
-    found: list[int] = []
-
-    def counted(history: History, context: Context) -> DataFrame:
-        found.extend((parts_of(history.counts), parts_of(history.hours(context.slo_ms)), parts_of(history.lives())))
-        return in_all(history, context)
-
-    analyze(spark, plan(str(tmp_path / "dump"), str(tmp_path / "out")), questions={"c": Question("c", counted)})
-    assert [parts > 1 for parts in found] == [many, many, True]
-
-
 def read_from(capsys: pytest.CaptureFixture[str], events: DataFrame) -> int:
     """How many paths Spark was given."""
     capsys.readouterr()
@@ -173,24 +136,6 @@ def test_days_are_read_as_a_whole_where_they_hold_nothing_else(
     assert everything.columns == list(EVENTS.names)
     some = read_files(spark, dump, dump.files[1:])
     assert (some.count(), read_from(capsys, some)) == (19, 19)
-
-
-@pytest.mark.thorough
-def test_folders_may_be_called_anything(spark: SparkSession, tmp_path: Path) -> None:
-    odd = tmp_path / "a [b]{c,d}*?%20 ü"
-    write_dump(odd / "dump", days_of(1))
-    run(spark, odd)
-    assert rows(spark, odd, "in_all") == [whole(10, MONDAY, MONDAY)]
-
-
-@pytest.mark.thorough
-def test_a_rerun_writes_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    write_dump(tmp_path / "dump", days_of(2))
-    first = run(spark, tmp_path)
-    before = {name: rows(spark, tmp_path, name) for name in QUESTIONS}
-    again = run(spark, tmp_path)
-    assert {name: rows(spark, tmp_path, name) for name in QUESTIONS} == before
-    assert again == first
 
 
 def test_a_day_again_leaves_the_others_alone(spark: SparkSession, tmp_path: Path) -> None:
@@ -219,18 +164,6 @@ def test_a_day_that_has_nothing_any_more_loses_its_rows(spark: SparkSession, tmp
     assert {row[-1] for row in rows(spark, tmp_path, "by_hour")} == {str(MONDAY), str(WEDNESDAY)}
 
 
-@pytest.mark.thorough
-def test_days_that_never_were_are_not_looked_for_one_by_one(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    removed = Mock()
-    monkeypatch.setattr("streamdq_spark.tables.remove_folder", removed)
-    write_dump(tmp_path / "dump", days_of(1))
-    run(spark, tmp_path, date(1990, 1, 1), date(2090, 1, 1))
-    assert removed.call_count == 0
-    assert len(rows(spark, tmp_path, "by_hour")) == 10
-
-
 def test_what_is_asked_must_be_there(tmp_path: Path) -> None:
     write_dump(tmp_path / "dump", days_of(1))
     dump, out = str(tmp_path / "dump"), str(tmp_path / "out")
@@ -254,12 +187,6 @@ def test_the_last_day_of_all_is_left_out(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=f"has events of 9999-12-31, .*: leave them out with --to {TUESDAY}"):
         plan(*job)
     assert plan(*job, None, TUESDAY).last_day == TUESDAY
-
-
-def test_the_bar_is_for_terminals(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_bar("starting Spark") as bar:
-        bar.work_on("retries", 0, 1)
-    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("inside", [".", "events", "events/x"])
@@ -335,19 +262,6 @@ def test_what_a_killed_analysis_left_is_not_mixed_with_another_slo(spark: SparkS
     with pytest.raises(InvalidInput, match="have --tz UTC: use another folder"):
         planned(slo_ms=250, tz="Asia/Tokyo")
     analyze(spark, planned(slo_ms=250), questions=QUESTIONS)
-
-
-@pytest.mark.thorough
-def test_an_analysis_that_wrote_nothing_leaves_the_folder_to_any(spark: SparkSession, tmp_path: Path) -> None:
-    write_dump(tmp_path / "dump", days_of(1))
-
-    def killed(_name: str, _done: int, _of: int) -> None:
-        raise RuntimeError
-
-    planned = plan(str(tmp_path / "dump"), str(tmp_path / "out"), slo_ms=250)
-    with pytest.raises(RuntimeError):
-        analyze(spark, planned, questions=QUESTIONS, progress=killed)
-    analyze(spark, plan(str(tmp_path / "dump"), str(tmp_path / "out")), questions=QUESTIONS)
 
 
 def test_what_spark_can_t_do_is_told_without_java_s_trace(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,15 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from streamdq.dump.local import LocalFolder
 from streamdq_spark import reading
 from streamdq_spark.analysis import Plan, analyze, events_to_read, plan
-from streamdq_spark.answered import HOURS, hours
+from streamdq_spark.answered import HOURS
 from streamdq_spark.dump_files import open_dump
 from streamdq_spark.errors import AnalysisError
-from streamdq_spark.events import read_events
 from streamdq_spark.measures import SLO_MS
 from streamdq_spark.questions import QUESTIONS, Context, History, Question
 from streamdq_spark.reading import Known
 from tests.spark.dumps import START, days_of, event, write_dump
-from tests.spark.frames import assert_same, collected, rows_of, written
+from tests.spark.frames import assert_same, rows_of, written
 
 WEEKS, EACH = 4, 6
 DAYS = [(START + timedelta(days=n)).date() for n in range(7 * WEEKS)]
@@ -65,17 +64,6 @@ def test_the_next_day_reads_only_that_day(spark: SparkSession, folder: Path, tmp
         found, wanted = (rows_of(written(tmp_path / out / name)) for out in ("out", "apart"))
         assert wanted or name in {"incidents", "budget_incidents"}, "six events a day may be too few for one"
         assert_same(found, wanted)
-
-
-@pytest.mark.thorough
-def test_the_hours_of_the_tables_are_those_of_the_events(spark: SparkSession, folder: Path) -> None:
-    analyze(spark, asked(folder), questions=HOURLY)
-    wanted = History(read_events(spark, str(folder / "dump")))
-    assert_same(
-        collected(hours(spark, LocalFolder(folder / "out"), DAYS)),
-        collected(wanted.hours(SLO_MS)),
-    )
-    wanted.forget()
 
 
 def test_what_the_tables_do_not_have_is_read(folder: Path) -> None:
@@ -122,12 +110,6 @@ def test_what_can_t_be_read_is_as_if_nothing_were_answered(folder: Path, held: s
     assert known(folder) == set()
     HOURS.remember(LocalFolder(folder / "out"), open_dump(str(folder / "dump")).between(LAST, LAST), SLO_MS)
     assert known(folder) == {LAST}
-
-
-@pytest.mark.thorough
-def test_some_of_the_hourly_tables_are_not_enough(spark: SparkSession, folder: Path) -> None:
-    analyze(spark, asked(folder), questions={"throughput": QUESTIONS["throughput"]})
-    assert known(folder) == set()
 
 
 @pytest.mark.thorough

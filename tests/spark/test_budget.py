@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from streamdq_spark.questions.budget import budget, budget_incidents
+from streamdq_spark.questions.budget import budget
 from tests.spark import plain
 from tests.spark.frames import assert_same, collected, history_of
 from tests.spark.logs import MONDAY, done
@@ -50,24 +50,3 @@ def test_what_is_known_of_a_history_is_told(spark: SparkSession) -> None:
     assert abs(rows["over"]["left"] + 2.8 / 67.2) < 1e-9
     assert (rows["fine"]["left"], rows["fine"]["days"], rows["begun"]["days"]) == (1, 28, 1)
     assert_same(list(rows.values()), plain.budget(log, SLO, OBJECTIVE))
-
-
-def test_what_spent_it_is_ranked(spark: SparkSession) -> None:
-    log = hourly("t", {200: 9, 201: 10, 203: 10, 206: 6, 300: 5, 400: 4, 2: 10})
-    found = collected(budget_incidents(history_of(spark, log), slo_ms=SLO, objective=OBJECTIVE))
-    told = [(row["first_hour"], row["last_hour"], row["hours"], row["attempts"], row["late"]) for row in found]
-    last = END - HOUR
-    assert sorted(told, key=lambda row: -row[-1]) == [
-        (last - 203 * HOUR, last - 200 * HOUR, 3, 30, 29),
-        (last - 2 * HOUR, last - 2 * HOUR, 1, 10, 10),
-        (last - 206 * HOUR, last - 206 * HOUR, 1, 10, 6),
-        (last - 300 * HOUR, last - 300 * HOUR, 1, 10, 5),
-    ]
-    assert_same(found, plain.budget_incidents(log, SLO, OBJECTIVE))
-
-
-def test_what_was_more_than_28_days_ago_does_not_count(spark: SparkSession) -> None:
-    log = [*hourly("t", {}), *(done("t", MONDAY - HOUR + n, id=f"old {n}", due=MONDAY - 9 * HOUR) for n in range(50))]
-    history = history_of(spark, log)
-    assert [row["late"] for row in collected(budget(history))] == [0]
-    assert collected(budget_incidents(history)) == []

@@ -95,14 +95,6 @@ def test_with_so_many_slots_the_objective_is_met(shape: str) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("shape", ["long", "bursts"])
-def test_with_two_thirds_of_them_it_is_not(shape: str) -> None:
-    slots = slots_for(shape)
-    fewer = {clock: math.ceil(some * 2 / 3) for clock, some in slots.items()}
-    assert on_time(days(shape, 2, DAYS, AHEAD), fewer) < 0.99
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("tz", ["UTC", "America/New_York"])
 def test_it_equals_the_plain_calculation_with_what_waits(spark: SparkSession, tz: str) -> None:
     log = random_log(seed=5, jobs=1500) + corners()
@@ -116,31 +108,6 @@ def test_it_equals_the_plain_calculation_with_what_waits(spark: SparkSession, tz
     assert_same(found, plain.capacity(log, waiting, asked_at, 5000, 0.9, tz))
     new = next(row for row in found if row["topic"] == "new" and row["load"])
     assert (new["group"], new["load"], new["slots"], new["workers"]) == (None, 4, None, None)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("took_ms", [500, 40_000, 200 * 60_000], ids=["a second", "a minute", "hours"])
-def test_a_window_reaches_into_the_hours_before(spark: SparkSession, took_ms: int) -> None:
-    """Jobs become ready around each full hour, so windows are shared by two hours, or by several."""
-    chance = random.Random(took_ms)
-    ready = [
-        MONDAY + hour * HOUR + chance.choice((-400, -1, 0, 1, 250, 900, 1100)) for hour in range(1, 60) for _ in "abcd"
-    ]
-    log = [done("t", at + took_ms, id=f"{n}", due=at, started=at) for n, at in enumerate(ready)]
-    log.append(done("t", MONDAY + 16 * DAY, id="last"))
-    assert_same(collected(capacity(history_of(spark, log))), plain.capacity(log))
-
-
-@pytest.mark.thorough
-def test_a_start_by_a_clock_that_was_wrong_by_years_makes_no_windows_of_years(spark: SparkSession) -> None:
-    log = [
-        done("t", MONDAY + hour * HOUR + n, id=f"{hour}.{n}", started=5 if n == hour == 9 else None)
-        for hour in range(60)
-        for n in range(10)
-    ]
-    rows = collected(capacity(history_of(spark, log)))
-    assert_same(rows, plain.capacity(log))
-    assert {row["attempt_ms"] for row in rows} == {(48 * HOUR + 599 * 50) / 600}
 
 
 @pytest.mark.thorough
@@ -172,18 +139,3 @@ def test_a_delay_that_the_handler_gave_is_known_from_the_failure_on(spark: Spark
     loads = [row["load"] for row in sorted(rows, key=lambda row: row["hour"])]
     assert loads == pytest.approx([10.0] * 10 + [20.0] * 14)
     assert_same(rows, plain.capacity(log, {}, start))
-
-
-@pytest.mark.thorough
-def test_queues_that_share_a_worker_are_staffed_together(spark: SparkSession) -> None:
-    def each(topic: str, consumer: str) -> list[Happened]:
-        return [
-            done(topic, MONDAY + hour * HOUR + 60_000, id=f"{topic} {hour}", consumer=consumer)
-            for hour in range(16 * 24)
-        ]
-
-    log = each("mail", "one") + each("sms", "one") + each("sms", "two") + each("apart", "three")
-    rows = collected(capacity(history_of(spark, log)))
-    assert_same(rows, plain.capacity(log))
-    assert {(row["topic"], row["pool"]) for row in rows} == {("apart", 1), ("mail", 2), ("sms", 2)}
-    assert {(row["pool"], row["workers_seen"]) for row in rows} == {(1, 1.0), (2, 2.0)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import subprocess
 import sys
 import tarfile
@@ -45,17 +44,6 @@ with session() as spark:
     rows = spark.read.format("streamdq").option("url", sys.argv[1]).option("rows_per_partition", 10).load()
     parts = rows.select(F.spark_partition_id()).distinct()
     print(rows.count(), parts.count() > 1, spark.conf.get("spark.master"))
-"""
-
-JAVA = """
-import psutil
-from streamdq_spark.session import session, settings_for
-with session(settings=settings_for(1_000_000)) as spark:
-    spark.range(2).collect()
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if spark.conf.get("spark.app.id") in words:
-            print(*(word for word in words if word.startswith("-X")))
 """
 
 
@@ -169,20 +157,6 @@ def test_a_cluster_s_tables_are_those_of_the_plain_calculation(
     assert f"{len(log):,}" in report
 
 
-def test_its_java_gets_the_options_for_few_events_and_then_those_of_who_submits(
-    cluster: str, bare_python: dict[str, str], archive: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "java.py").write_text(JAVA)
-    done = submit(bare_python, tmp_path, "--master", cluster, "--py-files", archive, "java.py")
-    assert done.returncode == 0, done.stdout[-4000:]
-    submitted = ["-XX:TieredStopAtLevel=1", *shlex.split(bare_python["SPARK_SUBMIT_OPTS"])]
-    executors = [line.split() for line in done.stdout.splitlines()]
-    assert executors
-    for options in executors:
-        assert "-XX:ReservedCodeCacheSize=256m" in options
-        assert options[-len(submitted) :] == submitted  # the last one counts
-
-
 def test_workers_that_have_no_packages_get_them_as_an_archive(
     cluster: str, bare_python: dict[str, str], naked_python: str, packages: Path, newest: Server, tmp_path: Path
 ) -> None:
@@ -199,13 +173,3 @@ def test_workers_that_have_no_packages_get_them_as_an_archive(
     done = submit(environ, tmp_path, "--master", cluster, *shipped, "read.py", newest.url)
     assert done.returncode == 0, done.stdout[-4000:]
     assert done.stdout.split()[0] == "1"
-
-
-def test_submitted_without_a_dump_it_says_so(bare_python: dict[str, str], archive: Path, tmp_path: Path) -> None:
-    job: list[str | Path] = [JOB, "nowhere", "--output", "out"]
-    done = submit(bare_python, tmp_path, "--master", "local[1]", "--py-files", archive, *job)
-    assert done.returncode == 1
-    said = done.stdout + done.stderr  # spark-submit hands on both as one
-    assert "holds no dump" in said
-    assert "\tat " not in said
-    assert "Traceback" not in said

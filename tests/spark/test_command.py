@@ -19,7 +19,6 @@ from streamdq.cli import app as cli
 from streamdq.config import TopicSettings
 from streamdq.dump.manifest import StreamMark
 from streamdq.dump.open_folder import open_folder
-from streamdq_spark.analysis import analyze, chosen, plan
 from streamdq_spark.measures import OBJECTIVE, SLO_MS
 from streamdq_spark.report import write_report
 from streamdq_spark.tables import read_table
@@ -69,19 +68,6 @@ def test_the_slo_is_the_one_that_is_asked_for(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("slo_ms", "late"), [(400, 2), (2000, 0)])
-def test_anomalies_have_it_too(spark: SparkSession, tmp_path: Path, slo_ms: int, late: int) -> None:
-    """Of four hours the two in the middle, which are complete, with an attempt each that is a second late."""
-    hours = [START + timedelta(hours=n) for n in range(4)]
-    second = timedelta(seconds=1)
-    write_dump(tmp_path / "dump", [event(n, at, due=at - second, started=at) for n, at in enumerate(hours)])
-    wanted = plan(str(tmp_path / "dump"), str(tmp_path / "out"), slo_ms=slo_ms)
-    analyze(spark, wanted, questions=chosen(["anomalies"]))
-    rows = collected(read_table(spark, open_folder(str(tmp_path / "out")), "anomalies"))
-    assert sum(row["value"] for row in rows if row["measure"] == "late") == late
-
-
-@pytest.mark.thorough
 def test_hours_are_compared_by_the_clocks_of_the_zone_that_is_asked_for(
     command: Command, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -113,20 +99,6 @@ def test_hours_are_compared_by_the_clocks_of_the_zone_that_is_asked_for(
     code, _, said = command(*job, "--output", tmp_path / "other", "--tz", "Europe/Pariss")
     assert code == 2
     assert "did you mean Europe/Paris?" in said
-
-
-@pytest.mark.thorough
-def test_a_folder_has_tables_of_one_slo(command: Command, dump: Path, tmp_path: Path) -> None:
-    job = ["analyze", dump, "--output", tmp_path / "out", "--only", "punctuality"]
-    assert command(*job, "--objective", "0.999")[0] == 0
-    code, _, said = command(*job)
-    assert code == 2
-    assert "have --slo 1000ms --objective 0.999: use another folder" in said
-    assert command(*job, "--slo", "1000ms", "--objective", "99.9%")[0] == 0
-    (tmp_path / "out" / "analysis.json").write_text('{"events": ')
-    assert command(*job)[0] == 2
-    (tmp_path / "out" / "measured.json").write_text("{")
-    assert command(*job)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -220,19 +192,6 @@ def test_the_forecast_is_joined_with_what_waits_in_redis(
     assert "waiting in Redis now" in page
     assert "was not asked" not in page
     assert settings["order.close"].ttr_ms == 77_000, "for the advice"
-
-
-@pytest.mark.thorough
-def test_without_asking_the_report_says_so(command: Command, spark: SparkSession, weeks: Path, tmp_path: Path) -> None:
-    report = tmp_path / "report.html"
-    job = ["analyze", weeks, "--output", tmp_path / "out", "--only", "forecast", "--report", report]
-    assert command("--url", "redis://127.0.0.1:1", *job)[0] == 0
-    rows = collected(read_table(spark, open_folder(str(tmp_path / "out")), "forecast"))
-    assert rows
-    assert {row["waiting"] for row in rows} == {None}
-    page = report.read_text()
-    assert "Redis was not asked for waiting jobs." in page
-    assert "waiting in Redis now" not in page
 
 
 def test_a_redis_that_is_away_is_told_before_anything_is_done(

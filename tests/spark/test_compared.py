@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from streamdq_spark.questions.compared import Span, compared
 from tests.spark import plain
 from tests.spark.frames import assert_same, collected, history_of
-from tests.spark.logs import MONDAY, corners, done, random_log
+from tests.spark.logs import MONDAY, done
 from tests.spark.plain import HOUR, WEEK, Happened
 
 RUNS = 20
@@ -57,26 +57,6 @@ def made_up(
 def changed(log: list[Happened]) -> set[tuple[str, str, str | None, str]]:
     rows = plain.compared(log, WEEKS)
     return {(r["topic"], r["measure"], r["error"], r["verdict"]) for r in rows if r["verdict"] in CHANGES}
-
-
-@pytest.fixture(scope="module")
-def log() -> list[Happened]:
-    return random_log(seed=11, jobs=2500) + corners()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "own",
-    [
-        spans(MONDAY, MONDAY + 2 * WEEK, MONDAY + 5 * WEEK),
-        spans(MONDAY + 4 * WEEK, MONDAY + 4 * WEEK + 12 * HOUR, MONDAY + 4 * WEEK + 13 * HOUR),
-        spans(MONDAY - WEEK, MONDAY, MONDAY + WEEK),
-        spans(MONDAY - 2 * WEEK, MONDAY - WEEK, MONDAY),
-    ],
-    ids=["weeks", "hours", "nothing before", "nothing"],
-)
-def test_it_equals_the_plain_calculation(spark: SparkSession, log: list[Happened], own: plain.Spans) -> None:
-    assert_same(collected(compared(history_of(spark, log), *both(own))), plain.compared(log, own))
 
 
 @pytest.mark.thorough

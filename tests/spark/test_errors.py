@@ -21,15 +21,6 @@ def on_hosts(log: list[Happened], seed: int) -> list[Happened]:
     return [e._replace(consumer=chance.choice(NAMES)) for e in log]
 
 
-def test_processes_of_a_host_are_one_and_a_name_that_tells_none_is_its_own(spark: SparkSession) -> None:
-    names = ("shop-a-12-000000abcd", "shop-a-13-0000zzabcd", "w1", "w-1-abc", None)
-    log = [done("t", MONDAY + n, id=f"{n}", consumer=name, event="retry", error="E") for n, name in enumerate(names)]
-    rows = collected(hosts(history_of(spark, log)))
-    assert {row["host"]: row["attempts"] for row in rows} == {"shop-a": 2, "w1": 1, "w-1-abc": 1}
-    (row,) = collected(error_classes(history_of(spark, log)))
-    assert (row["hosts"], row["host"], row["of_host"], row["last_id"]) == (3, "shop-a", 0.4, "4")
-
-
 def test_a_bad_host_is_found_and_a_difficult_topic_is_held_against_nobody(spark: SparkSession) -> None:
     """On red three times as many attempts fail; green has all of a topic that always fails; in one hour
     everything failed for all.
@@ -47,25 +38,6 @@ def test_a_bad_host_is_found_and_a_difficult_topic_is_held_against_nobody(spark:
     rows = collected(hosts(history_of(spark, log)))
     assert {(row["host"], row["measure"]) for row in rows if row["verdict"] == "bad"} == {("red", "failed")}
     assert_same(rows, plain.hosts(log))
-
-
-def test_a_slow_host_is_found(spark: SparkSession) -> None:
-    log = [
-        e._replace(started=e.started and e.started - 300) if e.consumer == NAMES[2] else e
-        for e in on_hosts(made_up(4, topics=2), 4)
-    ]
-    rows = collected(hosts(history_of(spark, log)))
-    assert {(row["host"], row["measure"]) for row in rows if row["verdict"] == "bad"} == {("green", "slow")}
-    assert_same(rows, plain.hosts(log))
-
-
-def test_a_host_alone_is_compared_with_nobody(spark: SparkSession) -> None:
-    """Nor are two that never work in the same hour, or on the same topic."""
-    log = [
-        done(f"t{n % 2}", MONDAY + n // 2 * HOUR, id=f"{n}", event="retry", error="E", consumer=f"w{n % 2}")
-        for n in range(400)
-    ]
-    assert collected(hosts(history_of(spark, log))) == []
 
 
 def test_a_class_of_errors_is_new_spreads_fades_or_is_gone(spark: SparkSession) -> None:

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from streamdq.store.history import Event
 from streamdq_spark.errors import SparkFailed, SparkGone
 from streamdq_spark.failures import meaning, spark_errors
-from streamdq_spark.session import FEW_EVENTS, LARGE, MANY_EVENTS, MEDIUM, OF_A_PARTITION, SMALL, settings_for
+from streamdq_spark.session import FEW_EVENTS, LARGE, MANY_EVENTS, MEDIUM, SMALL, settings_for
 from tests.spark.dumps import START, event, write_dump
 from tests.spark.shared import GIVEN_UP_S
 
@@ -117,13 +117,6 @@ def test_a_cluster_keeps_what_it_says_of_java(events: int, monkeypatch: pytest.M
         partitions = int(settings["spark.sql.shuffle.partitions"])
         assert 4 <= partitions <= 12
         assert events / partitions <= 250_000
-
-
-@pytest.mark.parametrize("events", [FEW_EVENTS, 1_000_000, MANY_EVENTS, 30_000_000])
-def test_partitions_keep_all_cores_busy_and_grow_no_larger(events: int) -> None:
-    partitions = int(settings_for(events)["spark.sql.shuffle.partitions"])
-    assert partitions % (os.cpu_count() or 1) == 0
-    assert events / partitions <= OF_A_PARTITION
 
 
 PROGRAM = """

@@ -18,8 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamdq import Queue, Worker
-from streamdq.dump.local import LocalFolder
-from streamdq.errors import FolderBusy, InvalidInput
+from streamdq.errors import InvalidInput
 from streamdq.keys import NamespaceKeys
 from streamdq.times.clock import wall_ms
 from streamdq_spark.events import EVENTS
@@ -151,15 +150,6 @@ def test_what_comes_late_counts_within_the_watermark_and_not_after_it(source: So
     source.come(within + after)
     source.counted(tmp_path / "live")
     assert_is(read_live(tmp_path / "live"), first + within)
-
-
-@pytest.mark.thorough
-def test_within_a_batch_the_order_does_not_matter(source: Source, tmp_path: Path) -> None:
-    """The watermark moves after a batch: what a query catches up with is all counted, however old."""
-    log = [done("t", MONDAY + n * MINUTE, id=f"{n}") for n in range(59, -1, -1)]
-    source.come(log)
-    source.counted(tmp_path / "live", latest_ms=0)
-    assert_is(read_live(tmp_path / "live"), log)
 
 
 @pytest.mark.parametrize("written", [True, pytest.param(False, marks=pytest.mark.thorough)])
@@ -311,18 +301,6 @@ def test_the_command_counts_the_hour(command: Command, queue: Queue, newest: Ser
     assert_is(read_live(tmp_path / "live"), happened_in(queue, "order.close"))
 
 
-@pytest.mark.thorough
-def test_the_command_shows_the_hour(command: Command, queue: Queue, newest: Server, tmp_path: Path) -> None:
-    asked = ("--url", newest.url, "live", "--output", tmp_path / "live", "--once")
-    for first in (0, 100):
-        happen(queue, newest.url, first)
-        code, said, _ = command(*asked)
-        assert code == 0
-        assert "order.close" in said
-        assert "the hour until" in said
-    assert_is(read_live(tmp_path / "live"), happened_in(queue, "order.close"))
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -337,10 +315,3 @@ def test_bad_input_is_told_in_one_line(
     code, out, err = command("--url", newest.url, "live", "--output", tmp_path, *words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
-
-
-@pytest.mark.thorough
-def test_two_can_t_write_one_table(spark: SparkSession, queue: Queue, newest: Server, tmp_path: Path) -> None:
-    happen(queue, newest.url, 0, 1)
-    with LocalFolder(tmp_path).lock("live", "x"), pytest.raises(FolderBusy):
-        follow(spark, str(tmp_path), newest.url, None, once=True)

@@ -53,25 +53,3 @@ def broken(code: str) -> Iterator[str]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_pyspark_is_used_in_public(path: Path) -> None:
     assert list(broken(path.read_text("utf-8"))) == []
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "spark._jvm.java",
-        "spark.sparkContext.setLogLevel('OFF')",
-        "rows._jdf.queryExecution()",
-        "rows.rdd.getNumPartitions()",
-        "SparkContext._gateway.proc",
-        "from pyspark import SparkContext",
-        "from pyspark.java_gateway import launch_gateway",
-        "from pyspark.sql.column import _to_seq",
-        "import pyspark.java_gateway",
-    ],
-)
-def test_what_is_not_is_found(code: str) -> None:
-    assert list(broken(code))
-
-
-def test_there_is_something_to_look_at() -> None:
-    assert {"session.py", "places.py", "failures.py", "spark.py", "test_source.py"} <= {path.name for path in FILES}

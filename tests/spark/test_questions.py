@@ -34,7 +34,7 @@ from streamdq_spark.questions.common import complete_hours, percentile, ranks_of
 from tests.spark import plain
 from tests.spark.frames import assert_same, collected, history_of
 from tests.spark.logs import MONDAY, corners, done, random_log
-from tests.spark.plain import DAY, HOUR, WEEK, Happened, Table
+from tests.spark.plain import DAY, HOUR, Happened, Table
 
 pytestmark = pytest.mark.thorough  # make test compares them for one real history: test_real_history.py
 Answer = Callable[[History], DataFrame]
@@ -129,13 +129,6 @@ def test_a_life_is_one_job_whatever_its_keys(
     history.forget()
 
 
-@pytest.mark.parametrize("name", ["time_to_finish", "anomalies", "forecast", "changes"])
-def test_one_event_is_enough_for_an_answer_and_too_little_for_a_verdict(name: str, spark: SparkSession) -> None:
-    answer, by_hand = next(pair for pair in ANSWERS if pair[0].__name__ == name)
-    log = [done("alone", MONDAY)]
-    assert_same(collected(answer(history_of(spark, log))), by_hand(log))
-
-
 def test_what_waits_is_joined_with_the_forecast(spark: SparkSession) -> None:
     log = [done("old", MONDAY + day * DAY + 60_000 * i, id=f"{day}.{i}") for day in range(15) for i in range(day + 1)]
     start = MONDAY + 15 * DAY
@@ -147,12 +140,6 @@ def test_what_waits_is_joined_with_the_forecast(spark: SparkSession) -> None:
     assert_same(found, plain.forecast(log, waiting, start))
     first = next(row for row in found if row["topic"] == "old" and row["hour"] == start)
     assert (first["weeks"], first["expected"], first["waiting"], first["load"]) == (2, 5.5, 7, 7.0)
-
-
-def test_the_slo_can_be_another(spark: SparkSession) -> None:
-    log = [done("t", MONDAY + i, id=str(i), due=MONDAY - 10 * i) for i in range(100)]
-    table = punctuality.punctuality(history_of(spark, log), slo_ms=300, objective=0.9)
-    assert_same(collected(table), plain.punctuality(log, 300, 0.9))
 
 
 def test_what_came_first_is_told_by_the_entries_and_not_by_the_clock(spark: SparkSession) -> None:
@@ -190,21 +177,6 @@ def test_what_came_first_is_told_by_the_entries_and_not_by_the_clock(spark: Spar
     history = history_of(spark, log)
     for answer, by_hand in ANSWERS:
         assert_same(collected(answer(history)), by_hand(log))
-
-
-def test_an_attempt_after_a_delay_that_the_handler_gave_is_a_retry_and_no_step(spark: SparkSession) -> None:
-    """By the schedule 15 s; twice by `Retry(delay=…)`, at step 0 and at step 1, 40 s and 50 s."""
-    ends = [("retry", 0, 0), ("retry", 0, 40), ("retry", 1, 15), ("done", 1, 50)]
-    log, at = list[Happened](), MONDAY
-    for n, (event, step, wait_s) in enumerate(ends):
-        at += wait_s * 1000
-        log.append(
-            done("t", at, id="j", event=event, attempt=n + 1, step=step, created=MONDAY, due=at, entry=f"{at}-{n}")
-        )
-    (row,) = collected(lateness_causes.lateness_causes(history_of(spark, log)))
-    assert (row["attempts"], row["retries"], row["retry_ms"]) == (4, 3, 105_000)
-    waits = {row["step"]: row["wait_ms"] for row in collected(retries.retries(history_of(spark, log)))}
-    assert waits == {0: None, 1: 15_000}
 
 
 def test_letters_that_were_sent_back_are_counted_for_their_own_group_and_life(spark: SparkSession) -> None:
@@ -256,23 +228,6 @@ def test_hours_do_not_depend_on_a_time_zone(spark: SparkSession) -> None:
         assert [row["hour"] for row in collected(throughput.throughput(history_of(spark, log)))] == [MONDAY]
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
-
-
-def every_hour(topic: str, since: int, weeks: int) -> list[Happened]:
-    chance = random.Random(topic)
-    return [
-        done(topic, since + hour * HOUR + n * 60_000, id=f"{hour}.{n}")
-        for hour in range(weeks * 7 * 24)
-        for n in range(chance.randrange(8, 14) if hour != 800 else 50)
-    ]
-
-
-def test_a_topic_that_was_silent_for_long_begins_anew(spark: SparkSession) -> None:
-    """For longer than its hours count."""
-    log = every_hour("t", MONDAY, 6) + every_hour("t", MONDAY + 20 * WEEK, 5) + [done("other", MONDAY + 24 * WEEK)]
-    found = collected(anomalies.anomalies(history_of(spark, log)))
-    assert_same(found, plain.anomalies(log))
-    assert {row["hour"] > MONDAY + 20 * WEEK for row in found if row["score"]} == {False, True}
 
 
 def test_a_silence_of_years_has_no_hours(spark: SparkSession) -> None:

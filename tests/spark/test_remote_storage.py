@@ -12,7 +12,6 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import _registry
 from pyspark.sql import SparkSession
 
-from streamdq.cli import app as cli
 from streamdq.dump.compaction import compact
 from streamdq.dump.open_folder import open_folder
 from streamdq_spark.analysis import analyze, chosen, plan
@@ -116,21 +115,3 @@ def test_a_bucket_s_files_are_checked_as_any(bucket: Bucket) -> None:
     assert "is no whole Parquet file" in problems[third]
     with pytest.raises(BadDump, match="3 of the dump's 4 files"):
         open_dump(folder.url)
-
-
-def test_a_bucket_that_is_not_there(bucket: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["analyze", "s3://nowhere-at-all/dump", "--output", str(tmp_path / "out")]) == 1
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert "s3://nowhere-at-all/dump holds no dump" in err
-    assert bucket.buckets == [bucket.name]
-
-
-def test_a_bucket_that_refuses(bucket: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fill(open_folder(f"{bucket.url}/dump"), files=1)
-    with bucket.refusing():
-        assert cli.run(["analyze", f"{bucket.url}/dump", "--output", str(tmp_path / "out")]) == 1
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert f"{bucket.url}/dump: can't read manifest.json: " in err
-    assert "check the address, the credentials" in err

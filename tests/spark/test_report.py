@@ -146,14 +146,6 @@ def test_the_size_stays_small(html: str) -> None:
     assert len(html) < 600_000
 
 
-@pytest.mark.thorough
-def test_many_topics_with_long_names_make_it_little_larger() -> None:
-    log = [e for n in range(300) for e in retried(f"{n:03}" + "x" * 100, AT + n)]
-    html = report_of(log)
-    assert len(html) < 600_000
-    assert "275 more rows" in html
-
-
 def retried(topic: str, at: int) -> list[Happened]:
     failed = done(topic, at, event="retry", error="E" * 100)
     return [failed, done(topic, at + 1000, id=failed.id, created=failed.created, attempt=2, step=1)]
@@ -170,17 +162,6 @@ def test_a_start_before_its_time_as_after_a_clock_was_set_back_is_drawn(early_ms
     assert f"-{early_ms} ms" in report_of([done("t", AT, due=AT - 50 + early_ms)])
 
 
-@pytest.mark.thorough
-def test_many_topics_that_were_unusual_are_drawn_as_far_as_there_is_room() -> None:
-    weeks = {week: AT + week * WEEK for week in range(5)}
-    log = [done(f"t{n:02}", at + h * DAY // 24, id=f"{week}.{h}") for n in range(21) for week, at in weeks.items()
-           for h in range(3)]  # fmt: skip
-    log += [done(f"t{n:02}", weeks[4] + DAY // 24 + i, id=f"{i}") for n in range(21) for i in range(30)]
-    html = report_of(log)
-    assert "Unusual hours, by topic and day" in html
-    assert "21 incidents" in html
-
-
 @pytest.mark.parametrize(
     ("days", "unit"),
     [
@@ -194,11 +175,6 @@ def test_long_times_are_drawn_coarsely(days: int, unit: str) -> None:
     html = report_of([done("t", AT, id="a"), done("t", AT + days * DAY, id="b")])
     assert f"Done per {unit}, by topic" in html
     assert len(html) < 600_000
-
-
-@pytest.mark.thorough
-def test_the_same_analysis_makes_the_same_page(log: list[Happened], html: str) -> None:
-    assert report_of(log) == html
 
 
 def test_tables_are_read_for_the_days_of_the_report(tmp_path: Path) -> None:

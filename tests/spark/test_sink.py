@@ -69,36 +69,6 @@ def catch_up(spark: SparkSession, url: str, folder: Path, **options: Any) -> Non
         query.stop()
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("reached", ["planned", "half written", "written"])
-def test_a_batch_that_was_cut_short_is_there_once(
-    spark: SparkSession, queue: Queue, newest: Server, tmp_path: Path, reached: str
-) -> None:
-    """What a kill leaves: the batch planned, its file written in part, or there and not noted as done."""
-    folder = tmp_path / "rows"
-    for n in range(2):
-        happen(queue, 20 * n)
-        catch_up(spark, newest.url, folder)
-    assert seen(folder) == recorded(queue)
-    commits = folder / CHECKPOINT / "commits"
-    last = max(int(file.name) for file in commits.glob("[0-9]*"))
-    for name in (f"{last}", f".{last}.crc"):
-        (commits / name).unlink()
-    file = folder / f"rows-{last:012}.parquet"
-    content = file.read_bytes()
-    if reached != "written":
-        file.unlink()
-    if reached == "half written":
-        (folder / f"_{file.name}.tmp").write_bytes(content[:100])
-    before = seen(folder)
-    assert len(before) == (40 if reached == "written" else 20)
-    happen(queue, 40)
-    catch_up(spark, newest.url, folder)
-    assert seen(folder) == recorded(queue)
-    assert len(recorded(queue)) == 60
-    assert not list(folder.glob("_*.tmp"))
-
-
 KILLED = """
 import os, signal, sys
 from streamdq_spark import sink

@@ -15,7 +15,7 @@ from streamdq.errors import InvalidInput
 from streamdq.store.history import Event
 from streamdq_spark.analysis import analyze, chosen, plan
 from streamdq_spark.questions import QUESTIONS, Context
-from streamdq_spark.report import load_tables, write_report
+from streamdq_spark.report import load_tables
 from streamdq_spark.summary import Summary
 from streamdq_spark.tables import read_table
 from tests.spark import plain
@@ -84,23 +84,6 @@ def test_every_question_answers_it(case: Case, name: str, columns: dict[str, lis
     found = written(folder / "out" / name)
     assert_same(rows_of(found), wanted)
     assert found.column_names == columns[name]
-
-
-def test_the_report_says_what_was_not_found(case: Case) -> None:
-    rows, folder, summary = case
-    write_report(LocalFolder(folder / "out"), summary, folder / "report.html")
-    page = (folder / "report.html").read_text()
-    kinds = {row["event"] for row in rows}
-    for told, nothing in NOTHING.items():
-        assert (told in page) == kinds.isdisjoint(nothing), told
-
-
-NOTHING = {
-    "None: no job was given up in this period.": {"dead"},
-    "No job was done; what else happened to them is in the table.": {"done"},
-    "No attempt ended in this period.": {"done", "retry", "dead", "reclaimed"},
-}
-"""Sentences, and the events that make them untrue."""
 
 
 def test_days_in_which_nothing_happened(spark: SparkSession, tmp_path: Path) -> None:

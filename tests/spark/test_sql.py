@@ -5,7 +5,6 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +14,7 @@ from pyspark.sql import SparkSession
 from streamdq.dump.local import LocalFolder
 from streamdq.dump.open_folder import open_folder
 from streamdq_spark.days import open_days
-from streamdq_spark.sql import Found, Source, by_spark, duck, tables_in
+from streamdq_spark.sql import Source, by_spark, duck, tables_in
 from streamdq_spark.sql.examples import EXAMPLES
 from tests.extras import run_without
 from tests.spark import plain
@@ -56,10 +55,6 @@ def source(folder: Path) -> Source:
     days = open_days(str(folder / "dump"), None, None)
     tables = open_folder(str(folder / "tables"))
     return Source(days.dump, days.files, tables, tables_in(tables))
-
-
-def sorted_rows(found: Found) -> list[tuple[Any, ...]]:
-    return sorted(found.rows, key=lambda row: repr([value for value in row if not isinstance(value, float)]))
 
 
 @pytest.mark.parametrize(
@@ -112,13 +107,6 @@ def test_sums_are_plain_numbers(source: Source, log: list[Happened]) -> None:
         assert octets[topic] == sum(e.body_bytes for e in own)
     ((half,),) = duck.ask(source, "select 0.5").rows
     assert type(half) is float
-
-
-@pytest.mark.thorough
-def test_a_table_has_its_days(spark: SparkSession, source: Source) -> None:
-    query = "select dt, budget_burn from punctuality order by dt"
-    wanted = [("2026-01-05", 2.5), ("2026-01-06", 0.5)]
-    assert duck.ask(source, query).rows == by_spark.ask(spark, source, query).rows == wanted
 
 
 @pytest.mark.thorough

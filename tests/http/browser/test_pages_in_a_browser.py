@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamdq import NewJob, Queue
-from tests.http.browser.window import VIEWER, Page, bury
+from tests.http.browser.window import Page, bury
 from tests.http.live import Live
 
 pytestmark = [pytest.mark.thorough]
@@ -152,21 +152,6 @@ def test_what_others_wrote_is_text(ann: Page, queue: Queue) -> None:
     assert ann.page.locator("img[src=x]").count() == 0
 
 
-def test_a_viewer_has_no_buttons(browser: Any, live: Live, queue: Queue) -> None:
-    bury(queue, "j0")
-    vic = Page(browser, live, VIEWER[0])
-    vic.go("/topics/notify?state=dead")
-    vic.sees("no such order", "table")
-    vic.sees("vic")
-    buttons = vic.page.get_by_role("button").and_(vic.page.locator(":not(.sort):not(#zone-switch)"))
-    assert buttons.all_text_contents() == ["Sign out", "Find"]
-    vic.click("Sign out")
-    vic.sees("Sign in", "h1")
-    vic.go("/topics/notify")
-    vic.sees("Sign in", "h1")
-    vic.close()
-
-
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390), ("light", 360), ("dark", 1180)])
 def test_pages_fit_and_can_be_read(browser: Any, live: Live, queue: Queue, scheme: str, width: int) -> None:
     queue.schedule(
@@ -270,17 +255,6 @@ def test_without_a_script_everything_can_be_read(browser: Any, live: Live, queue
         page.sees(text, "main")
         assert not page.page.get_by_role("button", name="Show local times").is_visible()
     page.close()
-
-
-def test_letters_are_retried_after_a_plan(ann: Page, queue: Queue) -> None:
-    bury(queue, "j0", "j1", error="timeout")
-    ann.go("/failed?error=TIME")
-    ann.sees("j1", "table")
-    ann.click("Purge all that match…", "link")
-    ann.sees("Purge 2 dead letters?", "h1")
-    ann.click("Purge 2")
-    ann.sees("Deleted for good: 2.", ".note")
-    assert queue.stats("notify").dead == 0
 
 
 # The least contrast (WCAG) of any text to the first background behind it; disabled buttons aside.
