@@ -8,6 +8,9 @@ __all__ = ["main"]
 def main() -> int:
     """Runs the command line of this process, and returns its exit code."""
     gc.disable()  # all that is imported stays; looking for garbage among it takes a tenth of the time
-    from .app import main as run
+    try:
+        from .app import main as run
 
-    return run()
+        return run()
+    except KeyboardInterrupt:  # while it was imported
+        return 130

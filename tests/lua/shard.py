@@ -49,11 +49,11 @@ class Shard:
 
     def run(self, op: Op[Any]) -> Any:
         """On a Cluster, all scripts that wait while their slot moves are refused at first, because it does. With a URL
-        that ends with `#cut`, all that write are ended half way at first.
+        that ends with `#cut`, all that write are ended half way at first, unless nothing is checked.
         """
         if self.moving is not None:
             op = self.moving.refused_at_first(op)
-        elif self.cutting is not None:
+        elif self.cutting is not None and self.checked:
             op = self.cutting.cut_first(op)
         return run(self.link, op)
 

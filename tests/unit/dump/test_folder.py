@@ -93,6 +93,11 @@ def test_others_find_a_file_by_its_full_name(folder: Folder) -> None:
         assert file.read() == b"1"
 
 
+def test_a_folder_has_a_name() -> None:
+    with pytest.raises(InvalidInput, match="empty"):
+        open_folder("")
+
+
 def test_a_disk_that_refuses_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folder = LocalFolder(tmp_path / "file")
