@@ -72,7 +72,7 @@ def _classes() -> list[type[Exception]]:
     return [
         found
         for found in vars(errors).values()
-        if isinstance(found, type) and issubclass(found, Exception) and found.__module__ == errors.__name__
+        if isinstance(found, type) and issubclass(found, errors.StreamdqError) and found.__module__ == errors.__name__
     ]
 
 
@@ -80,9 +80,11 @@ def exceptions() -> str:
     """A section for each, so that it has an address."""
     parts = []
     for error in _classes():
-        bases = " and ".join(f"`{base.__name__}`" for base in error.__bases__)
+        bases = " and ".join(f"`{base.__name__}`" for base in error.__bases__ if base is not errors.Portable)
         parts.append(
-            f"### `{error.__name__}` {{ #{error.__name__.lower()} }}\n\nBase: {bases}.\n\n{prose(error.__doc__)}"
+            f"### `{error.__name__}` {{ #{error.__name__.lower()} }}\n\n"
+            + (f"Base: {bases}.\n\n" if bases else "")
+            + prose(error.__doc__)
         )
     return "\n\n".join(parts)
 

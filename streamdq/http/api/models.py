@@ -701,7 +701,7 @@ class OutcomeOut(BaseModel):
 class ActedOut(BaseModel):
     """What became of the jobs."""
 
-    done: int
+    done: int = Field(description="To so many of them it was done.")
     changed: int = Field(description="Left alone: they were rescheduled, claimed, retried, kicked … since.")
     gone: int = Field(description="They have ended since.")
     refused: int = Field(description="Left alone: it can't be done to a job in this state.")
@@ -738,10 +738,10 @@ class OrphanOut(BaseModel):
 class AuditOut(BaseModel):
     """The result of an audit."""
 
-    balanced: bool
-    left: int
-    balances: list[BalanceOut]
-    orphans: list[OrphanOut]
+    balanced: bool = Field(description="Whether every account balances and there are no orphans.")
+    left: int = Field(description="How many jobs have not ended, each counted once for each of its groups.")
+    balances: list[BalanceOut] = Field(description="The account of each topic and group.")
+    orphans: list[OrphanOut] = Field(description="What is stored of a job in one place and missing in another.")
 
     model_config = example(
         {
