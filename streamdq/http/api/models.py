@@ -65,7 +65,7 @@ EXAMPLE_JOB: dict[str, Any] = {
     "expire_ms": None, "key": None, "groups": {},
 }  # fmt: skip
 EXAMPLE_TOPIC: dict[str, Any] = {
-    "topic": "order.close", "shards": 1, "ttr_ms": 60000, "retry": "15000ms 180000ms", "max_deliveries": 5,
+    "topic": "order.close", "shards": 1, "ttr_ms": 60000, "retry": "15s 3m", "max_deliveries": 5,
     "rate": None, "durable": None, "key_concurrency": None, "key_order": None, "key_rate": None, "paused": False,
     "groups": {"default": {"ttr_ms": None, "retry": None}},
 }  # fmt: skip
@@ -545,7 +545,9 @@ class StatsOut(BaseModel):
 
 
 class UpcomingOut(BaseModel):
-    """How many attempts come due within each window from now, overdue ones included."""
+    """How many jobs come due within each window from now, overdue ones included. A job is counted once, whatever the
+    number of groups.
+    """
 
     windows: dict[str, int] = Field(examples=[{"1m": 12, "10m": 340, "1h": 2100, "1d": 9000}])
 
