@@ -56,11 +56,16 @@ def run_demo(speed: float, as_json: bool, as_page: bool) -> int:
     page = write_up(kept) if kept else None
     if as_json:
         print_json(report_json(report) | page_json(page))
-    elif page:
-        say_where(page)
-    elif not as_page:
-        say("\na report of all this as a page: streamdq demo --report (needs streamdq[spark], and a minute more)")
+    else:
+        _say_of_page(page, as_page)
     return 0 if report.good else 1
+
+
+def _say_of_page(page: Path | None, is_wanted: bool) -> None:
+    if page:
+        say_where(page)
+    elif not is_wanted:
+        say("\na report of all this as a page: streamdq demo --report (needs streamdq[spark], and a minute more)")
 
 
 def _intro(redis: str, scale: Scale) -> list[str]:
