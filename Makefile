@@ -92,8 +92,9 @@ client: $(STAMP) ## build the types of the TypeScript client from the descriptio
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 docs: $(STAMP) ## build the documentation site into build/site; a broken link or anchor is an error
 	@$(MKDOCS) build --strict
+	@echo "The site is in build/site: make docs-serve shows it at http://127.0.0.1:8000"
 
-docs-serve: $(STAMP) ## show the documentation site while you write it
+docs-serve: $(STAMP) ## show the documentation site at http://127.0.0.1:8000, also while you write it
 	@$(MKDOCS) serve
 
 picture: $(STAMP) ## take the documentation's pictures anew; needs chromium

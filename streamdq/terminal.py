@@ -267,11 +267,11 @@ def _stats_table(stats: Stats) -> RenderableType:
     due = ("next due",) if with_due else ()
     made = table("topic", "group", *columns, *due, numbers=(*columns, *due))
     for name, topic in stats.topics.items():
-        of_topic = [Text(name), _next_due(topic)]  # only in the topic's first row
-        for group_name, figures in topic.groups.items():
+        shown, soon = Text(name), _next_due(topic)  # the name only in the topic's first row
+        for at, (group_name, figures) in enumerate(topic.groups.items()):
             cells = [count_cell(getattr(figures, column), _STYLES.get(column, "")) for column in columns]
-            made.add_row(of_topic[0], group_name, *cells, *of_topic[1:][: len(due)])
-            of_topic = [Text(""), Text("")]
+            last = [soon if at == 0 or figures.delayed else Text("")]
+            made.add_row(Text("") if at else shown, group_name, *cells, *last[: len(due)])
     return made
 
 
@@ -294,7 +294,7 @@ def _next_due(topic: TopicStats) -> Text:
 
 
 def upcoming_view(totals: Mapping[str, int]) -> RenderableType:
-    made = table("within", "attempts due", numbers=("attempts due",))
+    made = table("within", "jobs due", numbers=("jobs due",))
     for window, count in totals.items():
         made.add_row(window, count_cell(count, ""))
     return made
@@ -564,7 +564,7 @@ def settings_view(topic: str, settings: TopicSettings) -> RenderableType:
         "retry": str(RetrySchedule.of(settings.retry)),
         "max_deliveries": str(settings.max_deliveries),
         "rate": "no limit" if settings.rate is None else f"{settings.rate:,.12g} jobs/s",
-        "durable": settings.durable or "default",
+        "durable": settings.durable or "as each process is configured",
         "key_concurrency": str(settings.key_concurrency or "no limit"),
         "key_order": settings.key_order or "none",
         "key_rate": settings.key_rate or "no limit",

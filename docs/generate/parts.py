@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from docs.generate.openapi import operations, table
-from streamdq import errors
+from streamdq import Queue, Worker, errors
 from streamdq.callback import CallbackSettings
 from streamdq.cli.app import app
 from streamdq.cli.root import SECTIONS
@@ -72,7 +72,7 @@ def _classes() -> list[type[Exception]]:
     return [
         found
         for found in vars(errors).values()
-        if isinstance(found, type) and issubclass(found, Exception) and found.__module__ == errors.__name__
+        if isinstance(found, type) and issubclass(found, errors.StreamdqError) and found.__module__ == errors.__name__
     ]
 
 
@@ -80,9 +80,11 @@ def exceptions() -> str:
     """A section for each, so that it has an address."""
     parts = []
     for error in _classes():
-        bases = " and ".join(f"`{base.__name__}`" for base in error.__bases__)
+        bases = " and ".join(f"`{base.__name__}`" for base in error.__bases__ if base is not errors.Portable)
         parts.append(
-            f"### `{error.__name__}` {{ #{error.__name__.lower()} }}\n\nBase: {bases}.\n\n{prose(error.__doc__)}"
+            f"### `{error.__name__}` {{ #{error.__name__.lower()} }}\n\n"
+            + (f"Base: {bases}.\n\n" if bases else "")
+            + prose(error.__doc__)
         )
     return "\n\n".join(parts)
 
@@ -137,6 +139,21 @@ def _commands(command: Any, path: str, depth: int, *, within: bool = True) -> li
     for name, one in getattr(command, "commands", {}).items() if within else ():
         parts += _commands(one, f"{path} {name}", min(depth + 1, 3))
     return parts
+
+
+def summary(title: str) -> str:
+    """What the command with this title does, in a line; "" if the title is of something else."""
+    words = title.strip("`").split()
+    command: Any = typer.main.get_command(app) if words[:1] == ["streamdq"] else None
+    for word in words[1:]:
+        command = getattr(command, "commands", {}).get(word)
+    return command.get_short_help_str(200) if command is not None and words[1:] else ""
+
+
+def methods(path: str) -> list[str]:
+    """The public methods of the class of this name, if it is one of the queues."""
+    cls = {"streamdq.Queue": Queue, "streamdq.Worker": Worker}.get(path)
+    return [name for name in vars(cls or object) if name[0] != "_" and callable(getattr(cls, name))]
 
 
 def commands() -> str:

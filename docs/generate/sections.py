@@ -55,8 +55,9 @@ class Split(NamedTuple):
         """Each page's place and Markdown."""
         yield self.uri, self._linked(self.head, self.uri) + "".join(map(_listed, self.sections))
         whole = self.head.partition("\n")[0].removeprefix("# ")
+        short = whole.removeprefix("The ")
         for one in self.sections:
-            head = f"# {one.title}\n\nA part of [{whole}](index.md).\n\n"
+            head = f"# {one.title} – {short}\n\nA part of [{whole}](index.md).\n\n"
             yield one.uri, head + self._linked(one.text, one.uri)
 
     def _linked(self, text: str, uri: str) -> str:
@@ -124,5 +125,10 @@ def _listed(section: Section) -> str:
     """Its title and entries in the index."""
     (_name, title), *entries = section.entries.items()
     page = posixpath.basename(section.uri)
-    lines = [f'- <a id="{anchor}"></a>[{text}]({page}#{anchor})' for anchor, text in entries]
+    said = {anchor: parts.summary(text) for anchor, text in entries}
+    lines = [
+        f'- <a id="{anchor}"></a>[{text}]({page}#{anchor}){f": {said[anchor]}" if said[anchor] else ""}'
+        + "".join(f"\n    - [`{name}`]({page}#{anchor}.{name})" for name in parts.methods(anchor))
+        for anchor, text in entries
+    ]
     return f"\n## [{title}]({page})\n\n" + "\n".join(lines) + "\n"

@@ -70,6 +70,12 @@ def _wrapped(address: Address) -> IPv4Address | None:
     return address.sixtofour
 
 
+def explained(reason: str) -> str:
+    """Why an address is refused, and what allows it."""
+    is_known = any(reason == why for _, why in NOT_PUBLIC)
+    return f"{reason}; --allow or STREAMDQ_CALLBACK_ALLOW can allow it" if is_known else reason
+
+
 class AddressRefused(OSError):
     """Callbacks must not go to this address."""
 

@@ -21,7 +21,7 @@ from yarl import URL
 from ..job.retry import Retry
 from ..times.clock import wall_s
 from ..version import __version__
-from .address import AddressRefused
+from .address import AddressRefused, explained
 from .lookup import Lookup
 from .retry_after import retry_after_s
 from .settings import CallbackSettings
@@ -181,7 +181,7 @@ def _failure(host: str, error: Exception) -> CallbackFailed:
         return CallbackUnreachable(f"{host} can't be looked up")
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, AddressRefused):
-        return CallbackAddressRefused(f"the address of {host} is refused: {cause.reason}")
+        return CallbackAddressRefused(f"the address of {host} is refused: {explained(cause.reason)}")
     return CallbackUnreachable(f"{host}: {_reason(cause)}")
 
 

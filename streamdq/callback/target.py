@@ -9,7 +9,7 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from yarl import URL
 
 from ..errors import InvalidInput
-from .address import Address, AddressRules, Network
+from .address import Address, AddressRules, Network, explained
 
 _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(\.(?!-)[a-z0-9_-]{1,63})*")
 # As in browsers: a host whose last label is a number is an IPv4 address, in whatever notation.
@@ -68,14 +68,14 @@ class Targets:
         """Whether a setting allows the host, by its name or as an address."""
         if (address := _literal(host)) is not None:
             if reason := self.addresses.refusal(str(address)):
-                raise TargetRefused(f"the address {address} is refused: {reason}")
+                raise TargetRefused(f"the address {address} is refused: {explained(reason)}")
             return self.addresses.allows(address)
         if host in self._hosts:
             return True
         if not _NAME.fullmatch(host) or len(host) > 253:
             raise TargetRefused("the URL's host is not a valid DNS name")
         if host == "localhost" or host.endswith(".localhost"):
-            raise TargetRefused(f"{host} is refused: loopback")
+            raise TargetRefused(f"{host} is refused: {explained('loopback')}")
         return False
 
 

@@ -175,7 +175,8 @@ def _enqueue_file(
             raise
     text = f"{terminal.counted(loaded.created, 'job')} created"
     if loaded.existing:
-        text += f", {loaded.existing:,} ids were taken: {', '.join(loaded.existing_ids[:5])}"
+        were = "id was" if loaded.existing == 1 else "ids were"
+        text += f", {loaded.existing:,} {were} taken: {', '.join(loaded.existing_ids[:5])}"
         text += " …" if loaded.existing > 5 else ""
     refused = loaded.existing and on_conflict is OnConflictChoice.REJECT
     answer(as_json, _loaded_json(loaded), text, yes=not refused)
@@ -316,7 +317,7 @@ def dead_kick(
 
     It is ready at once, and its retry schedule starts again. Exit code 1: no job was dead.
     """
-    _one_or_all(id, every)
+    _one_or_all("dead kick", id, every)
     with open_queue(context) as queue:
         count = queue.kick(topic, id, group)
     answer(as_json, {"kicked": count}, f"{count:,} kicked", yes=count > 0)
@@ -335,12 +336,12 @@ def dead_purge(
 
     Exit code 1: no job was dead.
     """
-    _one_or_all(id, every)
+    _one_or_all("dead purge", id, every)
     with open_queue(context) as queue:
         count = queue.purge(topic, id, group=group, all=every)
     answer(as_json, {"purged": count}, f"{count:,} purged", yes=count > 0)
 
 
-def _one_or_all(id: str | None, every: bool) -> None:
+def _one_or_all(command: str, id: str | None, every: bool) -> None:
     if (id is None) != every:
-        raise InvalidInput("dead: pass either a job's id or --all")
+        raise InvalidInput(f"{command}: pass either a job's id or --all")

@@ -95,7 +95,8 @@ def upcoming(
 ) -> None:
     """Show the coming load.
 
-    How many attempts come due within each window from now, overdue ones included.
+    How many jobs come due within each window from now, overdue ones included. A job is counted once, whatever
+    the number of groups.
     """
     with open_queue(context) as queue:
         totals = queue.upcoming(topic, windows=window or ("1m", "10m", "1h", "1d"))

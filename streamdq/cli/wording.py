@@ -6,6 +6,9 @@ import re
 from collections.abc import Collection
 
 _ARGUMENT = re.compile(r"\b([a-z_]+)=(?:True\b|('[^']*'(?:(?:, | or )'[^']*')*))(?! \(--)")
+_EVERYWHERE = re.compile(r"\b[a-z_]+=True \((--[a-z-]+)(?:, \?[a-z_]+=true)?\)")
+"""An argument, with the option and the query parameter of the same name."""
+
 _EITHER = re.compile(r"\bpass ([a-z_]+) or ([a-z_]+)\b")
 _HEAD = re.compile(r"^[a-z_]+(?:, [a-z_]+)*: ")
 _GROUPS = re.compile(r"configure\((['\"])(.*?)\1, groups=\[\.\.\.\]\)")
@@ -24,6 +27,7 @@ def in_options(message: str, options: Collection[str]) -> str:
         values = (found[2] or "").replace("'", "")
         return found[0] if written == found[1] else f"{written} {values}".rstrip()
 
+    message = _EVERYWHERE.sub(lambda found: found[1] if found[1] in options else found[0], message)
     message = _GROUPS.sub(lambda found: f"`streamdq configure {found[2]} --group NAME`", message)
     message = _HEAD.sub(lambda found: re.sub("[a-z_]+", lambda name: option(name[0]), found[0]), message)
     message = _EITHER.sub(lambda found: f"pass {option(found[1])} or {option(found[2])}", message)

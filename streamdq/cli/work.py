@@ -278,20 +278,22 @@ def _rehearsal_view(results: list[Rehearsed]) -> RenderableType:
 @app.command()
 def demo(
     speed: Annotated[float, typer.Option(min=0.5, max=20, help="How many times faster than usual.")] = 1.0,
-    analysis: Annotated[bool, typer.Option("--analysis/--no-analysis", help="Write a report at the end.")] = True,
+    report: Annotated[
+        bool, typer.Option("--report", help="Write a report of it with Spark, which takes a minute more.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Watch the queue at work.
 
-    Takes about 50 seconds, on an embedded Redis of its own, and leaves nothing behind but the report.
+    Takes about 50 seconds, on an embedded Redis of its own, and leaves nothing behind but the report, if you want one.
 
     Orders are closed unless they are paid in time, payment notices fail and are retried step by step, a worker is
-    killed with -9, a dead letter is sent back. Then an audit proves that nothing was lost. With streamdq[spark], a
-    report shows everything that happened. Exit code 1: something was lost.
+    killed with -9, a dead letter is sent back. Then an audit proves that nothing was lost. The report shows
+    everything that happened; it needs streamdq[spark]. Exit code 1: something was lost.
     """
     from ..demo.run import run_demo
 
-    raise typer.Exit(run_demo(speed, as_json, analysis))
+    raise typer.Exit(run_demo(speed, as_json, report))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -1,10 +1,11 @@
-"""The demo's last act: dumps its history, and writes Spark's analysis of it as a page that stays."""
+"""What `streamdq demo --report` adds: dumps the history, and writes Spark's analysis of it as a page that stays."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,32 +18,36 @@ if TYPE_CHECKING:
 DUMP, TABLES, PAGE = "dump", "tables", "report.html"
 
 
-def keep_history(url: str, namespace: str) -> Path | None:
-    """Dumps the history into a new folder, while Redis is running. None if a package for that is not installed."""
+def check_installed() -> None:
+    """
+    Raises:
+        MissingExtra: a package that the report needs is not installed.
+    """
+    for package in ("pyarrow", "pyspark", "streamdq_spark"):
+        try:
+            import_module(package)
+        except ModuleNotFoundError:
+            raise MissingExtra(package, "spark") from None
+
+
+def keep_history(url: str, namespace: str) -> Path:
+    """Dumps the history into a new folder, while Redis is running."""
     from ..dump.dumper import Dumper
     from ..dump.open_folder import open_folder
 
     folder = Path(tempfile.mkdtemp(prefix="streamdq-demo-report-"))
-    try:
-        with Dumper(open_folder(str(folder / DUMP)), url, namespace).opened() as dumper:
-            dumper.dump()
-    except MissingExtra as error:
-        folder.rmdir()
-        terminal.complain(f"no report: {error}")
-        return None
+    with Dumper(open_folder(str(folder / DUMP)), url, namespace).opened() as dumper:
+        dumper.dump()
     return folder
 
 
 def write_up(folder: Path, session: Callable[[], AbstractContextManager[SparkSession]] | None = None) -> Path | None:
-    """Writes the report of the dump in the folder. None if Spark is not installed or has failed, which is reported."""
-    try:
-        from streamdq_spark import analysis
-        from streamdq_spark.report import write_report
-        from streamdq_spark.session import SMALL
-        from streamdq_spark.session import session as start
-    except ModuleNotFoundError as error:
-        terminal.complain(f"no report: {MissingExtra(error.name or 'pyspark', 'spark')}")
-        return None
+    """Writes the report of the dump in the folder. None if Spark has failed, which is reported."""
+    from streamdq_spark import analysis
+    from streamdq_spark.report import write_report
+    from streamdq_spark.session import SMALL
+    from streamdq_spark.session import session as start
+
     try:
         plan = analysis.plan(str(folder / DUMP), str(folder / TABLES))
         with terminal.progress_bar("starting Spark") as bar, session() if session else start(settings=SMALL) as spark:

@@ -1,4 +1,4 @@
-"""`streamdq demo`: the story (play.py) on an embedded Redis, the audit, and the analysis. Only the analysis stays."""
+"""`streamdq demo`: the story (play.py) on an embedded Redis, the audit, and the report if wanted. Only that stays."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from ..embedded import supervisor
 from ..job.retry import DEFAULT_RETRY
 from ..queue import Queue
-from ..terminal import console, print_json
+from ..terminal import console, print_json, say
 from ..times.durations import show_ms
 from .analysis import as_json as page_json
-from .analysis import keep_history, say_where, write_up
+from .analysis import check_installed, keep_history, say_where, write_up
 from .interrupts import ending_on_sigterm
 from .play import Play
 from .report import build, report_json, report_view
@@ -28,10 +28,15 @@ _TICK_S = 0.02
 _REDIS = "redis"
 
 
-def run_demo(speed: float, as_json: bool, analysis: bool = True) -> int:
-    """Runs the demo and prints its report; returns 0 if all went well and the accounts balance. ``analysis``: ends with
-    Spark's analysis of the history.
+def run_demo(speed: float, as_json: bool, as_page: bool) -> int:
+    """Runs the demo and prints its figures; returns 0 if all went well and the accounts balance. ``as_page``: also
+    writes Spark's report of the history, which takes a minute.
+
+    Raises:
+        MissingExtra: a package for that is not installed.
     """
+    if as_page:
+        check_installed()
     for name in [name for name in os.environ if name.startswith("STREAMDQ_")]:
         del os.environ[name]  # the demo runs with the default settings
     scale = Scale(speed)
@@ -45,15 +50,22 @@ def run_demo(speed: float, as_json: bool, analysis: bool = True) -> int:
             staff.end()
             report = build(queue.audit(), queue.stats(), play.rows, directory, scale, play.killed_ms)
             report.missing = play.missing()
-        kept = keep_history(url, NAMESPACE) if analysis else None
+        kept = keep_history(url, NAMESPACE) if as_page else None
     if not as_json:
         console().print(report_view(report, scale))
     page = write_up(kept) if kept else None
     if as_json:
         print_json(report_json(report) | page_json(page))
-    elif page:
-        say_where(page)
+    else:
+        _say_of_page(page, as_page)
     return 0 if report.good else 1
+
+
+def _say_of_page(page: Path | None, is_wanted: bool) -> None:
+    if page:
+        say_where(page)
+    elif not is_wanted:
+        say("\na report of all this as a page: streamdq demo --report (needs streamdq[spark], and a minute more)")
 
 
 def _intro(redis: str, scale: Scale) -> list[str]:

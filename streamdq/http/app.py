@@ -29,6 +29,7 @@ from .pages import find as find_pages
 from .pages import schedules as schedule_pages
 from .pages import topic_settings as settings_pages
 from .pages import workers as worker_pages
+from .pages.page_routes import on_missing
 
 _ABOUT = """Jobs that wait until they are due, for any language.
 
@@ -104,6 +105,7 @@ def create_app(
     )  # fmt: skip
     app.state.streamdq = backend
     problems.install(app)
+    app.add_exception_handler(404, on_missing)
     app.state.routes = routes
     app.mount("/static", _Static(packages=[("streamdq.http", "static")]))
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]

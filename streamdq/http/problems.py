@@ -205,7 +205,7 @@ def _allowed(request: Request, named: str) -> str:
     return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 
-def _on_http(request: Request, error: Exception) -> Response:
+def on_http(request: Request, error: Exception) -> Response:
     if isinstance(error, ProblemError):
         return problem(error.kind, error.detail, error.headers, **error.more)
     assert isinstance(error, StarletteHTTPException)
@@ -236,7 +236,7 @@ def _on_fault(request: Request, error: Exception) -> Response:
 def install(app: FastAPI) -> None:
     """Makes the app answer every error with a problem."""
     app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(StarletteHTTPException, _on_http)
+    app.add_exception_handler(StarletteHTTPException, on_http)
     app.add_exception_handler(StreamdqError, _on_streamdq)
     app.add_exception_handler(ClientDisconnect, _on_left)
     app.add_exception_handler(Exception, _on_fault)

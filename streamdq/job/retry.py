@@ -8,7 +8,7 @@ from itertools import islice
 
 from ..errors import InvalidInput, Portable
 from ..keys import plain
-from ..times.durations import Duration, show_ms, to_ms
+from ..times.durations import Duration, exactly, to_ms
 
 MAX_STEPS = 100
 MAX_ATTEMPTS = 100
@@ -50,7 +50,7 @@ class RetrySchedule:
         return self.steps_ms[step] if step < len(self.steps_ms) else None
 
     def __str__(self) -> str:
-        return " ".join(show_ms(ms) if ms else "0" for ms in self.steps_ms) or "none"
+        return " ".join(map(exactly, self.steps_ms)) or "none"
 
     def encode(self) -> str:
         """The form in a job's record: whole milliseconds, ``"none"`` for no steps."""

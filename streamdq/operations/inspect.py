@@ -315,7 +315,9 @@ def died_lately(store: RedisStore, topics: Mapping[str, TopicStats]) -> Op[dict[
 def upcoming(
     store: RedisStore, topic: str | None = None, windows: Sequence[str] = ("1m", "10m", "1h", "1d")
 ) -> Op[dict[str, int]]:
-    """How many attempts come due within each window from now, including overdue ones: the coming load."""
+    """How many jobs come due within each window from now, including overdue ones: the coming load. A job is counted
+    once, whatever the number of groups.
+    """
     ends = [to_ms(window, "window") for window in windows]
     shards = [shard for name in (yield from topic_names(store, topic)) for shard in store.topics.shards(name)]
     now_ms = yield from namespace.now_ms(store.session)

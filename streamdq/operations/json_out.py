@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from ..job.retry import RetrySchedule
 from .inspect import GroupStats, Stats, TopicStats
 
 if TYPE_CHECKING:
@@ -136,4 +137,8 @@ def audit_json(audit: Audit) -> dict[str, Any]:
 
 
 def settings_json(topic: str, settings: TopicSettings) -> dict[str, Any]:
-    return {"topic": topic, **settings.model_dump(exclude={"version", "since"})}
+    fields = settings.model_dump(exclude={"version", "since"})
+    for one in (fields, *fields["groups"].values()):  # earlier versions have written milliseconds
+        if one["retry"] is not None:
+            one["retry"] = str(RetrySchedule.of(one["retry"]))
+    return {"topic": topic, **fields}

@@ -63,7 +63,7 @@ def configure(
     if ttr is not None:
         changes["ttr_ms"] = check_ttr(ttr)
     if retry is not None:
-        changes["retry"] = RetrySchedule.of(retry).encode()
+        changes["retry"] = str(RetrySchedule.of(retry))
     if shards is not None:
         changes["shards"] = _in_range("shards", shards, 1, MAX_SHARDS)
     if max_deliveries is not None:

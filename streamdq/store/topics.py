@@ -36,6 +36,7 @@ _LANES_STEP = 20
 _LEAVE_LOOKS = 5  # how often leave_group reads or deletes each group's progress with a job
 _SHARDS_AT_ONCE = 16  # each takes Redis some ms if it makes a hundred groups
 _LEAVING_AT_ONCE = 100
+_FORCE = "force=True (--force, ?force=true)"
 _RACES = 5
 _PAGES = 200  # to see whether a topic has settled, if nobody has looked yet
 _NOT_EMPTY = (
@@ -518,9 +519,7 @@ class Topics:
             TopicNotEmpty: it holds jobs, schedules or receipts, or is served, and ``force`` is not given.
         """
         yield from self.get(topic, anew=True)
-        refusal = (
-            "let every group finish them first, or pass force to delete them, too (force=True, --force, ?force=true)"
-        )
+        refusal = f"let every group finish them first, or delete them with {_FORCE}"
         for _ in range(_RACES):
             if not force:
                 yield from self._check_empty(topic, refusal)
@@ -541,7 +540,7 @@ class Topics:
     def _check_empty(self, topic: str, refusal: str) -> Op[None]:
         for shard in self.shards(topic):
             if (yield from one(self._session, shard.jobs, "HLEN", shard.jobs)):
-                raise TopicNotEmpty(f"topic {topic!r} holds jobs: {refusal}")
+                raise TopicNotEmpty(f"topic {topic!r} still holds jobs: {refusal}")
 
     def _check_settled(self, topic: str) -> Op[None]:
         """A database that has yet to read what became of its jobs would take them for lost, and put them back."""
@@ -550,16 +549,13 @@ class Topics:
         if any(checked(reply) for reply in (yield from self._session.call(commands))):
             raise TopicNotEmpty(
                 f"topic {topic!r} holds receipts that the database of an outbox or an archive has yet to read: let "
-                "`streamdq outbox relay` or `streamdq archive store` run, or pass force (force=True, --force, "
-                "?force=true), and jobs that have ended may run again"
+                f"`streamdq outbox relay` or `streamdq archive store` run, or delete it with {_FORCE}, and jobs that "
+                "have ended may run again"
             )
 
     def _check_unscheduled(self, topic: str) -> Op[None]:
         if (yield from self._has_schedules(topic)):
-            raise TopicNotEmpty(
-                f"topic {topic!r} has schedules: remove them first, or pass force to delete them, too (force=True, "
-                "--force, ?force=true)"
-            )
+            raise TopicNotEmpty(f"topic {topic!r} has schedules: remove them first, or delete them with {_FORCE}")
 
     def _check_unserved(self, topic: str) -> Op[None]:
         places = [(k.ready, group) for k in self.shards(topic) for group in self.settings_of(topic).group_names]
@@ -568,8 +564,7 @@ class Topics:
         if served:
             raise TopicServed(
                 f"topic {topic!r} has consumers in {'groups' if served[1:] else 'group'} {', '.join(served)}, which "
-                "would make it again: stop them first, or pass force to delete it all the same (force=True, --force, "
-                "?force=true)"
+                f"would make it again: stop them first, or delete it all the same with {_FORCE}"
             )
 
     def _has_schedules(self, topic: str) -> Op[bool]:

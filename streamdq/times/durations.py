@@ -110,6 +110,16 @@ def moment_ms(value: Moment) -> int:
     return value
 
 
+def exactly(ms: int) -> str:
+    """The duration as text that says all of it: ``"1h30m15s"``, ``"0"``."""
+    parts, rest = [], ms
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, rest = divmod(rest, _UNITS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0"
+
+
 def show_ms(ms: float) -> str:
     """The duration for people: ``"340ms"``, ``"15s"``, ``"1h30m"``."""
     if ms < 1000:

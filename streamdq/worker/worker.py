@@ -152,7 +152,7 @@ class Worker(Generic[S]):
         if name in self._handlers and name not in self._implied:
             raise InvalidInput(f"topic {name!r} has a handler already; one function per topic and worker")
         ttr_ms = None if ttr is None else check_ttr(ttr)
-        schedule = None if retry is None else RetrySchedule.of(retry).encode()
+        schedule = None if retry is None else str(RetrySchedule.of(retry))
         takes = None if version is None else check_version(version)
 
         def register(function: F) -> F:

@@ -239,7 +239,10 @@ async def test_a_name_that_leads_to_a_refused_address_is_tried_again(
     async with space.serving(caller(space, "t", allow="")):
         await space.becomes("j1", "delayed")
     error = space.job("j1").groups["default"].error
-    assert error == "CallbackAddressRefused: the address of any.example is refused: loopback"
+    assert error == (
+        "CallbackAddressRefused: the address of any.example is refused: loopback; "
+        "--allow or STREAMDQ_CALLBACK_ALLOW can allow it"
+    )
     assert everywhere.connections == 0
 
 

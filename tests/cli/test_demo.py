@@ -45,7 +45,7 @@ def temporary() -> Iterator[Path]:
 
 
 def test_the_demo_balances_and_shows_everything_it_promises(start: Start, temporary: Path) -> None:
-    process = start("demo", "--speed", "8", "--no-analysis", "--json", env={**os.environ, "TMPDIR": str(temporary)})
+    process = start("demo", "--speed", "8", "--json", env={**os.environ, "TMPDIR": str(temporary)})
 
     out, err = process.communicate(timeout=HANG_S)
 

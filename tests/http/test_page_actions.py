@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from streamdq import NewJob, Queue, Settings, Worker
+from streamdq.http.problems import MEDIA
 from streamdq.keys import NamespaceKeys
 from tests.http.harness import NAMESPACE, Api
 from tests.http.site import FORM, check_headers, post, see, work
@@ -94,6 +95,18 @@ async def test_the_settings_are_changed(site: Api, queue: Queue) -> None:
     assert "Nothing was changed." in await see(site, again.headers["location"])
 
 
+async def test_an_address_that_is_none_is_a_page_for_browsers(site: Api) -> None:
+    browser = {"accept": "text/html,application/xhtml+xml"}
+    for path, accept, media in (
+        ("/xyz", browser, "text/html; charset=utf-8"),
+        ("/v1/nothing", browser, MEDIA),
+        ("/xyz", {"accept": "application/json"}, MEDIA),
+        ("/v1/topics/t/jobs/none", browser, MEDIA),
+    ):
+        response = await site.client.get(path, headers=accept)
+        assert (response.status_code, response.headers["content-type"]) == (404, media), path
+
+
 async def test_the_settings_tell_what_applies_to_a_group(site: Api, queue: Queue, redis_server: Server) -> None:
     worker = Worker(redis_server.url, NAMESPACE, settings=Settings(url="memory://unused"))
     worker.handler("t", ttr="30s")(lambda: None)
@@ -101,7 +114,9 @@ async def test_the_settings_tell_what_applies_to_a_group(site: Api, queue: Queue
     page = await see(site, "/topics/t/settings")
     assert "<title>Settings of t, group default · streamdq</title>" in page
     assert re.search(r"<h1>Settings of <span[^>]*>t</span></h1>", page)
-    assert re.findall(r"<b>Not for group .*?</b>", page) == ["<b>Not for group default: it has 30s.</b>"]
+    assert "<b>No group uses this now: default has 30s.</b>" in page
+    queue.configure("t", groups=["default", "audit"])
+    assert "<b>Not for group default: it has 30s.</b>" in await see(site, "/topics/t/settings")
     applying = dict(re.findall(r"<dt>(\w+)</dt><dd>(.*?) <", page))
     assert applying == {"TTR": "30s", "Retries": str(queue.configure("t").retry)}
     assert page.index("its own") < page.index("as the topic")

@@ -20,7 +20,7 @@ async def test_a_topic_is_made_and_changed(api: Api) -> None:
     )
     assert made.status_code == 200
     topic = made.json()
-    assert (topic["ttr_ms"], topic["retry"], topic["rate"], topic["shards"]) == (30_000, "1000ms 2000ms", 5, 2)
+    assert (topic["ttr_ms"], topic["retry"], topic["rate"], topic["shards"]) == (30_000, "1s 2s", 5, 2)
     assert set(topic["groups"]) == {"default", "audit"}
     await api.client.patch("/v1/topics/a", json={})
     assert [one["topic"] for one in (await api.client.get("/v1/topics")).json()["topics"]] == ["a", "t"]

@@ -102,7 +102,7 @@ async def test_a_producer_that_never_saw_the_topic_makes_it_anew(
         await eventually(lambda: space.stats("u", "a").done == 1, "done")
     settings = stranger.configure("t", create=True)
     assert set(settings.groups) == {"default", "a"}
-    assert settings.groups["a"].retry == "9000ms"
+    assert settings.groups["a"].retry == "9s"
 
 
 async def test_a_group_that_is_served_comes_back_when_it_is_taken_away(space: Space, seen: Seen) -> None:

@@ -40,7 +40,7 @@ async def test_both_sides_use_it(space: Space, seen: Seen) -> None:
 
     assert sorted(found, key=lambda one: one[0].order_id) == [(CloseOrder(order_id=n), 2) for n in range(1, 6)]
     group = space.queue.configure("order.close").groups["default"]
-    assert (group.ttr_ms, group.retry) == (30_000, "15000ms 180000ms")
+    assert (group.ttr_ms, group.retry) == (30_000, "15s 3m")
 
 
 def test_a_queue_that_gets_it_as_a_name_says_where_the_name_is(space: Space) -> None:
@@ -91,7 +91,7 @@ def test_what_is_no_job_is_refused_alike_with_a_version_and_without(space: Space
 def test_configure_makes_its_settings_the_topic_s(space: Space) -> None:
     settings = orders.configure(space.queue)
 
-    assert (settings.ttr_ms, settings.retry) == (30_000, "15000ms 180000ms")
+    assert (settings.ttr_ms, settings.retry) == (30_000, "15s 3m")
     assert space.queue.configure("order.close") == settings
 
 

@@ -1,5 +1,6 @@
 """What the demo ends with."""
 
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from pyspark.sql import SparkSession
 
 from streamdq import Queue
 from streamdq.demo.analysis import as_json, keep_history, say_where, write_up
+from streamdq.demo.run import run_demo
+from streamdq.errors import MissingExtra
 from tests.servers import Server
 from tests.waiting import HANG_S
 
@@ -21,9 +24,7 @@ def kept(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
             with queue.take("order.close", timeout=HANG_S) as claim:
                 assert claim is not None
                 assert claim.job.id == str(n)
-    folder = keep_history(newest.url, "demo")
-    assert folder
-    return folder
+    return keep_history(newest.url, "demo")
 
 
 @pytest.mark.thorough
@@ -36,12 +37,12 @@ def test_it_is_a_page_that_stays(spark: SparkSession, kept: Path, capsys: pytest
     assert page.as_uri() in capsys.readouterr().out
 
 
-def test_without_spark_it_says_what_to_install(
-    kept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "streamdq_spark", None)
-    assert write_up(kept) is None
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "pip install 'streamdq[spark]'" in said
+def test_without_spark_it_says_so_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdq.demo.run.Queue", None)
+    monkeypatch.setitem(sys.modules, "streamdq_spark", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'streamdq\[spark\]'"):
+        run_demo(1.0, as_json=False, as_page=True)
+
+
+def test_without_a_page_the_json_has_none() -> None:
     assert as_json(None) == {"report": None}

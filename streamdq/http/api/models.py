@@ -65,7 +65,7 @@ EXAMPLE_JOB: dict[str, Any] = {
     "expire_ms": None, "key": None, "groups": {},
 }  # fmt: skip
 EXAMPLE_TOPIC: dict[str, Any] = {
-    "topic": "order.close", "shards": 1, "ttr_ms": 60000, "retry": "15000ms 180000ms", "max_deliveries": 5,
+    "topic": "order.close", "shards": 1, "ttr_ms": 60000, "retry": "15s 3m", "max_deliveries": 5,
     "rate": None, "durable": None, "key_concurrency": None, "key_order": None, "key_rate": None, "paused": False,
     "groups": {"default": {"ttr_ms": None, "retry": None}},
 }  # fmt: skip
@@ -545,7 +545,9 @@ class StatsOut(BaseModel):
 
 
 class UpcomingOut(BaseModel):
-    """How many attempts come due within each window from now, overdue ones included."""
+    """How many jobs come due within each window from now, overdue ones included. A job is counted once, whatever the
+    number of groups.
+    """
 
     windows: dict[str, int] = Field(examples=[{"1m": 12, "10m": 340, "1h": 2100, "1d": 9000}])
 
@@ -701,7 +703,7 @@ class OutcomeOut(BaseModel):
 class ActedOut(BaseModel):
     """What became of the jobs."""
 
-    done: int
+    done: int = Field(description="To so many of them it was done.")
     changed: int = Field(description="Left alone: they were rescheduled, claimed, retried, kicked … since.")
     gone: int = Field(description="They have ended since.")
     refused: int = Field(description="Left alone: it can't be done to a job in this state.")
@@ -738,10 +740,10 @@ class OrphanOut(BaseModel):
 class AuditOut(BaseModel):
     """The result of an audit."""
 
-    balanced: bool
-    left: int
-    balances: list[BalanceOut]
-    orphans: list[OrphanOut]
+    balanced: bool = Field(description="Whether every account balances and there are no orphans.")
+    left: int = Field(description="How many jobs have not ended, each counted once for each of its groups.")
+    balances: list[BalanceOut] = Field(description="The account of each topic and group.")
+    orphans: list[OrphanOut] = Field(description="What is stored of a job in one place and missing in another.")
 
     model_config = example(
         {

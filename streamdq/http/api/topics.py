@@ -147,7 +147,10 @@ async def get_upcoming(
         str, Query(description=f"At most {_MAX_WINDOWS} durations, separated by commas.", max_length=400)
     ] = "1m,10m,1h,1d",
 ) -> Response:
-    """Count the attempts that come due within each window from now."""
+    """Count the jobs that come due within each window from now.
+
+    A job is counted once, whatever the number of groups.
+    """
     names = windows.split(",")
     if len(names) > _MAX_WINDOWS or any(len(name) > _WINDOW_CHARS for name in names):
         raise InvalidInput(f"windows: pass at most {_MAX_WINDOWS} durations such as 10m, separated by commas")

@@ -96,7 +96,7 @@ class Glance:
 
 @dataclass(slots=True)
 class Load:
-    """How many attempts come due, in equal steps from now. ``overdue``: already due, not moved yet. ``planned``: how
+    """How many jobs come due, in equal steps from now. ``overdue``: already due, not moved yet. ``planned``: how
     many jobs schedules will add; ``planned_whole``: these are all.
     """
 

@@ -13,10 +13,10 @@ from fastapi.responses import RedirectResponse
 
 from ...errors import InvalidInput, ServerError, StreamdqError
 from ...process.logs import log
-from ..api.route import Needs, Route, backend_of, declare
+from ..api.route import Needs, Route, backend_of, check_origin, declare
 from ..auth import Identity, Role
 from ..backend import Backend
-from ..problems import KINDS, RETRY_AFTER_S, ProblemError, kind_of
+from ..problems import KINDS, RETRY_AFTER_S, ProblemError, kind_of, on_http
 from . import sessions
 from .render import HEADERS, base_of, page
 from .vouched import vouched_for
@@ -95,6 +95,19 @@ def _problem_page(request: Request, kind: str, detail: str, headers: Mapping[str
         answer.headers["Retry-After"] = str(RETRY_AFTER_S)
     answer.headers.update(headers or {})
     return answer
+
+
+async def on_missing(request: Request, error: Exception) -> Response:
+    """The answer to a path that is none: to a browser a page, unless the path is one of the API."""
+    path = request.url.path.removeprefix(base_of(request))
+    is_asked_for = "text/html" in request.headers.get("accept", "") and not path.startswith("/v1/")
+    if isinstance(error, ProblemError) or not is_asked_for:
+        return on_http(request, error)
+    try:
+        check_origin(request, backend_of(request))
+    except ProblemError as refused:
+        return on_http(request, refused)
+    return _problem_page(request, "not-found", "No page has this address.")
 
 
 def redirect(to: str) -> RedirectResponse:

@@ -65,7 +65,7 @@ FIELDS = (
         "retry", "Retries", "the delays between attempts: 15s 3m 10m, or none",
         lambda s: str(RetrySchedule.of(s.retry)), lambda text: text or "none",
     ),
-    Field("max_deliveries", "Most deliveries", "a job that is lost with its worker this often is buried",
+    Field("max_deliveries", "Most lost deliveries", "a job that is lost with its worker this often is buried",
           lambda s: str(s.max_deliveries), _whole("max_deliveries")),
     Field("rate", "Rate", "jobs a second that become ready at most; empty for no limit",
           lambda s: "" if not s.rate else f"{s.rate:g}", _rate),
@@ -105,7 +105,7 @@ def _page(
     at = name if name in given else ""
     return page(
         request, "topic_settings.html", status, topic=topic, settings=settings, fields=FIELDS, given=given, at=at,
-        why=rest if at else why, groups=groups,
+        why=rest if at else why, groups=groups, own={field.name: _own(groups, field.name) for field in FIELDS},
     )  # fmt: skip
 
 
@@ -131,6 +131,14 @@ def _group(settings: TopicSettings, name: str) -> _Group:
         _Value("retry", "Retries", retry, own.retry is not None),
     ]
     return _Group(name, values)
+
+
+def _own(groups: list[_Group], field: str) -> str:
+    """For which groups the topic's value is not, as they have their own."""
+    own = [(one.name, value.text) for one in groups for value in one.values if value.field == field and value.is_own]
+    if own and len(own) == len(groups):
+        return f"No group uses this now: {', '.join(f'{name} has {text}' for name, text in own)}."
+    return " ".join(f"Not for group {name}: it has {text}." for name, text in own)
 
 
 class _Sent(NamedTuple):

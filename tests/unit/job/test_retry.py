@@ -64,10 +64,18 @@ def test_there_may_be_as_many_steps_as_are_allowed() -> None:
     assert len(RetrySchedule.of(["15s"] * MAX_STEPS).steps_ms) == MAX_STEPS
 
 
-@pytest.mark.parametrize(("value", "shown", "encoded"), [("none", "none", "none"), ("0 15s", "0 15s", "0ms 15000ms")])
+@pytest.mark.parametrize(
+    ("value", "shown", "encoded"),
+    [
+        ("none", "none", "none"),
+        ("0 15s", "0 15s", "0ms 15000ms"),
+        ("90061001ms 60s", "1d1h1m1s1ms 1m", "90061001ms 60000ms"),
+    ],
+)
 def test_how_a_schedule_is_written(value: str, shown: str, encoded: str) -> None:
     schedule = RetrySchedule.of(value)
     assert (str(schedule), schedule.encode()) == (shown, encoded)
+    assert RetrySchedule.of(str(schedule)) == schedule, "nothing is rounded"
 
 
 def test_exceptions_without_a_reason_say_what_they_are() -> None:
