@@ -592,8 +592,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Count the attempts that come due within each window from now
-         * @description Count the attempts that come due within each window from now.
+         * Count the jobs that come due within each window from now
+         * @description A job is counted once, whatever the number of groups.
          */
         get: operations["get_upcoming"];
         put?: never;
@@ -805,7 +805,10 @@ export interface components {
          *     }
          */
         ActedOut: {
-            /** Done */
+            /**
+             * Done
+             * @description To so many of them it was done.
+             */
             done: number;
             /**
              * Changed
@@ -854,13 +857,25 @@ export interface components {
          *     }
          */
         AuditOut: {
-            /** Balanced */
+            /**
+             * Balanced
+             * @description Whether every account balances and there are no orphans.
+             */
             balanced: boolean;
-            /** Left */
+            /**
+             * Left
+             * @description How many jobs have not ended, each counted once for each of its groups.
+             */
             left: number;
-            /** Balances */
+            /**
+             * Balances
+             * @description The account of each topic and group.
+             */
             balances: components["schemas"]["BalanceOut"][];
-            /** Orphans */
+            /**
+             * Orphans
+             * @description What is stored of a job in one place and missing in another.
+             */
             orphans: components["schemas"]["OrphanOut"][];
         };
         /**
@@ -2288,7 +2303,7 @@ export interface components {
          *       },
          *       "max_deliveries": 5,
          *       "paused": false,
-         *       "retry": "15000ms 180000ms",
+         *       "retry": "15s 3m",
          *       "shards": 1,
          *       "topic": "order.close",
          *       "ttr_ms": 60000
@@ -2362,7 +2377,7 @@ export interface components {
          *           },
          *           "max_deliveries": 5,
          *           "paused": false,
-         *           "retry": "15000ms 180000ms",
+         *           "retry": "15s 3m",
          *           "shards": 1,
          *           "topic": "order.close",
          *           "ttr_ms": 60000
@@ -2398,7 +2413,8 @@ export interface components {
         };
         /**
          * UpcomingOut
-         * @description How many attempts come due within each window from now, overdue ones included.
+         * @description How many jobs come due within each window from now, overdue ones included. A job is counted once, whatever the
+         *     number of groups.
          * @example {
          *       "windows": {
          *         "10m": 340,
