@@ -24,7 +24,7 @@ from .shared import Answer, Breaker, Shared
 PATIENCE_S = 0.25
 OPENS_AFTER = 5
 FIRST_OPEN_S, LONGEST_OPEN_S = 5.0, 60.0
-_FIRST_WINDOW = 10
+_FIRST_WINDOW = 2
 _FIRST_MEAN_S = 0.01  # a new receiver is assumed to be fast, but not for long
 _FIRST_PATIENCE_S = 0.1
 _STALLS_AFTER = 5  # a receiver stalls if no answer came for this many times the mean time of a call
@@ -50,6 +50,7 @@ class Endpoint:
         self._breaks = declared.CALLBACK_BREAKS.labels(namespace)
         self._receiver = receiver
         self.shared: Shared | None = None
+        self.site: str | None = None  # the address last connected to, as unproven.py counts it
         self._window = min(_FIRST_WINDOW, limit)
         self._calls: dict[int, float] = {}  # ticket -> when it began, the oldest first
         self._tickets = count()
@@ -68,6 +69,11 @@ class Endpoint:
     def idle(self) -> bool:
         """Whether no call is under way or waiting."""
         return not self._calls and not self._turns and not self._granted
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nothing is known about it: it has neither answered nor failed."""
+        return not self._answers and not self._failures
 
     @property
     def proven(self) -> bool:
@@ -252,10 +258,20 @@ class Endpoints:
             self._known[receiver].heal()
 
     def _of(self, receiver: str) -> Endpoint:
-        if (found := self._known.get(receiver)) is None:
+        found = self._known.pop(receiver, None)
+        if found is None:
             if len(self._known) >= _MOST_ENDPOINTS:
-                # Forget idle endpoints: to learn about them again costs less than to keep every host ever called.
-                self._known = {key: endpoint for key, endpoint in self._known.items() if not endpoint.idle}
-            found = self._known[receiver] = Endpoint(self._limit, self._clock, self._namespace, receiver)
+                self._forget()
+            found = Endpoint(self._limit, self._clock, self._namespace, receiver)
             found.shared = self._shared
+        self._known[receiver] = found  # the least recently used come first
         return found
+
+    def _forget(self) -> None:
+        """Forgets endpoints without calls: those that nothing is known about, which is all if many URLs were made up,
+        and if half are not gone then, the least recently used.
+        """
+        self._known = {key: found for key, found in self._known.items() if not (found.idle and found.unknown)}
+        idle = [key for key, found in self._known.items() if found.idle]
+        for key in idle[: max(0, len(self._known) - _MOST_ENDPOINTS // 2)]:
+            del self._known[key]

@@ -15,7 +15,7 @@ _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(\.(?!-)[a-z0-9_-]{1,63})*")
 # As in browsers: a host whose last label is a number is an IPv4 address, in whatever notation.
 _NUMERIC = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)")
 _SCHEMES = {"https": 443, "http": 80}
-_WEB_PORTS = (80, 443)
+WEB_PORTS = (80, 443)
 
 
 class TargetRefused(Exception):
@@ -56,7 +56,7 @@ class Targets:
             return url
         if url.scheme != "https":
             raise TargetRefused(f"http://{host} is not encrypted, and the host is not among those allowed")
-        if port < 1024 and port not in _WEB_PORTS:
+        if port < 1024 and port not in WEB_PORTS:
             raise TargetRefused(f"port {port} of {host} is not allowed for callbacks")
         return url
 

@@ -1,8 +1,9 @@
-"""Room for receivers that do not answer, or have never answered: at most half of the slots of a worker.
+"""Who may have how many of a worker's slots, so that receivers that hang leave some to the others.
 
-A receiver is proven while it answers (``Endpoint.proven``). The other half of the slots is left to proven ones, so that
-they are called however many receivers hang. And because ports cost nothing and names little, the unproven calls to one
-host, and those to one address, are limited as well: whoever has many of them gets no more than others.
+All calls to one host, and all to one address, have at most half of the slots: ports and names cost little, so whoever
+has many of them gets no more than others. So have all calls together to receivers that are not proven, which is to say
+that do not answer, or have never answered (``Endpoint.proven``). Of these, one receiver has one call, and one host or
+address has two to the usual ports and two to all others: other ports that hang do not shut out a new receiver.
 """
 
 from __future__ import annotations
@@ -12,31 +13,50 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
+from yarl import URL
+
 from .breaker import Endpoint, NotNow
+from .target import WEB_PORTS
 
 PER_RECEIVER = 1
-PER_HOST = 2
+PER_PLACE = 2
 _SITE_BITS = 64  # of an IPv6 address: its owner has all addresses that begin with them
 
 _current: ContextVar[Call | None] = ContextVar("current_call", default=None)
 
 
 class NoRoom(OSError):
-    """There are as many calls to this address as one that does not answer may have."""
+    """The calls to this address have had their share."""
 
     def __init__(self) -> None:
         super().__init__("no room")  # always the same text, as for AddressRefused
 
 
 class Call:
-    """One call that takes a slot. ``no_room``: it was not made, because of the other calls to its address."""
+    """One call that takes a slot. ``no_room``: it was not made, because of the other calls to its address.
 
-    def __init__(self, calls: Calls, endpoint: Endpoint, host: str) -> None:
+    A call over a connection that was kept counts for the address that its receiver last connected to.
+    """
+
+    def __init__(self, calls: Calls, endpoint: Endpoint, url: URL) -> None:
         self._calls = calls
         self.endpoint = endpoint
-        self.host = host
-        self.addresses: set[str] = set()
+        self.host = url.raw_host or ""
+        self.usual_port = url.port in WEB_PORTS
+        self.places = {self.host, endpoint.site or self.host}  # its host and its addresses
+        self.made = False  # it has had its turn
         self.no_room = False
+        self._connects = False
+
+    def begin(self) -> None:
+        """Its turn has come.
+
+        Raises:
+            NotNow: its host or its address has had half of the slots.
+        """
+        if any(self._calls.has_half(place) for place in self.places):
+            raise NotNow
+        self.made = True
 
     def connect(self, address: str) -> None:
         """Counts the address that is about to be connected to.
@@ -45,31 +65,32 @@ class Call:
             NoRoom: it has had its share.
         """
         site = _site(address)
-        if not self.endpoint.proven:
-            others = sum(call is not self and site in call.addresses for call in self._calls.unproven())
-            if others >= PER_HOST:
-                self.no_room = True
-                raise NoRoom
-        self.addresses.add(site)
+        self.no_room = self._calls.has_half(site, self) or not self._calls.room_at(site, self)
+        if self.no_room:
+            raise NoRoom
+        if not self._connects:
+            self._connects, self.places = True, {self.host}
+        self.places.add(site)
+        self.endpoint.site = site
 
 
 class Calls:
     """The calls of a worker with this many slots."""
 
     def __init__(self, slots: int) -> None:
-        self._most_unproven = max(1, slots // 2)
+        self.half = max(1, slots // 2)
         self._under_way: set[Call] = set()
 
     @contextmanager
-    def slot(self, endpoint: Endpoint, host: str) -> Iterator[Call]:
+    def slot(self, endpoint: Endpoint, url: URL) -> Iterator[Call]:
         """Holds a slot for a call.
 
         Raises:
             NotNow: the receiver is not proven, and such receivers have no room left.
         """
-        if not endpoint.proven and not self._room(endpoint, host):
+        call = Call(self, endpoint, url)
+        if not self._room(call):
             raise NotNow
-        call = Call(self, endpoint, host)
         self._under_way.add(call)
         _current.set(call)
         try:
@@ -78,13 +99,27 @@ class Calls:
             _current.set(None)
             self._under_way.discard(call)
 
-    def _room(self, endpoint: Endpoint, host: str) -> bool:
+    def _room(self, call: Call) -> bool:
+        if call.endpoint.proven:
+            return True
         unproven = self.unproven()
         return (
-            len(unproven) < self._most_unproven
-            and sum(call.endpoint is endpoint for call in unproven) < PER_RECEIVER
-            and sum(call.host == host for call in unproven) < PER_HOST
+            len(unproven) < self.half
+            and sum(other.endpoint is call.endpoint for other in unproven) < PER_RECEIVER
+            and self.room_at(call.host, call)
         )
+
+    def room_at(self, place: str, call: Call) -> bool:
+        """Whether the calls to this host or address that are not proven have room for this one, if it is none."""
+        others = (other for other in self.unproven() if other is not call and place in other.places)
+        return call.endpoint.proven or sum(other.usual_port == call.usual_port for other in others) < PER_PLACE
+
+    def has_half(self, place: str, call: Call | None = None) -> bool:
+        """Whether the calls to this host or address, without this one, have half of the slots. Those that still wait
+        for their turn do not count, as they wait for a moment only.
+        """
+        others = (other for other in self._under_way if other is not call and place in other.places)
+        return sum(other.made for other in others) >= self.half
 
     def unproven(self) -> list[Call]:
         """The calls under way to receivers that are not proven."""

@@ -72,8 +72,8 @@ class CallbackWorker(Worker):
         self._callback = callback or CallbackSettings.load()
         self._targets = Targets(self._callback.allow, self._callback.deny)
         self._signer = Signer(self._callback.plain_secrets())
-        self._endpoints = Endpoints(self._callback.per_host, self._now_s, self.namespace)
         self._calls = Calls(concurrency)
+        self._endpoints = Endpoints(min(self._callback.per_host, self._calls.half), self._now_s, self.namespace)
         self._shared: Shared | None = None
         for outcome, status_class in _USUAL:  # exist from the start: a rate needs a 0 to start from
             declared.CALLBACKS.labels(self.namespace, outcome, status_class)
@@ -112,11 +112,12 @@ class CallbackWorker(Worker):
         CallbackFailed: it has not answered.
         """
         endpoint = self._endpoints.at(url)
-        with self._calls.slot(endpoint, url.raw_host or "") as call:
+        with self._calls.slot(endpoint, url) as call:
             ticket = await endpoint.enter()
             alive: bool | None = None
             answered = False
             try:
+                call.begin()
                 reply = await self._call(url, job)
                 alive, answered = reply.alive, True
             except CallbackFailed as failed:

@@ -22,7 +22,7 @@ from tests.redis.harness import NAMESPACE, Space
 from tests.unit.virtual_time import in_virtual_time
 from tests.waiting import eventually, forever
 
-FIRST_WINDOW = 10
+FIRST_WINDOW = 2
 BUSY = 20
 """Far more than a job of ten can find the one call that tries already under way."""
 
@@ -66,6 +66,12 @@ async def call(endpoint: Endpoint, alive: bool) -> None:
     endpoint.leave(await endpoint.enter(), alive)
 
 
+async def grown(endpoint: Endpoint) -> None:
+    """Its window is 10."""
+    for _ in range(10 - FIRST_WINDOW):
+        await call(endpoint, True)
+
+
 # -- the window
 
 
@@ -91,6 +97,7 @@ async def test_the_window_grows_with_answers_up_to_the_limit_and_shrinks_with_fa
 
 @in_virtual_time
 async def test_a_call_waits_where_its_turn_comes_soon_and_else_not(endpoint: Endpoint, clock_s: Clock) -> None:
+    await grown(endpoint)
     tickets = await at_once(endpoint)
     for ticket in tickets:  # each took a twentieth of a second
         clock_s.now += 0.005
@@ -150,6 +157,7 @@ async def test_it_opens_for_twice_as_long_each_time_and_closes_with_an_answer(
 
 @in_virtual_time
 async def test_an_answer_to_a_call_from_before_it_opened_closes_it(endpoint: Endpoint) -> None:
+    await grown(endpoint)
     *others, late = await at_once(endpoint)
     for number, ticket in enumerate(others):
         endpoint.leave(ticket, False if number < OPENS_AFTER else None)
@@ -161,6 +169,7 @@ async def test_an_answer_to_a_call_from_before_it_opened_closes_it(endpoint: End
 
 @in_virtual_time
 async def test_who_waits_when_it_opens_is_told(endpoint: Endpoint) -> None:
+    await grown(endpoint)
     tickets = await at_once(endpoint)
     waiter = asyncio.create_task(endpoint.enter())
     await asyncio.sleep(0)
@@ -218,6 +227,27 @@ async def test_hosts_that_are_idle_are_forgotten(clock_s: Clock, monkeypatch: py
         assert len(endpoints._known) <= 3
     assert endpoints.at(URL("https://busy.example/b")) is busy
     assert endpoints.at(URL("https://busy.example:8443/b")) is not busy
+
+
+async def test_made_up_urls_do_not_erase_what_is_known_of_others(
+    clock_s: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamdq.callback.breaker._MOST_ENDPOINTS", 8)
+    endpoints = Endpoints(10, clock_s, NAMESPACE)
+    fine, dead = URL("https://fine.example"), URL("https://dead.example")
+    await call(endpoints.at(fine), True)
+    for _ in range(OPENS_AFTER):
+        await call(endpoints.at(dead), False)
+    for port in range(100):
+        endpoints.at(URL(f"https://made-up.example:{1024 + port}"))
+    assert endpoints.at(fine).proven
+    with pytest.raises(NotNow):
+        await endpoints.at(dead).enter()
+    for port in range(100):  # called indeed: then the least recently used go
+        await call(endpoints.at(URL(f"https://real.example:{1024 + port}")), False)
+        assert endpoints.at(fine).proven
+        assert len(endpoints._known) <= 8
+    await endpoints.at(dead).enter()
 
 
 # -- with a worker
@@ -292,7 +322,10 @@ async def test_jobs_of_a_receiver_that_stays_dead_end_as_dead_letters(
     assert all(0 < progress.snoozed <= 30 + BUSY for progress in ended)
 
 
-async def test_connections_to_one_receiver_are_limited(space: Space, receiver: Receiver) -> None:
+async def test_connections_to_one_receiver_are_limited(
+    space: Space, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamdq.callback.client._KEEP_S", 600.0)
     many = asyncio.Event()
 
     async def together(_request: Request, writer: asyncio.StreamWriter) -> None:

@@ -208,8 +208,9 @@ async def test_a_second_worker_does_not_call_a_dead_receiver(stepped: Space, rec
     with redis.Redis.from_url(stepped.url) as client:
         async with stepped.serving(caller(stepped, "t")):
             await stepped.becomes("first", "delayed")
-            for number in range(20):
+            for number in range(OPENS_AFTER - 1):
                 stepped.queue.enqueue("t", 1, id=f"a{number}", url=receiver.url, retry="1h")
+                await stepped.becomes(f"a{number}", "delayed")
             await eventually(lambda: client.exists(KEY), "it is found dead")
     found = len(receiver.requests)
     for number in range(20):
