@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from .config import MAX_BATCH, Settings, TopicSettings
 from .errors import InvalidInput
+from .job.job import Job
 from .keys import ShardKeys
 from .link.connection import forget_memory
 from .queue import AsyncQueue, Queue, carry_out_async, store_of
@@ -24,11 +25,12 @@ from .store.counters import Counters, GroupCounter
 from .store.replies import RATED, Moved, ShardStats
 from .times.clock import ManualClock
 from .times.durations import Duration, to_ms
-from .worker.worker import Worker, bound_to, has_begun, serves_every_topic
+from .worker.worker import Worker, bound_to, has_begun, running_in, serves_every_topic
 
 __all__ = ["ManualClock", "Memory", "RunWorker", "drain", "memory"]
 
 _LOOK_S = 0.001
+_MOST_NAMED = 5
 _OFF_S = 60.0  # clocks of one system differ by less
 
 
@@ -86,21 +88,27 @@ async def drain(worker: Worker, clock: ManualClock, for_: Duration = "26h", with
 
     Raises:
         TimeoutError: it took longer than ``within_s`` seconds of real time: a handler hangs, or another consumer
-            holds a job.
+            holds a job. The message names the jobs that still run.
         InvalidInput: the event loop's clock stands still, as freezegun makes it.
     """
     end_ms = clock.now_ms + to_ms(for_, "for_")
     _refuse_frozen_time()
-    async with (
-        asyncio.timeout(within_s),
-        AsyncQueue(worker.url, worker.namespace, clock=clock) as queue,
-        _serving(worker) as serving,
-    ):
-        while True:
-            due_ms = await _settled(queue, worker, serving)
-            if due_ms is None or due_ms > end_ms:
-                break
-            clock.advance(max(0, due_ms - clock.now_ms) / 1000)
+    limit, late = asyncio.timeout(within_s), list[Job]()
+    try:
+        async with (
+            limit,
+            AsyncQueue(worker.url, worker.namespace, clock=clock) as queue,
+            _serving(worker, late) as serving,
+        ):
+            while True:
+                due_ms = await _settled(queue, worker, serving)
+                if due_ms is None or due_ms > end_ms:
+                    break
+                clock.advance(max(0, due_ms - clock.now_ms) / 1000)
+    except TimeoutError as error:
+        if not limit.expired():  # it is one of the worker's own functions
+            raise
+        raise TimeoutError(f"drain: not done within {within_s:g} s; {_why_late(late)}") from error
     clock.advance(max(0, end_ms - clock.now_ms) / 1000)
 
 
@@ -114,12 +122,25 @@ def _refuse_frozen_time() -> None:
         )
 
 
+def _why_late(late: Sequence[Job]) -> str:
+    if not late:
+        return "no handler runs: another consumer holds a job, or jobs make jobs without end"
+    named = ", ".join(f"{job.topic} / {job.id}" for job in late[:_MOST_NAMED])
+    more = f" and {len(late) - _MOST_NAMED} more" if len(late) > _MOST_NAMED else ""
+    return f"handlers still run: {named}{more}"
+
+
 @asynccontextmanager
-async def _serving(worker: Worker) -> AsyncIterator[asyncio.Task[None]]:
+async def _serving(worker: Worker, late: list[Job]) -> AsyncIterator[asyncio.Task[None]]:
+    """While the worker serves. If that is cut off, its jobs that still run are added to ``late``, and handed back."""
     task = asyncio.create_task(worker.serve())
     await asyncio.sleep(0)  # now the worker has started, and `stop` reaches it
     try:
         yield task
+    except asyncio.CancelledError:
+        late += running_in(worker)
+        task.cancel()  # not `stop`, which waits for the handlers
+        raise
     finally:
         worker.stop()
         await task

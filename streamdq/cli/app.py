@@ -62,7 +62,8 @@ Exit codes:
     0  done
     1  the answer is no: no such job or schedule, id taken, not balanced, a problem found
     2  wrong usage or invalid input; nothing was written, unless the message says so
-    3  Redis or a database can't be reached, or refuses the request
+    3  Redis or a database can't be reached, or refuses the request;
+       or the output can't be written
     4  a worker's handlers hang beyond their TTR, in all of its slots: start it again
   130  interrupted"""
 
@@ -181,10 +182,10 @@ def main() -> int:
         code = run()
         sys.stdout.flush()
     except BrokenPipeError:
-        code = EXIT_NO
+        code = EXIT_UNAVAILABLE
     except OSError as error:  # such as a full disk under stdout
         _complain_of_system(error)
-        code = EXIT_NO
+        code = EXIT_UNAVAILABLE
     streams.give_up()
     return code
 

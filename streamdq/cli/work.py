@@ -22,6 +22,7 @@ from ..process import logs
 from ..process.logs import log
 from ..queue import Queue, carry_out, store_of
 from ..times.clock import RedisClock
+from ..times.durations import number_in
 from ..worker.processes import command_line, end_with_parent
 from ..worker.signals import Stop, install
 from .common import EXIT_NO, EXIT_UNAVAILABLE, Json, commands, given, given_globals
@@ -150,7 +151,7 @@ def _weights(given: list[str] | None) -> dict[str, float] | None:
     for text in given or ():
         topic, _, weight = text.rpartition("=")
         try:
-            found[topic] = float(weight)
+            found[topic] = number_in(weight)
         except ValueError:
             raise InvalidInput(f"weight: can't read {text!r}; write --weight pay=10") from None
     return found or None
@@ -163,7 +164,7 @@ def _import_worker(target: str) -> Worker:
         return import_worker(target)
     except StreamdqError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # The user's own module failed: say where and why, in one line. A SyntaxError names its line itself.
         frames = traceback.extract_tb(error.__traceback__)
         frame = next(frame for frame in reversed(frames) if not frame.filename.startswith("<frozen"))

@@ -187,10 +187,23 @@ class _Outermost:
             await refused(scope, receive, careful)
             return
         method = "GET" if is_head else scope["method"]
-        await self._app({**scope, "method": method, "path": _encoded_path(scope)}, receive, careful)
+        await self._app({**scope, "method": method, **_encoded_paths(scope)}, receive, careful)
 
 
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+
+
+_SAFE = "/:@!$&'()*+,;=~-._"
+
+
+def _encoded_paths(scope: Scope) -> dict[str, str]:
+    """The path, and the part of it below which this app is mounted, both encoded: one begins with the other."""
+    path, root = _encoded_path(scope), scope.get("root_path", "")
+    encoded_root = quote(root, safe=_SAFE)
+    segments, above = path.split("/"), root.count("/") + 1
+    if unquote("/".join(segments[:above])) == root:  # otherwise the server left it out of the path
+        path = "/".join([encoded_root, *segments[above:]])
+    return {"path": path, "root_path": encoded_root}
 
 
 def _encoded_path(scope: Scope) -> str:
@@ -201,4 +214,4 @@ def _encoded_path(scope: Scope) -> str:
         sent = raw.decode("ascii", "replace").partition("?")[0]
         if unquote(sent) == path:
             return str(sent)
-    return quote(path, safe="/:@!$&'()*+,;=~-._")
+    return quote(path, safe=_SAFE)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
 
 from ..config import HttpSettings, Settings
 from ..exporter.gauges import Reader
@@ -93,13 +96,24 @@ class Backend:
                 self._opened = await asyncio.to_thread(AsyncQueue, self.url, self.namespace, settings=self.settings)
             return self._opened
 
-    @asynccontextmanager
-    async def searching(self) -> AsyncIterator[None]:
-        """While a request looks through jobs. Only a few do at a time, because they slow down all others.
+    async def search(self, request: Request, look: Callable[[], Awaitable[T]]) -> T:
+        """Looks through jobs for this request, if its caller stays for the answer. Only a few requests do so at a time,
+        because they slow down all others.
 
         Raises:
             ProblemError: it waited too long for its turn.
+            ClientDisconnect: the caller has left.
         """
+        searching, leaving = asyncio.create_task(self._in_turn(look)), asyncio.create_task(left(request))
+        try:
+            await asyncio.wait([searching, leaving], return_when=asyncio.FIRST_COMPLETED)
+            if not searching.done():
+                raise ClientDisconnect
+            return searching.result()
+        finally:
+            await cancel_and_wait([searching, leaving])
+
+    async def _in_turn(self, look: Callable[[], Awaitable[T]]) -> T:
         try:
             async with asyncio.timeout(_LONGEST_TURN_S):
                 await self._searches.acquire()
@@ -107,7 +121,7 @@ class Backend:
             most = self.http.max_searches
             raise ProblemError("too-busy", f"{most} searches are under way, and others wait; try again") from None
         try:
-            yield
+            return await look()
         finally:
             self._searches.release()
 
@@ -186,3 +200,9 @@ class Backend:
         while True:
             self.ticked = time.monotonic()
             await asyncio.sleep(TICK_S)
+
+
+async def left(request: Request) -> None:
+    """Returns when the caller has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

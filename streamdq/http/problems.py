@@ -224,8 +224,10 @@ def _on_streamdq(_: Request, error: Exception) -> Response:
 
 
 def _on_left(_: Request, __: Exception) -> Response:
-    """The caller hung up before its body had arrived. Nobody reads this answer; it only keeps the log clean."""
-    return problem("malformed", "the body ended too soon")
+    """The caller hung up before its body had arrived, or its answer was made. Nobody reads this one; it only keeps the
+    log clean.
+    """
+    return problem("malformed", "the caller has left")
 
 
 def _on_fault(request: Request, error: Exception) -> Response:

@@ -142,7 +142,7 @@ def civil_moment_ms(at: Moment | str, tz: str | None, quiet: str | None) -> int:
 
 # -- times of day
 
-_TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
+_TIME = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 _DAY_MINUTES = 24 * 60
 
 

@@ -220,8 +220,9 @@ def session_token(session: Session, key: str) -> Op[str | None]:
     return None if found is None else found.decode()
 
 
-def end_session(session: Session, key: str) -> Op[None]:
-    yield from one(session, key, "DEL", key)
+def end_session(session: Session, key: str) -> Op[bool]:
+    """Whether there was one."""
+    return bool((yield from one(session, key, "DEL", key)))
 
 
 # -- callbacks

@@ -20,7 +20,7 @@ MAX_DELAY_MS = 10 * 366 * 86_400_000
 MAX_DURATION_CHARS = 100
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhdw])")
 _RATE = re.compile(r"([1-9][0-9]{0,5})/([0-9.]*)(ms|s|m|h|d|w)")
 _TEXT = re.compile(rf"{_PART.pattern}(?: ?{_PART.pattern})*")
 
@@ -64,9 +64,20 @@ def _to_ms(value: Duration, what: str) -> int:
     return round(ms)
 
 
+def number_in(text: str) -> float:
+    """Like float(), which also takes 1_0 and other scripts' digits.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    if not text.isascii() or "_" in text:
+        raise ValueError(text)
+    return float(text)
+
+
 def _parse(text: str, what: str) -> float:
     try:
-        return float(text) * 1000
+        return number_in(text) * 1000
     except ValueError:
         pass
     if not _TEXT.fullmatch(text):

@@ -529,6 +529,11 @@ class Runner:
             "topic": job.topic, "id": job.id, "group": self._group, "attempt": job.attempt, "consumer": self._consumer,
         }  # fmt: skip
 
+    @property
+    def running(self) -> list[Job]:
+        """The jobs whose handlers run."""
+        return [held.job for attempts in self._running.values() for held in attempts]
+
     # -- stopping
 
     async def drain(self, grace_s: float) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 from ..codec.protocol import Codec
 from ..config import MAX_BATCH, MAX_CLAIM, Settings
 from ..errors import HandlersHung, NewerFormat, UnknownTopic
+from ..job.job import Job
 from ..link.connection import AsyncLink, ConnectionLimits, Link
 from ..link.session import Session, arun, may_wait, open_session
 from ..mover.mover import Mover
@@ -217,6 +218,11 @@ class Serving:
         if not task.cancelled() and isinstance(error := task.exception(), NewerFormat):
             self._refused = error
             self.stopping.set()
+
+    @property
+    def running(self) -> list[Job]:
+        """The jobs whose handlers run."""
+        return self._runner.running
 
     def stop(self) -> None:
         if running_loop() is self._loop:

@@ -16,7 +16,7 @@ from ..codec.envelope import check_version
 from ..codec.protocol import Codec
 from ..config import DEFAULT_GROUP, Settings
 from ..errors import HandlersHung, InvalidInput
-from ..job.job import NewJob, check_group, check_topic, check_ttr
+from ..job.job import Job, NewJob, check_group, check_topic, check_ttr
 from ..job.retry import RetryInput, RetrySchedule
 from ..operations.schedules import check_schedule_id
 from ..process.descriptors import reserve_standard
@@ -449,3 +449,8 @@ def codec_of(worker: Worker) -> Sequence[Codec] | None:
 def has_begun(worker: Worker) -> bool:
     """Whether it serves, and its topics and schedules are there. For other modules of streamdq."""
     return worker._serving is not None and worker._serving.begun
+
+
+def running_in(worker: Worker) -> list[Job]:
+    """The jobs whose handlers run. For other modules of streamdq."""
+    return [] if worker._serving is None else worker._serving.running

@@ -190,6 +190,7 @@ def test_a_module_that_runs_its_worker_when_it_is_imported_is_told(
             "failed at {file}:2: ModuleNotFoundError: No module named 'no_such_module'",
         ),
         ("from json import nothing", "failed at {file}:1: ImportError: cannot import name 'nothing'"),
+        ("raise SystemExit(7)", "failed at {file}:1: SystemExit: 7"),
         ("\n1 / 0", "failed at {file}:2: ZeroDivisionError"),
         ("worker = (", "failed: SyntaxError: '(' was never closed (theirs.py, line 1)"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -53,6 +55,21 @@ async def test_mounted_in_another_app(redis_server: Server, outer: type[Starlett
     assert app.state.streamdq._opened is None
     assert await queue.get("a/b", "50%") is not None  # a shared queue stays open
     await queue.close()
+
+
+@pytest.mark.parametrize("prefix", ["/a b", "/ä", "/50%", "/a+b&c", "/tok/queue"])
+async def test_mounted_below_any_path(redis_server: Server, prefix: str) -> None:
+    app = create_app(redis_server.url, NAMESPACE, authentication="mine")
+    host, base = Starlette(routes=[Mount(prefix, app=app)]), quote(prefix, safe="/+&")
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app=host), base_url="http://localhost") as client,
+    ):
+        posted = await client.post(base + "/v1/topics/a%2Fb/jobs", json={"body": 1})
+        assert posted.headers["location"].startswith(base + "/v1/topics/a%2Fb/jobs/")
+        assert (await client.get(posted.headers["location"])).json()["topic"] == "a/b"
+        assert f'href="{html.escape(base)}/failed"' in (await client.get(base + "/")).text
+        assert (await client.get(base + "/static/app.css")).status_code == 200
 
 
 def test_without_tokens_it_must_be_told_who_authenticates(monkeypatch: pytest.MonkeyPatch) -> None:

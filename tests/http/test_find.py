@@ -15,7 +15,7 @@ from tests.http.conftest import Open
 from tests.http.harness import Api, kind
 from tests.http.site import work
 from tests.servers import Server
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 FIND = "/v1/topics/t/find"
 
@@ -150,6 +150,42 @@ async def test_what_is_made_up_is_left_alone(api: Api) -> None:
     assert (answer["changed"], answer["gone"], answer["done"]) == (1, 1, 0)
     assert kind(await act(api, "cancel", [made_up[0], made_up[0]])) == "invalid-input"
     assert kind(await act(api, "cancel", [])) == "invalid-input"
+
+
+async def test_a_search_ends_with_its_caller(open_api: Open, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that runs, and the one that waits for its turn."""
+    queue.enqueue("t", 1, id="a", delay="1h")
+    api = await open_api(http=HttpSettings(max_searches=1))
+    do, gone, begun, asked = api.app.state.streamdq.do, asyncio.Event(), 0, 0
+
+    async def hanging(_: object, operation: Any) -> Any:
+        nonlocal begun
+        if operation.__name__ == "next_page" and not gone.is_set():
+            begun += 1
+            await asyncio.Event().wait()
+        return await do(operation)
+
+    async def receive() -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(_: Any) -> None:
+        pass
+
+    scope = {
+        "type": "http", "method": "GET", "path": FIND, "query_string": b"", "headers": [(b"host", b"localhost")],
+        "root_path": "", "scheme": "http", "http_version": "1.1", "server": ("localhost", 80),
+        "client": ("localhost", 1), "asgi": {"version": "3.0"},
+    }  # fmt: skip
+    monkeypatch.setattr(Backend, "do", hanging)
+    leaving = [asyncio.create_task(api.app(scope, receive, send)) for _ in range(2)]
+    await eventually(lambda: (begun, asked) == (1, 2), "one searches, one waits")
+    gone.set()
+    await asyncio.wait_for(asyncio.gather(*leaving), HANG_S)
+    assert begun == 1
+    assert (await api.client.get(FIND)).status_code == 200
 
 
 async def test_only_a_few_search_at_a_time(open_api: Open, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,7 @@ async def test_a_form_that_is_sent_again_undoes_nothing(site: Api, queue: Queue)
     queue.configure("t", ttr="30s", create=True)
     shown = await see(site, "/topics/t/settings")
     queue.configure("t", ttr="5m")
-    again = await post(site, "/topics/t/settings", **{**fields(shown), "rate": "x"})
+    again = await post(site, "/topics/t/settings", **{**fields(shown), "rate": "1_0"})
     assert again.status_code == 422
     assert (await post(site, "/topics/t/settings", **{**fields(again.text), "rate": "9"})).status_code == 303
     assert (queue.configure("t").ttr_ms, queue.configure("t").rate) == (300_000, 9)

@@ -102,6 +102,38 @@ async def test_who_has_no_valid_token_too_often(open_api: Open, monkeypatch: pyt
     assert kind(await api.client.get("/v1/topics", headers=wrong)) == "unauthenticated"
 
 
+async def test_cookies_of_no_session_are_counted(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what costs nothing is not: the way to the sign-in page, and that page."""
+    monkeypatch.setattr("streamdq.http.rate_limits.time", SimpleNamespace(monotonic=lambda: 1000.0))
+    api = await open_api(tokens=TOKENS, http=HttpSettings(failures_per_minute=3))
+    form = {"Origin": "http://localhost"}
+    done = await api.client.post("/login", data={"token": GOOD}, headers=form)
+    session = {"Cookie": done.headers["set-cookie"].partition(";")[0]}
+    api.client.cookies.clear()
+    assert [(await api.client.get("/topics/t")).status_code for _ in range(5)] == [303] * 5
+    made_up = {"Cookie": "streamdq_session=made-up"}
+    assert (await api.client.post("/logout", data={"x": "1"}, headers=form | made_up)).status_code == 303
+    statuses = [(await api.client.get("/topics/t", headers=made_up)).status_code for _ in range(3)]
+    assert statuses == [303, 303, 429]
+    assert (await api.client.post("/logout", data={"x": "1"}, headers=form | made_up)).status_code == 429
+    assert (await api.client.get("/topics/t")).status_code == 303
+    assert (await api.client.get("/failed", headers=session)).status_code == 200
+    asked: list[object] = []
+    monkeypatch.setattr("streamdq.http.backend.Backend.do", asked.append)
+    assert (await api.client.get("/login", headers=made_up)).status_code == 200
+    assert asked == []
+
+
+async def test_signing_in_counts_for_the_token(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdq.http.rate_limits.time", SimpleNamespace(monotonic=lambda: 1000.0))
+    api = await open_api(tokens=TOKENS, http=HttpSettings(token_rate=0.1))
+    form = {"Origin": "http://localhost"}
+    assert [
+        (await api.client.post("/login", data={"token": token}, headers=form)).status_code
+        for token in (GOOD, GOOD, OTHER)
+    ] == [303, 429, 303]
+
+
 async def test_a_token_that_comes_too_often(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamdq.http.rate_limits.time", SimpleNamespace(monotonic=lambda: 1000.0))
     api = await open_api(tokens=TOKENS, http=HttpSettings(token_rate=1))

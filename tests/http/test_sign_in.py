@@ -126,7 +126,13 @@ async def test_signing_in_leads_back_to_the_full_address(open_api: Open, queue: 
     assert "delayed jobs of a/b&amp;c" in await see(site, asked)
 
 
-@pytest.mark.parametrize("next", ["//evil.example", "https://evil.example", "/\\evil.example", "\r\nX: y", ""])
+@pytest.mark.parametrize(
+    "next",
+    [
+        "//evil.example", "https://evil.example", "/\\evil.example", "\r\nX: y", "", "/a/../../evil", "/%2e%2E/evil",
+        "/..?x", "/.#x",
+    ],
+)  # fmt: skip
 async def test_signing_in_leads_to_no_other_site(open_api: Open, next: str) -> None:
     site = await open_api(tokens=TOKENS)
     assert (await post(site, "/login", token=ADMIN[0], next=next)).headers["location"] == "/"

@@ -34,6 +34,7 @@ BLOCKS = [
 RUN_ELSEWHERE = {
     "make demo": "tests/cli/test_demo.py",
     "make docs": "tests/docs/test_site.py",
+    "make docs-serve": "tests/docs/test_site.py: the same, until it is stopped",
     "make test": "this is it",
     "streamdq analyze": "tests/spark/test_command.py: it takes Spark a minute",
 }

@@ -21,7 +21,7 @@ from ...store.redis_store import RedisStore
 from ...times.durations import to_ms
 from ..audit_log import about
 from ..auth import Role
-from ..backend import Backend
+from ..backend import Backend, left
 from ..problems import ProblemError
 from ..signing import pack, unpack
 from .jobs import job_bytes
@@ -79,7 +79,7 @@ async def _take(request: Request, backend: Backend, topic: str, group: str, wait
         return held_by(claim) if claim else None
     if backend.takes >= backend.http.max_takes:
         raise ProblemError("too-busy", f"{backend.takes} requests wait for a job already")
-    ends = [asyncio.create_task(_left(request)), asyncio.create_task(backend.stopping.wait())]
+    ends = [asyncio.create_task(left(request)), asyncio.create_task(backend.stopping.wait())]
 
     def wanted() -> bool:
         return not any(end.done() for end in ends) and may_still(request)
@@ -103,12 +103,6 @@ async def _claim(backend: Backend, topic: str, group: str, wait_s: float, wanted
         await backend.do(engine.release(store, held))
         return None
     return held
-
-
-async def _left(request: Request) -> None:
-    """Returns when the caller has closed the connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _held(backend: Backend, token: str) -> Held:

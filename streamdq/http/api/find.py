@@ -44,20 +44,24 @@ class FoundJob(NamedTuple):
     has_body: bool  # False: the answer was large enough without it
 
 
-async def part_of(backend: Backend, search: Search, most: int) -> list[FoundJob]:
+async def part_of(request: Request, search: Search, most: int) -> list[FoundJob]:
     """The next jobs that match: some more than ``most`` at most, and fewer if the search takes long or they are large.
     ``search.position`` tells where it goes on.
     """
+    backend = backend_of(request)
+    return await backend.search(request, lambda: _looked(backend, search, most))
+
+
+async def _looked(backend: Backend, search: Search, most: int) -> list[FoundJob]:
     found: list[FoundJob] = []
-    async with backend.searching():
-        ends, size = time.monotonic() + _LONGEST_S, 0
-        while not search.ended and len(found) < most and size < _MOST_BYTES and time.monotonic() < ends:
-            for shown, job in await backend.do(search.next_page()):
-                has_body = size < _MOST_BYTES
-                if has_body:
-                    await backend.do(fetched([job]))
-                    size += len(job_bytes(job))
-                found.append(FoundJob(shown, job, has_body))
+    ends, size = time.monotonic() + _LONGEST_S, 0
+    while not search.ended and len(found) < most and size < _MOST_BYTES and time.monotonic() < ends:
+        for shown, job in await backend.do(search.next_page()):
+            has_body = size < _MOST_BYTES
+            if has_body:
+                await backend.do(fetched([job]))
+                size += len(job_bytes(job))
+            found.append(FoundJob(shown, job, has_body))
     return found
 
 
@@ -96,9 +100,8 @@ async def find_jobs(
     """
     due = None if due_from is None and due_until is None else (due_from, due_until)
     criteria = criteria_of(state=state, due=due, group=group, key=key, id_prefix=id_prefix, where=where)
-    backend = backend_of(request)
-    search = Search(await backend.store(), topic, criteria, after=after)
-    found = await part_of(backend, search, limit)
+    search = Search(await backend_of(request).store(), topic, criteria, after=after)
+    found = await part_of(request, search, limit)
     return Response(_found_json(who_asks(request), search, found), media_type=JSON)
 
 

@@ -158,14 +158,22 @@ def needs_of(route: APIRoute) -> Needs:
 
 def refused(request: Request, error: ProblemError) -> ProblemError:
     """Counts and logs a refusal. Callers without a valid token who ask too often are told that instead."""
-    backend = backend_of(request)
     if error.kind == "unauthenticated":
         try:
-            backend.rates.failed(peer_of(request))
+            count_failure(request)
         except ProblemError as limited:
             error = limited
-    request.state.told = backend.refusals.tell(request, error)
+    request.state.told = backend_of(request).refusals.tell(request, error)
     return error
+
+
+def count_failure(request: Request) -> None:
+    """Counts a request without a valid token.
+
+    Raises:
+        ProblemError: too many from this address.
+    """
+    backend_of(request).rates.failed(peer_of(request))
 
 
 def _check_scope(request: Request, needs: Needs, who: Identity, queries: Collection[str]) -> None:
@@ -291,8 +299,7 @@ def created(description: str, model: type[BaseModel]) -> dict[str, Any]:
 
 def location_of(request: Request, topic: str, id: str, kind: str = "jobs") -> dict[str, str]:
     """The header of a 201: where the job or schedule is found, also in an app that is mounted below a path."""
-    root = quote(request.scope.get("root_path", ""))
-    return {"Location": f"{root}/v1/topics/{quote(topic, safe='')}/{kind}/{quote(id, safe='')}"}
+    return {"Location": f"{request.scope['root_path']}/v1/topics/{quote(topic, safe='')}/{kind}/{quote(id, safe='')}"}
 
 
 def operation(

@@ -263,7 +263,6 @@ def _ids(which: DeadIn) -> list[str | None]:
 )  # fmt: skip
 async def get_audit(request: Request, topic: TopicQuery = None) -> Response:
     """Prove that no job is lost. Reads every job, so it takes long if there are many."""
-    backend = backend_of(request)
-    async with backend.searching():
-        found = await (await backend.queue()).audit(topic)
+    queue = await backend_of(request).queue()
+    found = await backend_of(request).search(request, lambda: queue.audit(topic))
     return _json(audit_json(redact.audit(who_asks(request), found)))

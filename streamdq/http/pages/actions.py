@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Request, Response
 
@@ -14,7 +15,7 @@ from ..api.route import IdPath, TopicPath, backend_of, check_group_scope, refuse
 from ..audit_log import about
 from ..auth import Role
 from ..problems import ProblemError
-from .page_routes import PageRoute, form_of, get, post, redirect, session_of, sign_in, sign_out
+from .page_routes import PageRoute, form_of, get, post, redirect, sign_in, sign_out
 from .pages import job_view
 from .render import base_of, page, segment
 from .vouched import vouched_for
@@ -128,7 +129,8 @@ def _own_path(request: Request, path: str) -> str:
     """The page to go to after signing in; always one of this app, whatever the address says."""
     base = base_of(request) + "/"
     fine = path.startswith(base) and not path.startswith("//") and "\\" not in path and path.isprintable()
-    return path if fine else base
+    segments = unquote(re.split("[?#]", path, maxsplit=1)[0]).split("/")
+    return path if fine and not {".", ".."} & set(segments) else base  # a browser goes up at those
 
 
 @get(router, "/login", open=True)
@@ -136,7 +138,7 @@ async def login_page(request: Request) -> Response:
     backend = backend_of(request)
     if not backend.tokens.required or vouched_for(request) is not None:
         return redirect(f"{base_of(request)}/")
-    request.state.who = await session_of(request, backend)
+    request.state.who = None  # whatever the cookie says: a page that is open to everyone asks Redis nothing
     return page(request, "login.html", next=request.query_params.get("next", ""), refused="")
 
 
@@ -146,6 +148,8 @@ async def login(request: Request) -> Response:
     token, asked = form.get("token", [""])[0].strip(), form.get("next", [""])[0]
     who = backend_of(request).tokens.identify(token)
     request.state.who = who
+    if who is not None:
+        backend_of(request).rates.came(who.name)
     if who is None or not who.may((Role.VIEWER,)):
         unknown = backend_of(request).tokens.why_not(token)
         why = (

@@ -57,8 +57,8 @@ async def failed_page(
     places = places_of(figures or {}, given["in_topic"], given["in_group"])
     store = await backend.store()
     await backend.do(store.topics.registry())
-    async with backend.searching():
-        part = await backend.do(failed(store, _which(state, places[:MOST_PLACES], given), _PAGE, cursor))
+    which = _which(state, places[:MOST_PLACES], given)
+    part = await backend.search(request, lambda: backend.do(failed(store, which, _PAGE, cursor)))
     return page(
         request, "failed.html", state=state, given=given, part=part, cursor=cursor, here="failed",
         totals={name: sum(found.values()) if found else 0 for name, found in counts.items()},
@@ -89,8 +89,7 @@ async def plan_page(
     store = await backend.store()
     now_ms = await backend.do(namespace.now_ms(store.session))
     which = await _letters(request, backend, given, now_ms)
-    async with backend.searching():
-        tally = await backend.do(count_failed(store, which, _COUNTS_S))
+    tally = await backend.search(request, lambda: backend.do(count_failed(store, which, _COUNTS_S)))
     return page(
         request, "failed_plan.html", deed=deed, given=given, tally=tally, until=now_ms, here="failed",
         places=sorted(tally.of.items(), key=lambda one: -one[1]),

@@ -20,7 +20,6 @@ from ..api.find import Action, FoundJob, acted_on, part_of
 from ..api.route import TopicPath, backend_of
 from ..audit_log import about
 from ..auth import Role
-from ..backend import Backend
 from .page_routes import PageRoute, form_of, get, post, redirect
 from .render import base_of, page, segment
 
@@ -83,7 +82,7 @@ async def _search_view(
     results, why = None, ""
     if given:
         try:
-            results = await _results(backend, store, topic, _criteria(given), after)
+            results = await _results(request, store, topic, _criteria(given), after)
         except InvalidInput as error:
             why, status = str(error), 422
     return page(
@@ -102,10 +101,11 @@ def _criteria(given: Mapping[str, str]) -> Criteria:
     )  # fmt: skip
 
 
-async def _results(backend: Backend, store: RedisStore, topic: str, criteria: Criteria, after: str) -> Results:
+async def _results(request: Request, store: RedisStore, topic: str, criteria: Criteria, after: str) -> Results:
     search = Search(store, topic, criteria, after=after)
-    found = await part_of(backend, search, _MOST)
-    return Results([_line(one) for one in found], search, await backend.do(namespace.now_ms(store.session)))
+    found = await part_of(request, search, _MOST)
+    now_ms = await backend_of(request).do(namespace.now_ms(store.session))
+    return Results([_line(one) for one in found], search, now_ms)
 
 
 def _line(found: FoundJob) -> Line:

@@ -13,7 +13,7 @@ from fastapi.responses import RedirectResponse
 
 from ...errors import InvalidInput, ServerError, StreamdqError
 from ...process.logs import log
-from ..api.route import Needs, Route, backend_of, check_origin, declare
+from ..api.route import Needs, Route, backend_of, check_origin, count_failure, declare
 from ..auth import Identity, Role
 from ..backend import Backend
 from ..problems import KINDS, RETRY_AFTER_S, ProblemError, kind_of, on_http
@@ -57,8 +57,8 @@ class PageRoute(Route):
         await super().let_in(request, needs)
 
     def refused(self, request: Request, error: ProblemError) -> ProblemError:
-        if error.kind == "unauthenticated" and request.method != "POST":
-            return error  # it redirects to the sign-in page
+        if error.kind == "unauthenticated" and request.method != "POST" and COOKIE not in request.cookies:
+            return error  # it redirects to the sign-in page, and has cost nothing
         return super().refused(request, error)
 
     async def identify(self, request: Request, backend: Backend) -> Identity:
@@ -180,6 +180,12 @@ async def sign_in(request: Request, response: Response, token: str) -> None:
 
 
 async def sign_out(request: Request, response: Response) -> None:
-    """Ends the session; its cookie becomes invalid everywhere."""
-    await sessions.end(backend_of(request), request.cookies.get(COOKIE, ""))
+    """Ends the session; its cookie becomes invalid everywhere. A cookie of no session is counted like a wrong token.
+
+    Raises:
+        ProblemError: too many such.
+    """
+    cookie = request.cookies.get(COOKIE, "")
+    if cookie and not await sessions.end(backend_of(request), cookie):
+        count_failure(request)
     response.delete_cookie(COOKIE, path=base_of(request) or "/")

@@ -40,8 +40,9 @@ async def holder(backend: Backend, cookie: str) -> Identity | None:
     return None if digest is None else backend.tokens.holder(digest)
 
 
-async def end(backend: Backend, cookie: str) -> None:
-    """Ends the session; from now on no server accepts it."""
-    if cookie:
-        key = await _key(backend, cookie)
-        await backend.do(namespace.end_session((await backend.store()).session, key))
+async def end(backend: Backend, cookie: str) -> bool:
+    """Ends the session; from now on no server accepts it. Returns whether there was one."""
+    if not cookie:
+        return False
+    key = await _key(backend, cookie)
+    return await backend.do(namespace.end_session((await backend.store()).session, key))

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from ...config import TopicSettings
 from ...errors import InvalidInput, TopicNotEmpty
 from ...job.retry import RetrySchedule
-from ...times.durations import show_ms
+from ...times.durations import number_in, show_ms
 from ..api.route import TopicPath, backend_of
 from ..problems import ProblemError
 from .page_routes import PageRoute, form_of, get, post, redirect
@@ -45,7 +45,7 @@ def _whole(name: str, none: int | None = None) -> Callable[[str], int | None]:
 
 def _rate(text: str) -> float:
     try:
-        return float(text or 0)
+        return number_in(text or "0")
     except ValueError:
         raise InvalidInput(f"rate: {text[:40]!r} is not a number") from None
 

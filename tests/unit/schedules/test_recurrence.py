@@ -188,7 +188,9 @@ def test_quiet_hours(quiet: str, at: str, then: str) -> None:
     assert after_quiet(local(at), quiet_hours(quiet), PARIS) == local(then)
 
 
-@pytest.mark.parametrize("text", ["", "21-8", "24:00-08:00", "08:00-08:00", "08:00", None, "08:00-09:60"])
+@pytest.mark.parametrize(
+    "text", ["", "21-8", "24:00-08:00", "08:00-08:00", "08:00", None, "08:00-09:60", "0\u0668:00-09:00"]
+)
 def test_quiet_hours_that_can_not_be_read(text: str) -> None:
     with pytest.raises(InvalidInput, match="quiet: "):
         quiet_hours(text)

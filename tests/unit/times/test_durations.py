@@ -48,7 +48,7 @@ def test_what_is_understood(value: Any, ms: int) -> None:
     [
         -1, -0.001, "-5s", timedelta(seconds=-1), math.nan, math.inf, -math.inf, "nan", "inf", "",
         "abc", "5x", "1h-30m", "1 h 30 x", "s", "5sm", None, True, False, [], {}, b"5s", 1j,
-        MAX_DELAY_MS / 1000 + 1, "11000d", 10**400, "1e400", timedelta.max,
+        MAX_DELAY_MS / 1000 + 1, "1_0", "\u0661h", "\u0661", "11000d", 10**400, "1e400", timedelta.max,
     ],
 )  # fmt: skip
 def test_what_is_refused_names_the_argument(value: Any) -> None:
