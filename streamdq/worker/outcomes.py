@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from ..config import MAX_CLAIM
 from ..errors import ServerError, StreamdqError
 from ..keys import ShardKeys
-from ..link.connection import AsyncLink
-from ..link.session import arun, begin
+from ..link.connection import AsyncLink, Link
+from ..link.session import arun, begin, run
 from ..metrics import declared
 from ..operations.attempts import End, Outcome, can_be_sent, ends_together, settle
 from ..process.logs import log, what
@@ -34,6 +36,7 @@ class OutcomeSender:
 
     What was not sent when its process is killed is done again. So an end that waits for more than a millisecond is sent
     at once, whatever calls are under way and however many attempts are about to end in this iteration of the loop.
+    While the loop is blocked, the thread of the signs (signs.py) sends what waits; whoever takes an end sends it.
     """
 
     def __init__(
@@ -53,11 +56,12 @@ class OutcomeSender:
         self._group = group
         self._consumer = consumer
         self._settled = settled
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()  # for `_waiting` and `size`
         self._waiting: dict[_Key, list[End]] = {}
         self.failing: set[ShardKeys] = set()
         self._filled = asyncio.Event()
         self._empty = asyncio.Event()
-        self._empty.set()
         self._begun: set[asyncio.Task[set[int]]] = set()
         self._since = _NEVER  # when the first end came that was not sent
         self._gauge = declared.UNSENT.labels(namespace, group)
@@ -65,11 +69,8 @@ class OutcomeSender:
         self.size = 0  # what Redis has not confirmed
 
     def put(self, end: End) -> None:
-        held = end.held
-        self._waiting.setdefault((held.shard, end.outcome, held.generation), []).append(end)
-        self.size += 1
+        self._add(end)
         self._filled.set()
-        self._empty.clear()
         now = time.monotonic()
         if self._since == _NEVER:
             self._since = now
@@ -79,20 +80,43 @@ class OutcomeSender:
             if len(self._begun) < _MOST_BEGUN and not self._link.is_cluster:
                 self._begin_all()
 
+    def _add(self, end: End) -> None:
+        held = end.held
+        with self._lock:
+            self._waiting.setdefault((held.shard, end.outcome, held.generation), []).append(end)
+            self.size += 1
+
+    def _take(self, key: _Key) -> list[End]:
+        """Ends to be sent in one call, and by nobody else; none if none waits."""
+        with self._lock:
+            waiting = self._waiting.get(key)
+            if not waiting:
+                self._waiting.pop(key, None)
+                return []
+            batch = ends_together(waiting, self._groups(key[0].topic))
+            del waiting[: len(batch)]
+            return batch
+
+    def _put_back(self, key: _Key, batch: list[End]) -> None:
+        with self._lock:
+            self._waiting.setdefault(key, [])[:0] = batch
+
     def _begin_all(self) -> None:
         """Sends the ends that wait now. What can't be sent so is left to ``run``."""
-        for key, waiting in list(self._waiting.items()):
+        for key in list(self._waiting):
             shard, _, generation = key
-            while waiting:
-                batch = ends_together(waiting, self._groups(shard.topic))
+            batch: list[End] = []
+            while key in self._waiting:
                 try:
+                    if not (batch := self._take(key)):
+                        break
                     rest = begin(self._link, settle(self._scripts, shard, self._group, self._consumer, batch))
                 except Exception as error:  # as a handler has changed its Job
                     log.debug("ends not sent at once", error=what(error), generation=generation)
                     rest = None
                 if rest is None:
+                    self._put_back(key, batch)
                     return
-                del waiting[: len(batch)]
                 task = asyncio.create_task(rest)
                 self._begun.add(task)
                 task.add_done_callback(partial(self._answered, key, batch))
@@ -102,24 +126,57 @@ class OutcomeSender:
         """A call that was begun has ended. If it failed, ``run`` sends its ends again, and says what is wrong."""
         self._begun.discard(task)
         if task.cancelled() or task.exception() is not None:
-            self._waiting.setdefault(key, [])[:0] = batch
+            self._put_back(key, batch)
             self._filled.set()
             return
         self._are_confirmed(batch, task.result())
+
+    def _are_confirmed(self, batch: list[End], stale: set[int]) -> None:
+        with self._lock:
+            self.size -= len(batch)
+        self._gauge.set(self.size)
+        self._settled(batch, stale)
         if self.size == 0:
             self._empty.set()
 
-    def _are_confirmed(self, batch: list[End], stale: set[int]) -> None:
-        self.size -= len(batch)
-        self._gauge.set(self.size)
-        self._settled(batch, stale)
+    # -- in another thread, while the event loop is blocked
+
+    def put_beside(self, end: End) -> None:
+        """As ``put``, for another thread."""
+        self._add(end)
+        self._loop.call_soon_threadsafe(self._filled.set)
+
+    def send_beside(self, link: Link, scripts: Scripts, until: float) -> Iterable[Exception | None]:
+        """Sends what waits, by the other thread's ``link`` and ``scripts``; no call begins after ``until`` on the
+        monotonic clock. For each call, what it raised: its ends wait again, and others are not held up, as these may go
+        to another node. The loop hears of the replies when it is back.
+        """
+        keys = list(self._waiting)
+        random.shuffle(keys)  # a node that does not answer must not take all of the time each time
+        for key in keys:
+            error: Exception | None = None
+            while error is None and time.monotonic() < until:
+                batch: list[End] = []
+                try:
+                    if not (batch := self._take(key)):
+                        break
+                    stale = run(link, settle(scripts, key[0], self._group, self._consumer, batch))
+                except Exception as raised:
+                    error = raised
+                    self._put_back(key, batch)
+                    self._loop.call_soon_threadsafe(self._filled.set)
+                else:
+                    self._loop.call_soon_threadsafe(self._are_confirmed, batch, stale)
+                yield error
+
+    # -- in the loop
 
     @property
     def unsent(self) -> int:
         """How many ends wait, not counting those of ``failing`` shards: no jobs are claimed from these anyway."""
         if not self.failing:
             return self.size
-        return sum(len(ends) for (shard, *_), ends in self._waiting.items() if shard not in self.failing)
+        return sum(len(ends) for (shard, *_), ends in list(self._waiting.items()) if shard not in self.failing)
 
     async def run(self) -> None:
         """Sends the collected ends as soon as the previous call has returned, so load makes the batches larger. On a
@@ -156,8 +213,9 @@ class OutcomeSender:
 
     async def _send_beside(self, sending: dict[ShardKeys, asyncio.Task[None]]) -> None:
         """Starts one task per shard, then waits until there is more to send or a task is done."""
-        for shard in {key[0] for key in self._waiting} - sending.keys():
-            keys = [key for key in self._waiting if key[0] == shard]
+        keys_now = list(self._waiting)
+        for shard in {key[0] for key in keys_now} - sending.keys():
+            keys = [key for key in keys_now if key[0] == shard]
             sending[shard] = asyncio.create_task(self._send_all(keys))
         filled = asyncio.create_task(self._filled.wait())
         try:
@@ -173,7 +231,7 @@ class OutcomeSender:
         failed: ServerError | None = None
         for key in keys:
             try:
-                await self._send(*key)
+                await self._send(key)
             except ServerError as error:  # concerns this shard or outcome; the others are still sent
                 failed = error
                 if self._link.is_cluster:
@@ -184,37 +242,37 @@ class OutcomeSender:
             log.warning("outcomes not sent yet", waiting=self.size, error=str(failed))
             await asyncio.sleep(_BACKOFF_S)
 
-    async def _send(self, shard: ShardKeys, outcome: Outcome, generation: str) -> None:
-        waiting = self._waiting[shard, outcome, generation]
-        while waiting:
+    async def _send(self, key: _Key) -> None:
+        while key in self._waiting:
             batch: list[End] = []
             self._since = _NEVER
             self._gauge.set(self.size)
             try:
-                batch = ends_together(waiting, self._groups(shard.topic))
-                del waiting[: len(batch)]
-                stale = await arun(self._link, settle(self._scripts, shard, self._group, self._consumer, batch))
+                if not (batch := self._take(key)):
+                    return
+                stale = await arun(self._link, settle(self._scripts, key[0], self._group, self._consumer, batch))
             except BaseException as error:
-                waiting[:0] = batch
+                self._put_back(key, batch)
                 if not isinstance(error, Exception) or isinstance(error, StreamdqError):
                     raise
-                if not self._give_up_unsendable(waiting):
+                if not self._give_up_unsendable(key):
                     raise
                 continue
             self._are_confirmed(batch, stale)
-        del self._waiting[shard, outcome, generation]
 
-    def _give_up_unsendable(self, waiting: list[End]) -> bool:
+    def _give_up_unsendable(self, key: _Key) -> bool:
         """Drops ends that can't be sent, which would keep back all others; their jobs are taken over when their TTR
         passes. Returns whether there were any.
         """
-        left = [end for end in waiting if can_be_sent(end.held)]
-        dropped = len(waiting) - len(left)
-        if dropped:
-            topic = waiting[0].held.shard.topic
-            log.error("ends can't be sent, their handlers have changed the Job", topic=topic, attempts=dropped)
+        with self._lock:
+            waiting = self._waiting.get(key, [])
+            left = [end for end in waiting if can_be_sent(end.held)]
+            dropped = len(waiting) - len(left)
             waiting[:] = left
             self.size -= dropped
+        if dropped:
+            topic = key[0].topic
+            log.error("ends can't be sent, their handlers have changed the Job", topic=topic, attempts=dropped)
         return dropped > 0
 
     def _groups(self, topic: str) -> int:
@@ -223,4 +281,6 @@ class OutcomeSender:
 
     async def drained(self) -> None:
         """Waits until nothing is left to send."""
-        await self._empty.wait()
+        while self.size > 0:
+            self._empty.clear()
+            await self._empty.wait()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextvars import copy_context
-from itertools import islice
 from operator import attrgetter
 from typing import Any
 
@@ -37,7 +38,7 @@ from .handlers import Handler
 from .hung import HungHandlers, ThreadOf
 from .middleware import Attempt, Middleware, listen, tell, through
 from .on_dead import DeadLetterNotices
-from .user_functions import called, completed, drop, run
+from .user_functions import called, completed, drop, is_complete, run
 from .watchdog import Watchdog
 
 _DEAF_S = 1.0  # how long the drain waits for a handler that ignores its cancellation
@@ -73,6 +74,11 @@ class RecentCount:
     def _roll(self, now: float) -> None:
         self._before = self._now if now - self._since < 2 * self._span_s else 0
         self._since, self._now = now, 0
+
+
+def _is_up(attempts: Iterable[Held], now: float) -> bool:
+    """Whether the TTR of one of them passes: then the call that makes them is cancelled for all."""
+    return any(one.begun and not one.ended and now >= one.cut_at for one in attempts)
 
 
 class Runner:
@@ -119,6 +125,8 @@ class Runner:
         self._notices = DeadLetterNotices(on_dead, self._naming)
         self._waiting: deque[tuple[float, list[Held]]] = deque()  # (arrival, jobs of one call)
         self._running: dict[asyncio.Task[None], list[Held]] = {}
+        self._in_threads: dict[Held, Future[Any]] = {}  # the calls under way there
+        self._ending = threading.Lock()  # an attempt ends once, here or in the thread of the signs
         self._watchdog = Watchdog(self._running, self._give_up_late)
         self.watch = self._watchdog.run
         self._draining = False
@@ -386,7 +394,10 @@ class Runner:
 
     async def _threaded(self, held: list[Held], *call: Any) -> tuple[Any, BaseException | None]:
         thread = ThreadOf()
-        running = self._loop.run_in_executor(self._threads, thread.run, *call)
+        future = self._threads.submit(thread.run, *call)
+        running = asyncio.wrap_future(future, loop=self._loop)
+        for one in held:
+            self._in_threads[one] = future
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -395,6 +406,9 @@ class Runner:
                 running.add_done_callback(self._thread_ended)
                 self.hung.add(running, thread, self._naming(held[0].job))
             raise
+        finally:
+            for one in held:
+                del self._in_threads[one]
 
     def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
         if not thread.cancelled():
@@ -426,11 +440,17 @@ class Runner:
         return held.lost or (self._draining and not held.late)
 
     def _end(self, held: Held, end: End, took_s: float) -> None:
-        if held.ended:
-            return
-        held.ended, held.took_s = True, took_s
+        if self._ends(held, took_s):
+            self._tell_ended(end)
+
+    def _ends(self, held: Held, took_s: float) -> bool:
+        """Whether it ends now; otherwise it has ended before."""
+        with self._ending:
+            if held.ended:
+                return False
+            held.ended, held.took_s = True, took_s
         end_attempt(held.job)
-        self._tell_ended(end)
+        return True
 
     # -- while the event loop is blocked: in another thread (signs.py)
 
@@ -439,28 +459,44 @@ class Runner:
         held = self._running.get(task)
         return {} if held is None else self._naming(held[0].job)
 
-    def overdue(self, now: float, most: int) -> list[tuple[asyncio.Task[None] | None, End]]:
-        """How attempts end, at most so many, that the loop should have ended by now: their TTR passes, or they did not
-        start in time. With the tasks whose handlers are to be cancelled. The loop does not end them any more.
+    def overdue(self, now: float) -> Iterator[tuple[asyncio.Task[None] | None, End]]:
+        """How attempts end that the loop should have ended by now: a thread has returned, their TTR passes, or they did
+        not start in time. With the tasks whose handlers are to be cancelled; what has not begun finds out by itself
+        that it is too late. The loop does not end them any more.
         """
-        calls = [*list(self._running.items()), *((None, attempts) for _, attempts in list(self._waiting))]
-        late = (
-            (task if held.begun else None, held)  # what has not begun finds out by itself that it is too late
-            for task, attempts in calls
-            for held in attempts
-            if not held.ended and now >= (held.cut_at if held.begun else held.start_by)
-        )
-        return [(task, self._overdue_end(held, now)) for task, held in islice(late, most)]
+        for task, attempts in [*list(self._running.items()), *((None, held) for _, held in list(self._waiting))]:
+            is_cut = _is_up(attempts, now)
+            for held in attempts:
+                end = self._end_beside(held, now, is_cut=is_cut)
+                if end is not None and self._ends(held, now - held.started if held.begun else 0):
+                    yield (task if held.late else None), end
 
-    def _overdue_end(self, held: Held, now: float) -> End:
-        if held.begun:
-            held.late, held.took_s = True, now - held.started
-            end = self._end_of(held, asyncio.CancelledError())
-        else:
-            end = too_late(held, self._topics.settings_of(held.job.topic).retry_of(self._group), self._now_ms())
-        held.ended = True
-        end_attempt(held.job)
-        return end
+    def _end_beside(self, held: Held, now: float, *, is_cut: bool) -> End | None:
+        if held.ended or (not held.begun and now < held.start_by):
+            return None
+        if not held.begun:
+            return too_late(held, self._topics.settings_of(held.job.topic).retry_of(self._group), self._now_ms())
+        if (returned := self._returned(held)) is not None:
+            error = returned[1]
+            return End(held, _DONE) if error is None else self._end_of(held, error)
+        if not is_cut:
+            return None
+        held.late = True
+        return self._end_of(held, asyncio.CancelledError())
+
+    def _returned(self, held: Held) -> tuple[Any, BaseException | None] | None:
+        """What its thread has returned, if nothing is left to do in the loop."""
+        call = self._in_threads.get(held)
+        if self._middleware or call is None or not call.done() or call.cancelled() or call.exception() is not None:
+            return None
+        returned: tuple[Any, BaseException | None] = call.result()
+        return returned if is_complete(returned[0]) else None
+
+    def cut(self, task: asyncio.Task[None]) -> None:
+        """In the loop: cancels the handler of attempts that were ended so."""
+        if (held := self._running.get(task)) is not None:
+            task.cancel()
+            self.hung.add_deaf(task, self._naming(held[0].job))
 
     # -- TTR
 

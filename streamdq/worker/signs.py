@@ -11,40 +11,38 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
 from ..config import SIGN_S
 from ..link.connection import AsyncLink, Link
 from ..link.session import Op, Session, arun, run
-from ..operations.attempts import End, settle
+from ..operations.attempts import End
 from ..process.logs import log
 from ..process.loop import Failures
 from ..store.namespace import drop_sign
 from ..store.scripts import Scripts
 from .blocked_loop import LoopWatch
 from .hung import EXIT_HUNG
+from .outcomes import OutcomeSender
 from .pulse import pulse
 
 CALL_S = 1.0
 """A call that hangs must not cost the next sign."""
 _AGAIN_S = 0.1  # after a failure: as soon as Redis is back, it should know who is alive
 _LOOK_S, _OFTEN_S = 0.25, 0.05  # between looks at the loop; while it does not answer
-_MOST = 100  # attempts that are ended at once
+_SENDING_S = SIGN_S / 2  # so long it sends the loop's ends before it looks again, and gives the next sign
 
 
 class Attempts(Protocol):
     """What runs the worker's jobs (runner.py)."""
 
-    @property
-    def idle(self) -> bool: ...
-
     def named(self, task: Any) -> dict[str, Any]: ...
 
-    def overdue(self, now: float, most: int) -> list[tuple[asyncio.Task[None] | None, End]]: ...
+    def overdue(self, now: float) -> Iterator[tuple[asyncio.Task[None] | None, End]]: ...
 
-    def settled(self, ends: list[End], stale: set[int]) -> None: ...
+    def cut(self, task: asyncio.Task[None]) -> None: ...
 
 
 class Signs:
@@ -55,15 +53,15 @@ class Signs:
     """
 
     def __init__(
-        self, link: Link, session: Session, scripts: Scripts, consumer: str, group: str, attempts: Attempts,
-        holds: Callable[[], bool],
+        self, link: Link, session: Session, scripts: Scripts, consumer: str, attempts: Attempts,
+        outcomes: OutcomeSender, holds: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._link = link
         self._session = session
         self._scripts = scripts
         self._consumer = consumer
-        self._group = group
         self._attempts = attempts
+        self._outcomes = outcomes
         self._holds = holds
         self._loop = asyncio.get_running_loop()
         self._watch = LoopWatch(session.keys.namespace, attempts.named)
@@ -138,28 +136,22 @@ class Signs:
     def _stand_in(self, blocked_s: float) -> None:
         """Does what the blocked loop can't, so that no attempt of a live worker counts as a crash."""
         now = time.monotonic()
-        for task, end in self._attempts.overdue(now, _MOST):
+        for task, end in self._attempts.overdue(now):
+            self._outcomes.put_beside(end)
             if task is not None:
                 self._late_since = self._late_since or now
-                self._loop.call_soon_threadsafe(task.cancel)
-            if not self._is_ended(end):
-                break
+                self._loop.call_soon_threadsafe(self._attempts.cut, task)
         exit_s = self._session.settings.hung_exit_s
-        if self._late_since is not None and 0 < exit_s <= min(blocked_s, now - self._late_since):
+        leaves = self._late_since is not None and 0 < exit_s <= min(blocked_s, now - self._late_since)
+        until = float("inf") if leaves else now + _SENDING_S
+        for error in self._outcomes.send_beside(self._link, self._scripts, until):
+            if error is None:
+                self._failures.worked("ends")
+            else:
+                self._failures.failed("ends", error)
+        if leaves:
             log.error(
                 "the event loop hangs beyond the TTR of its handlers: this process ends, to be started again",
                 consumer=self._consumer, blocked_s=round(blocked_s, 1), exit_code=EXIT_HUNG, calls=self._watch.calls(),
             )  # fmt: skip
             self.leave()
-
-    def _is_ended(self, end: End) -> bool:
-        call = settle(self._scripts, end.held.shard, self._group, self._consumer, [end])
-        try:
-            stale = run(self._link, call)
-        except Exception as error:
-            end.held.ended = False  # the next look tries again, or the loop
-            self._failures.failed("ends", error)
-            return False
-        self._failures.worked("ends")
-        self._loop.call_soon_threadsafe(self._attempts.settled, [end], stale)
-        return True

@@ -68,6 +68,11 @@ async def completed(result: Any) -> BaseException | None:
     return None
 
 
+def is_complete(result: Any) -> bool:
+    """Whether ``completed`` would find nothing to await in the result of a call, and no error."""
+    return result is None or not (isinstance(result, (Future, *_LAZY)) or inspect.isawaitable(result))
+
+
 def drop(result: Any) -> None:
     """Disposes of a call's result that nobody will await."""
     if isinstance(result, CoroutineType):

@@ -16,6 +16,7 @@ import redis
 from streamdq import Job, JobState
 from streamdq.errors import HandlersHung
 from streamdq.keys import NamespaceKeys
+from streamdq.link.failures import LinkError
 from streamdq.operations.doctor import doctor
 from streamdq.queue import carry_out, store_of
 from streamdq.worker import blocked_loop, hung
@@ -132,6 +133,105 @@ async def test_what_could_not_start_in_a_blocked_loop_goes_to_others_meanwhile(s
         await seen.count(5)
         await eventually(lambda: not space.queue.stats().running, "all have ended")
     assert ran == [1] * 5, "none was counted that had not begun"
+
+
+async def test_what_was_done_before_a_handler_blocks_the_loop_is_told_meanwhile(space: Space) -> None:
+    """They are claimed together, and the last one blocks the loop before anything else runs in it."""
+    worker, seen, ran = space.worker(), Seen(), []
+    ids = [f"j{number}" for number in range(5)]
+
+    @worker.handler("t", ttr="1h")
+    async def block(_body: int, job: Job) -> None:
+        ran.append(job.id)
+        if len(ran) == len(ids):
+            until(lambda: all(space.state(id) == "gone" for id in ran[:-1]), "the others are done in Redis")
+        seen.add(job.id)
+
+    space.queue.enqueue_many("t", [{"body": 1, "id": id} for id in ids])
+    async with space.serving(worker):
+        await seen.count(5)
+        await eventually(lambda: not space.queue.stats().running, "all have ended")
+    assert sorted(ran) == ids
+    group = space.queue.stats().topics["t"].groups["default"]
+    assert (group.done, group.retried, group.reclaimed) == (5, 0, 0)
+
+
+async def test_what_a_thread_returns_while_the_loop_is_blocked_is_told_meanwhile(space: Space) -> None:
+    worker, seen, blocked, waiting = space.worker(), Seen(), threading.Event(), threading.Semaphore(0)
+
+    def wait() -> None:
+        waiting.release()
+        blocked.wait()
+
+    @worker.handler("done", ttr="1h")
+    def done(_body: int) -> None:
+        wait()
+
+    @worker.handler("fails", ttr="1h", retry="1h")
+    def fails(_body: int) -> None:
+        wait()
+        raise ValueError("not now")
+
+    @worker.handler("together", ttr="1h", batch=10)
+    def together(_bodies: list[int]) -> None:
+        wait()
+
+    def told() -> bool:
+        found = space.queue.stats().topics
+        groups = [found[topic].groups["default"] for topic in ("done", "fails", "together")]
+        return [(group.running, group.done) for group in groups] == [(0, 1), (0, 0), (0, 1)]
+
+    @worker.handler("t", ttr="1h")
+    async def block(_body: int) -> None:
+        blocked.set()
+        until(told, "Redis knows how they ended")
+        seen.add("it knew")
+
+    try:
+        async with space.serving(worker):
+            for topic in ("done", "fails", "together"):
+                space.queue.enqueue(topic, 1, id="j")
+                await asyncio.to_thread(waiting.acquire)
+            space.queue.enqueue("t", 1)
+            await seen.count(1)
+            await eventually(lambda: not space.queue.stats().running, "all have ended")
+    finally:
+        blocked.set()
+    failed = space.queue.get("fails", "j")
+    assert failed is not None
+    assert (failed.groups["default"].attempt, failed.groups["default"].error) == (1, "ValueError: not now")
+    assert space.queue.cancel("fails", "j")
+
+
+async def test_an_end_is_sent_though_the_threads_call_fails_when_the_loop_is_back(space: Space) -> None:
+    worker, seen, hangs, fails = space.worker(), Seen(), threading.Event(), threading.Event()
+
+    def hang(*_: Any) -> Any:
+        hangs.set()
+        fails.wait()
+        raise LinkError(TimeoutError("it hangs"), sent=True)
+
+    @worker.handler("t", ttr="1h", retry="1h")
+    async def block(_body: int) -> None:
+        assert worker._serving is not None
+        worker._serving._signs._link.send = hang  # type: ignore[assignment, method-assign]
+        for (held,) in worker._serving._runner._running.values():
+            held.deadline = 0.0  # to Redis its TTR has not passed: that would be a crash
+        until(hangs.is_set, "the thread ends the attempt")
+        seen.add("back")
+
+    space.queue.enqueue("t", 1, id="j")
+    try:
+        async with space.serving(worker):
+            await seen.count(1)
+            await eventually(lambda: worker._serving._runner.idle, "nobody runs it")  # type: ignore[union-attr]
+            fails.set()
+            await space.becomes("j", JobState.DELAYED)
+    finally:
+        fails.set()
+    group = space.job("j").groups["default"]
+    assert (group.attempt, group.error, group.crashes) == (1, "TimeoutError: TTR 1h passed", 0)
+    assert space.queue.cancel("t", "j")
 
 
 @pytest.fixture

@@ -165,7 +165,7 @@ async def in_the_standard_library() -> None:
 
 
 async def in_streamdq() -> None:
-    await OutcomeSender.drained(Mock(_empty=asyncio.Event()))
+    await OutcomeSender.drained(Mock(_empty=asyncio.Event(), size=1))
 
 
 @pytest.mark.parametrize("waits", [in_the_standard_library, in_streamdq])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -497,3 +498,32 @@ async def test_a_handler_can_not_ask_for_another_attempt_for_ever(error: Retry, 
 def test_the_last_attempt_is_a_whole_number(most: Any) -> None:
     with pytest.raises(InvalidInput, match="max_attempts"):
         Retry("1s", max_attempts=most)
+
+
+async def test_while_the_loop_is_blocked_a_call_whose_ttr_passes_ends_for_all_of_its_jobs_and_once() -> None:
+    goes_on, began = asyncio.Event(), asyncio.Event()
+
+    async def deaf(_bodies: list[Any]) -> None:
+        began.set()
+        while not goes_on.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await goes_on.wait()
+
+    rig, jobs = Rig(deaf, batch=2, retry="1s"), [held("1"), held("2")]
+    rig.runner.take(jobs)
+    await began.wait()
+    now = time.monotonic()
+    assert list(rig.runner.overdue(now)) == []
+    jobs[1].deadline = 0.0
+    found = list(rig.runner.overdue(now))
+    assert [(end.held.job.id, end.outcome) for _, end in found] == [("1", Outcome.RETRY), ("2", Outcome.RETRY)]
+    assert list(rig.runner.overdue(now)) == []
+    task = found[0][0]
+    assert task is not None
+    rig.runner.cut(task)
+    assert [*rig.runner.hung._left] == [task], "it is known as one that goes on"
+    goes_on.set()
+    await rig.freed(lambda: rig.runner.idle)
+    assert rig.ends == [], "the loop ends none of them again"
+    assert not rig.runner.hung._left
+    await rig.runner.close(1)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from streamdq.link.batcher import ThreadBatcher
 from streamdq.link.command import Command
@@ -17,6 +18,7 @@ from streamdq.process.loop import wait
 from streamdq.times.clock import ManualClock, RedisClock
 from streamdq.worker import blocked_loop
 from streamdq.worker import signs as signs_module
+from streamdq.worker.outcomes import OutcomeSender
 from streamdq.worker.signs import Signs
 from tests.unit.fake_redis import LOST, Call, Rig, call_of
 from tests.unit.virtual_time import in_virtual_time
@@ -79,15 +81,19 @@ class Signing(Rig):
         self.blocked_until = 0.0  # the thread ran until then
         blocking: Any = BlockingLink(self.link)
         attempts: Any = self
-        self.signs = Signs(blocking, self.session, self.scripts, "me", "g", attempts, lambda: self.holding)
+        self.sender = OutcomeSender(self.link, self.scripts, self.topics, "g", "me", self.settled)
+        self.signs = Signs(blocking, self.session, self.scripts, "me", attempts, self.sender, lambda: self.holding)
         self.signs.leave = lambda: self.left.append(time.monotonic())
 
     def named(self, _task: Any) -> dict[str, Any]:
         return {"topic": "t", "id": "j"}
 
-    def overdue(self, _now: float, most: int) -> list[tuple[asyncio.Task[None] | None, End]]:
-        found, self.late = self.late[:most], self.late[most:]
-        return found
+    def overdue(self, _now: float) -> Iterator[tuple[asyncio.Task[None] | None, End]]:
+        while self.late:
+            yield self.late.pop(0)
+
+    def cut(self, task: asyncio.Task[None]) -> None:
+        task.cancel()
 
     def settled(self, ends: list[End], stale: set[int]) -> None:
         self.settled_ends.append((ends, stale))
@@ -302,27 +308,55 @@ async def test_a_process_that_stood_still_blames_nobody_for_the_loop(signing: Ma
 
 
 @in_virtual_time
-async def test_attempts_that_are_overdue_end_while_it_is_blocked(signing: Make) -> None:
+async def test_ends_that_wait_are_sent_while_it_is_blocked(signing: Make) -> None:
+    """Those of attempts that are overdue, and those that the loop could not send."""
     rig = signing()
     task = asyncio.create_task(asyncio.sleep(3600))
-    ends = [End(held(f"j{number}"), Outcome.RETRY, "its TTR passed", 0, 1) for number in range(2)]
-    replies: list[Any] = [[1, 1], [1]]
-    rig.link.answers["retry"] = lambda _: LOST if rig.failing else replies.pop(0)
+    late = [End(held(f"j{number}"), Outcome.RETRY, "its TTR passed", 0, 1) for number in range(2)]
+    done = End(held("done"), Outcome.DONE)
+    refuses = True
+    rig.link.answers["retry"] = lambda _: ResponseError("OOM") if refuses else [1, 1]
+    rig.link.answers["finish"] = lambda _: [1]
     async with rig.running():
         rig.claim()
         await asyncio.sleep(1)
-        for end in ends:
-            end.held.ended = True
-        rig.late, rig.failing = [(task, ends[0])], True
+        rig.sender.put(done)
+        rig.late = [(task, late[0])]
         rig.block(1)
-        assert not ends[0].held.ended, "Redis did not answer: it is tried again, here or by the loop"
-        ends[0].held.ended, rig.failing = True, False
-        rig.late = [(task, ends[0]), (None, ends[1])]
+        assert len(rig.link.calls["finish"]) == 1, "a call that fails holds up no other"
+        assert len(rig.link.calls["retry"]) > 1, "it is tried again"
+        rig.late, refuses = [(None, late[1])], False
         rig.block(1)
         assert rig.settled_ends == [], "the loop hears of it when it is back"
+        sent = len(rig.link.calls["retry"]), 1
         await asyncio.sleep(0.1)
-        assert rig.settled_ends == [([ends[0]], {0}), ([ends[1]], set())]
+        assert rig.settled_ends == [([done], set()), (late, {0})]
         assert task.cancelled()
+        async with asyncio.timeout(1):
+            await rig.sender.drained()
+        sending = asyncio.create_task(rig.sender.run())
+        await asyncio.sleep(1)
+        sending.cancel()
+        calls = rig.link.calls
+        assert (len(calls["retry"]), len(calls["finish"])) == sent, "and the loop sends none again"
+
+
+@in_virtual_time
+async def test_what_the_thread_could_not_send_the_loop_sends(signing: Make) -> None:
+    rig = signing()
+    rig.link.answers["finish"] = lambda _: LOST if rig.failing else [1]
+    end = End(held("j"), Outcome.DONE)
+    async with rig.running():
+        rig.claim()
+        await asyncio.sleep(1)
+        rig.failing = True
+        rig.sender.put(end)
+        rig.block(1)
+        rig.failing = False
+        sending = asyncio.create_task(rig.sender.run())
+        await rig.sender.drained()
+        sending.cancel()
+    assert rig.settled_ends == [([end], set())]
 
 
 @in_virtual_time
@@ -336,8 +370,13 @@ async def test_it_leaves_when_handlers_hang_in_it_beyond_their_ttr(signing: Make
         task = asyncio.create_task(asyncio.sleep(0))
         rig.late = [(task, End(held("j"), Outcome.RETRY, "its TTR passed", 0, 1))]
         began = time.monotonic()
-        rig.block(61)
-        assert rig.left
+        rig.block(59)
+        assert not rig.left
+        rig.link.answers["finish"] = lambda _: [1]
+        rig.signs.leave = lambda: rig.left.append(len(rig.link.calls["finish"]))
+        rig.sender.put(End(held("done"), Outcome.DONE))
+        rig.block(2)
+        assert rig.left[0] == 1, "what has ended is told before"
         await asyncio.sleep(1)
         rig.left.clear()
         rig.block(300)
