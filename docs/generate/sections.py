@@ -57,7 +57,8 @@ class Split(NamedTuple):
         whole = self.head.partition("\n")[0].removeprefix("# ")
         short = whole.removeprefix("The ")
         for one in self.sections:
-            head = f"# {one.title} – {short}\n\nA part of [{whole}](index.md).\n\n"
+            name = posixpath.basename(one.uri).removesuffix(".md")
+            head = f"# {one.title} – {short} {{ #{name} }}\n\nA part of [{whole}](index.md).\n\n"
             yield one.uri, head + self._linked(one.text, one.uri)
 
     def _linked(self, text: str, uri: str) -> str:

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TextIO
 
 from ..forks import renew_in_child
@@ -160,6 +160,59 @@ class LineWriter:
         if missing and self._lines.qsize() < MOST_LINES // 2:
             self._write(self._lost(missing))
             self._told += missing
+
+
+class HandedOver:
+    """Calls that log, made by a thread of its own, for threads that must not wait: where a program says where its lines
+    go, a call waits for whoever reads them. What doesn't fit into the queue is dropped and counted.
+    """
+
+    def __init__(self) -> None:
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        self._from = threading.local()
+        self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._is_there = False
+
+    def begin(self) -> None:
+        """From now on the calling thread hands its lines over."""
+        self._from.hands_over = True
+
+    def is_from_here(self) -> bool:
+        """Whether the calling thread hands its lines over."""
+        return getattr(self._from, "hands_over", False)
+
+    def put(self, call: Callable[[], object]) -> None:
+        """Never blocks."""
+        if self._calls.qsize() >= MOST_LINES:
+            count_lost()
+            return
+        self._calls.put(call)
+        with self._lock:
+            if not self._is_there:
+                with contextlib.suppress(RuntimeError):  # no thread can start now; the next line tries again
+                    threading.Thread(target=self._run, name="streamdq-handed-over", daemon=True).start()
+                    self._is_there = True
+
+    def flush(self, timeout_s: float) -> None:
+        """Returns when what was put is logged, or after so long."""
+        logged = threading.Event()
+        self.put(logged.set)
+        logged.wait(timeout_s)
+
+    def _run(self) -> None:
+        """Until nothing is left."""
+        while True:
+            with self._lock:
+                try:
+                    call = self._calls.get_nowait()
+                except Empty:
+                    self._is_there = False
+                    return
+            call()
 
 
 def has_descriptor(stream: Any) -> bool:

@@ -20,13 +20,14 @@ import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import CoroutineType, TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import StreamdqError
-from .log_lines import FIELDS, LineHandler, count_lost, is_terminal
+from .log_lines import FIELDS, HandedOver, LineHandler, count_lost, is_terminal
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
@@ -125,6 +126,8 @@ class Log:
     def __getattr__(self, level: str) -> Any:
         if (number := _NUMBERS.get(level)) is None:
             raise AttributeError(level)
+        if handed_over.is_from_here():
+            return partial(self._hand_over, level)
         structlog = _configured()
         standard = logging.getLogger(self._name)
         if structlog is None and not standard.isEnabledFor(number):
@@ -147,6 +150,10 @@ class Log:
 
         return line
 
+    def _hand_over(self, level: str, event: str, **fields: Any) -> bool:
+        handed_over.put(lambda: getattr(self, level)(event, **fields))
+        return True
+
     def shows(self, level: str) -> bool:
         """Whether lines of this level may be shown, as far as that can be known."""
         try:
@@ -160,6 +167,8 @@ class Log:
 
 
 log = Log()
+handed_over = HandedOver()
+"""The lines of the threads that must not wait."""
 
 
 def hide_credentials(text: str) -> str:

@@ -90,7 +90,7 @@ class LoopWatch:
         if blocked_s >= BLOCKED_S:
             recorded.loop_blocked(self._namespace, blocked_s)
             if not self._told:
-                self._tell(*_blocked("was", blocked_s, self._blames or ("", {})))
+                _log(*_blocked("was", blocked_s, self._blames or ("", {})))
         self._forget()
 
     def _forget(self) -> None:
@@ -102,13 +102,8 @@ class LoopWatch:
         place, job = self._who()
         why = "it was stopped, had no CPU, or C code kept Python's lock (GIL)"
         at = f"; it is now at {place}" if place else ""
-        self._tell(f"this process stood still for {seconds:.1f} s: {why}{at}", job)
+        _log(f"this process stood still for {seconds:.1f} s: {why}{at}", job)
         self._forget()
-
-    def _tell(self, text: str, job: dict[str, Any]) -> None:
-        """In the loop, which is free now: a log whose reader hangs must not hold up signs of life."""
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(_log, text, job)
 
     def _who(self) -> tuple[str, dict[str, Any]]:
         """Where the loop's thread is, and the job that it runs."""

@@ -118,5 +118,9 @@ class HungHandlers:
             await self.tell(self._hung)
             self._told, self._told_at = self._hung, now
 
+    def goes_on(self) -> list[dict[str, Any]]:
+        """The jobs whose handlers go on, and the calls that these are in."""
+        return [{**left.job, "calls": left.calls()} for left in self._left.values()]
+
     def close(self) -> None:
         self._gauge.set(0)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from ..forks import renew_in_child
-from ..process.logs import log, what
+from ..process.logs import handed_over, log, what
 
 _AFTER_A_FAULT_S = 1.0
 
@@ -22,7 +22,8 @@ class Beating(Protocol):
 
 class Pulse:
     """Calls ``beat`` of all that was added, whenever it is due. Nothing that a handler does in the event loop, or in
-    its threads, holds it up, but C code that keeps Python's lock.
+    its threads, holds it up, but C code that keeps Python's lock. Nor does whoever reads the log: another thread logs
+    what this one has to say.
 
     A forked child has no such thread, unless it serves a worker of its own: its parent's workers are not there.
     """
@@ -60,6 +61,7 @@ class Pulse:
         self._sooner.set()
 
     def _run(self) -> None:
+        handed_over.begin()
         late_s = 0.0
         while True:
             self._sooner.clear()
@@ -79,8 +81,7 @@ def _beat(one: Beating, late_s: float) -> float:
     try:
         return one.beat(late_s)
     except Exception as error:
-        with suppress(Exception):
-            log.error("a sign of life was not given", error=what(error))
+        log.error("a sign of life was not given", error=what(error))
         return _AFTER_A_FAULT_S
 
 

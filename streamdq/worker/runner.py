@@ -587,7 +587,8 @@ class Runner:
             task.cancel()
         if late:
             _, deaf = await asyncio.wait(late, timeout=_DEAF_S)
-            for held in (one for task in deaf for one in self._running[task]):
+            for task_left, held in [(each, one) for each in deaf for one in self._running[each]]:
+                self.hung.add_deaf(task_left, self._naming(held.job))
                 self._end(held, End(held, Outcome.RELEASED), 0)
 
     def hurry(self) -> None:

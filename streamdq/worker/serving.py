@@ -130,7 +130,6 @@ class Serving:
         self._told_what_waits = False
         self._refused: NewerFormat | None = None
         self._hangs = False
-        self.is_deaf = False  # handlers go on after it has ended, which ignore that they were cancelled
         self._signalled_at: float | None = None  # the last time; more within ONE_SIGNAL_S are the same signal
 
     async def serve(self, burst: Burst, signals: bool) -> None:
@@ -162,7 +161,6 @@ class Serving:
                     raise self._refused
                 await self._drain(self._orders.settings.grace_s)
                 if self._hangs:
-                    self.is_deaf = not self._runner.idle
                     raise HandlersHung(self._orders.concurrency, self._orders.settings.hung_exit_s)
             except (asyncio.CancelledError, NewerFormat):
                 # From now on nobody watches the handlers or reports their outcomes, so running jobs go back as well.
@@ -185,6 +183,8 @@ class Serving:
     async def _close(self) -> None:
         self._signs.close()
         self._hung.close()
+        if goes_on := self._hung.goes_on():
+            log.warning("the worker has stopped, but handlers go on", consumer=self.name, handlers=goes_on)
         try:
             await self._queues.close()
         finally:
@@ -232,6 +232,7 @@ class Serving:
                 self._loop.call_soon_threadsafe(self.stopping.set)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._signs.told_to_stop()
         self._loop.call_soon_threadsafe(self._signalled)
 
     def _signalled(self) -> None:

@@ -145,7 +145,8 @@ def drop_at_exit() -> None:
     """
 
     def drop() -> None:
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
+        with contextlib.suppress(ValueError):  # not the main thread: leaving.py decides the exit code
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
 
     atexit.register(drop)

@@ -9,7 +9,6 @@ would: it ends attempts whose TTR passes, and hands back those that can't start 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,8 +22,9 @@ from ..process.logs import log
 from ..process.loop import Failures
 from ..store.namespace import drop_sign
 from ..store.scripts import Scripts
-from .blocked_loop import LoopWatch
+from .blocked_loop import BLOCKED_S, LoopWatch
 from .hung import EXIT_HUNG
+from .leaving import leave
 from .outcomes import OutcomeSender
 from .pulse import pulse
 
@@ -71,7 +71,9 @@ class Signs:
         self._late_since: float | None = None  # attempts passed their TTR while the loop has been blocked
         self._failures = Failures("signs", session.keys.namespace)
         self._on = session.settings.worker_timeout_s > 0 and not session.clock.manual
-        self.leave: Callable[[], None] = partial(os._exit, EXIT_HUNG)
+        self._told_at: float | None = None
+        self.leave: Callable[[], None] = partial(leave, EXIT_HUNG)
+        self.leave_drained: Callable[[], None] = partial(leave, 0)
 
     async def begin(self, link: AsyncLink) -> None:
         """The first sign; from now on the thread gives them."""
@@ -101,6 +103,11 @@ class Signs:
             self._claimed = True
             pulse.wake()
 
+    def told_to_stop(self) -> None:
+        """A signal has told the process to stop."""
+        if self._told_at is None:
+            self._told_at = time.monotonic()
+
     # -- in the thread
 
     def beat(self, late_s: float = 0.0) -> float:
@@ -114,6 +121,7 @@ class Signs:
         blocked_s = self._watch.look(late_s)
         if blocked_s > 0:
             self._stand_in(blocked_s)
+            self._leave_if_told(blocked_s)
         else:
             self._late_since = None
         wait_s = _OFTEN_S if blocked_s > 0 else _LOOK_S
@@ -155,3 +163,13 @@ class Signs:
                 consumer=self._consumer, blocked_s=round(blocked_s, 1), exit_code=EXIT_HUNG, calls=self._watch.calls(),
             )  # fmt: skip
             self.leave()
+
+    def _leave_if_told(self, blocked_s: float) -> None:
+        """A blocked loop can't drain. It has the grace period to come back."""
+        grace_s = max(BLOCKED_S, self._session.settings.grace_s)
+        if self._told_at is not None and min(blocked_s, time.monotonic() - self._told_at) >= grace_s:
+            log.error(
+                "the event loop is blocked, so this worker can't drain: this process ends without it",
+                consumer=self._consumer, blocked_s=round(blocked_s, 1), calls=self._watch.calls(),
+            )  # fmt: skip
+            self.leave_drained()

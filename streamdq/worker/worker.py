@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
@@ -20,7 +19,7 @@ from ..job.job import Job, NewJob, check_group, check_topic, check_ttr
 from ..job.retry import RetryInput, RetrySchedule
 from ..operations.schedules import check_schedule_id
 from ..process.descriptors import reserve_standard
-from ..process.logs import log, shown_in_script
+from ..process.logs import log, shown_in_script, what
 from ..process.loop import running_loop
 from ..schedules.definition import Overlap, define
 from ..schedules.recurrence import Dst
@@ -32,6 +31,7 @@ from .declared import Declared
 from .handlers import Handler, Handlers, Upcast, handler_of, upcast_of, with_upcasts
 from .heap import settled
 from .hung import EXIT_HUNG
+from .leaving import leave, left_over
 from .middleware import Middleware
 from .serving import Burst, Orders, Serving
 from .turns import turns_of
@@ -45,7 +45,6 @@ M = TypeVar("M", bound=Middleware)
 S = TypeVar("S", default=Any)
 
 importing: ContextVar[str | None] = ContextVar("importing", default=None)
-_leave = os._exit
 """The module that the command line imports for the worker in it: it may not run one meanwhile."""
 
 
@@ -106,7 +105,6 @@ class Worker(Generic[S]):
         self._on_shutdown: list[Callable[[], Any]] = []
         self._middleware: list[Middleware] = []
         self._serving: Serving | None = None
-        self._is_deaf = False
 
     @overload
     def handler(
@@ -320,7 +318,9 @@ class Worker(Generic[S]):
         """Serves until SIGTERM or SIGINT; with ``burst``, until no job is ready, running or delayed; with "due", until
         no job that is due is left. Only the main thread gets signals: in another thread, it serves until ``stop`` is
         called. In the main thread it also freezes the objects in memory, so that full garbage collections don't delay
-        due jobs. If the program has not configured logging, what the worker logs is shown on stderr meanwhile.
+        due jobs, and when it has drained, it ends the process if something goes on in the event loop that can't be
+        ended: a coroutine that ignores its cancellation, a call in a thread of the loop's executor. If the program has
+        not configured logging, what the worker logs is shown on stderr meanwhile.
         """
         _refuse_at_import("run()")
         if running_loop() is not None:
@@ -332,16 +332,23 @@ class Worker(Generic[S]):
             _best_run()(self._serve_alone(burst, signals=signals))
 
     async def _serve_alone(self, burst: Burst, *, signals: bool) -> None:
-        """As ``serve``. The loop waits for all of its tasks before it ends, and so for handlers that hang and ignore
-        that they are cancelled: then the process ends without it.
+        """As ``serve``. A loop waits for all of its tasks and threads before it ends. If some never end, the process
+        ends without them; but if this is not the main thread, only when handlers hang: the program may go on.
         """
+        error: BaseException | None = None
         try:
             await self.serve(burst, signals=signals)
-        except HandlersHung as error:
-            if self._is_deaf:
-                log.error("handlers ignore that they are cancelled: this process ends", why=str(error))
-                _leave(EXIT_HUNG)
+        except BaseException as raised:
+            error = raised
             raise
+        finally:
+            if left := await left_over():
+                code = EXIT_HUNG if isinstance(error, HandlersHung) else int(error is not None)
+                ends = signals or code == EXIT_HUNG
+                then = "this process ends without it" if ends else "this thread waits for it"
+                log.error(f"what can't be ended goes on: {then}", left=left, why=error and what(error))
+                if ends:
+                    leave(code)
 
     async def serve(self, burst: Burst = False, *, signals: bool = False) -> None:
         """As ``run``, within a running event loop; ``signals``: handle SIGTERM and SIGINT. If it is cancelled, it hands
@@ -369,7 +376,7 @@ class Worker(Generic[S]):
         try:
             await self._serving.serve(burst, signals)
         finally:
-            self._is_deaf, self._serving = self._serving.is_deaf, None
+            self._serving = None
 
     def stop(self) -> None:
         """Begins to drain, as SIGTERM does: no more jobs are claimed, and running handlers have ``grace_s`` to finish;

@@ -431,3 +431,101 @@ def test_a_burst_of_what_is_due_ends_though_a_job_waits(
     assert process.returncode == 0, err
     assert len(lines(tmp_path / "done")) == 1
     assert queue.stats("t").delayed == 1
+
+
+ENDLESS = """
+import asyncio, logging, threading
+import streamdq.worker.leaving
+from streamdq import Worker
+
+streamdq.worker.leaving.END_S = streamdq.worker.leaving._AT_EXIT_S = 0.1
+worker = Worker()
+
+class Stuck(logging.Handler):
+    def emit(self, _record):
+        threading.Event().wait()
+
+def begun(what):
+    with open("begun", "a") as file:
+        file.write(f"{what}\\n")
+
+@worker.handler("deaf", ttr="1h")
+async def deaf(_body: int) -> None:
+    begun("deaf")
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
+@worker.handler("thread", ttr="300ms", retry="1h")
+async def thread(_body: int) -> None:
+    begun("thread")
+    await asyncio.to_thread(threading.Event().wait)
+
+@worker.handler("hang", ttr="300ms", retry="1h")
+def hang(_body: int) -> None:
+    begun("hang")
+    threading.Event().wait()
+
+@worker.handler("block", ttr="1h")
+async def block(_body: int) -> None:
+    begun("block")
+    threading.Event().wait()
+
+@worker.handler("log", ttr="300ms", retry="1h")
+async def log(_body: int) -> None:
+    begun("log")
+    logging.getLogger().addHandler(Stuck())
+    logging.getLogger("shop").warning("a line that nobody reads")
+"""
+
+
+@pytest.fixture
+def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shop.py").write_text(ENDLESS)
+    monkeypatch.setenv("STREAMDQ_GRACE_S", "0")
+    monkeypatch.setenv("STREAMDQ_HUNG_EXIT_S", "0.1")
+
+
+@pytest.mark.usefixtures("endless")
+@pytest.mark.parametrize("topic", ["deaf", "block"])
+def test_on_sigterm_it_ends_without_what_goes_on(
+    topic: str, start: Start, server: Server, queue: Queue, tmp_path: Path
+) -> None:
+    queue.enqueue(topic, 1)
+    process = start("--url", server.url, "worker", "shop:worker")
+    until(lambda: lines(tmp_path / "begun") == [topic], "the handler runs")
+    process.terminate()
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, err
+    assert "this process ends without it" in events(err)[-1]["event"]
+
+
+@pytest.mark.usefixtures("endless")
+def test_it_ends_without_threads_of_the_loops_executor(
+    start: Start, server: Server, queue: Queue, tmp_path: Path
+) -> None:
+    """After SIGTERM and, with the other exit code, when handlers hang in all slots."""
+    queue.enqueue("thread", 1)
+    process = start("--url", server.url, "worker", "shop:worker", "--concurrency", "1")
+    until(lambda: lines(tmp_path / "begun") == ["thread"], "the handler runs")
+    process.terminate()
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, err
+    assert "asyncio.to_thread" in events(err)[-1]["left"][0]
+
+    queue.enqueue("thread", 1)
+    process = start("--url", server.url, "worker", "shop:worker", "--concurrency", "1")
+    until(lambda: lines(tmp_path / "begun")[1:] == ["thread"], "the handler runs again")
+    queue.enqueue("hang", 1)
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 4, err
+
+
+@pytest.mark.usefixtures("endless")
+def test_who_does_not_read_the_log_keeps_no_hung_process_alive(start: Start, server: Server, queue: Queue) -> None:
+    queue.enqueue("log", 1)
+    process = start("--url", server.url, "worker", "shop:worker")
+    process.communicate(timeout=HANG_S)
+    assert process.returncode == 4

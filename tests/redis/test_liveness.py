@@ -296,7 +296,8 @@ async def test_handlers_that_ignore_their_cancellation_are_shown_and_end_the_pro
 ) -> None:
     """The loop would wait for them for ever before it ends."""
     worker, goes_on, left = space.worker(concurrency=1, hung_exit_s=0.01), asyncio.Event(), list[int]()
-    monkeypatch.setattr("streamdq.worker.worker._leave", left.append)
+    monkeypatch.setattr("streamdq.worker.worker.leave", left.append)
+    monkeypatch.setattr("streamdq.worker.leaving.END_S", 0.01)
     monkeypatch.setattr("streamdq.worker.runner._DEAF_S", 0.01)
 
     @worker.handler("t", ttr="200ms", retry="1h")
@@ -320,7 +321,7 @@ async def test_handlers_that_ignore_their_cancellation_are_shown_and_end_the_pro
 
 
 @pytest.mark.usefixtures("soon")
-async def test_after_some_time_the_worker_ends_and_says_why(space: Space) -> None:
+async def test_after_some_time_the_worker_ends_and_says_why(space: Space, caplog: pytest.LogCaptureFixture) -> None:
     worker, goes_on, seen = space.worker(concurrency=1, hung_exit_s=0.01), threading.Event(), Seen()
 
     @worker.handler("t", ttr="500ms", retry="1h")
@@ -338,6 +339,7 @@ async def test_after_some_time_the_worker_ends_and_says_why(space: Space) -> Non
     finally:
         goes_on.set()
     assert seen.all == ["shut down"], "it has drained"
+    assert "the worker has stopped, but handlers go on" in caplog.text, "and the program goes on"
     assert space.job("j").groups["default"].error == "TimeoutError: TTR 500ms passed"
     assert space.queue.stats().topics["t"].groups["default"].consumers == 0
     assert space.queue.cancel("t", "j")
