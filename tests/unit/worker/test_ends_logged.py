@@ -21,7 +21,7 @@ Line = tuple[str, str, bool]  # level, the line's error, whether the exception c
 
 
 class Body(BaseModel):
-    secret: int
+    amount: int
 
 
 def raises(error: BaseException) -> Callable[[], Any]:
@@ -32,7 +32,7 @@ def raises(error: BaseException) -> Callable[[], Any]:
 
 
 def refuses_what_it_quotes() -> None:
-    Body.model_validate({"secret": "swordfish"})
+    Body.model_validate({"amount": "swordfish"})
 
 
 def refuses_because_of_it() -> None:
@@ -122,7 +122,7 @@ async def test_the_delay_to_the_next_attempt_is_logged_also_if_it_is_none_at_all
 async def test_what_a_model_refuses_is_told_without_its_values(told: Told) -> None:
     ((level, error, raised),) = await told.of(refuses_what_it_quotes)
     assert (level, raised) == ("warning", False)
-    assert error == "ValidationError: secret: Input should be a valid integer, unable to parse string as an integer"
+    assert error == "ValidationError: amount: Input should be a valid integer, unable to parse string as an integer"
 
 
 async def test_without_show_errors_neither_message_nor_traceback_is_logged(
