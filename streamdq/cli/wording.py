@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 
 _ARGUMENT = re.compile(r"\b([a-z_]+)=(?:True\b|('[^']*'(?:(?:, | or )'[^']*')*))(?! \(--)")
-_EVERYWHERE = re.compile(r"\b[a-z_]+=True \((--[a-z-]+)(?:, \?[a-z_]+=true)?\)")
+_EVERYWHERE = re.compile(r"\b[a-z_]{1,30}=True \((--[a-z-]{1,30})(?:, \?[a-z_]{1,30}=true)?\)")
 """An argument, with the option and the query parameter of the same name."""
 
 _EITHER = re.compile(r"\bpass ([a-z_]+) or ([a-z_]+)\b")

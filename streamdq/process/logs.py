@@ -64,7 +64,7 @@ _SAID = re.compile(
     rf"{_IS})[^\s'\",;]+"
 )
 # Also within brackets, as password=['x'] and password=Secret('x'); and as fields are shown: "password": "x".
-_ITS = rf"({_SECRETS}[\\'\"\s]{{0,12}}[:=,>-][\s=>\w\[({{\\]{{0,40}})"
+_ITS = rf"({_SECRETS}[\\'\"\s]{{0,12}}[:=,>-][\s=>\w\[({{\\]{{0,40}})(?<![ac-z0-9_])"  # no apostrophe, as in can't
 _QUOTED = re.compile(rf"(?is){_ITS}'(?:[^'\\]|\\.)+")
 _DOUBLY_QUOTED = re.compile(rf'(?is){_ITS}"(?:[^"\\]|\\.)+')
 # What tells by its beginning that it is one: streamdq's own, and of services that many call.

@@ -144,7 +144,7 @@ def test_a_section_has_a_page_and_links_find_it() -> None:
     assert "[b](second.md#lib.B), [a method](the-first.md#lib.A.do), or [elsewhere](../../keys.md#x)" in index
     assert re.findall(r'id="(.+?)"></a>\[', index) == ["lib.A", "lib.B", "b-and-more", "own-name"], "for old links"
     assert first.startswith(
-        "# The first – Reference\n\nA part of [Reference](index.md).\n\n::: lib.A\n\nSee [b](second.md#b-"
+        "# The first – Reference { #the-first }\n\nA part of [Reference](index.md).\n\n::: lib.A\n\nSee [b]("
     )
     assert "## nor this" in second
     assert found.page_with("second") == "reference/it/second.md"
