@@ -162,8 +162,10 @@ class OutcomeSender:
                         break
                     stale = run(link, settle(scripts, key[0], self._group, self._consumer, batch))
                 except Exception as raised:
-                    error = raised
                     self._put_back(key, batch)
+                    if not isinstance(raised, StreamdqError) and self._give_up_unsendable(key):
+                        continue
+                    error = raised
                     self._loop.call_soon_threadsafe(self._filled.set)
                 else:
                     self._loop.call_soon_threadsafe(self._are_confirmed, batch, stale)

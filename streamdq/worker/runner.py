@@ -471,6 +471,11 @@ class Runner:
                 if end is not None and self._ends(held, now - held.started if held.begun else 0):
                     yield (task if held.late else None), end
 
+    def touched(self) -> list[Held]:
+        """The running attempts whose last touch Redis has not received, as far as is known."""
+        running = [held for attempts in list(self._running.values()) for held in attempts]
+        return [held for held in running if held.touch_ms and held.told != held.deadline and not held.ended]
+
     def _end_beside(self, held: Held, now: float, *, is_cut: bool) -> End | None:
         if held.ended or (not held.begun and now < held.start_by):
             return None
@@ -516,8 +521,8 @@ class Runner:
         ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
         if held.late:
             return
-        held.deadline = time.monotonic() + ttr_ms / 1000
         held.touch_ms = ttr_ms
+        held.deadline = time.monotonic() + ttr_ms / 1000  # last: touches.py reads it first
         if not held.touching:  # otherwise the touch that is about to be sent carries the latest TTR
             held.touching = True
             self._loop.call_soon_threadsafe(self._touched, held, context=self.context)

@@ -134,6 +134,8 @@ class Serving:
 
     async def serve(self, burst: Burst, signals: bool) -> None:
         before = install(self._on_signal) if signals else {}
+        if not signals:
+            self._signs.all_hang = self._all_hang
         started = False
         try:
             async with until(self.stopping):
@@ -197,7 +199,9 @@ class Serving:
         brief = orders.settings.model_copy(update={"call_timeout_s": min(CALL_S, orders.settings.call_timeout_s)})
         own = Session(brief, self.session.keys.namespace, self.session.clock, link.target, self.session.bodies)
         own.node_of = link.node_of
-        return Signs(link, own, Scripts(own), self.name, self._runner, self._outcomes, self._holds_claims)
+        return Signs(
+            link, own, Scripts(own), self.name, self._runner, self._outcomes, self._touches, self._holds_claims
+        )
 
     def _all_hang(self) -> None:
         """Every slot has had a hung thread for so long that the process is to be started again."""

@@ -1,15 +1,19 @@
-"""Sends touches (heartbeats) to Redis. However often a handler touches its job, at most one is under way."""
+"""Sends touches (heartbeats) to Redis. However often a handler touches its job, at most one is under way. While the
+event loop is blocked, the thread of the signs (signs.py) sends them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from ..errors import NewerFormat
 from ..keys import ShardKeys
-from ..link.connection import AsyncLink
-from ..link.session import arun
+from ..link.connection import AsyncLink, Link
+from ..link.session import Op, arun, run
 from ..operations.attempts import Held, can_be_sent
 from ..process.cancellations import uncancelled
 from ..process.logs import log, what
@@ -45,6 +49,7 @@ class Touches:
         self._consumer = consumer
         self._waiting: dict[tuple[ShardKeys, str], dict[Held, int]] = {}  # by shard and generation of the group
         self._sending: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
 
     def put(self, held: Held, ttr_ms: int) -> None:
         key = held.shard, held.generation
@@ -89,12 +94,43 @@ class Touches:
         return True
 
     async def _call(self, shard: ShardKeys, generation: str, batch: dict[Held, int]) -> None:
+        for held in await arun(self._link, self._tell(self._scripts, shard, generation, batch)):
+            self._lost(held)
+
+    def _tell(self, scripts: Scripts, shard: ShardKeys, generation: str, batch: Mapping[Held, int]) -> Op[list[Held]]:
+        """Returns those whose claim was taken over."""
+        deadlines = [(held, held.deadline) for held in batch]
+        deadlines = [(held, at) for held, at in deadlines if held.touch_ms == batch[held]]  # no other touch has come
         group_ttr_ms = self._topics.settings_of(shard.topic).ttr_of(self._group)
         claims = [part for held, ttr_ms in batch.items() for part in (held.main, held.entry, held.job.id, ttr_ms)]
-        call = self._scripts.touch(shard, self._group, generation, self._consumer, group_ttr_ms, claims)
-        refused = await arun(self._link, call)
-        for held in [held for i, held in enumerate(batch) if i in refused.stale and not held.ended]:
-            self._lost(held)
+        refused = yield from scripts.touch(shard, self._group, generation, self._consumer, group_ttr_ms, claims)
+        for held, deadline in deadlines:
+            held.told = deadline
+        return [held for i, held in enumerate(batch) if i in refused.stale and not held.ended]
+
+    # -- in another thread, while the event loop is blocked
+
+    def send_beside(
+        self, link: Link, scripts: Scripts, touched: Iterable[Held], until: float
+    ) -> Iterator[Exception | None]:
+        """Sends the last touches of these attempts by the other thread's ``link`` and ``scripts``; no call begins after
+        ``until`` on the monotonic clock. For each call, what it raised. The loop sends them again when it is back.
+        """
+        together: dict[tuple[ShardKeys, str], list[Held]] = {}
+        for held in touched:
+            if can_be_sent(held):
+                together.setdefault((held.shard, held.generation), []).append(held)
+        for (shard, generation), attempts in random.sample(list(together.items()), len(together)):
+            if time.monotonic() >= until:
+                return
+            error: Exception | None = None
+            try:
+                batch = {held: held.touch_ms for held in attempts[:_MOST]}
+                for lost in run(link, self._tell(scripts, shard, generation, batch)):
+                    self._loop.call_soon_threadsafe(self._lost, lost)
+            except Exception as raised:
+                error = raised
+            yield error
 
     def close(self) -> None:
         for task in self._sending:

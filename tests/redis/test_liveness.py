@@ -21,7 +21,7 @@ from streamdq.operations.doctor import doctor
 from streamdq.queue import carry_out, store_of
 from streamdq.worker import blocked_loop, hung
 from tests.redis.harness import NAMESPACE, Seen, Space
-from tests.waiting import eventually, until
+from tests.waiting import HANG_S, eventually, until
 
 
 @pytest.fixture
@@ -201,6 +201,37 @@ async def test_what_a_thread_returns_while_the_loop_is_blocked_is_told_meanwhile
     assert failed is not None
     assert (failed.groups["default"].attempt, failed.groups["default"].error) == (1, "ValueError: not now")
     assert space.queue.cancel("fails", "j")
+
+
+async def test_a_thread_that_touches_its_job_keeps_it_while_the_loop_is_blocked(space: Space) -> None:
+    worker, seen, loop = space.worker(), Seen(), asyncio.get_running_loop()
+    is_blocked, told = threading.Event(), threading.Event()
+
+    def is_told() -> bool:
+        group = space.job("j", "threads").groups["default"]
+        assert group.deadline_ms is not None
+        assert group.started_ms is not None
+        return group.deadline_ms - group.started_ms >= 7_200_000
+
+    @worker.handler("threads", ttr="1h", retry="none")
+    def touch(_body: int, job: Job) -> None:
+        loop.call_soon_threadsafe(seen.add, job.id)
+        assert is_blocked.wait(HANG_S)
+        job.touch("2h")
+        until(is_told, "Redis has received the touch")
+        told.set()
+
+    @worker.handler("t", ttr="1h", retry="none")
+    async def block(_body: int) -> None:
+        is_blocked.set()
+        assert told.wait(HANG_S)
+
+    async with space.serving(worker):
+        space.queue.enqueue("threads", 1, id="j")
+        await seen.count(1)
+        space.queue.enqueue("t", 1, id="blocks")
+        await eventually(lambda: not space.queue.stats().running, "both have ended")
+    assert told.is_set()
 
 
 async def test_an_end_is_sent_though_the_threads_call_fails_when_the_loop_is_back(space: Space) -> None:

@@ -13,13 +13,14 @@ from redis.exceptions import ResponseError
 from streamdq.link.batcher import ThreadBatcher
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
-from streamdq.operations.attempts import End, Outcome
+from streamdq.operations.attempts import End, Held, Outcome
 from streamdq.process.loop import wait
 from streamdq.times.clock import ManualClock, RedisClock
 from streamdq.worker import blocked_loop
 from streamdq.worker import signs as signs_module
 from streamdq.worker.outcomes import OutcomeSender
 from streamdq.worker.signs import Signs
+from streamdq.worker.touches import Touches
 from tests.unit.fake_redis import LOST, Call, Rig, call_of
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.rig import held
@@ -76,13 +77,17 @@ class Signing(Rig):
         self.settled_ends: list[tuple[list[End], set[int]]] = []
         self.link.answers |= {"sign": self.sign, "ZREM": lambda _: 1}
         self.pulse = Pumped()
+        self.touching: list[Held] = []
         self.idle = False
         self.left: list[float] = []
         self.blocked_until = 0.0  # the thread ran until then
         blocking: Any = BlockingLink(self.link)
         attempts: Any = self
         self.sender = OutcomeSender(self.link, self.scripts, self.topics, "g", "me", self.settled)
-        self.signs = Signs(blocking, self.session, self.scripts, "me", attempts, self.sender, lambda: self.holding)
+        touches = Touches(self.link, self.scripts, self.topics, "g", "me", lambda _: None)
+        self.signs = Signs(
+            blocking, self.session, self.scripts, "me", attempts, self.sender, touches, lambda: self.holding
+        )
         self.signs.leave = lambda: self.left.append(time.monotonic())
 
     def named(self, _task: Any) -> dict[str, Any]:
@@ -94,6 +99,9 @@ class Signing(Rig):
 
     def cut(self, task: asyncio.Task[None]) -> None:
         task.cancel()
+
+    def touched(self) -> list[Held]:
+        return [one for one in self.touching if one.told != one.deadline]
 
     def settled(self, ends: list[End], stale: set[int]) -> None:
         self.settled_ends.append((ends, stale))
@@ -357,6 +365,64 @@ async def test_what_the_thread_could_not_send_the_loop_sends(signing: Make) -> N
         await rig.sender.drained()
         sending.cancel()
     assert rig.settled_ends == [([end], set())]
+
+
+@in_virtual_time
+async def test_an_end_that_cant_be_sent_holds_up_no_other_while_it_is_blocked(signing: Make) -> None:
+    """Its handler has deleted what is sent of its Job."""
+    rig = signing()
+    rig.link.answers["finish"] = lambda _: [1]
+    broken, done = held("broken"), held("done")
+    del broken.job.id
+    async with rig.running():
+        rig.claim()
+        await asyncio.sleep(1)
+        rig.sender.put(End(broken, Outcome.DONE))
+        rig.sender.put(End(done, Outcome.DONE))
+        rig.block(1)
+        assert len(rig.link.calls["finish"]) == 1
+        await asyncio.sleep(0.1)
+        assert rig.sender.size == 0
+
+
+@in_virtual_time
+async def test_touches_are_sent_while_it_is_blocked(signing: Make) -> None:
+    """Those of handlers in threads, each once; a call that fails is made again."""
+    rig = signing()
+    rig.link.answers["touch"] = lambda _: LOST if rig.failing else [1]
+    async with rig.running():
+        rig.claim()
+        await asyncio.sleep(1)
+        one = held("j")
+        one.deadline, one.touch_ms, rig.touching = time.monotonic() + 10, 10_000, [one]
+        rig.block(1)
+        assert len(rig.link.calls["touch"]) == 1
+        one.deadline += 5
+        rig.failing = True
+        rig.block(1)
+        calls = len(rig.link.calls["touch"])
+        assert calls > 2
+        rig.failing = False
+        rig.block(1)
+        assert len(rig.link.calls["touch"]) == calls + 1
+
+
+@in_virtual_time
+async def test_a_program_with_a_loop_of_its_own_is_not_ended(signing: Make) -> None:
+    """Only the worker ends, when the loop is back."""
+    rig = signing(hung_exit_s=60)
+    rig.link.answers["retry"] = lambda _: [1]
+    ended: list[float] = []
+    rig.signs.all_hang = lambda: ended.append(time.monotonic())
+    async with rig.running():
+        rig.claim()
+        await asyncio.sleep(1)
+        task = asyncio.create_task(asyncio.sleep(0))
+        rig.late = [(task, End(held("j"), Outcome.RETRY, "its TTR passed", 0, 1))]
+        rig.block(300)
+        assert (rig.left, ended) == ([], [])
+        await asyncio.sleep(1)
+        assert len(ended) == 1
 
 
 @in_virtual_time
