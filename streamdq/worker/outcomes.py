@@ -202,6 +202,7 @@ class OutcomeSender:
                         self._empty.set()
         finally:
             await cancel_and_wait([*sending.values(), *self._begun])
+            self._link.drop_begun()
 
     async def _gather(self) -> None:
         """Waits for as long as the next iterations of the loop bring more ends, up to a whole batch: under load, the
