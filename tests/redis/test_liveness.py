@@ -288,7 +288,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("soon", "no_take_over")
 async def test_threads_that_hang_in_all_slots_are_shown_and_end_the_worker(
     space: Space, lines: list[tuple[str, dict[str, Any]]]
 ) -> None:
@@ -326,7 +326,7 @@ async def test_threads_that_hang_in_all_slots_are_shown_and_end_the_worker(
         assert space.queue.cancel("t", id)
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("soon", "no_take_over")
 async def test_handlers_that_ignore_their_cancellation_are_shown_and_end_the_process(
     space: Space, lines: list[tuple[str, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,7 +356,7 @@ async def test_handlers_that_ignore_their_cancellation_are_shown_and_end_the_pro
     assert space.queue.cancel("t", "j")
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("soon", "no_take_over")
 async def test_after_some_time_the_worker_ends_and_says_why(space: Space, caplog: pytest.LogCaptureFixture) -> None:
     worker, goes_on, seen = space.worker(concurrency=1, hung_exit_s=0.01), threading.Event(), Seen()
 
