@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import redis
@@ -116,10 +115,10 @@ def at_once(bench: Bench) -> list[Figure]:
 
 
 def pipelined(bench: Bench) -> list[Figure]:
-    """The same jobs one by one through a pipeline, sync and async, and by 32 threads that share a queue."""
+    """The same jobs one by one through a pipeline, sync and async."""
     count = bench.jobs(5_000, least=64)
     bodies = [body(i) for i in range(count)]
-    with bench.server() as server, Queue(server.url, NAMESPACE) as queue, ThreadPoolExecutor(32) as threads:
+    with bench.server() as server, Queue(server.url, NAMESPACE) as queue:
 
         def through_pipeline() -> float:
             return count / timed(lambda: _through_pipeline(queue, bodies))
@@ -131,19 +130,15 @@ def pipelined(bench: Bench) -> list[Figure]:
             for i in numbers:
                 queue.enqueue(TOPIC, bodies[i], delay=hours(i))
 
-        def by_threads() -> float:
-            parts = [range(first, count, 32) for first in range(32)]
-            return count / timed(lambda: list(threads.map(one_by_one, parts)))
-
         def alone() -> float:
             some = range(0, count, 10)
             return len(some) / timed(lambda: one_by_one(some))
 
-        runs = (through_pipeline, through_async_pipeline, by_threads, alone)
+        runs = (through_pipeline, through_async_pipeline, alone)
         for run in runs:
             run()
         *rates, floor = in_turn(bench.rounds(_SLICES // 2), *runs)
-    targets = {"sync": 20_000, "async": 20_000, "32 threads, no pipeline": None}
+    targets = {"sync": 20_000, "async": 20_000}
     return [
         Figure(
             "pipeline", what, median(found), "/s", median(floor), "one by one, sync",
