@@ -88,7 +88,6 @@ class Consumer:
         self._swept = 0.0
         self._changed = asyncio.Event()  # the served topics or shards have changed
         self._watched = QuietShards(link, session, group, self._activate)  # on Cluster only
-        self._waiting = False  # on Cluster, for one of these
         self._has_room = False
         self._beats = 0  # heartbeats, also those of which one failed
 
@@ -337,27 +336,6 @@ class Consumer:
         """So many jobs that it had claimed go back without having started: the topic keeps its turns."""
         self._turns.gave_back(topic, jobs)
 
-    # -- what the mover's call claims (direct.py)
-
-    def is_turn_of(self, shard: ShardKeys) -> bool:
-        """Whether a job of the shard may be claimed beside ``next``, which waits, and knows of no other job. If so, the
-        topic has its turn.
-        """
-        others = self._active or self._found or self._late or self._turns.strict
-        serves = shard.topic in self._served and shard not in self._resting and shard not in self._failing
-        if others or not (self._readers or self._waiting) or not serves:
-            return False
-        self._turns.compete({shard.topic})
-        return True
-
-    def given(self, shard: ShardKeys, claimed: Claimed, asked: float) -> list[Held]:
-        """The jobs that were claimed for it in a call from ``asked`` on, by the monotonic clock."""
-        self.time.observe(claimed.now_ms, time.monotonic())
-        self._turns.took(shard.topic, len(claimed.rows))
-        if self._link.is_cluster:
-            self._watched.claimed(shard, False)  # it is going to be told of the entries that it has just got
-        return held_in(shard, self.group, claimed, asked, self._session.bodies)
-
     # -- reading
 
     def _quiet(self, limits: Limits) -> list[ShardKeys]:
@@ -406,12 +384,10 @@ class Consumer:
         events = (self._changed, self._watched.stirred) if self._link.is_cluster else (self._changed,)
         told = [asyncio.create_task(event.wait()) for event in events]
         grace_s = 0.0 if self._link.is_cluster else 1.0  # Redis ends a read late
-        self._waiting = self._link.is_cluster
         try:
             awaited = (*told, *self._readers, *self._late)
             await asyncio.wait(awaited, timeout=timeout_s + grace_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._waiting = False
             for task in told:
                 task.cancel()
 

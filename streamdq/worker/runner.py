@@ -131,7 +131,6 @@ class Runner:
         self.watch = self._watchdog.run
         self._draining = False
         self._busy = 0  # running calls, and threads that still run after their call was cancelled
-        self._expected = 0  # calls for jobs that are about to be claimed
         self._mean_s = 1.0
         self._ended_lately = RecentCount(_AHEAD_S)
         self._gave_up_at = self._no_more_until = self._complain_at = 0.0
@@ -146,17 +145,12 @@ class Runner:
     def idle(self) -> bool:
         return not self._running and not self._waiting
 
-    @property
-    def waits(self) -> bool:
-        """Whether it is idle, and would start jobs."""
-        return self.idle and not self._draining
-
     def room(self, *, ahead: bool) -> tuple[int, int]:
         """How many more handler calls can be taken, and how many of them start at once, in free slots. With ``ahead``,
         the first number includes a few milliseconds' worth of short jobs, so that the next claim is under way while
         these run.
         """
-        in_hand = self._busy + self._expected + len(self._waiting)
+        in_hand = self._busy + len(self._waiting)
         free = max(0, self._concurrency - in_hand)
         most = max(0, self._concurrency + (self._ahead() if ahead else 0) - in_hand)
         # While many jobs are in hand, a claim waits until it is worth its round trip.
@@ -171,21 +165,6 @@ class Runner:
         return min(
             2 * MAX_BATCH, int(_AHEAD_S / max(self._mean_s, 1e-6)) * self._concurrency, self._ended_lately.recent()
         )
-
-    def expect(self, calls: int) -> Callable[[], None]:
-        """Keeps slots free for so many handler calls, until the function that it returns is called; for a moment only,
-        as a node that does not answer must not keep them.
-        """
-
-        def end() -> None:
-            if not over.cancelled():
-                over.cancel()
-                self._expected -= calls
-                self.freed.set()
-
-        over = self._loop.call_later(_HOLD_S, end)
-        self._expected += calls
-        return end
 
     def take(self, held: list[Held]) -> None:
         """Runs jobs of one topic as soon as slots are free. Their TTR is already running."""

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any, Literal, TypeVar
 
 from ..codec.protocol import Codec
-from ..config import MAX_BATCH, MAX_CLAIM, Settings
+from ..config import MAX_BATCH, Settings
 from ..errors import HandlersHung, NewerFormat, UnknownTopic
 from ..job.job import Job
 from ..link.connection import AsyncLink, ConnectionLimits, Link
@@ -32,7 +32,6 @@ from ..store.scripts import Scripts
 from ..times.clock import RedisClock
 from .consumer import BLOCK_S, Consumer, Limits
 from .declared import Declared, DeclaredSchedules
-from .direct import DirectClaims
 from .ended_files import EndedFiles
 from .handlers import Handlers
 from .hung import TELL_S, HungHandlers
@@ -120,10 +119,7 @@ class Serving:
             with_files=self.session.bodies.files is not None, show_errors=orders.show_errors,
             middleware=orders.middleware,
         )  # fmt: skip
-        self._direct = DirectClaims(
-            self.link, scripts, self._topics, self.consumer, self._runner, self._idle_room, self._take
-        )
-        self._mover = Mover(self.link, self.session, scripts, self._topics, self.name, self._ended, self._direct.move)
+        self._mover = Mover(self.link, self.session, scripts, self._topics, self.name, self._ended)
         self._files = EndedFiles(self.link, self.session)
         self._signs = self._signs_of(orders)
         self._loop = asyncio.get_running_loop()
@@ -315,18 +311,6 @@ class Serving:
             return {}
         return {name: _limit(most, at_once, handler.batch or 1) for name, handler in self.handlers.items()}
 
-    def _idle_room(self, topic: str) -> Limit:
-        """How many jobs of the topic an idle worker may claim when they are moved, and how many handler calls that
-        makes. Half of the slots stay free: its blocked read, which is under way, may return as many.
-        """
-        handler = self.handlers.get(topic)
-        waits = self._runner.waits and not self.stopping.is_set()
-        if handler is None or not waits or self._outcomes.unsent >= _MOST_UNSENT:
-            return Limit(0, 0)
-        _, free = self._runner.room(ahead=False)
-        calls = free // 2
-        return Limit(min(MAX_CLAIM, calls * (handler.batch or 1)), calls)
-
     def _take(self, held: list[Held]) -> None:
         self._runner.take(held)
         self._signs.claimed()
@@ -414,7 +398,6 @@ class Serving:
         """Lets running handlers end, hands other jobs back, and leaves the group."""
         await self._runner.drain(grace_s)
         # Redis may be down, wholly or in part. Jobs whose outcome it doesn't get now are redelivered after their TTR.
-        await self._in_time(self._direct.settled())
         await self._in_time(self._all_sent())
         await self._in_time(self._leave())
         self._touches.close()

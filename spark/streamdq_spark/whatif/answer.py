@@ -18,7 +18,7 @@ from streamdq.errors import InvalidInput
 
 from ..session import pandas_unnoticed
 from .lives import Kind, lives, pools
-from .replay import Change, Outcome, replay
+from .replay import Change, ReplayResult, replay
 from .seen import Array, Seen, Waits
 
 SEEN, REPLAYED, CHANGED = "seen", "replayed", "changed"
@@ -185,7 +185,7 @@ def _replayed(pool: int, case: str, table: pa.Table, change: Change, had: int | 
     rows = []
     for number, (queue, outcome) in enumerate(zip(seen.queues, outcomes, strict=True)):
         own = of_workers | {"topic": queue[0], "group": queue[1]}
-        rows.append(own | _of_outcome(outcome) | {"case": case})
+        rows.append(own | _of_result(result) | {"case": case})
         if case == REPLAYED:
             rows.append(own | _of_history(seen, waits, number) | {"case": SEEN})
     return pa.Table.from_pylist(rows, _SCHEMA)
@@ -204,7 +204,7 @@ def _workers(seen: Seen, change: Change, concurrency: int) -> dict[str, Any]:
     return {"workers": int(at_once.max(initial=0)), "concurrency": each, "worker_ms": float(there.sum())}
 
 
-def _of_outcome(outcome: Outcome) -> dict[str, Any]:
+def _of_result(result: ReplayResult) -> dict[str, Any]:
     late = np.array(outcome.late_ms)
     counted = {name: getattr(outcome, name) for name in _COUNTS}
     return counted | _percentiles(late) | {"busy_ms": outcome.busy_ms}

@@ -181,23 +181,3 @@ async def test_a_thread_that_outlives_its_ttr_keeps_its_slot(
     assert len(rig.ends) == 1
     watch.cancel()
     await rig.runner.close(1)
-
-
-@in_virtual_time
-async def test_slots_are_kept_for_jobs_that_are_expected() -> None:
-    rig = Rig(Stage().handle, concurrency=3)
-    for they_come in (True, False):
-        rig.runner.freed.clear()
-        free_slots = rig.runner.expect(2)
-        await asyncio.sleep(0.04)
-        assert rig.runner.room(ahead=False) == (1, 1)
-        assert rig.runner.idle
-        assert not rig.runner.freed.is_set()
-        if they_come:
-            free_slots()
-        else:
-            await asyncio.sleep(0.02)
-        assert rig.runner.room(ahead=False) == (3, 3)
-        assert rig.runner.freed.is_set()
-        free_slots()
-        assert rig.runner.room(ahead=False) == (3, 3), "only once"
