@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..job.job import Job
+from ..job.retry import RetrySchedule
 from ..link.connection import AsyncLink
 from ..link.session import Session
+from ..operations.attempts import Held
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
 from ..store.topics import Topics
@@ -37,6 +39,10 @@ class Member:
     @property
     def namespace(self) -> str:
         return self.store.session.keys.namespace
+
+    def retry_of(self, held: Held) -> RetrySchedule:
+        """The group's schedule; a job's own comes before it."""
+        return self.topics.settings_of(held.job.topic).retry_of(self.group)
 
     def naming(self, job: Job) -> dict[str, Any]:
         """The fields that name a job in the log."""

@@ -180,10 +180,10 @@ def _replayed(pool: int, case: str, table: pa.Table, change: Change, had: int | 
     concurrency = had or seen.concurrency
     waits = seen.waits(concurrency)
     setting = change if case == CHANGED else Change()
-    outcomes = replay(seen, waits, concurrency, setting, seed)
+    results = replay(seen, waits, concurrency, setting, seed)
     of_workers = _workers(seen, setting, concurrency) | {"pool": pool, "turn_ms": waits.turn_ms}
     rows = []
-    for number, (queue, outcome) in enumerate(zip(seen.queues, outcomes, strict=True)):
+    for number, (queue, result) in enumerate(zip(seen.queues, results, strict=True)):
         own = of_workers | {"topic": queue[0], "group": queue[1]}
         rows.append(own | _of_result(result) | {"case": case})
         if case == REPLAYED:
@@ -205,9 +205,9 @@ def _workers(seen: Seen, change: Change, concurrency: int) -> dict[str, Any]:
 
 
 def _of_result(result: ReplayResult) -> dict[str, Any]:
-    late = np.array(outcome.late_ms)
-    counted = {name: getattr(outcome, name) for name in _COUNTS}
-    return counted | _percentiles(late) | {"busy_ms": outcome.busy_ms}
+    late = np.array(result.late_ms)
+    counted = {name: getattr(result, name) for name in _COUNTS}
+    return counted | _percentiles(late) | {"busy_ms": result.busy_ms}
 
 
 def _of_history(seen: Seen, waits: Waits, number: int) -> dict[str, Any]:

@@ -68,8 +68,8 @@ class ReplayResult:
 
 
 def replay(seen: Seen, waits: Waits, concurrency: int, change: Change, seed: int) -> list[ReplayResult]:
-    """The outcome of each of the pool's queues. ``concurrency`` is what it was. The same arguments give the same
-    outcome: chance depends on the seed, the job and the attempt alone, so changes are compared with the same luck.
+    """The result of each of the pool's queues. ``concurrency`` is what it was. The same arguments give the same
+    result: chance depends on the seed, the job and the attempt alone, so changes are compared with the same luck.
     """
     return _Pool(seen, waits, concurrency, change, seed).run()
 
