@@ -10,24 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
 from ..config import SIGN_S
 from ..link.connection import AsyncLink, Link
 from ..link.session import Op, Session, arun, run
-from ..operations.attempts import End, Held
 from ..process.logs import log
 from ..process.loop import Failures
 from ..store.namespace import drop_sign
 from ..store.scripts import Scripts
 from .blocked_loop import BLOCKED_S, LoopWatch
+from .ends import EndSender
 from .hung import EXIT_HUNG
 from .leaving import leave
-from .outcomes import OutcomeSender
 from .pulse import pulse
-from .touches import Touches
 
 CALL_S = 1.0
 """A call that hangs must not cost the next sign."""
@@ -37,15 +35,15 @@ _SENDING_S = SIGN_S / 2  # so long it sends the loop's ends before it looks agai
 
 
 class Attempts(Protocol):
-    """What runs the worker's jobs (runner.py)."""
+    """Those that run (deadline.py)."""
 
     def named(self, task: Any) -> dict[str, Any]: ...
 
-    def overdue(self, now: float) -> Iterator[tuple[asyncio.Task[None] | None, End]]: ...
+    def overdue(self, now: float) -> Iterable[asyncio.Task[None]]: ...
 
     def cut(self, task: asyncio.Task[None]) -> None: ...
 
-    def touched(self) -> list[Held]: ...
+    def send_touches(self, link: Link, scripts: Scripts, until: float) -> Iterable[Exception | None]: ...
 
 
 class Signs:
@@ -57,7 +55,7 @@ class Signs:
 
     def __init__(
         self, link: Link, session: Session, scripts: Scripts, consumer: str, attempts: Attempts,
-        outcomes: OutcomeSender, touches: Touches, holds: Callable[[], bool],
+        outcomes: EndSender, holds: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._link = link
         self._session = session
@@ -65,7 +63,6 @@ class Signs:
         self._consumer = consumer
         self._attempts = attempts
         self._outcomes = outcomes
-        self._touches = touches
         self._holds = holds
         self._loop = asyncio.get_running_loop()
         self._watch = LoopWatch(session.keys.namespace, attempts.named)
@@ -150,14 +147,11 @@ class Signs:
     def _stand_in(self, blocked_s: float) -> None:
         """Does what the blocked loop can't, so that no attempt of a live worker counts as a crash."""
         now = time.monotonic()
-        for task, end in self._attempts.overdue(now):
-            self._outcomes.put_beside(end)
-            if task is not None:
-                self._late_since = self._late_since or now
-                self._loop.call_soon_threadsafe(self._attempts.cut, task)
+        for task in self._attempts.overdue(now):
+            self._late_since = self._late_since or now
+            self._loop.call_soon_threadsafe(self._attempts.cut, task)
         if blocked_s >= _OFTEN_S:
-            touched = self._attempts.touched()
-            self._note("touches", self._touches.send_beside(self._link, self._scripts, touched, now + _SENDING_S))
+            self._note("touches", self._attempts.send_touches(self._link, self._scripts, now + _SENDING_S))
         exit_s = self._session.settings.hung_exit_s
         leaves = self._late_since is not None and 0 < exit_s <= min(blocked_s, now - self._late_since)
         until = float("inf") if leaves else now + _SENDING_S
@@ -166,13 +160,13 @@ class Signs:
             self._gave_up = True
             self._hangs(blocked_s)
 
-    def _note(self, what: str, calls: Iterable[Exception | None]) -> None:
+    def _note(self, of: str, calls: Iterable[Exception | None]) -> None:
         """Makes the calls, and logs those that fail."""
         for error in calls:
             if error is None:
-                self._failures.worked(what)
+                self._failures.worked(of)
             else:
-                self._failures.failed(what, error)
+                self._failures.failed(of, error)
 
     def _hangs(self, blocked_s: float) -> None:
         then = "this worker ends when it is back" if self.all_hang else "this process ends, to be started again"
