@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import copy_context
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from ..errors import NewerFormat
@@ -194,9 +195,8 @@ class Deadlines:
         begins after ``until`` on the monotonic clock. For each call, what it raised.
         """
         touched: dict[tuple[ShardKeys, str], list[Held]] = {}
-        for held in [held for attempts in list(self.running.values()) for held in attempts]:
-            if held.touch_ms and held.told != held.deadline and not held.ended and can_be_sent(held):
-                touched.setdefault((held.shard, held.generation), []).append(held)
+        for held in filter(_is_untold, chain.from_iterable(list(self.running.values()))):
+            touched.setdefault((held.shard, held.generation), []).append(held)
         for key in random.sample(list(touched), len(touched)):
             if time.monotonic() >= until:
                 return
@@ -219,6 +219,11 @@ class Deadlines:
 def _is_up(attempts: Iterable[Held], now: float) -> bool:
     """Whether the TTR of one of them passes: then the call that makes them is cancelled for all."""
     return any(one.begun and not one.ended and now >= one.cut_at for one in attempts)
+
+
+def _is_untold(held: Held) -> bool:
+    """Whether Redis has not received its last touch, as far as is known."""
+    return held.touch_ms > 0 and held.told != held.deadline and not held.ended and can_be_sent(held)
 
 
 def _returned(held: Held) -> tuple[Any, BaseException | None] | None:
