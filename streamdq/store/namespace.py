@@ -214,8 +214,12 @@ def session_token(session: Session, key: str) -> Op[str | None]:
 
 
 def end_session(session: Session, key: str) -> Op[bool]:
-    """Whether there was one."""
-    return bool((yield from one(session, key, "DEL", key)))
+    """Whether there was one. From now on it does not count among its token's."""
+    if (token_hash := (yield from session_token(session, key))) is None:
+        return False
+    all_of = session.keys.sessions(sha256(token_hash.encode()).hexdigest())
+    replies = yield from session.call([Command(key, ("DEL", key)), Command(all_of, ("ZREM", all_of, key))])
+    return bool(list(map(checked, replies))[0])
 
 
 # -- registered dumps

@@ -189,3 +189,20 @@ async def test_a_token_has_so_many_sessions_and_the_oldest_ends(
         counted = client.keys("{streamdq}:sessions:*")
         assert sorted(map(client.zcard, counted)) == [1, 2]
         assert all(0 < client.ttl(key) <= 12 * 3600 for key in counted)
+
+
+async def test_sessions_that_have_ended_take_no_place_of_others(
+    open_api: Open, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One user signs in and out again and again, or signs in without signing out; another stays."""
+    monkeypatch.setattr("streamdq.http.pages.sessions.MOST", 2)
+    now = iter(range(1_900_000_000, 2_000_000_000))
+    monkeypatch.setattr("streamdq.store.namespace.wall_s", lambda: next(now))
+    stays, comes = [await signed_in(open_api, VIEWER[0]) for _ in range(2)]
+    for _ in range(2):
+        assert (await post(comes, "/logout")).status_code == 303
+        for _ in range(2):
+            assert (await post(comes, "/login", token=VIEWER[0], next="/")).status_code == 303
+    assert [(await site.client.get("/")).status_code for site in (stays, comes)] == [200, 200]
+    with redis_server.client() as client:
+        assert [client.zcard(key) for key in client.keys("{streamdq}:sessions:*")] == [2]
