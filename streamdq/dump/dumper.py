@@ -309,6 +309,8 @@ class Dumper:
         gone = max(0, held.written - held.length)
         if mark.since:
             self._end_life(mark, held.since)
+        else:
+            self._note_unseen(mark)
         if mark.resets or ms_of(held.since or FIRST) > self._manifest.created_ms:
             mark.lost += gone
             self._result.lost += gone
@@ -353,9 +355,16 @@ class Dumper:
             log.warning("Redis has lost a history stream since the last dump", topic=mark.topic, shard=mark.shard)
             self._result.resets += 1
             mark.resets += 1
-        if mark.last and since != mark.since:
+        if since != mark.since:
             mark.keep_life()
         mark.since, mark.last, mark.written = since, "", 0
+
+    def _note_unseen(self, mark: StreamMark) -> None:
+        """The topic may have been deleted with a whole stream since the last run, which had not begun by then."""
+        shard = self._session.keys.shard(mark.topic, mark.shard)
+        life, written = self._run(history_reads.ended_history(self._session, shard))
+        if life not in mark.earlier and ms_of(life or FIRST) > self._manifest.created_ms:
+            self._note_lost(mark, written)
 
     def _note_lost(self, mark: StreamMark, rows: int) -> None:
         if rows > 0:

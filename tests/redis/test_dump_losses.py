@@ -11,7 +11,7 @@ from streamdq import Queue
 from streamdq.config import Settings
 from streamdq.dump.dumper import Dumped, Dumper
 from streamdq.dump.local import LocalFolder
-from streamdq.dump.manifest import require_manifest
+from streamdq.dump.manifest import Manifest, require_manifest, update_manifest
 from streamdq.errors import InvalidInput, ServerRefusesWrites
 from streamdq.keys import NamespaceKeys, ShardKeys
 from streamdq.store.scripts import Scripts
@@ -164,6 +164,35 @@ def test_a_topic_that_was_deleted_takes_along_what_was_not_dumped(here: Setting,
     assert (done.rows, done.lost, done.resets, done.whole) == (int(again), lacking, 0, not lacking)
     assert len(here.entries) == 3 + again
     assert here.dump().whole
+
+
+def test_a_topic_that_was_deleted_before_a_row_of_it_was_dumped_takes_its_rows_along(here: Setting) -> None:
+    here.dump()
+    began_ms = now_ms()
+    here.write(4, begin_ms=began_ms + HOUR_MS)
+    here.queue.delete_topic("t")
+    here.queue.configure("t", create=True)
+    here.write(1, begin_ms=began_ms + 2 * HOUR_MS)
+    done = here.dump()
+    assert (done.rows, done.lost, done.whole) == (1, 4, False)
+    assert here.dump().whole
+
+
+def test_what_was_lost_with_a_deleted_topic_is_counted_once(here: Setting) -> None:
+    """Also where none of its rows had been dumped by then."""
+    here.dump()
+    began_ms = now_ms()
+    here.write(4, begin_ms=began_ms + HOUR_MS)
+
+    def begun(manifest: Manifest) -> None:  # as a run leaves it that was stopped after another stream's rows
+        manifest.stream("t", 0).since = f"{began_ms + HOUR_MS}-0"
+
+    update_manifest(here.folder, begun)
+    here.queue.delete_topic("t")
+    assert here.dump().lost == 4
+    here.queue.configure("t", create=True)
+    here.write(1, begin_ms=began_ms + 2 * HOUR_MS)
+    assert here.dump() == Dumped(rows=1, files=1)
 
 
 def test_a_topic_that_is_deleted_and_made_again_while_it_is_followed(here: Setting) -> None:
