@@ -192,7 +192,7 @@ def begin_session(session: Session, key: str, token_hash: str, length_s: int, mo
     """Stores a session of the web page (NamespaceKeys.session), which stands for the token with this hash. Of more than
     ``most`` sessions of a token, the oldest ends.
     """
-    all_of, now_s = session.keys.sessions(sha256(token_hash.encode()).hexdigest()), int(wall_s())
+    all_of, now_s = session.keys.sessions(sha256(token_hash.encode()).hexdigest()), wall_s()
     replies = yield from session.call(
         [
             Command(key, ("SET", key, token_hash, "PX", length_s * 1000)),
@@ -219,7 +219,8 @@ def end_session(session: Session, key: str) -> Op[bool]:
         return False
     all_of = session.keys.sessions(sha256(token_hash.encode()).hexdigest())
     replies = yield from session.call([Command(key, ("DEL", key)), Command(all_of, ("ZREM", all_of, key))])
-    return bool(list(map(checked, replies))[0])
+    ended, _ = map(checked, replies)
+    return bool(ended)
 
 
 # -- registered dumps
