@@ -20,11 +20,11 @@ from ..errors import InvalidInput, StreamdqError
 from ..link.session import check_namespace
 from ..process import logs
 from ..process.logs import log
+from ..process.processes import command_line, end_with_parent
+from ..process.signals import Stop, install
 from ..queue import Queue, carry_out, store_of
 from ..times.clock import RedisClock
 from ..times.durations import number_in
-from ..worker.processes import command_line, end_with_parent
-from ..worker.signals import Stop, install
 from .common import EXIT_NO, EXIT_UNAVAILABLE, Json, commands, given, given_globals
 from .metrics import (
     LOOPBACK,
@@ -158,7 +158,7 @@ def _weights(given: list[str] | None) -> dict[str, float] | None:
 
 
 def _import_worker(target: str) -> Worker:
-    from ..worker.target import import_worker
+    from .target import import_worker
 
     try:
         return import_worker(target)

@@ -12,8 +12,7 @@ from functools import partial
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
-from ..process.cancellations import uncancelled
-from ..process.loop import Failures
+from ..process.loop import Failures, uncancelled
 from ..schedules.civil import database_version, forget_zones
 from ..store.replies import Fired
 from ..store.schedules import LOOK_AGAIN_MS, Schedules

@@ -21,8 +21,7 @@ from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..metrics import recorded
-from ..process.cancellations import uncancelled
-from ..process.loop import Failures, wait
+from ..process.loop import Failures, uncancelled, wait
 from ..store import reads
 from ..store.replies import RATED, Moved
 from ..store.scripts import Scripts

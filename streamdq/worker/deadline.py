@@ -15,15 +15,14 @@ from ..job.ttr import LONGEST_CUT_MS
 from ..keys import ShardKeys
 from ..link.session import arun
 from ..operations.attempts import End, Held, can_be_sent
-from ..process.cancellations import uncancelled
 from ..process.logs import log, what
-from ..process.loop import wait
+from ..process.loop import uncancelled, wait
 from ..times.durations import Duration
 from .ends import Ends
+from .handlers import is_complete
 from .hung import HungHandlers
 from .member import Member
 from .slots import Slots
-from .user_functions import is_complete
 
 _LONGEST_CUT_S = LONGEST_CUT_MS / 1000
 _ROUND_S = 0.05

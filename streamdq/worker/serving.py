@@ -25,6 +25,7 @@ from ..operations.attempts import Held
 from ..operations.inspect import stats
 from ..process.logs import log, what
 from ..process.loop import cancel_and_wait, running_loop, supervise
+from ..process.signals import ONE_SIGNAL_S, install, uninstall
 from ..store.blocking import listen
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
@@ -42,7 +43,6 @@ from .middleware import Middleware
 from .queues import HandlerQueues
 from .reports import DeadLetterNotices, Reports
 from .runner import Runner
-from .signals import ONE_SIGNAL_S, install, uninstall
 from .signs import CALL_S, Signs
 from .slots import Slots
 from .turns import Limit, Turns

@@ -19,6 +19,8 @@ from ..job.job import Job, NewJob, check_group, check_topic, check_ttr
 from ..job.retry import RetryInput, RetrySchedule
 from ..operations.schedules import check_schedule_id
 from ..process.descriptors import reserve_standard
+from ..process.heap import settled
+from ..process.leaving import leave, left_over
 from ..process.logs import log, shown_in_script, what
 from ..process.loop import running_loop
 from ..schedules.definition import Overlap, define
@@ -28,14 +30,11 @@ from ..times.clock import RedisClock
 from ..times.durations import Duration, Moment
 from ..topic import Topic
 from .declared import Declared
-from .handlers import Handler, Handlers, Upcast, handler_of, upcast_of, with_upcasts
-from .heap import settled
+from .handlers import Handler, Handlers, Upcast, check, handler_of, upcast_of, with_upcasts
 from .hung import EXIT_HUNG
-from .leaving import leave, left_over
 from .middleware import Middleware
 from .serving import Burst, Orders, Serving
 from .turns import turns_of
-from .user_functions import check
 
 B = TypeVar("B")
 P = ParamSpec("P")

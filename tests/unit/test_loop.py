@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from streamdq.errors import FORMAT, NewerFormat, ServerUnavailable
-from streamdq.process.cancellations import uncancelled
-from streamdq.process.loop import Failures, supervise
+from streamdq.process.loop import Failures, supervise, uncancelled
 
 NEWER = FORMAT + 1
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from ..process.logs import calls_in, handed_over
+from .logs import calls_in, handed_over
 from .processes import end_children
 
 END_S = 3.0
