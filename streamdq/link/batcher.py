@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..process.loop import uncancelled
+from ..process.cancellations import uncancelled
 
 AT_ONCE = 2  # calls of one kind: with one alone, a task would wait for the call before its own; more are smaller
 MOST = 100  # tasks or threads in one call: so it takes Redis some hundred µs

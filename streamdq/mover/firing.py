@@ -12,7 +12,8 @@ from functools import partial
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
-from ..process.loop import Failures, uncancelled
+from ..process.cancellations import uncancelled
+from ..process.loop import Failures
 from ..schedules.civil import database_version, forget_zones
 from ..store.replies import Fired
 from ..store.schedules import LOOK_AGAIN_MS, Schedules

@@ -21,7 +21,8 @@ from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..metrics import recorded
-from ..process.loop import Failures, uncancelled, wait
+from ..process.cancellations import uncancelled
+from ..process.loop import Failures, wait
 from ..store import reads
 from ..store.replies import RATED, Moved
 from ..store.scripts import Scripts

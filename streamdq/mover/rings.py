@@ -14,7 +14,8 @@ from itertools import chain
 
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
-from ..process.loop import Failures, cancel_and_wait, uncancelled, wait
+from ..process.cancellations import uncancelled
+from ..process.loop import Failures, cancel_and_wait, wait
 from ..store.blocking import listen, newest
 from .watch import Watch
 

@@ -1,6 +1,4 @@
-"""Supervised loops: they are restarted after a failure, until they are told to stop. A task's own cancellation is told
-from that of what it awaits, which is the same exception.
-"""
+"""Supervised loops: they are restarted after a failure, until they are told to stop."""
 
 from __future__ import annotations
 
@@ -10,13 +8,13 @@ import random
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 from ..errors import NewerFormat, ServerError
 from ..metrics import declared
+from .cancellations import is_cancelled
 from .logs import log, parts_of, what
 
-T = TypeVar("T")
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S, _HEALTHY_S = 0.05, 2.0, 10.0
 
 
@@ -121,38 +119,3 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-# -- cancellations
-
-
-async def uncancelled(body: Callable[[], Awaitable[T]]) -> T:
-    """What the body returns, which others depend on. If it awaits what somebody else has cancelled, that is a failure,
-    and not as if this task had been cancelled: a task group would go on without it, and `supervise` would not be told.
-    If the body fails when this task has been cancelled, the task ends as cancelled: before Python 3.13, a group would
-    raise that failure alone, and `supervise` would run it again while somebody waits for its end.
-
-    Raises:
-        RuntimeError: that happened.
-    """
-    try:
-        return await body()
-    except Exception as error:
-        if _is_cancelled():
-            raise asyncio.CancelledError from error
-        raise
-    except asyncio.CancelledError as error:
-        if _is_cancelled():
-            raise
-        # The log tells where an error was raised: that is where it was awaited.
-        raise RuntimeError("awaited what somebody else has cancelled").with_traceback(error.__traceback__) from error
-
-
-def is_cancelled(error: BaseException) -> bool:
-    """Whether somebody has cancelled this task. Otherwise it has awaited something that was cancelled."""
-    return isinstance(error, asyncio.CancelledError) and _is_cancelled()
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -15,8 +15,9 @@ from ..job.ttr import LONGEST_CUT_MS
 from ..keys import ShardKeys
 from ..link.session import arun
 from ..operations.attempts import End, Held, can_be_sent
+from ..process.cancellations import uncancelled
 from ..process.logs import log, what
-from ..process.loop import uncancelled, wait
+from ..process.loop import wait
 from ..times.durations import Duration
 from .ends import Ends
 from .handlers import is_complete

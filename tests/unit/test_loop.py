@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from streamdq.errors import FORMAT, NewerFormat, ServerUnavailable
-from streamdq.process.loop import Failures, supervise, uncancelled
+from streamdq.process.cancellations import uncancelled
+from streamdq.process.loop import Failures, supervise
 
 NEWER = FORMAT + 1
 
