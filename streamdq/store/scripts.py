@@ -715,16 +715,6 @@ class Scripts:
         reply = yield from self._run("drop_lease", (key,), (name,))
         return bool(reply == 1)
 
-    def open_breaker(self, key: str, receiver: str, open_ms: int, keep_ms: int, most: int) -> Op[bool]:
-        """Returns False if there are too many breakers."""
-        reply = yield from self._run("open_breaker", (key,), (self._now(), receiver, open_ms, keep_ms, most))
-        return bool(reply == 1)
-
-    def try_breaker(self, key: str, receiver: str, hold_ms: int) -> Op[tuple[int, int]]:
-        """0: not open; 1: the caller may try it; 2: another process tries it; 3: open. And when to ask again, in ms."""
-        answer, left_ms = yield from self._run("try_breaker", (key,), (self._now(), receiver, hold_ms))
-        return answer, left_ms
-
     def rotate_secret(self, new: str) -> Op[tuple[str, str]]:
         """The signing secrets before and after. ``new`` '': drops the previous one. A new one is refused while there is
         a previous one.
