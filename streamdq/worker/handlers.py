@@ -79,12 +79,12 @@ class Handlers(dict[str, Handler]):
     def __init__(self, named: Mapping[str, Handler], every: Handler | None) -> None:
         super().__init__(named)
         self.named = frozenset(named)
-        self._every = every
+        self.every = every
 
     def __missing__(self, topic: str) -> Handler:
-        if self._every is None:
+        if self.every is None:
             raise KeyError(topic)
-        return replace(self._every, topic=topic)
+        return replace(self.every, topic=topic)
 
     def serve(self, topics: Iterable[str]) -> None:
         """Keeps those of these topics and the topics with handlers of their own."""

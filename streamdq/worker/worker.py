@@ -32,8 +32,9 @@ from ..topic import Topic
 from .declared import Declared
 from .handlers import Handler, Handlers, Upcast, check, handler_of, upcast_of, with_upcasts
 from .hung import EXIT_HUNG
+from .member import Where
 from .middleware import Middleware
-from .serving import Burst, Orders, Serving
+from .serving import Burst, Hooks, Orders, Serving
 from .turns import turns_of
 
 B = TypeVar("B")
@@ -99,10 +100,7 @@ class Worker(Generic[S]):
         self._every: Handler | None = None
         self._declared: dict[tuple[str, str], Declared] = {}
         self._implied: set[str] = set()  # topics whose handler only a schedule has named so far
-        self._on_dead: list[Callable[..., Any]] = []
-        self._on_startup: list[Callable[[], Any]] = []
-        self._on_shutdown: list[Callable[[], Any]] = []
-        self._middleware: list[Middleware] = []
+        self._hooks = Hooks()
         self._serving: Serving | None = None
 
     @overload
@@ -265,7 +263,7 @@ class Worker(Generic[S]):
         It gets the Job, with the reason and the error in ``job.groups[group]``.
         """
         check(function, "on_dead")
-        self._on_dead.append(function)
+        self._hooks.on_dead.append(function)
         return function
 
     @property
@@ -290,7 +288,7 @@ class Worker(Generic[S]):
         signals cancel it.
         """
         check(function, "on_startup")
-        self._on_startup.append(function)
+        self._hooks.on_startup.append(function)
         return function
 
     def on_shutdown(self, function: F) -> F:
@@ -299,7 +297,7 @@ class Worker(Generic[S]):
         signal that comes meanwhile cancels it, if it is not the first.
         """
         check(function, "on_shutdown")
-        self._on_shutdown.append(function)
+        self._hooks.on_shutdown.append(function)
         return function
 
     def middleware(self, function: M) -> M:
@@ -310,7 +308,7 @@ class Worker(Generic[S]):
         The TTR covers all of them. How the attempt ended for its jobs, ``attempt.on_end`` tells.
         """
         check(function, "middleware")
-        self._middleware.append(function)
+        self._hooks.middleware.append(function)
         return function
 
     def run(self, burst: Burst = False) -> None:
@@ -363,14 +361,12 @@ class Worker(Generic[S]):
         for topic in (*(self._weights or ()), *(self._priority or ())):
             if topic not in self._handlers and self._every is None:
                 raise InvalidInput(f"worker: it has no handler for {topic!r}, which it gives a weight or a priority")
-        self._serving = Serving(
-            Orders(
-                self.url, self.namespace, self.group, self.concurrency, self._settings, self._clock, self._codec,
-                handlers_of(self), self._every is not None, turns_of(self._weights, self._priority), self._on_dead,
-                list(self._declared.values()), self.prune, self.show_errors,
-                tuple(self._middleware), tuple(self._on_startup), tuple(self._on_shutdown),
-            )
+        orders = Orders(
+            where=Where(self.url, self.namespace, self._settings, self._clock, self._codec), group=self.group,
+            concurrency=self.concurrency, handlers=handlers_of(self), turns=turns_of(self._weights, self._priority),
+            hooks=self._hooks, declared=list(self._declared.values()), prune=self.prune, show_errors=self.show_errors,
         )  # fmt: skip
+        self._serving = Serving(orders)
         self.name = self._serving.name
         try:
             await self._serving.serve(burst, signals)
