@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, overload
 
@@ -15,7 +15,7 @@ from ..codec.envelope import check_version
 from ..codec.protocol import Codec
 from ..config import DEFAULT_GROUP, Settings
 from ..errors import HandlersHung, InvalidInput
-from ..job.job import Job, NewJob, check_group, check_topic, check_ttr
+from ..job.job import NewJob, check_group, check_topic, check_ttr
 from ..job.retry import RetryInput, RetrySchedule
 from ..operations.schedules import check_schedule_id
 from ..process.descriptors import reserve_standard
@@ -361,12 +361,7 @@ class Worker(Generic[S]):
         for topic in (*(self._weights or ()), *(self._priority or ())):
             if topic not in self._handlers and self._every is None:
                 raise InvalidInput(f"worker: it has no handler for {topic!r}, which it gives a weight or a priority")
-        orders = Orders(
-            where=Where(self.url, self.namespace, self._settings, self._clock, self._codec), group=self.group,
-            concurrency=self.concurrency, handlers=handlers_of(self), turns=turns_of(self._weights, self._priority),
-            hooks=self._hooks, declared=list(self._declared.values()), prune=self.prune, show_errors=self.show_errors,
-        )  # fmt: skip
-        self._serving = Serving(orders)
+        self._serving = Serving(orders_of(self))
         self.name = self._serving.name
         try:
             await self._serving.serve(burst, signals)
@@ -411,27 +406,30 @@ def _refuse_at_import(call: str) -> None:
         raise InvalidInput(f"worker: {target} calls {call} while `streamdq worker` imports it; {rule}")
 
 
-def serves_every_topic(worker: Worker) -> bool:
-    """Whether the worker finds topics by itself. For other modules of streamdq."""
-    return worker._every is not None
+# -- for other modules of streamdq
 
 
-def handlers_of(worker: Worker) -> Handlers:
-    """The worker's handlers, with their upcast functions. For other modules of streamdq.
+def orders_of(worker: Worker) -> Orders:
+    """What the worker was told.
 
     Raises:
         InvalidInput: an upcast function does not fit its handler.
     """
-    return Handlers(with_upcasts(worker._handlers, worker._upcasts), worker._every)
+    return Orders(
+        where=Where(worker.url, worker.namespace, worker._settings, worker._clock, worker._codec), group=worker.group,
+        concurrency=worker.concurrency, turns=turns_of(worker._weights, worker._priority),
+        handlers=Handlers(with_upcasts(worker._handlers, worker._upcasts), worker._every), hooks=worker._hooks,
+        declared=list(worker._declared.values()), prune=worker.prune, show_errors=worker.show_errors,
+    )  # fmt: skip
 
 
-def declared_in(worker: Worker) -> Collection[tuple[str, str]]:
-    """Topic and id of each schedule that the worker's code declares. For other modules of streamdq."""
-    return worker._declared.keys()
+def serving_of(worker: Worker) -> Serving | None:
+    """Its call of ``serve``; None: it does not serve."""
+    return worker._serving
 
 
 def bound_to(worker: Worker, url: str | None, clock: RedisClock | None) -> tuple[str | None, RedisClock | None]:
-    """Serves there from the next ``serve`` on; returns where it would have served. For other modules of streamdq.
+    """Serves there from the next ``serve`` on; returns where it would have served.
 
     Raises:
         InvalidInput: it is serving.
@@ -441,18 +439,3 @@ def bound_to(worker: Worker, url: str | None, clock: RedisClock | None) -> tuple
     before = worker.url, worker._clock
     worker.url, worker._clock = url, clock
     return before
-
-
-def codec_of(worker: Worker) -> Sequence[Codec] | None:
-    """What the worker was given. For other modules of streamdq."""
-    return worker._codec
-
-
-def has_begun(worker: Worker) -> bool:
-    """Whether it serves, and its topics and schedules are there. For other modules of streamdq."""
-    return worker._serving is not None and worker._serving.begun
-
-
-def running_in(worker: Worker) -> list[Job]:
-    """The jobs whose handlers run. For other modules of streamdq."""
-    return [] if worker._serving is None else worker._serving.running
