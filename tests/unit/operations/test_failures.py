@@ -97,7 +97,7 @@ def test_calls_of_streamdq_that_led_to_the_users_code_are_left_out() -> None:
 
     _, error = called(fails)
     assert error is not None
-    assert "user_functions" not in traceback_of(error, hidden=False)
+    assert "handlers.py" not in traceback_of(error, hidden=False)
 
 
 def test_of_an_encrypted_body_no_message_is_told() -> None:
