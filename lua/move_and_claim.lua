@@ -1,22 +1,10 @@
 -- move_and_claim: what move does, and then claim, for one consumer of one group: bucket -> ready -> running. The caller is
 -- the mover, and a worker in its process is idle: so its first jobs need neither a second call nor a blocked read. Other
 -- consumers, whom Redis serves when the script has ended, get the rest of what it has moved.
--- KEYS[1] ready        STREAM
--- KEYS[2] ready:GROUP  STREAM  of the consumer's group
--- KEYS[3] jobs         HASH
--- KEYS[4] progress     HASH
--- KEYS[5] counts       HASH
--- KEYS[6] settings     HASH
--- KEYS[7] wake         STREAM
--- KEYS[8] history      STREAM
--- KEYS[9] bucket       ZSET
--- KEYS[10] taken       HASH
--- KEYS[11] taken_until  ZSET
--- KEYS[12] lanes  ZSET
--- KEYS[13] fronts  ZSET
--- KEYS[14] keyed  HASH
--- KEYS[15] crowds  ZSET
--- KEYS[16..] ready:GROUP  STREAM  in the order of ARGV[8]
+-- keys: ready, jobs, progress, counts, settings, wake, history, bucket, taken, taken_until, lanes, fronts, keyed,
+--   crowds
+-- keys of the group: own
+-- keys of each group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] consumer
@@ -28,15 +16,15 @@
 -- ARGV[9] '1' = `permit` has granted the limit
 -- returns {reply of move, reply of claim}; unread is not counted, it is 0. The latter is {-1} if there is no such group,
 -- or Redis has lost it, and if nothing was moved.
--- include: clock, stream_groups, read, progress, ring, settle, lanes, requeue, history, return_unclaimed, start_attempt, stored_format, taken, move_due, claim_entries
-local ready, own, jobs, progress, counts, settings, wake, history, bucket, taken, taken_until, lanes, fronts, keyed, crowds = unpack(KEYS)
-local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, settings = settings, wake = wake,
-  history = history, bucket = bucket, taken = taken, taken_until = taken_until, lanes = lanes, fronts = fronts,
-  keyed = keyed, crowds = crowds, now = now_ms(ARGV[1]), group = ARGV[2], consumer = ARGV[3], cap = ARGV[6]}
+-- flags: allow-oom
+-- include: stored_format, clock, history, progress, ring, lanes, move_due, requeue, settle, return_unclaimed,
+--   start_attempt, stream_groups, read, taken, claim_entries
+local k = shard(KEYS)
+k.now, k.group, k.consumer, k.cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 check_format(read_topic(k, ARGV[5]))
 local streams = {}
 for i, group in ipairs(k.groups) do
-  streams[group] = KEYS[15 + i]
+  streams[group] = KEYS[FIXED + i]
   if group == k.group then k.mine = group end
 end
 local moved, first, again = move_due(k, streams, tonumber(ARGV[7]), ARGV[8], ARGV[9])

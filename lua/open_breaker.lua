@@ -1,6 +1,6 @@
 -- open_breaker: stops callbacks to a receiver in every process. The process that found it dead, or still dead, calls
 -- it.
--- KEYS[1] breakers  HASH  receiver -> until_ms|open_ms|trying, '1' while one process tries
+-- keys of the call: breakers
 -- ARGV[1] now_ms or ''
 -- ARGV[2] receiver
 -- ARGV[3] open_ms: for how long, from now
@@ -9,7 +9,6 @@
 -- returns 1, or 0 = there are too many; nothing was written
 -- runs while its slot moves
 -- include: clock
-local breakers = KEYS[1]
 local now, receiver, open, keep, most = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local all, known, others, over = redis.call('HGETALL', breakers), false, 0, {}
 for i = 1, #all, 2 do

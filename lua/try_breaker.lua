@@ -1,5 +1,5 @@
 -- try_breaker: when a receiver's breaker has been open for its time, lets one process make one trial call.
--- KEYS[1] breakers  HASH  receiver -> until_ms|open_ms|trying
+-- keys of the call: breakers
 -- ARGV[1] now_ms or ''
 -- ARGV[2] receiver
 -- ARGV[3] hold_ms: how long no other process may try, in case the caller never reports the result
@@ -7,7 +7,7 @@
 -- left_ms: with 2 and 3, when to ask again
 -- runs while its slot moves
 -- include: clock
-local breakers, receiver = KEYS[1], ARGV[2]
+local receiver = ARGV[2]
 local entry = redis.call('HGET', breakers, receiver)
 if not entry then return {0, 0} end
 local now = now_ms(ARGV[1])

@@ -1,5 +1,5 @@
 -- open_jobs(k): returns how many jobs are ready or claimed, in all groups
--- k = {counts=, groups=}
+-- k = {groups=}
 local function open_jobs(k)
   local open = 0
   for _, group in ipairs(k.groups) do
@@ -21,7 +21,7 @@ end
 
 -- deal_out(k, members, streams): adds jobs that are due to the ready streams, and counts them. k.mine, if set: a group
 -- whose ready jobs the caller counts.
--- k = {ready=, counts=, groups=, mine=}
+-- k = {groups=, mine=}
 -- returns how many went to the shared stream, and {group = how many} to the groups' own
 local function deal_out(k, members, streams)
   local first, own = 0, {}
@@ -52,7 +52,7 @@ end
 -- move_due(k, streams, limit, known, permitted): bucket -> ready streams, at most `limit` due jobs, oldest first; a group's
 -- retries -> streams[group]. known: the topic's groups, as the caller knows them; permitted: '1' = `permit` has granted
 -- the limit. k.names: the topic's groups as text; k.waits: from requeue.lua.
--- k = {bucket=, ready=, counts=, settings=, groups=, names=, waits=, now=, mine=}
+-- k = {groups=, names=, waits=, now=, mine=}
 -- returns the reply of move; and how many it added to the shared stream, and {group = how many} to the groups' own
 local function move_due(k, streams, limit, known, permitted)
   if k.names ~= known then return {-1, k.now, -1, 0, k.names or ''}, 0, {} end

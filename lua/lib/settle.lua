@@ -51,7 +51,6 @@ local function values_of(key, fields)
 end
 
 -- states_of(k, groups, ids): reads every group's progress with the jobs.
--- k = {progress=}
 -- returns the values, those of the first job for each group, then those of the next; and the fields of these values
 local function states_of(k, groups, ids)
   local fields, n = {}, 0
@@ -68,7 +67,7 @@ end
 -- erase(k, groups, ids, mains, ended, states, fields): removes the jobs at the indexes `ended`, with everything stored
 -- of them. mains: `main` of each job's progress, '' = not known; states, fields: of all the jobs, as states_of returns
 -- them. k.gone, if given, is called with the ids (leaving_pool).
--- k = {jobs=, progress=, counts=, ready=, gone=}
+-- k = {gone=}
 local function erase(k, groups, ids, mains, ended, states, fields)
   local gone, there, entries, through, detached, n = {}, {}, {}, {}, 0, 0
   for e, i in ipairs(ended) do
@@ -96,14 +95,14 @@ local function erase(k, groups, ids, mains, ended, states, fields)
 end
 
 -- forget(k, groups, id, main): removes one job with everything stored of it.
--- k = {jobs=, progress=, counts=, ready=, gone=}
+-- k = {gone=}
 local function forget(k, groups, id, main)
   erase(k, groups, {id}, {main}, {1}, states_of(k, groups, {id}))
 end
 
 -- settle(k, groups, group, ids, mains): notes that `group` has ended the jobs; the last group removes the job. A
 -- detached job concerns only the groups that have progress with it.
--- k = {jobs=, progress=, counts=, ready=, gone=}
+-- k = {gone=}
 local function settle(k, groups, group, ids, mains)
   if #ids == 0 then return end
   local states, fields = states_of(k, groups, ids)
@@ -133,7 +132,6 @@ local function settle(k, groups, group, ids, mains)
 end
 
 -- detach(k, groups, main): removes the shared entry unless another group needs it.
--- k = {ready=, counts=}
 -- returns the new value of `main`
 local function detach(k, groups, main)
   if #groups > 1 or main == '-' then return main end

@@ -33,7 +33,6 @@ local function parse_taken(text)
 end
 
 -- keep_taken(k, id, t, now): writes what is known of a taken id.
--- k = {taken=, taken_until=}
 local function keep_taken(k, id, t, now)
   local times = {}
   for i, ms in ipairs(t.times) do times[i] = string.format('%.0f,', ms) end
@@ -43,13 +42,11 @@ local function keep_taken(k, id, t, now)
 end
 
 -- forget_taken(k, id): forgets what was known of an id.
--- k = {taken=, taken_until=}
 local function forget_taken(k, id)
   if redis.call('HDEL', k.taken, id) == 1 then redis.call('ZREM', k.taken_until, id) end
 end
 
 -- expire_taken(k, now): has both keys expire when all in them is over.
--- k = {taken=, taken_until=}
 local function expire_taken(k, now)
   local last = redis.call('ZRANGE', k.taken_until, -1, -1, 'WITHSCORES')[2]
   if not last then return end
@@ -80,7 +77,6 @@ end
 -- taken_of(k, id, now, lives): reads what is known of an id. If it was written in the future, Redis's clock has been set
 -- back: then its times count from now, or the id would be taken until the clock has caught up. lives: whether a job has
 -- the id; if not, and nobody was told that it left, it was lost: as if it had left now.
--- k = {taken=, taken_until=}
 -- returns what parse_taken returns; nil = nothing, or nothing that still matters
 local function taken_of(k, id, now, lives)
   local text = redis.call('HGET', k.taken, id)
@@ -104,7 +100,6 @@ local function free_ms(t, rule)
 end
 
 -- take_id(k, id, t, rule, nonce, now, due): notes that a new job got the id. t: from taken_of.
--- k = {taken=, taken_until=}
 local function take_id(k, id, t, rule, nonce, now, due)
   local new = {nonce = nonce, created = now, due = due, times = {}}
   new.until_ms = rule.unique_for and (rule.after and AFTER_MS or now) + rule.unique_for or 0
@@ -123,7 +118,6 @@ end
 
 -- trim_taken(k, now, most): forgets at most so many ids that are over, and has both keys expire when all of them are.
 -- They are not used again after that: they may be empty.
--- k = {taken=, taken_until=}
 -- returns those that it has forgotten, {id = true}
 local function trim_taken(k, now, most)
   local old, gone = redis.call('ZRANGEBYSCORE', k.taken_until, '-inf', string.format('%.0f', now), 'LIMIT', 0, most), {}
