@@ -105,11 +105,6 @@ class NamespaceKeys:
         return f"{{{self.namespace}}}:sessions:{digest}"
 
     @cached_property
-    def breakers(self) -> str:
-        """HASH, expires: receivers of callbacks that were found dead."""
-        return f"{{{self.namespace}}}:breakers"
-
-    @cached_property
     def dumps(self) -> str:
         """HASH dump's id, or id:topic -> '': the dumps that a new shard of any topic, or of this one, is kept for."""
         return f"{{{self.namespace}}}:dumps"

@@ -329,7 +329,7 @@ def run(link: Link, op: Op[T]) -> T:
                     step = op.send(replies)
             elif isinstance(step, Batched):
                 try:
-                    result = link.batcher.result(step, partial(run, link))
+                    (result,) = run(link, step.operation([step.item]))
                 except Exception as error:
                     step = op.throw(error)
                 else:

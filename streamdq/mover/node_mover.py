@@ -28,7 +28,6 @@ from ..store.replies import RATED, Moved
 from ..store.scripts import Scripts
 from ..store.topics import Topics, changing
 from ..times.clock import RedisTime
-from .alarm import Alarm
 from .rate import is_rated
 from .reclaim import Reclaimer
 from .shard_timers import NEVER, ShardTimers
@@ -128,12 +127,11 @@ class NodeMover:
 
     async def _work(self) -> None:
         """Moves each shard when its time has come."""
-        with Alarm() as alarm:
-            while True:
-                for shard in self._timers.take_due():
-                    if shard in self._timers:  # otherwise it was dropped while those before it were moved
-                        await self._try(shard)
-                await self._timers.wait(alarm)
+        while True:
+            for shard in self._timers.take_due():
+                if shard in self._timers:  # otherwise it was dropped while those before it were moved
+                    await self._try(shard)
+            await self._timers.wait()
 
     async def _try(self, shard: ShardKeys) -> None:
         try:

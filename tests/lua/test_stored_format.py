@@ -20,8 +20,6 @@ from tests.lua.test_contract import calls_in, code_of
 WITHOUT_DATA = {
     "lease",
     "drop_lease",
-    "open_breaker",
-    "try_breaker",
     "rotate_secret",
     "sign",
     "read_signs",

@@ -7,8 +7,6 @@ from collections.abc import Collection
 from .calls import scripts
 
 UNREACHED = {
-    "open_breaker": "only callbacks need it, whose receivers are no part of the simulation",
-    "try_breaker": "only callbacks need it, whose receivers are no part of the simulation",
     "register_dump": "no job passes it: a dump reads the history",
     "rotate_secret": "no job passes it: the HTTP server signs with the secret",
 }

@@ -33,7 +33,6 @@ def test_the_key_table_is_that_of_the_code() -> None:
         names.wake,
         names.secret,
         names.probe,
-        names.breakers,
         names.dumps,
         names.signs,
         names.hung("CONSUMER"),

@@ -1,4 +1,4 @@
-"""What is outside of a topic: leases, secrets, breakers; and what other stores ask for: dumps, outboxes."""
+"""What is outside of a topic: leases, the secret of claims; and what other stores ask for: dumps, outboxes."""
 
 from __future__ import annotations
 
@@ -29,22 +29,6 @@ class OutsideScripts(ScriptCalls):
         """Frees the lease if ``name`` holds it; returns whether it did."""
         reply = yield from self._run("drop_lease", keys_of("drop_lease", self._session.keys, call=[key]), (name,))
         return bool(reply == 1)
-
-    def open_breaker(self, key: str, receiver: str, open_ms: int, keep_ms: int, most: int) -> Op[bool]:
-        """Returns False if there are too many breakers."""
-        reply = yield from self._run(
-            "open_breaker",
-            keys_of("open_breaker", self._session.keys, call=[key]),
-            (self._now(), receiver, open_ms, keep_ms, most),
-        )
-        return bool(reply == 1)
-
-    def try_breaker(self, key: str, receiver: str, hold_ms: int) -> Op[tuple[int, int]]:
-        """0: not open; 1: the caller may try it; 2: another process tries it; 3: open. And when to ask again, in ms."""
-        answer, left_ms = yield from self._run(
-            "try_breaker", keys_of("try_breaker", self._session.keys, call=[key]), (self._now(), receiver, hold_ms)
-        )
-        return answer, left_ms
 
     def rotate_secret(self, new: str) -> Op[tuple[str, str]]:
         """The signing secrets before and after. ``new`` '': drops the previous one. A new one is refused while there is
