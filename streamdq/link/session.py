@@ -104,7 +104,6 @@ class Session:
         self.permitted = set[str]()  # the nodes that run scripts for this user (store/rights.py)
         self.asking = set[str]()  # those that a call of this process is just asking for that
         self.by_evalsha = dict[str, float]()  # those that can't be called by FCALL, and until when (store/calling.py)
-        self.with_library = set[str]()  # those that are known to have the library of functions
         self.waits_for_redis = True  # False: if nobody listens at first, calls fail at once
         failures.expect(namespace)
 

@@ -209,15 +209,21 @@ def function_of(name: str) -> str:
 
 @cache
 def library() -> Library:
-    """All scripts. What they include comes once, before all of them."""
+    """All scripts, behind what they include. A function with the library's own name tells that it is there."""
     scripts = [load_script(name) for name in script_names()]
-    text = "\n".join([*map(_part, _in_order(script.includes for script in scripts)), *map(_registered, scripts)])
+    text = "\n".join(
+        [*map(_part, _in_order(script.includes for script in scripts)), *map(_registered, scripts), _THERE]
+    )
     text = _COMMENT.sub("", text)  # every primary keeps it, and each of its replicas
     name = f"streamdq_{sha256(text.encode()).hexdigest()[:16]}"
     return Library(name, f"#!lua name={name}\n" + text.replace(_NAME, name))
 
 
 _NAME = "STREAMDQ_LIBRARY"
+_THERE = (
+    f"redis.register_function{{function_name = '{_NAME}', flags = {{'no-writes'}}, "
+    "callback = function() return 1 end}\n"
+)
 
 
 def _registered(script: Script) -> str:

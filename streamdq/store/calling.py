@@ -96,10 +96,7 @@ class ScriptCalls:
         behind: Sequence[Behind] = (),
     ) -> Op[list[Any]]:
         """The replies to calls of a script on one shard, and then to what is sent ``behind`` them, each time."""
-        key, session = calls[0][0][0], self._session
-        if self._cover and not self._goes_by_evalsha(key) and session.node_of(key) not in session.with_library:
-            # Before the call: behind one of a missing function, WAIT would wait for the confirmation of nothing.
-            yield from self._load(key)
+        key = calls[0][0][0]
         replies, left = list[Any](), [*range(len(calls))]
         for attempt in range(3):
             commands = self._commands(name, [calls[i] for i in left], attempt)
@@ -121,7 +118,7 @@ class ScriptCalls:
             return [Command(keys[0], ("FCALL", function, len(keys), *keys, *args)) for keys, args in calls]
         commands = []
         for i, (keys, args) in enumerate(calls):
-            # A durable call sends the source: see _replies.
+            # A durable call sends the source: behind a call of a missing script, WAIT would wait for nothing.
             brings = i == 0 and (attempt or self._cover)
             how = ("EVAL", source_of(name)) if brings else ("EVALSHA", sha_of(name))
             commands.append(Command(keys[0], (*how, len(keys), *keys, *args)))
@@ -145,13 +142,10 @@ class ScriptCalls:
         """Loads the library into the server that has the key."""
         session = self._session
         (reply,) = yield from session.call([Command(key, ("FUNCTION", "LOAD", library().source))])
-        node = session.node_of(key)
         if not isinstance(reply, ResponseError) or meaning_of(reply) is Meaning.LIBRARY_EXISTS:
-            session.with_library.add(node)
             return
-        session.with_library.discard(node)
         has_none = meaning_of(reply) in (Meaning.NO_FUNCTIONS, Meaning.UNKNOWN_COMMAND)
-        session.by_evalsha[node] = float("inf") if has_none else time.monotonic() + _REFUSED_S
+        session.by_evalsha[session.node_of(key)] = float("inf") if has_none else time.monotonic() + _REFUSED_S
 
     def rights(self, key: str) -> Op[list[str]]:
         """The commands that this user may not run on the server of this key."""
@@ -185,9 +179,19 @@ class ScriptCalls:
         session = self._session
         if not session.is_fake and (missing := (yield from self.rights(key))):
             raise AuthenticationFailed(refusal(missing))
+        yield from self._ask_for_library(key)
         # The call may have learned which node of a Cluster it is. One that is suspected is asked each time.
         if (node := session.node_of(key)) or not session.is_cluster:
             session.permitted.add(node)
+
+    def _ask_for_library(self, key: str) -> Op[None]:
+        """Learns how to call scripts on the server that has the key, before the first one that writes."""
+        if self._session.is_fake:
+            return
+        command = Command(key, ("FCALL", library().name, 1, absent_beside(key)))
+        (reply,) = yield from self._session.call([command])
+        if has_not_begun(reply):
+            yield from self._learn(key, reply)
 
     def _checked(self, reply: Any) -> Any:
         """As ``checked``. If this user lacked a right within a script, somebody has taken it from a running process: no

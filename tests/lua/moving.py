@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import redis
@@ -15,13 +16,16 @@ from streamdq.link.command import Command
 from streamdq.link.session import Op, Request
 from streamdq.store.assembly import Script, function_of, load_script, script_names, sha_of, source_of
 
-_BY_WORD = {word: name for name in script_names() for word in (function_of(name), sha_of(name), source_of(name))}
+
+@cache
+def _by_word() -> dict[Any, str]:
+    return {word: name for name in script_names() for word in (function_of(name), sha_of(name), source_of(name))}
 
 
 def script_of(command: Command) -> Script | None:
     """The script that it calls."""
     name, *rest = command.args
-    return load_script(_BY_WORD[rest[0]]) if name in ("EVAL", "EVALSHA", "FCALL") else None
+    return load_script(_by_word()[rest[0]]) if name in ("EVAL", "EVALSHA", "FCALL") else None
 
 
 class MovingSlot:
