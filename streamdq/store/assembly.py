@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import sha1, sha256
+from itertools import takewhile
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,11 +28,7 @@ from typing import Any, NamedTuple
 from ..keys import NamespaceKeys, ShardKeys, absent_beside
 
 _HEADER = re.compile(r"(?:--.*\n)*")
-_LIST = r"^-- {}: (.+(?:\n--   .+)*)$"
-_INCLUDE = re.compile(_LIST.format("include"), re.MULTILINE)
-_FLAGS = re.compile(_LIST.format("flags"), re.MULTILINE)
 _RUNS_ON = re.compile(r"^-- runs while its slot moves$", re.MULTILINE)
-_COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 _OF_GROUP: dict[str, Callable[[ShardKeys, str], str]] = {"own": ShardKeys.ready_of, "dead": ShardKeys.dead_of}
 
 
@@ -139,9 +136,12 @@ def _part(name: str) -> str:
     return _sources()[f"lib/{name}.lua"]
 
 
-def _listed(pattern: re.Pattern[str], header: str) -> tuple[str, ...]:
-    found = pattern.search(header)
-    return tuple(re.sub(r"\n--\s+", " ", found[1]).split(", ")) if found else ()
+def _listed(what: str, header: str) -> tuple[str, ...]:
+    """The names in the line ``-- what: a, b``, which may go on in lines that begin with ``--`` and three spaces."""
+    _, found, rest = header.partition(f"-- {what}: ")
+    first, *more = rest.split("\n")
+    lines = [first, *(line.removeprefix("--   ") for line in takewhile(lambda line: line.startswith("--   "), more))]
+    return tuple(" ".join(lines).split(", ")) if found else ()
 
 
 @cache
@@ -150,9 +150,9 @@ def load_script(name: str) -> Script:
     body = _sources()[f"{name}.lua"]
     found = _HEADER.match(body)
     header = found[0] if found else ""
-    declared = DeclaredKeys(*(_listed(re.compile(_LIST.format(kind), re.MULTILINE), header) for kind in _KINDS))
+    declared = DeclaredKeys(*(_listed(kind, header) for kind in _KINDS))
     waits = not _RUNS_ON.search(header)
-    return Script(name, body, _listed(_INCLUDE, header), declared, _listed(_FLAGS, header), waits)
+    return Script(name, body, _listed("include", header), declared, _listed("flags", header), waits)
 
 
 def keys_of(
@@ -214,7 +214,8 @@ def library() -> Library:
     text = "\n".join(
         [*map(_part, _in_order(script.includes for script in scripts)), *map(_registered, scripts), _THERE]
     )
-    text = _COMMENT.sub("", text)  # every primary keeps it, and each of its replicas
+    # Without comments, as every primary keeps it, and each of its replicas.
+    text = "".join(line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("--"))
     name = f"streamdq_{sha256(text.encode()).hexdigest()[:16]}"
     return Library(name, f"#!lua name={name}\n" + text.replace(_NAME, name))
 

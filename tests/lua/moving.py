@@ -25,7 +25,8 @@ def _by_word() -> dict[Any, str]:
 def script_of(command: Command) -> Script | None:
     """The script that it calls."""
     name, *rest = command.args
-    return load_script(_by_word()[rest[0]]) if name in ("EVAL", "EVALSHA", "FCALL") else None
+    found = _by_word().get(rest[0]) if name in ("EVAL", "EVALSHA", "FCALL") else None
+    return load_script(found) if found else None
 
 
 class MovingSlot:

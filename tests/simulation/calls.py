@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from streamdq.store.assembly import function_of, script_names, sha_of, source_of
+from streamdq.store.assembly import function_of, library, script_names, sha_of, source_of
 
 from .model import Call
 from .store import Fields
@@ -15,10 +15,11 @@ _CALLS = (b"FCALL", b"EVALSHA", b"EVAL")
 
 @cache
 def scripts() -> dict[bytes, str]:
-    """The name of each script, by its hash and by its text."""
-    return {
+    """The name of each script, by its function, its hash and its text."""
+    of_scripts = {
         word.encode(): name for name in script_names() for word in (function_of(name), sha_of(name), source_of(name))
     }
+    return {library().name.encode(): "library"} | of_scripts
 
 
 def name_of(fields: Fields) -> str:
