@@ -9,7 +9,7 @@
 -- ARGV[7] how many topics there may be; '' for a topic that was lost and is created again
 -- returns the topic's settings as JSON, changed or not; nil = there is no such topic; 0 = there are too many topics
 -- runs while its slot moves
--- flags: allow-oom
+-- no function: at the memory limit Redis refuses a new topic, by its first write, but not a change of one.
 -- include: stored_format, clock
 local topic, expected, most = ARGV[1], ARGV[6], ARGV[7]
 local stored = redis.call('HGET', topics, topic)

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from ..keys import NamespaceKeys, ShardKeys, absent_beside
 
 _HEADER = re.compile(r"(?:--.*\n)*")
+_NO_FUNCTION = re.compile(r"^-- no function: ", re.MULTILINE)
 _RUNS_ON = re.compile(r"^-- runs while its slot moves$", re.MULTILINE)
 _OF_GROUP: dict[str, Callable[[ShardKeys, str], str]] = {"own": ShardKeys.ready_of, "dead": ShardKeys.dead_of}
 
@@ -70,6 +71,8 @@ class Script(NamedTuple):
     """Of a function: ``no-writes``; ``allow-oom``: it runs at the memory limit; neither: Redis refuses it there."""
     waits: bool
     """It does not begin while its slot moves."""
+    is_function: bool
+    """False: it is called by EVALSHA everywhere. There Redis decides at its first write whether memory allows it."""
 
     @property
     def writes(self) -> bool:
@@ -152,7 +155,8 @@ def load_script(name: str) -> Script:
     header = found[0] if found else ""
     declared = DeclaredKeys(*(_listed(kind, header) for kind in _KINDS))
     waits = not _RUNS_ON.search(header)
-    return Script(name, body, _listed("include", header), declared, _listed("flags", header), waits)
+    flags, is_function = _listed("flags", header), not _NO_FUNCTION.search(header)
+    return Script(name, body, _listed("include", header), declared, flags, waits, is_function)
 
 
 def keys_of(
@@ -210,7 +214,7 @@ def function_of(name: str) -> str:
 @cache
 def library() -> Library:
     """All scripts, behind what they include. A function with the library's own name tells that it is there."""
-    scripts = [load_script(name) for name in script_names()]
+    scripts = [script for script in map(load_script, script_names()) if script.is_function]
     text = "\n".join(
         [*map(_part, _in_order(script.includes for script in scripts)), *map(_registered, scripts), _THERE]
     )

