@@ -56,12 +56,6 @@ class NamespaceKeys:
         """STRING, expires: the consumer whose mover is next in line after the reserve."""
         return f"{{{self.namespace}}}:fourth"
 
-    def looks(self, digest: str) -> str:
-        """STRING, expires: on Cluster, which of the consumers that serve the same topics looks at all of their shards
-        in this minute.
-        """
-        return f"{{{self.namespace}}}:looks:{digest}"
-
     @cached_property
     def asked(self) -> str:
         """STREAM, one entry: somebody asked whether the mover at work is alive, or other movers are at work now."""

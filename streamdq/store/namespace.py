@@ -169,12 +169,6 @@ def _hung(text: str) -> tuple[int, int]:
     return int(hung), int(slots)
 
 
-def take_turn(session: Session, key: str, consumer: str, ms: int) -> Op[bool]:
-    """Whether nobody has had its turn within so many ms; then it is this consumer's."""
-    reply = yield from one(session, key, "SET", key, consumer, "PX", ms, "NX")
-    return reply is not None
-
-
 def ring_for(session: Session, topics: Sequence[str], most: int) -> Op[None]:
     """Tells all processes that these topics have changed, as scripts do that change them. One call."""
     key = session.keys.wake

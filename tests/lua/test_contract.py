@@ -128,7 +128,7 @@ def test_it_uses_the_keys_that_it_declares(path: Path) -> None:
     all_of_them = bool(re.search(r"for i = \d+, #KEYS", code))
     by_functions = set[str]().union(*(fields_needed(OFFERED[name]) for name in calls_in(code) & OFFERED.keys()))
     for name in (*declared.named, *declared.if_given):
-        used = re.search(rf"(?<![\w.:']){name}(?!\w)", code) or name in by_functions
+        used = re.search(rf"(?<![\w.:'])(k\.)?{name}(?!\w)", code) or name in by_functions
         assert used or all_of_them, f"{name} is declared and not used"
     assert (re.search(r"KEYS\[(?!\])|#KEYS", code) is not None) == bool(
         declared.of_each_group or declared.of_each_leaving

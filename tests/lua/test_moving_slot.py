@@ -95,9 +95,8 @@ def test_the_only_job_is_postponed(shard: Shard) -> None:
 def test_the_only_job_comes_due(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
     shard.clock.advance("1s")
-    _, claimed = shard.move_and_claim()
-    assert claimed is not None
-    shard.finish(*claimed.rows)
+    shard.move()
+    shard.finish(*shard.claim().rows)
     assert shard.empty()
 
 

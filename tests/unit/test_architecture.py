@@ -27,7 +27,6 @@ def test_the_key_table_is_that_of_the_code() -> None:
         names.deputy,
         names.reserve,
         names.fourth,
-        names.looks("DIGEST"),
         names.asked,
         names.line,
         names.wake,

@@ -52,28 +52,6 @@ class AttemptScripts(ScriptCalls):
             raise GroupMissing(f"topic {k.topic!r} has no group {group!r}")
         return claimed
 
-    def move_and_claim(
-        self,
-        k: ShardKeys,
-        groups: Sequence[str],
-        limit: int,
-        permitted: bool,
-        *,
-        group: str,
-        consumer: str,
-        count: int,
-        ttr_ms: int,
-    ) -> Op[tuple[Moved, Claimed | None]]:
-        """``move``, and then ``claim`` of at most ``count`` of the jobs moved, all of which the caller starts at once.
-        None: nothing was moved for the group.
-        """
-        keys = keys_of("move_and_claim", k, group, groups=groups)
-        args = (
-            self._now(), group, consumer, count, ttr_ms, self._history, limit, ",".join(groups), int(permitted),
-        )  # fmt: skip
-        moved, claimed = yield from self._run("move_and_claim", keys, args)
-        return moved_in(moved), claimed_in(claimed)
-
     def _outcome(
         self,
         name: str,
