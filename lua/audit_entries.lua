@@ -8,7 +8,7 @@
 -- returns {{id, group, entry, ...}, {entry, value, ...}}: as audit_jobs; and the entries
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, progress, ring, lanes, settle, leaving_groups, entries_of
+-- include: stored_format, groups, progress, leaving_groups, ring, lanes, settle, entries_of
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format')
 check_format(topic[3])
 local k = shard(KEYS)

@@ -6,7 +6,7 @@
 -- (entries_of); and all jobs of the page with their keys, '' = it has none. cursor '0' = this was the last page
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, largest, progress, ring, lanes, scan, settle, leaving_groups, entries_of
+-- include: stored_format, groups, largest, progress, leaving_groups, ring, lanes, scan, settle, entries_of
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
 local groups = names(topic[1])

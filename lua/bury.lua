@@ -12,7 +12,7 @@
 -- ARGV[8..] per claim: main, entry (as claimed), id, history row, reason, error, failure ('' = none to keep)
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- flags: allow-oom
--- include: stored_format, clock, failures, history, progress, bury_job, receipt, ring, lanes, settle, fence,
+-- include: stored_format, clock, failures, groups, history, progress, bury_job, receipt, ring, lanes, settle, fence,
 --   trim_ready
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',

@@ -22,8 +22,8 @@
 -- generation: of the group. refused: jobs beyond at_once that are not claimed ahead. unlooked: how many of the last entries
 -- in ARGV[8..] were left for another call, because records are large, or the topic has a pace of keys.
 -- flags: allow-oom
--- include: stored_format, clock, history, progress, ring, lanes, requeue, settle, return_unclaimed, start_attempt,
---   stream_groups, read, taken, claim_entries
+-- include: stored_format, clock, groups, history, progress, ring, lanes, lane_starts, requeue, settle,
+--   return_unclaimed, start_attempt, stream_groups, read, taken, claim_entries
 local k = shard(KEYS)
 k.now, k.group, k.consumer, k.cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 local group, consumer = k.group, k.consumer

@@ -16,7 +16,7 @@
 -- leaving groups; its version (if it is newer than ARGV[1], nothing was changed); how jobs are spread, as in ARGV[2]; and 1
 -- if it is marked as keyed. A dropped shard returns the lowest version that the next topic of that name may have
 -- flags: allow-oom
--- include: stored_format, dumps, layout, relook, ring, sequence, settle, stream_groups
+-- include: stored_format, dumps, groups, layout, relook, ring, sequence, stream_groups
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format')
 check_format(known[5])
 local had, leaving = names(known[3]), names(known[4])

@@ -15,8 +15,8 @@
 -- has the id, or had it; or that are there already, as they were postponed or the call is repeated. record_i: the job
 -- that has the id. If it has ended, body `null` in its record, and the sequence is until when (ms, hexadecimal) the id
 -- is taken. record_i '' = there is nothing of a former id here, and there never will be.
--- include: stored_format, clock, history, is_current, largest, progress, ring, lanes, sequence, settle,
---   leaving_groups, group_states, taken, withdraw, drop_job, postpone
+-- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, ring, lanes,
+--   sequence, settle, group_states, taken, taking, withdraw, drop_job, postpone
 local now, most_bytes, how, former = now_ms(ARGV[1]), tonumber(ARGV[4]), ARGV[5], ARGV[6] == 'former'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
   'keyed')

@@ -11,8 +11,8 @@
 -- more; each match as `matches` returns it. A member that is there all the time comes exactly once
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, largest, progress, delivery, ring, lanes, settle, deliveries, leaving_groups, group_states,
---   job_row, search_groups, search
+-- include: stored_format, groups, largest, progress, delivery, leaving_groups, ring, lanes, settle, deliveries,
+--   group_states, job_row, search_groups, search
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
 local k = shard(KEYS)

@@ -11,7 +11,7 @@
 -- ARGV[6..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence).
 -- flags: allow-oom
--- include: stored_format, clock, history, progress, receipt, ring, lanes, settle, fence, taken, trim_ready
+-- include: stored_format, clock, groups, history, progress, receipt, ring, lanes, settle, fence, taken, trim_ready
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
   'after_finish', 'key_limit', 'dumps')

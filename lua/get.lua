@@ -6,7 +6,7 @@
 -- job_row returns: {record, delayed, group, progress, waits, ...}
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, progress, ring, lanes, settle, leaving_groups, group_states, job_row
+-- include: stored_format, groups, progress, leaving_groups, ring, lanes, settle, group_states, job_row
 local id, topic = ARGV[1], redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format')
 check_format(topic[4])
 if ARGV[2] ~= '' and topic[1] ~= ARGV[2] then return false end

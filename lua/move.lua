@@ -9,7 +9,7 @@
 -- the topic has a rate, and the caller has no permit; next_due_ms -1 = no job to wait for (empty or paused; a change of
 -- that rings); open = ready or claimed jobs of all groups, or those that were moved, if any.
 -- flags: allow-oom
--- include: stored_format, clock, progress, ring, requeue, settle
+-- include: stored_format, clock, groups, progress, ring, requeue
 
 -- open_jobs(k): returns how many jobs are ready or claimed, in all groups
 -- k = {groups=}

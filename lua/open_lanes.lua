@@ -6,7 +6,7 @@
 -- ARGV[2] limit: how many lanes to look at
 -- returns 1 = there is more to do; 0 = the limit is applied
 -- flags: allow-oom
--- include: stored_format, clock, progress, ring, lanes
+-- include: stored_format, clock, progress, ring, lanes, lane_changes
 local now = now_ms(ARGV[1])
 local topic = redis.call('HMGET', settings, 'opening', 'key_limit', 'format')
 check_format(topic[3])

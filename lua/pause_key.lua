@@ -8,7 +8,7 @@
 -- returns 1 = done; 0 = there are more places to give, call again; -1 = the topic has no limit of keys; -2 = the caller's
 -- settings of the topic are out of date; then nothing was changed
 -- flags: allow-oom
--- include: stored_format, clock, progress, ring, lanes, settle
+-- include: stored_format, clock, groups, progress, ring, lanes
 local now, lane = now_ms(ARGV[1]), '\31' .. ARGV[3]
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'format', 'key_limit')
 check_format(topic[3])

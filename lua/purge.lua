@@ -7,7 +7,7 @@
 -- ARGV[4..] ids; 'ID\31DELIVERY/NONCE' (letter_in): only if it is still the letter that was shown
 -- returns how many were purged
 -- flags: allow-oom
--- include: stored_format, clock, progress, delivery, settle, taken
+-- include: stored_format, clock, groups, progress, delivery, settle, taken
 local group, gone, mains = ARGV[2], {}, {}
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish')
 check_format(topic[2])

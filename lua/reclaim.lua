@@ -18,8 +18,8 @@
 -- that were missing in the last check as well; they count as lost from now on, as do claims whose record is gone. The
 -- consumers are those with pending entries.
 -- flags: allow-oom
--- include: stored_format, clock, history, largest, progress, crash, relook, ring, lanes, requeue, settle, hand_over,
---   stream_groups, missing_jobs
+-- include: stored_format, clock, groups, history, largest, progress, crash, relook, ring, lanes, requeue, settle,
+--   hand_over, stream_groups, missing_jobs
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = shard(KEYS)
 k.lost, k.bytes, k.crashed, k.rows = 0, 0, 0, {}

@@ -17,8 +17,8 @@
 -- written. code of each job that was looked at, at least one: 1 = enqueued now, 2 = by an earlier call, 0 = another job
 -- has the id, 3 = there is nothing of a former id here. {-1, epoch}: the fence; a relay with this higher
 -- epoch has been here, nothing was written.
--- include: stored_format, clock, history, is_current, largest, progress, ring, lanes, sequence, settle,
---   leaving_groups, group_states, taken, withdraw, drop_job
+-- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, ring, lanes,
+--   sequence, settle, group_states, taken, withdraw, drop_job
 local now, most_bytes, fence, epoch = now_ms(ARGV[1]), tonumber(ARGV[5]), 'relay:' .. ARGV[6], tonumber(ARGV[7])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'version', fence,
   'after_finish', 'key_limit', 'keyed')

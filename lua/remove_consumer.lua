@@ -7,7 +7,7 @@
 -- ARGV[4] limit per stream; fewer if the shard has large jobs
 -- returns 1 = the consumer is gone, perhaps with its group; 0 = more entries may be pending: call again
 -- flags: allow-oom
--- include: stored_format, clock, largest, progress, ring, lanes, requeue, settle, hand_over
+-- include: stored_format, clock, groups, largest, progress, ring, lanes, requeue, settle, hand_over
 local now, group, consumer = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit')
 check_format(topic[5])

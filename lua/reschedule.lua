@@ -10,8 +10,8 @@
 -- settings of the topic are out of date, nothing was changed; -3 = it is no longer as it was shown; -4 = no job that was
 -- shown is there
 -- flags: allow-oom
--- include: stored_format, clock, progress, delivery, ring, lanes, sequence, settle, deliveries, leaving_groups,
---   group_states, withdraw
+-- include: stored_format, clock, groups, progress, delivery, leaving_groups, ring, lanes, sequence, settle,
+--   deliveries, group_states, withdraw
 local id, when, now = ARGV[2], ARGV[3], now_ms(ARGV[1])
 local due = tonumber(when)
 if string.byte(when) == 43 then due = now + due end

@@ -12,8 +12,8 @@
 -- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, or the group
 -- does not exist, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is
 -- live; -1 = there is nothing of a former id here
--- include: stored_format, clock, history, is_current, largest, progress, ring, lanes, requeue, go_on, sequence,
---   settle
+-- include: stored_format, clock, groups, history, is_current, largest, progress, ring, lanes, requeue, go_on,
+--   sequence
 local now, group, cap, former = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[5] == 'former'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit', 'keyed')
 check_format(topic[6])

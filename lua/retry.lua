@@ -13,7 +13,7 @@
 -- attempt does not count), error, failure ('' = none to keep)
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- flags: allow-oom
--- include: stored_format, clock, failures, history, progress, receipt, ring, lanes, sequence, settle, fence
+-- include: stored_format, clock, failures, groups, history, progress, receipt, ring, lanes, sequence, settle, fence
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group, 'format', 'key_limit', 'key_order')
 check_format(topic[3])

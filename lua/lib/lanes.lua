@@ -13,7 +13,6 @@
 -- follows when one has started: so whatever happens to it, the lane goes on, and what comes late does not start in a heap.
 local OUT_AT_ONCE, AT_OTHER_TIMES = 50, 2 -- for each lane
 local LINED_UP_AT_ONCE = 100 -- groups × jobs in one call, new ones or those that get places
-local PACES_AT_ONCE = 500
 local LAG_MS = 50 -- what starts so much too late does not delay the next ones of its key
 
 -- limits_of(k): returns the number of places of each key, and the pace, nil if there is none
@@ -136,43 +135,6 @@ local function pull_back(k, group, lane, now)
   return over > OUT_AT_ONCE
 end
 
--- is_delayed(k, group, ticket): returns whether a job that has got a place has not come out of the bucket since
-local function is_delayed(k, group, ticket)
-  local _, _, sequence, id = lane_in(ticket)
-  return redis.call('ZSCORE', k.bucket, member(sequence, group, id))
-end
-
--- change_pace(k, group, lane, now): places of a lane that were given at another pace, or at none, are taken away, as far
--- as these jobs are not due yet, or may not start yet. A job that is ready counts no more as one that has not started: it may
--- have started while there was no pace, and then nothing would tell.
--- k = {key_limit=}
--- returns whether there may be more to take; then call it again
-local function change_pace(k, group, lane, now)
-  local _, pace = limits_of(k)
-  local from, to, more = lane .. '\31', lane .. '\32', false
-  for _, mark in ipairs(redis.call('ZRANGEBYLEX', k.fronts, '[\30' .. from, '(\30' .. to)) do
-    local ticket = string.sub(mark, 2)
-    if not goes_back(k, group, ticket, now) and not (pace and is_delayed(k, group, ticket)) then
-      redis.call('ZREM', k.fronts, mark)
-    end
-  end
-  if not pace then return false end
-  for _, ticket in ipairs(redis.call('ZREVRANGEBYLEX', k.fronts, '(' .. to, '[' .. from, 'LIMIT', 0, OUT_AT_ONCE)) do
-    more = goes_back(k, group, ticket, now) or more
-  end
-  return more
-end
-
--- forget_paces(k): removes what is kept of starts, step by step, if there is no pace any more.
--- k = {key_limit=}
--- returns whether there may be more to remove; then call it again
-local function forget_paces(k)
-  local _, pace = limits_of(k)
-  local kept = pace and {} or redis.call('ZRANGEBYSCORE', k.crowds, '-inf', '(-1', 'LIMIT', 0, PACES_AT_ONCE)
-  if #kept > 0 then redis.call('ZREM', k.crowds, unpack(kept)) end
-  return #kept == PACES_AT_ONCE
-end
-
 -- is_full(k, lane, taken, limit, pace): returns whether no place of the lane can be given, because as many are taken, or
 -- have not started yet
 local function is_full(k, lane, taken, limit, pace)
@@ -209,26 +171,6 @@ local function advance(k, group, lane, now, at_once)
     let_out(k, group, first, pace, now)
   end
   return not pace -- at_once is as many as are out before they start
-end
-
--- too_early(k, ticket, now): returns from when on the job may start, if that is not yet; in a topic with a pace
--- k = {key_limit=}
-local function too_early(k, ticket, now)
-  local _, pace = limits_of(k)
-  local from = math.ceil(free_from(k, (lane_in(ticket)), pace, now))
-  return from - LAG_MS > now and from
-end
-
--- note_start(k, group, ticket, now): an attempt of the job starts, in a topic with a pace. The next one of its key follows.
--- k = {key_limit=, places_given=}
-local function note_start(k, group, ticket, now)
-  local _, pace = limits_of(k)
-  local lane = lane_in(ticket)
-  local from = math.max(free_from(k, lane, pace, now), now - LAG_MS) + pace
-  redis.call('ZADD', k.crowds, string.format('%.3f', -from), '\30' .. lane)
-  local idle = redis.call('ZRANGEBYSCORE', k.crowds, LAG_MS - now, '(-1', 'LIMIT', 0, 2)
-  if #idle > 0 then redis.call('ZREM', k.crowds, unpack(idle)) end
-  if redis.call('ZREM', k.fronts, '\30' .. ticket) == 1 then advance(k, group, lane, now) end
 end
 
 -- leave_key(k, group, id): the job needs no place any more. Idempotent, also for jobs that never needed one.
