@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha1, sha256
 from itertools import takewhile
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,7 +53,6 @@ class DeclaredKeys(NamedTuple):
         return (*self.fixed, *self.of_group, *self.of_call)
 
 
-_NO_OTHERS: tuple[tuple[str, ...], ...] = ((),) * 5
 _KINDS = (
     "keys", "keys of the group", "keys of the call", "keys of each group", "keys of each leaving group",
     "keys, if given",
@@ -105,17 +103,6 @@ class Script(NamedTuple):
 class Library(NamedTuple):
     name: str
     source: str
-
-
-@cache
-def _fixed_of(names: tuple[str, ...]) -> Callable[[Any], tuple[str, ...]]:
-    match names:
-        case ():
-            return lambda _: ()
-        case (name,):
-            return lambda keys: (getattr(keys, name),)
-        case _:
-            return attrgetter(*names)
 
 
 def lua_directory() -> Path:
@@ -172,18 +159,40 @@ def keys_of(
     """What Redis is told as the keys of a call, as the script's header declares them. ``given``: those that are only
     given to some calls; True: the shard's.
     """
-    script, keys = load_script(name), shard
+    if not leaving and not call and (given is True or not given):
+        return _usual_keys(name, shard, group, tuple(groups), bool(given))
+    return _keys(name, shard, group, groups, leaving, call, given)
+
+
+@lru_cache(maxsize=16_384)
+def _usual_keys(
+    name: str, shard: ShardKeys | NamespaceKeys, group: str, groups: tuple[str, ...], given: bool
+) -> tuple[str, ...]:
+    """Made once, not for each call."""
+    return _keys(name, shard, group, groups, (), (), given)
+
+
+def _keys(
+    name: str,
+    shard: Any,
+    group: str,
+    groups: Iterable[str],
+    leaving: Iterable[str],
+    call: Sequence[str],
+    given: Sequence[str] | bool,
+) -> tuple[str, ...]:
+    script = load_script(name)
     declared = script.declared
-    found: tuple[str, ...] = _fixed_of(declared.fixed)(keys)
-    if declared != (declared.fixed, *_NO_OTHERS):
-        found = (
-            *found,
-            *_of_groups(keys, declared.of_group, [group]),
-            *call,
-            *_of_groups(keys, declared.of_each_group, groups),
-            *_of_groups(keys, declared.of_each_leaving, leaving),
-            *(_fixed_of(declared.if_given)(keys) if given is True else given or ()),
-        )
+    if given is True:
+        given = [getattr(shard, key) for key in declared.if_given]
+    found = (
+        *(getattr(shard, key) for key in declared.fixed),
+        *_of_groups(shard, declared.of_group, [group]),
+        *call,
+        *_of_groups(shard, declared.of_each_group, groups),
+        *_of_groups(shard, declared.of_each_leaving, leaving),
+        *(given or ()),
+    )
     return (*found, absent_beside(found[0])) if script.waits else found
 
 
