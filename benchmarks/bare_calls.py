@@ -12,34 +12,35 @@ import redis
 import redis.asyncio
 
 from streamdq import NewJob
-from streamdq.store.assembly import load_script
+from streamdq.store.assembly import function_of, keys_of, sha_of
 from streamdq.store.batches import MAX_BYTES
 from streamdq.store.records import encode
 
 from .harness import SHARD, body, hours
 from .server import RedisServer
 
-_KEYS = (SHARD.jobs, SHARD.bucket, SHARD.ready, SHARD.counts, SHARD.settings, SHARD.wake)
 _MOST_BODY_BYTES = 65_536
 
 
-def enqueue_calls(count: int) -> list[tuple[Any, ...]]:
-    """The arguments of EVALSHA for so many new jobs, in a topic that is there already and has one shard."""
-    script = load_script("enqueue")
-    keys = script.keys(_KEYS)
-    jobs = (encode(NewJob(body(i), delay=hours(i)), _MOST_BODY_BYTES) for i in range(count))
-    return [(script.sha, len(keys), *keys, "", "1", MAX_BYTES, job.id, job.when, job.rest) for job in jobs]
+def enqueue_calls(server: RedisServer, count: int) -> list[tuple[Any, ...]]:
+    """The calls for so many new jobs, in a topic that is there already and has one shard."""
+    keys, jobs = (
+        keys_of("enqueue", SHARD),
+        (encode(NewJob(body(i), delay=hours(i)), _MOST_BODY_BYTES) for i in range(count)),
+    )
+    how = ("FCALL", function_of("enqueue")) if server.has_functions else ("EVALSHA", sha_of("enqueue"))
+    return [(*how, len(keys), *keys, "", "1", MAX_BYTES, job.id, job.when, job.rest) for job in jobs]
 
 
 def by_redis_py(client: redis.Redis, calls: Sequence[tuple[Any, ...]]) -> None:
     for call in calls:
-        client.evalsha(*call)
+        client.execute_command(*call)  # type: ignore[no-untyped-call]
 
 
 async def by_async_redis_py(client: redis.asyncio.Redis, calls: Sequence[tuple[Any, ...]], at_once: int) -> None:
     async def some(left: Iterator[tuple[Any, ...]]) -> None:
         for call in left:
-            await client.evalsha(*call)
+            await client.execute_command(*call)  # type: ignore[no-untyped-call]
 
     left = iter(calls)
     await asyncio.gather(*(some(left) for _ in range(at_once)))
@@ -59,9 +60,9 @@ class BareSocket:
             self._socket.connect(server.url.removeprefix("unix://"))
         self._reader = hiredis.Reader()
 
-    def evalsha(self, calls: Sequence[tuple[Any, ...]]) -> None:
+    def send(self, calls: Sequence[tuple[Any, ...]]) -> None:
         for call in calls:
-            self._socket.sendall(hiredis.pack_command(("EVALSHA", *call)))
+            self._socket.sendall(hiredis.pack_command(call))
             while (reply := self._reader.gets()) is False:
                 self._reader.feed(self._socket.recv(65_536))
             if isinstance(reply, Exception):

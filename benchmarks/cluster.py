@@ -185,7 +185,7 @@ class Deployment:
         calls, commands = self._calls(), self._commands()
         stats = [node.info("stats") for node in self._nodes]
         received, sent = (sum(row[f"total_net_{name}_bytes"] for row in stats) for name in ("input", "output"))
-        scripts = calls["evalsha"] + calls["eval"]
+        scripts = calls["fcall"] + calls["evalsha"] + calls["eval"]
         return Traffic(scripts, commands - scripts, received, sent)
 
 

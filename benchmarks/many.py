@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from streamdq import Queue, Worker
 from streamdq.exporter.exporter import RedisCollector
-from streamdq.store.scripts import STATS_STEP
+from streamdq.store.scripts.searches import STATS_STEP
 
 from .figures import Figure
 from .harness import NAMESPACE, Bench, body, hours, median, new_jobs, percentile, spread, timed

@@ -149,10 +149,14 @@ class RedisServer:
         worst = max(calls, key=lambda row: row["duration"])
         return SlowCalls(worst["duration"] / 1000, len(calls), worst["command"][:60].decode(errors="replace"))
 
+    @property
+    def has_functions(self) -> bool:
+        return int(self.info("server")["redis_version"].split(".")[0]) >= 7
+
     def script_calls(self) -> tuple[int, int]:
         """How often scripts were called since the last reset, and Redis's µs for them."""
         stats = self.info("commandstats")
-        found = [stats[name] for name in ("cmdstat_evalsha", "cmdstat_eval") if name in stats]
+        found = [stats[name] for name in ("cmdstat_fcall", "cmdstat_evalsha", "cmdstat_eval") if name in stats]
         return sum(row["calls"] for row in found), sum(row["usec"] for row in found)
 
     def command_us(self, names: Iterable[str]) -> float:

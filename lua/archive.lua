@@ -1,22 +1,14 @@
 -- archive: dead -> archived, for one group: letters that a database has stored leave Redis, if they are still the same:
 -- a letter that was kicked meanwhile stays, even if it was buried again. Idempotent.
--- KEYS[1] dead:GROUP  ZSET
--- KEYS[2] ready       STREAM
--- KEYS[3] jobs        HASH
--- KEYS[4] progress    HASH
--- KEYS[5] counts      HASH
--- KEYS[6] settings    HASH
--- KEYS[7] archive     HASH
--- KEYS[8] taken       HASH
--- KEYS[9] taken_until  ZSET
+-- keys: ready, jobs, progress, counts, settings, archive, taken, taken_until
+-- keys of the group: dead
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3..] per letter: id, receipt, buried_ms, sequence, attempt
 -- returns {code, ...}: 1 = gone, now or by an earlier call that left its receipt; 0 = not dead, or buried again
--- include: clock, progress, settle, stored_format, taken
-local dead, ready, jobs, progress, counts, settings, archive, taken, taken_until = unpack(KEYS)
+-- flags: allow-oom
+-- include: stored_format, clock, groups, progress, settle, taken
 local group, reply, gone, mains = ARGV[2], {}, {}, {}
-local k = {jobs = jobs, progress = progress, counts = counts, ready = ready}
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish')
 check_format(topic[2])
 local groups = names(topic[1])
@@ -36,6 +28,7 @@ for i = 3, #ARGV, 5 do
   end
   reply[#reply + 1] = code
 end
+local k = shard(KEYS)
 k.gone = leaving_pool(topic[3], taken, taken_until, now_ms(ARGV[1]))
 settle(k, groups, group, gone, mains)
 if #gone > 0 then redis.call('HINCRBY', counts, 'archived:' .. group, #gone) end

@@ -1,14 +1,12 @@
 -- audit_bucket: reads a page of the bucket's members, and finds those without a record. It changes nothing.
--- KEYS[1] bucket    ZSET
--- KEYS[2] jobs      HASH
--- KEYS[3] settings  HASH
+-- keys: bucket, jobs, settings
 -- ARGV[1] cursor from the previous page; '0' at first
 -- ARGV[2] limit: about how many members
 -- returns {cursor, id, ...}: waiting jobs without a record, except those of leaving groups, which leave_group removes.
 -- cursor '0' = this was the last page
 -- runs while its slot moves
--- include: settle, stored_format
-local bucket, jobs, settings = unpack(KEYS)
+-- flags: no-writes
+-- include: stored_format, groups
 local topic = redis.call('HMGET', settings, 'leaving', 'format')
 check_format(topic[2])
 local leaving = names(topic[1])

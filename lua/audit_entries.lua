@@ -1,22 +1,18 @@
 -- audit_entries: reads in which streams some jobs should be, and what has come into these streams, at one moment. It changes
 -- nothing.
--- KEYS[1] jobs      HASH
--- KEYS[2] bucket    ZSET
--- KEYS[3] progress  HASH
--- KEYS[4] settings  HASH
--- KEYS[5] lanes     ZSET
--- KEYS[6] keyed     HASH
--- KEYS[7] stream    STREAM  ready, or ready:GROUP
+-- keys: jobs, bucket, progress, settings, lanes, keyed
+-- keys of the call: stream
 -- ARGV[1] the last entry of the stream that is known
 -- ARGV[2] limit: how many entries after it at most
 -- ARGV[3..] ids of the jobs, as many as audit_jobs returns in a page at most
 -- returns {{id, group, entry, ...}, {entry, value, ...}}: as audit_jobs; and the entries
 -- runs while its slot moves
--- include: progress, ring, settle, lanes, leaving_groups, entries_of, stored_format
-local jobs, bucket, progress, settings, lanes, keyed, stream = unpack(KEYS)
+-- flags: no-writes
+-- include: stored_format, groups, progress, leaving_groups, ring, lanes, settle, entries_of
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format')
 check_format(topic[3])
-local k = {bucket = bucket, progress = progress, settings = settings, leaving = topic[2], keyed = keyed, lanes = lanes}
+local k = shard(KEYS)
+k.leaving = topic[2]
 local ids, records, came = {}, {}, {}
 for i = 3, #ARGV, 1 do
   local record = redis.call('HGET', jobs, ARGV[i])

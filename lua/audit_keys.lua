@@ -1,21 +1,17 @@
 -- audit_keys: reads a page of the keys for which jobs wait, and then of the places of keys, and finds keys whose next job
 -- should have a place, and places whose jobs have ended. It changes nothing.
--- KEYS[1] settings  HASH
--- KEYS[2] lanes     ZSET
--- KEYS[3] fronts    ZSET
--- KEYS[4] crowds    ZSET
--- KEYS[5] keyed     HASH
--- KEYS[6] progress  HASH
+-- keys: settings, lanes, fronts, crowds, keyed, progress
 -- ARGV[1] where the previous page ended; '' at first
 -- ARGV[2] limit: at most so many keys, or places
 -- returns {last, reason, id, ...}: last = where this page ends: 'l' and a lane, or 'p' and a place; '' = it was the last one.
 -- reason 'free' = the job waits, though its key has a free place; 'ended' = the job has ended, and has a place
 -- runs while its slot moves
--- include: progress, ring, lanes, stored_format
-local settings, lanes, fronts, crowds, keyed, progress = unpack(KEYS)
+-- flags: no-writes
+-- include: stored_format, progress, ring, lanes
 local topic = redis.call('HMGET', settings, 'key_limit', 'format', 'opening')
 check_format(topic[2])
-local k = {lanes = lanes, fronts = fronts, crowds = crowds, keyed = keyed, key_limit = topic[1] or '0'}
+local k = shard(KEYS)
+k.key_limit = topic[1] or '0'
 local limit, pace = limits_of(k)
 local part, last, most = string.sub(ARGV[1], 1, 1), string.sub(ARGV[1], 2), tonumber(ARGV[2])
 local reply = {'p'}

@@ -1,19 +1,7 @@
 -- bury: running -> dead, a batch of one group's claims: no step is left, or the job can't succeed.
--- KEYS[1] ready        STREAM
--- KEYS[2] ready:GROUP  STREAM
--- KEYS[3] dead:GROUP   ZSET    id -> buried at, ms
--- KEYS[4] progress     HASH
--- KEYS[5] counts       HASH
--- KEYS[6] settings     HASH
--- KEYS[7] history      STREAM
--- KEYS[8] wake         STREAM
--- KEYS[9] bucket       ZSET
--- KEYS[10] lanes  ZSET
--- KEYS[11] fronts  ZSET
--- KEYS[12] keyed  HASH
--- KEYS[13] crowds  ZSET
--- KEYS[14] failures    STREAM
--- KEYS[15] receipts    ZSET    only given if the caller may lose the reply and ask again
+-- keys: ready, progress, counts, settings, history, wake, bucket, lanes, fronts, keyed, crowds, failures
+-- keys of the group: own, dead
+-- keys, if given: receipts
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -23,21 +11,22 @@
 -- ARGV[7] for how long, in ms; 0 = no limit
 -- ARGV[8..] per claim: main, entry (as claimed), id, history row, reason, error, failure ('' = none to keep)
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
--- include: clock, progress, ring, settle, fence, lanes, bury_job, trim_ready, history, failures, receipt, stored_format
-local ready, own, dead, progress, counts, settings, history, wake, bucket, lanes, fronts, keyed, crowds, failures, receipts = unpack(KEYS)
+-- flags: allow-oom
+-- include: stored_format, clock, failures, groups, history, progress, bury_job, receipt, ring, lanes, settle, fence,
+--   trim_ready
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local k = {ready = ready, own = own, dead = dead, progress = progress, counts = counts, wake = wake, bucket = bucket,
-  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
   'key_limit')
 check_format(topic[5])
+local k = shard(KEYS)
+k.group, k.consumer = group, ARGV[5]
 k.key_limit = topic[6]
 local groups = served(topic[1], group, topic[4], ARGV[4])
-if not groups then return refused(now, 7, 8) end
+if not groups then return refused(now, ARGV, 7, 8) end
 local overtaken = tonumber(topic[3] or 0)
 local now_text, reply, rows, told = '\31' .. string.format('%.0f', now), {now}, {}, {}
 
-local lost, buried = fence(k, group, ARGV[5], 7, 8), 0
+local lost, buried = fence(k, ARGV, 7, 8), 0
 for i = 8, #ARGV, 7 do
   if lost and lost[i] then
     reply[#reply + 1] = (i - 1) / 7

@@ -1,20 +1,8 @@
 -- claim: ready -> running, for one consumer of one group. Reads the streams, loads the records and drops entries that
 -- are out of date (cancelled, rescheduled, replaced, expired) in one round trip.
--- KEYS[1] ready        STREAM
--- KEYS[2] ready:GROUP  STREAM  the group's own retries and kicked jobs
--- KEYS[3] jobs         HASH
--- KEYS[4] progress     HASH
--- KEYS[5] counts       HASH
--- KEYS[6] settings     HASH
--- KEYS[7] wake         STREAM
--- KEYS[8] history      STREAM
--- KEYS[9] bucket       ZSET
--- KEYS[10] taken       HASH
--- KEYS[11] taken_until  ZSET
--- KEYS[12] lanes  ZSET
--- KEYS[13] fronts  ZSET
--- KEYS[14] keyed  HASH
--- KEYS[15] crowds  ZSET
+-- keys: ready, jobs, progress, counts, settings, wake, history, bucket, taken, taken_until, lanes, fronts, keyed,
+--   crowds
+-- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] consumer
@@ -33,11 +21,11 @@
 -- due_ms: '' = see the record. unread: jobs still ready for this group. expired: how many were given up as too late.
 -- generation: of the group. refused: jobs beyond at_once that are not claimed ahead. unlooked: how many of the last entries
 -- in ARGV[8..] were left for another call, because records are large, or the topic has a pace of keys.
--- include: clock, stream_groups, read, progress, ring, settle, lanes, requeue, history, return_unclaimed, start_attempt, stored_format, taken, claim_entries
-local ready, own, jobs, progress, counts, settings, wake, history, bucket, taken, taken_until, lanes, fronts, keyed, crowds = unpack(KEYS)
-local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, settings = settings, wake = wake,
-  history = history, bucket = bucket, taken = taken, taken_until = taken_until, lanes = lanes, fronts = fronts,
-  keyed = keyed, crowds = crowds, now = now_ms(ARGV[1]), group = ARGV[2], consumer = ARGV[3], cap = ARGV[6]}
+-- flags: allow-oom
+-- include: stored_format, clock, groups, history, progress, ring, lanes, lane_starts, requeue, settle,
+--   return_unclaimed, start_attempt, stream_groups, read, taken, claim_entries
+local k = shard(KEYS)
+k.now, k.group, k.consumer, k.cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 local group, consumer = k.group, k.consumer
 check_format(read_topic(k, ARGV[5]))
 if not has(k.groups, group) then return {-1} end

@@ -1,13 +1,8 @@
 -- configure_shard: writes the topic's settings that the shard's scripts need. Creates new groups, and starts to remove
 -- leaving groups (leave_group completes that). Idempotent.
--- KEYS[1] settings  HASH
--- KEYS[2] jobs      HASH
--- KEYS[3] bucket    ZSET
--- KEYS[4] ready     STREAM
--- KEYS[5] counts    HASH
--- KEYS[6] wake      STREAM
--- KEYS[7] taken     HASH
--- KEYS[8..] ready:GROUP  STREAM  of each group in ARGV[3]; then ready:GROUP and dead:GROUP of each in ARGV[4]
+-- keys: settings, jobs, bucket, ready, counts, wake, taken
+-- keys of each group: own
+-- keys of each leaving group: own, dead
 -- ARGV[1] version: ignored if it is older than the shard's
 -- ARGV[2] how jobs are spread: the number of shards, '8'; '8<4@VERSION' while jobs may be where they were put among four,
 -- VERSION: which this change followed; '8<@VERSION': they no longer are. '0' closes the shard while the number changes
@@ -20,8 +15,8 @@
 -- shard's jobs were spread so far. Then what the shard has now: its groups, even those that ARGV[3] does not name; its
 -- leaving groups; its version (if it is newer than ARGV[1], nothing was changed); how jobs are spread, as in ARGV[2]; and 1
 -- if it is marked as keyed. A dropped shard returns the lowest version that the next topic of that name may have
--- include: stream_groups, sequence, ring, settle, relook, layout, dumps, stored_format
-local settings, jobs, bucket, ready, counts, wake, taken = unpack(KEYS)
+-- flags: allow-oom
+-- include: stored_format, dumps, groups, layout, relook, ring, sequence, stream_groups
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format')
 check_format(known[5])
 local had, leaving = names(known[3]), names(known[4])
@@ -77,7 +72,7 @@ local function begin_to_leave(group, own, dead)
 end
 for i, group in ipairs(names(ARGV[4])) do
   if take_out(had, group) then
-    local n = 6 + #wanted + 2 * i
+    local n = FIXED - 1 + #wanted + 2 * i
     begin_to_leave(group, KEYS[n], KEYS[n + 1])
   end
 end
@@ -86,7 +81,7 @@ local reading = groups_of(ready)
 for i, group in ipairs(wanted) do
   if not has(leaving, group) then
     make(ready, group, reading)
-    make(KEYS[7 + i], group, groups_of(KEYS[7 + i]))
+    make(KEYS[FIXED + i], group, groups_of(KEYS[FIXED + i]))
     if not has(had, group) then
       had[#had + 1] = group
       -- A new group gets every job that is not detached; jobs that were enqueued before and have ended are not counted.

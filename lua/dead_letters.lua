@@ -1,9 +1,7 @@
 -- dead_letters: reads a page of one group's dead letters with everything stored of them, the longest dead first, at one
 -- moment.
--- KEYS[1] dead:GROUP  ZSET
--- KEYS[2] jobs        HASH
--- KEYS[3] progress    HASH
--- KEYS[4] settings    HASH
+-- keys: jobs, progress, settings
+-- keys of the group: dead
 -- ARGV[1] group
 -- ARGV[2] until_ms: only letters buried at this time or before
 -- ARGV[3] offset: how many of the longest dead to skip
@@ -11,8 +9,8 @@
 -- ARGV[5] most bytes of records; one letter is returned in any case
 -- returns {looked, id, buried_ms, record, progress, ...}; looked = how many were looked at, 0 = there are no more
 -- runs while its slot moves
--- include: progress, stored_format
-local dead, jobs, progress, settings = unpack(KEYS)
+-- flags: no-writes
+-- include: stored_format, progress
 check_format(redis.call('HGET', settings, 'format'))
 local group, bytes = ARGV[1], 0
 local page = redis.call('ZRANGEBYSCORE', dead, '-inf', ARGV[2], 'WITHSCORES', 'LIMIT', ARGV[3], ARGV[4])

@@ -2,18 +2,14 @@
 -- enqueued to it. Two things stay for an hour: its version, so that a process that was stopped while changing the topic
 -- does not create it again; and, for dumps, how much history it had: settings field `history_ended`, text
 -- 'since:written'.
--- KEYS[1] settings  HASH
--- KEYS[2] jobs      HASH
--- KEYS[3] counts    HASH
--- KEYS[4] archive   HASH
--- KEYS[5] outbox    HASH
--- KEYS[6] schedules  HASH
--- KEYS[7..] others  STREAM  or HASH or ZSET: all other keys of the shard
+-- keys: settings, jobs, counts, archive, outbox, schedules, bucket, ready, progress, history, failures, wake, ticks,
+--   taken, taken_until, lanes, fronts, keyed, crowds
+-- keys of each group: own, dead
 -- ARGV[1] version: a shard with a newer one stays
 -- ARGV[2] '1' = even if it holds jobs or schedules; or receipts, without which a database takes jobs that have ended for lost
 -- returns 1 = it is gone; 0 = it holds jobs, schedules or receipts
+-- flags: allow-oom
 -- include: stored_format
-local settings, jobs, counts, archive, outbox, schedules = unpack(KEYS)
 local known = redis.call('HMGET', settings, 'version', 'format')
 check_format(known[2])
 if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return 1 end

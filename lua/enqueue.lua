@@ -1,15 +1,6 @@
 -- enqueue: nothing -> delayed, or -> ready if the job is due already and no earlier job waits.
--- KEYS[1] jobs      HASH    id -> record
--- KEYS[2] bucket    ZSET    sequence .. id -> due_ms
--- KEYS[3] ready     STREAM
--- KEYS[4] counts    HASH
--- KEYS[5] settings  HASH
--- KEYS[6] wake      STREAM
--- KEYS[7] progress  HASH    from here on only given if a job has a key
--- KEYS[8] lanes     ZSET
--- KEYS[9] fronts    ZSET
--- KEYS[10] keyed    HASH
--- KEYS[11] crowds   ZSET
+-- keys: jobs, bucket, ready, counts, settings, wake
+-- keys, if given: progress, lanes, fronts, keyed, crowds
 -- ARGV[1] now_ms or ''
 -- ARGV[2] the topic's number of shards, as lib/is_current.lua takes it
 -- ARGV[3] most bytes of records to return
@@ -18,8 +9,7 @@
 -- nothing was written; 1 = done; 2 = done, and those of the new jobs that are due are ready; 3 = as 2, except for those
 -- with a key. looked: how many of the jobs were enqueued or had a taken id, at least one; the rest is
 -- left for another call. i (from 1) are the jobs whose id was taken, each with the record that has it.
--- include: clock, sequence, progress, ring, settle, lanes, largest, stored_format, is_current
-local jobs, bucket, ready, counts, settings, wake, progress, lanes, fronts, keyed, crowds = unpack(KEYS)
+-- include: stored_format, clock, groups, is_current, largest, progress, ring, lanes, sequence
 local now, shards, most_bytes = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 local topic = redis.call('HMGET', settings, 'shards', 'paused', 'rate', 'groups', 'watch_until', 'largest', 'format',
@@ -28,8 +18,10 @@ check_format(topic[7])
 if not is_current(topic[1], topic[9], shards) then return {0, now, 0} end
 
 local limited = topic[8] and topic[8] ~= '0'
-local k = limited and {counts = counts, bucket = bucket, wake = wake, progress = progress, lanes = lanes,
-  fronts = fronts, keyed = keyed, crowds = crowds, key_limit = topic[8]}
+local k = limited and shard(KEYS)
+if limited then
+  k.key_limit = topic[8]
+end
 local head = head_ms(bucket)
 local straight = topic[2] == '0' and topic[3] == '0' and not (head and head <= now)
 local count = (#ARGV - 3) / 3

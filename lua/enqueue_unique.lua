@@ -1,19 +1,7 @@
 -- enqueue_unique: like enqueue and replace, for jobs whose ids are taken for a time (unique_for), may be used only so
 -- often (rate_of_id), or whose waiting job is postponed: nothing, delayed or ready -> delayed.
--- KEYS[1] jobs      HASH
--- KEYS[2] bucket    ZSET
--- KEYS[3] ready     STREAM
--- KEYS[4] progress  HASH
--- KEYS[5] counts    HASH
--- KEYS[6] settings  HASH
--- KEYS[7] history   STREAM
--- KEYS[8] wake      STREAM
--- KEYS[9] lanes  ZSET
--- KEYS[10] fronts  ZSET
--- KEYS[11] keyed  HASH
--- KEYS[12] crowds  ZSET
--- KEYS[13] taken     HASH    id -> who had it last, and for how long it is taken
--- KEYS[14] taken_until  ZSET  id -> when that is over
+-- keys: jobs, bucket, ready, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, taken,
+--   taken_until
 -- ARGV[1] now_ms or ''
 -- ARGV[2] how jobs are spread, as lib/is_current.lua takes it
 -- ARGV[3] history cap
@@ -27,18 +15,17 @@
 -- has the id, or had it; or that are there already, as they were postponed or the call is repeated. record_i: the job
 -- that has the id. If it has ended, body `null` in its record, and the sequence is until when (ms, hexadecimal) the id
 -- is taken. record_i '' = there is nothing of a former id here, and there never will be.
--- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, lanes, withdraw, drop_job, largest, stored_format, is_current, taken, postpone
-local jobs, bucket, ready, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, taken, taken_until = unpack(KEYS)
+-- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, ring, lanes,
+--   sequence, settle, group_states, taken, taking, withdraw, drop_job, postpone
 local now, most_bytes, how, former = now_ms(ARGV[1]), tonumber(ARGV[4]), ARGV[5], ARGV[6] == 'former'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
   'keyed')
 check_format(topic[5])
 if not is_current(topic[1], topic[8], ARGV[2]) then return {0, now, 0} end
 local groups = names(topic[2])
-local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
-  history = history, cap = ARGV[3], leaving = topic[4], taken = taken, taken_until = taken_until,
-  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
-k.wake, k.key_limit = wake, topic[7]
+local k = shard(KEYS)
+k.cap, k.leaving = ARGV[3], topic[4]
+k.key_limit = topic[7]
 local limited = topic[7] and topic[7] ~= '0'
 local head, count = head_ms(bucket), (#ARGV - 6) / 4
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count -- always written, as in enqueue

@@ -1,12 +1,7 @@
 -- find_in_order: searches a page of the shard's delayed jobs, by due time, or of a group's dead letters, by burial. It
 -- changes nothing.
--- KEYS[1] index     ZSET    the bucket, or dead:GROUP
--- KEYS[2] jobs      HASH
--- KEYS[3] bucket    ZSET
--- KEYS[4] progress  HASH
--- KEYS[5] settings  HASH
--- KEYS[6] lanes     ZSET
--- KEYS[7] keyed     HASH
+-- keys: jobs, bucket, progress, settings, lanes, keyed
+-- keys of the call: index
 -- ARGV[1] from_ms: the first time
 -- ARGV[2] the member at which the previous page ended, at from_ms; '' = begin with this time
 -- ARGV[3] until_ms: the last time
@@ -15,11 +10,13 @@
 -- returns {member, at_ms, looked, match, ...}: where this page ends; looked = how many members it has, 0 = there are no
 -- more; each match as `matches` returns it. A member that is there all the time comes exactly once
 -- runs while its slot moves
--- include: progress, ring, settle, lanes, leaving_groups, group_states, delivery, deliveries, job_row, largest, search_groups, search, stored_format
-local index, jobs, bucket, progress, settings, lanes, keyed = unpack(KEYS)
+-- flags: no-writes
+-- include: stored_format, groups, largest, progress, delivery, leaving_groups, ring, lanes, settle, deliveries,
+--   group_states, job_row, search_groups, search
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
-local k = {bucket = bucket, progress = progress, settings = settings, leaving = topic[3], lanes = lanes, keyed = keyed}
+local k = shard(KEYS)
+k.leaving = topic[3]
 
 -- The rank of the first member after the previous page, also if that page's last member has left since: equal times are
 -- sorted by member, so a search by halves finds the place in a few steps.

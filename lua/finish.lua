@@ -1,20 +1,8 @@
 -- finish: running -> done, a batch of one group's claims.
--- KEYS[1] ready        STREAM
--- KEYS[2] ready:GROUP  STREAM
--- KEYS[3] jobs         HASH
--- KEYS[4] progress     HASH
--- KEYS[5] counts       HASH
--- KEYS[6] settings     HASH
--- KEYS[7] history      STREAM
--- KEYS[8] taken        HASH
--- KEYS[9] taken_until  ZSET
--- KEYS[10] wake        STREAM
--- KEYS[11] bucket      ZSET
--- KEYS[12] lanes  ZSET
--- KEYS[13] fronts  ZSET
--- KEYS[14] keyed  HASH
--- KEYS[15] crowds  ZSET
--- KEYS[16] receipts    ZSET    only given if the caller may lose the reply and ask again
+-- keys: ready, jobs, progress, counts, settings, history, taken, taken_until, wake, bucket, lanes, fronts, keyed,
+--   crowds
+-- keys of the group: own
+-- keys, if given: receipts
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -22,22 +10,22 @@
 -- ARGV[5] consumer that claimed them
 -- ARGV[6..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence).
--- include: clock, progress, ring, settle, fence, lanes, trim_ready, history, receipt, stored_format, taken
-local ready, own, jobs, progress, counts, settings, history, taken, taken_until, wake, bucket, lanes, fronts, keyed, crowds, receipts = unpack(KEYS)
+-- flags: allow-oom
+-- include: stored_format, clock, groups, history, progress, receipt, ring, lanes, settle, fence, taken, trim_ready
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, wake = wake,
-  bucket = bucket, lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
   'after_finish', 'key_limit', 'dumps')
 check_format(topic[5])
+local k = shard(KEYS)
+k.group, k.consumer = group, ARGV[5]
 k.key_limit = topic[7]
 k.gone = leaving_pool(topic[6], taken, taken_until, now)
 local groups = served(topic[1], group, topic[4], ARGV[4])
-if not groups then return refused(now, 4) end
+if not groups then return refused(now, ARGV, 4) end
 local overtaken = tonumber(topic[3] or 0)
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
-local lost, all_fields = fence(k, group, ARGV[5], 4)
+local lost, all_fields = fence(k, ARGV, 4)
 local shared, ids, fields, n, done, alone, args = {}, {}, {}, 0, 0, #groups == 1, ARGV
 local others_too, mains, own_entries, placed = {}, {}, {}, {} -- placed: these may have places of their keys
 for i = 6, #ARGV, 4 do

@@ -1,14 +1,7 @@
 -- fire: occurrence -> delayed, for schedules whose time comes soon, so that the jobs are in the bucket when they are due.
 -- One that may have to wait for its predecessor is taken when it is due. Taking it from the plan and enqueuing its job are
 -- one step, so no occurrence runs twice, and none is left out.
--- KEYS[1] schedules  HASH    id -> record
--- KEYS[2] ticks      ZSET    id -> when to look at it next
--- KEYS[3] jobs       HASH
--- KEYS[4] bucket     ZSET
--- KEYS[5] progress   HASH
--- KEYS[6] counts     HASH
--- KEYS[7] settings   HASH
--- KEYS[8] wake       STREAM
+-- keys: schedules, ticks, jobs, bucket, progress, counts, settings, wake
 -- ARGV[1] now_ms or ''
 -- ARGV[2] how jobs are spread, as the caller knows it
 -- ARGV[3] limit, of schedules and of jobs
@@ -18,8 +11,8 @@
 -- returns {status, now_ms, next_ms, skipped, jobs, unplanned}: status 1 = done, 0 = the caller's settings of the topic
 -- are out of date, nothing was written; next_ms: when to call again, -1 = no occurrence to wait for; jobs: the ids of those
 -- that were enqueued; unplanned: the ids of schedules that need a new plan
--- include: clock, progress, settle, sequence, ring, largest, leaving_groups, group_states, schedule, stored_format
-local schedules, ticks, jobs, bucket, progress, counts, settings, wake = unpack(KEYS)
+-- include: stored_format, clock, groups, largest, progress, leaving_groups, ring, sequence, settle, group_states,
+--   schedule
 local now, shards, limit, late_after, again = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local lead = tonumber(ARGV[6])
 
@@ -27,7 +20,8 @@ local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'larg
 check_format(topic[5])
 if topic[1] ~= shards then return {0, now, -1, 0, {}, {}} end
 local groups = names(topic[2])
-local k = {jobs = jobs, progress = progress, settings = settings, leaving = topic[3]}
+local k = shard(KEYS)
+k.leaving = topic[3]
 local prefix = '\n' .. now .. '\n' -- 13 digits: Lua writes up to 14 in full
 local head = head_ms(bucket)
 local fired, unplanned, earliest, skipped, bytes, longest = {}, {}, nil, 0, 0, 0

@@ -1,22 +1,18 @@
 -- get: reads one job and its progress in every group, at one moment.
--- KEYS[1] jobs      HASH
--- KEYS[2] bucket    ZSET
--- KEYS[3] progress  HASH
--- KEYS[4] settings  HASH
--- KEYS[5] lanes     ZSET
--- KEYS[6] keyed     HASH
+-- keys: jobs, bucket, progress, settings, lanes, keyed
 -- ARGV[1] id
 -- ARGV[2] the topic's number of shards, as the caller knows it; '' = the caller knows that the job is here
 -- returns nil = the caller's settings of the topic are out of date; {} = no such job; otherwise what
 -- job_row returns: {record, delayed, group, progress, waits, ...}
 -- runs while its slot moves
--- include: progress, ring, settle, lanes, leaving_groups, group_states, job_row, stored_format
-local jobs, bucket, progress, settings, lanes, keyed = unpack(KEYS)
+-- flags: no-writes
+-- include: stored_format, groups, progress, leaving_groups, ring, lanes, settle, group_states, job_row
 local id, topic = ARGV[1], redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format')
 check_format(topic[4])
 if ARGV[2] ~= '' and topic[1] ~= ARGV[2] then return false end
 local record = redis.call('HGET', jobs, id)
 if not record then return {} end
-local k = {bucket = bucket, progress = progress, settings = settings, leaving = topic[3], lanes = lanes, keyed = keyed}
+local k = shard(KEYS)
+k.leaving = topic[3]
 local groups = names(topic[2])
 return job_row(k, groups, id, record, states_of(k, groups, {id}), 0)

@@ -1,31 +1,18 @@
 -- kick: dead -> ready, for one group; the retry schedule starts again, the number of attempts continues.
--- KEYS[1] ready:GROUP  STREAM
--- KEYS[2] dead:GROUP   ZSET
--- KEYS[3] bucket       ZSET
--- KEYS[4] jobs         HASH
--- KEYS[5] progress     HASH
--- KEYS[6] counts       HASH
--- KEYS[7] settings     HASH
--- KEYS[8] history      STREAM
--- KEYS[9] wake         STREAM
--- KEYS[10] lanes  ZSET
--- KEYS[11] fronts  ZSET
--- KEYS[12] keyed  HASH
--- KEYS[13] crowds  ZSET
+-- keys: bucket, jobs, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds
+-- keys of the group: own, dead
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
 -- ARGV[4] limit: how many of the longest dead to kick if no id is given; fewer if the shard has large jobs
 -- ARGV[5..] ids; 'ID\31DELIVERY/NONCE' (letter_in): only if it is still the letter that was shown
 -- returns how many were kicked; 0 = none was dead
--- include: clock, sequence, progress, delivery, ring, lanes, requeue, go_on, history, largest, stored_format
-local own, dead, bucket, jobs, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
+-- include: stored_format, clock, history, largest, progress, delivery, ring, lanes, requeue, go_on, sequence
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local topic, kicked, rows = redis.call('HMGET', settings, 'paused', 'rate', 'largest', 'format', 'key_limit'), 0, {}
 check_format(topic[4])
-local k = {own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts, wake = wake,
-  waits = waits(topic[1], topic[2]),
-  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
+local k = shard(KEYS)
+k.waits = waits(topic[1], topic[2])
 k.key_limit = topic[5]
 local ids = {unpack(ARGV, 5)}
 if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, fitting(topic[3], tonumber(ARGV[4])) - 1) end

@@ -1,13 +1,14 @@
 -- lease: free, or held by the caller -> held by the caller. A lease that another process holds for longer than lease_ms
 -- ends by then unless its holder renews it; the mover at work is told of it.
--- KEYS[1] mover  STRING  the holder's name; expires
--- KEYS[2] asked  STREAM  optional: the holder listens to it
+-- keys of the call: mover
+-- keys, if given: asked
 -- ARGV[1] name of the caller
 -- ARGV[2] lease_ms
 -- returns {held, left_ms, asked}: held 1 = by the caller, for lease_ms from now; 0 = by another process, for left_ms
 -- more; asked 1 = that was longer
 -- runs while its slot moves
-local mover, asked, name, lease_ms = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
+-- flags: allow-oom
+local name, lease_ms = ARGV[1], tonumber(ARGV[2])
 local holder = redis.call('GET', mover)
 if holder and holder ~= name then
   local left_ms = redis.call('PTTL', mover)

@@ -1,30 +1,18 @@
 -- leave_group: one step of removing a group from a shard, which configure_shard has started: removes the group's
 -- progress, and ends jobs that it alone held open. The shard keeps track of how far this is, so any process can
 -- continue, even several at once.
--- KEYS[1] settings  HASH
--- KEYS[2] jobs      HASH
--- KEYS[3] bucket    ZSET
--- KEYS[4] ready     STREAM
--- KEYS[5] progress  HASH
--- KEYS[6] counts    HASH
--- KEYS[7] taken     HASH
--- KEYS[8] taken_until  ZSET
--- KEYS[9] lanes  ZSET
--- KEYS[10] fronts  ZSET
--- KEYS[11] keyed  HASH
--- KEYS[12] crowds  ZSET
+-- keys: settings, jobs, bucket, ready, progress, counts, taken, taken_until, lanes, fronts, keyed, crowds
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] limit: about how many fields of progress to look at; fewer if records are large
 -- returns 1 = there is more to do; 0 = the group is gone, or is not leaving
--- include: clock, progress, ring, settle, lanes, leaving_groups, largest, stored_format, taken
-local settings, jobs, bucket, ready, progress, counts, taken, taken_until, lanes, fronts, keyed, crowds = unpack(KEYS)
-local k = {jobs = jobs, progress = progress, counts = counts, ready = ready,
-  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
+-- flags: allow-oom
+-- include: stored_format, clock, groups, largest, progress, leaving_groups, ring, lanes, settle, taken
 local group, bytes = ARGV[2], 0
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group, 'format',
   'after_finish')
 check_format(topic[5])
+local k = shard(KEYS)
 k.gone = leaving_pool(topic[6], taken, taken_until, now_ms(ARGV[1]))
 local groups, leaving = names(topic[1]), names(topic[2])
 if not has(leaving, group) then return 0 end

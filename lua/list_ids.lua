@@ -1,9 +1,6 @@
 -- list_ids: reads a page of the ids that the shard has anything of, and the keys of their jobs. Forgets some of the taken
 -- ids whose time is over: as long as they are here, nobody else may have them (enqueue_unique).
--- KEYS[1] jobs      HASH
--- KEYS[2] taken     HASH
--- KEYS[3] taken_until  ZSET
--- KEYS[4] settings  HASH
+-- keys: jobs, taken, taken_until, settings
 -- ARGV[1] now_ms or ''
 -- ARGV[2] how jobs are spread, as the caller knows it
 -- ARGV[3] 'jobs' or 'taken': where to read
@@ -14,8 +11,8 @@
 -- no more; puts: how often a job, or a taken id, came to where its id was at home before (enqueue_unique, relay, restore),
 -- until when what is not at home only becomes less; key '' = its job has none, or there is none
 -- runs while its slot moves
--- include: clock, largest, stored_format, taken
-local jobs, taken, taken_until, settings = unpack(KEYS)
+-- flags: allow-oom
+-- include: stored_format, clock, largest, taken, taking
 local topic = redis.call('HMGET', settings, 'shards', 'largest', 'format', 'former_puts')
 check_format(topic[3])
 if topic[1] ~= ARGV[2] then return false end

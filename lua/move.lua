@@ -1,9 +1,6 @@
 -- move: bucket -> ready stream, at most `limit` due jobs, oldest first; a group's retries -> that group's own stream.
--- KEYS[1] bucket    ZSET
--- KEYS[2] ready     STREAM
--- KEYS[3] counts    HASH
--- KEYS[4] settings  HASH
--- KEYS[5..] ready:GROUP  STREAM  in the order of ARGV[3]
+-- keys: bucket, ready, counts, settings
+-- keys of each group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] limit
 -- ARGV[3] groups, 'a,b'
@@ -11,10 +8,11 @@
 -- returns {moved, now_ms, next_due_ms, open, ...}; moved -1 = the shard has other groups, which follow as 'a,b'; -2 =
 -- the topic has a rate, and the caller has no permit; next_due_ms -1 = no job to wait for (empty or paused; a change of
 -- that rings); open = ready or claimed jobs of all groups, or those that were moved, if any.
--- include: clock, progress, ring, settle, requeue, stored_format
+-- flags: allow-oom
+-- include: stored_format, clock, groups, progress, ring, requeue
 
 -- open_jobs(k): returns how many jobs are ready or claimed, in all groups
--- k = {counts=, groups=}
+-- k = {groups=}
 local function open_jobs(k)
   local open = 0
   for _, group in ipairs(k.groups) do
@@ -36,7 +34,7 @@ end
 
 -- deal_out(k, members, streams): adds jobs that are due to the ready streams, and counts them. A group's retries go to
 -- streams[group].
--- k = {ready=, counts=, groups=}
+-- k = {groups=}
 local function deal_out(k, members, streams)
   local first, own = 0, {}
   for _, member in ipairs(members) do
@@ -60,11 +58,11 @@ local function deal_out(k, members, streams)
   end
 end
 
-local bucket, ready, counts, settings = unpack(KEYS)
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'format')
 check_format(topic[4])
 local now, known, wait = now_ms(ARGV[1]), topic[1], waits(topic[2], topic[3])
-local k = {ready = ready, counts = counts, groups = names(known)}
+local k = shard(KEYS)
+k.groups = names(known)
 if known ~= ARGV[3] then return {-1, now, -1, 0, known or ''} end
 if wait == 'paused' then return {0, now, -1, open_jobs(k)} end
 if wait and ARGV[4] == '0' then return {-2, now, -1, open_jobs(k)} end
@@ -73,7 +71,7 @@ if #due == 0 then return {0, now, next_due, open_jobs(k)} end
 -- Removal first: a Redis at its memory limit refuses a script whose first write adds data, not one that frees memory.
 redis.call('ZREMRANGEBYRANK', bucket, 0, #due - 1)
 local streams = {}
-for i, group in ipairs(k.groups) do streams[group] = KEYS[4 + i] end
+for i, group in ipairs(k.groups) do streams[group] = KEYS[FIXED + i] end
 deal_out(k, due, streams)
 redis.call('HINCRBY', counts, 'moved', #due)
 redis.call('HSET', settings, 'moved_at', string.format('%.0f', now))

@@ -1,13 +1,13 @@
 -- permit: grants jobs of a topic with a rate to become ready. There is one state for the whole topic, in its first
 -- shard, so that the rate holds across shards, movers and restarts. After a grant of n jobs, the next one has to wait
 -- for n / rate seconds. Unused permits are not saved up, and a lost grant makes the topic slower, never faster.
--- KEYS[1] settings  HASH  of the topic's first shard
+-- keys: settings
 -- ARGV[1] now_ms or ''
 -- ARGV[2] wanted; 0 asks when the next grant is possible
 -- returns {granted, now_ms, free_ms}: granted is at most a twentieth of what the rate allows in a second (at least one
 -- job); free_ms is the time of the next grant, at once if it is not in the future. Without a rate all is granted.
--- include: clock, stored_format
-local settings = KEYS[1]
+-- flags: allow-oom
+-- include: stored_format, clock
 local now, wanted = now_ms(ARGV[1]), tonumber(ARGV[2])
 local topic = redis.call('HMGET', settings, 'rate', 'rate_at', 'format')
 check_format(topic[3])

@@ -1,21 +1,14 @@
 -- purge: dead -> gone, for one group.
--- KEYS[1] dead:GROUP  ZSET
--- KEYS[2] ready       STREAM
--- KEYS[3] jobs        HASH
--- KEYS[4] progress    HASH
--- KEYS[5] counts      HASH
--- KEYS[6] settings    HASH
--- KEYS[7] taken       HASH
--- KEYS[8] taken_until  ZSET
+-- keys: ready, jobs, progress, counts, settings, taken, taken_until
+-- keys of the group: dead
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] limit: how many of the longest dead to purge if no id is given
 -- ARGV[4..] ids; 'ID\31DELIVERY/NONCE' (letter_in): only if it is still the letter that was shown
 -- returns how many were purged
--- include: clock, progress, settle, delivery, stored_format, taken
-local dead, ready, jobs, progress, counts, settings, taken, taken_until = unpack(KEYS)
+-- flags: allow-oom
+-- include: stored_format, clock, groups, progress, delivery, settle, taken
 local group, gone, mains = ARGV[2], {}, {}
-local k = {jobs = jobs, progress = progress, counts = counts, ready = ready}
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish')
 check_format(topic[2])
 local groups = names(topic[1])
@@ -31,6 +24,7 @@ for _, argument in ipairs(ids) do
     gone[#gone + 1], mains[#mains + 1] = id, p.main
   end
 end
+local k = shard(KEYS)
 k.gone = leaving_pool(topic[3], taken, taken_until, now_ms(ARGV[1]))
 settle(k, groups, group, gone, mains)
 if #gone > 0 then redis.call('HINCRBY', counts, 'purged:' .. group, #gone) end

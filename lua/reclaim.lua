@@ -1,19 +1,8 @@
 -- reclaim: running -> ready, the claims of one group whose TTR has passed. Each counts as a crash (crash.lua). A job
 -- that was lost twice in a row waits for a while, four TTRs or 10 s at most, so that it is not claimed together again
 -- with the jobs that were lost with it.
--- KEYS[1] ready        STREAM
--- KEYS[2] ready:GROUP  STREAM
--- KEYS[3] jobs         HASH
--- KEYS[4] bucket       ZSET
--- KEYS[5] progress     HASH
--- KEYS[6] counts       HASH
--- KEYS[7] settings     HASH
--- KEYS[8] history      STREAM
--- KEYS[9] wake         STREAM
--- KEYS[10] lanes  ZSET
--- KEYS[11] fronts  ZSET
--- KEYS[12] keyed  HASH
--- KEYS[13] crowds  ZSET
+-- keys: ready, jobs, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds
+-- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -28,12 +17,12 @@
 -- yet; if it died in between, it never will. missing: jobs that are ready by the counters and in no stream. lost: jobs
 -- that were missing in the last check as well; they count as lost from now on, as do claims whose record is gone. The
 -- consumers are those with pending entries.
--- include: clock, progress, ring, settle, lanes, requeue, hand_over, history, crash, stream_groups, missing_jobs, relook, largest, stored_format
-local ready, own, jobs, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
+-- flags: allow-oom
+-- include: stored_format, clock, groups, history, largest, progress, crash, relook, ring, lanes, requeue, settle,
+--   hand_over, stream_groups, missing_jobs
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
-  wake = wake, lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds, lost = 0, bytes = 0, taken = 0,
-  rows = {}}
+local k = shard(KEYS)
+k.lost, k.bytes, k.crashed, k.rows = 0, 0, 0, {}
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate',
   'watch_until', 'relook:' .. group, 'largest', 'format', 'key_limit')
 check_format(topic[9])
@@ -102,7 +91,7 @@ end
 
 local cursor, own_cursor = sweep(ready, ARGV[6], 1), sweep(own, ARGV[7], 2)
 if relook and not note_relook(settings, group, relook) then more = 1 end
-if k.taken > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, k.taken) end
+if k.crashed > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, k.crashed) end
 remember(history, counts, settings, cap, k.rows)
 local running, consumers, known = 0, {}, {_reclaim = true}
 for _, stream in ipairs({ready, own}) do
@@ -119,5 +108,5 @@ if lost > 0 then
   redis.call('HINCRBY', counts, 'lost:' .. group, lost)
 end
 if tonumber(ARGV[8]) > 0 then redis.call('HSET', settings, 'watch_until', string.format('%.0f', now + ARGV[8])) end
-return {now, cursor, own_cursor, more, running, tonumber(redis.call('HGET', counts, 'ready:' .. group) or 0), k.taken,
+return {now, cursor, own_cursor, more, running, tonumber(redis.call('HGET', counts, 'ready:' .. group) or 0), k.crashed,
   consumers, missing - lost, lost + k.lost}

@@ -1,7 +1,5 @@
 -- register_dump: registers a dump with a shard's history, or moves its mark. Rows after the mark are not trimmed.
--- KEYS[1] history   STREAM
--- KEYS[2] counts    HASH
--- KEYS[3] settings  HASH
+-- keys: history, counts, settings
 -- ARGV[1] the dump's id
 -- ARGV[2] mark: the last entry that the dump has, '0-0' = none; '' = unregister the dump
 -- ARGV[3] written: how many rows had been written up to that entry
@@ -9,8 +7,8 @@
 -- returns {known, since, written, length, last}: known 1 = the dump was registered; since = the first row ever, '' =
 -- none yet (it changes if Redis lost the shard); written = how many rows were ever written; length = how many there are
 -- now; last = the newest entry or ''
--- include: dumps, stored_format
-local history, counts, settings = unpack(KEYS)
+-- flags: allow-oom
+-- include: stored_format, dumps
 local mark, by_then, known, list = ARGV[2], ARGV[3], 0, {}
 local life = redis.call('HMGET', settings, 'history_since', 'format')
 check_format(life[2])

@@ -1,6 +1,5 @@
 -- register_topic: merges a topic's settings into the registry that every client reads; null removes a setting.
--- KEYS[1] topics    HASH    topic -> JSON of its settings
--- KEYS[2] wake      STREAM  of the namespace: rings; its last 256 entries tell which topics have changed
+-- keys: topics, wake
 -- ARGV[1] topic
 -- ARGV[2] JSON of the settings to change, without groups
 -- ARGV[3] JSON {group: {settings}} to add or change; a leaving group is not added before it has left
@@ -10,8 +9,9 @@
 -- ARGV[7] how many topics there may be; '' for a topic that was lost and is created again
 -- returns the topic's settings as JSON, changed or not; nil = there is no such topic; 0 = there are too many topics
 -- runs while its slot moves
--- include: clock, stored_format
-local topics, wake, topic, expected, most = KEYS[1], KEYS[2], ARGV[1], ARGV[6], ARGV[7]
+-- no function: at the memory limit Redis refuses a new topic, by its first write, but not a change of one.
+-- include: stored_format, clock
+local topic, expected, most = ARGV[1], ARGV[6], ARGV[7]
 local stored = redis.call('HGET', topics, topic)
 local settings = stored and cjson.decode(stored) or {version = 0, groups = {}}
 check_format(settings.format)

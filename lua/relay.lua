@@ -1,20 +1,7 @@
 -- relay: nothing -> delayed, jobs from a database's outbox. Each leaves a receipt, in the same step, which stays until the
 -- database needs it no more. Idempotent by the receipts, even when the job has ended.
--- KEYS[1] jobs      HASH
--- KEYS[2] bucket    ZSET
--- KEYS[3] ready     STREAM
--- KEYS[4] progress  HASH
--- KEYS[5] counts    HASH
--- KEYS[6] settings  HASH    'relay:OUTBOX': epoch of the last relay that came here
--- KEYS[7] history   STREAM
--- KEYS[8] wake      STREAM
--- KEYS[9] lanes  ZSET
--- KEYS[10] fronts  ZSET
--- KEYS[11] keyed  HASH
--- KEYS[12] crowds  ZSET
--- KEYS[13] outbox    HASH    receipt -> 1
--- KEYS[14] taken    HASH
--- KEYS[15] taken_until  ZSET
+-- keys: jobs, bucket, ready, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, outbox, taken,
+--   taken_until
 -- ARGV[1] now_ms or ''
 -- ARGV[2] how jobs are spread, as lib/is_current.lua takes it
 -- ARGV[3] version of the topic before the caller read its rows: in a topic that was deleted and made again since, neither
@@ -30,8 +17,8 @@
 -- written. code of each job that was looked at, at least one: 1 = enqueued now, 2 = by an earlier call, 0 = another job
 -- has the id, 3 = there is nothing of a former id here. {-1, epoch}: the fence; a relay with this higher
 -- epoch has been here, nothing was written.
--- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, lanes, withdraw, drop_job, largest, stored_format, is_current, taken
-local jobs, bucket, ready, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, outbox, taken, taken_until = unpack(KEYS)
+-- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, ring, lanes,
+--   sequence, settle, group_states, taken, withdraw, drop_job
 local now, most_bytes, fence, epoch = now_ms(ARGV[1]), tonumber(ARGV[5]), 'relay:' .. ARGV[6], tonumber(ARGV[7])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'version', fence,
   'after_finish', 'key_limit', 'keyed')
@@ -47,11 +34,10 @@ local function is_same(held, rest)
 end
 
 local groups = names(topic[2])
-local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
-  history = history, cap = ARGV[4], leaving = topic[4],
-  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
+local k = shard(KEYS)
+k.cap, k.leaving = ARGV[4], topic[4]
 k.gone = leaving_pool(topic[8], taken, taken_until, now)
-k.wake, k.key_limit = wake, topic[9]
+k.key_limit = topic[9]
 local limited = topic[9] and topic[9] ~= '0'
 local head, count, former = head_ms(bucket), (#ARGV - 8) / 5, ARGV[8] == 'former'
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count

@@ -1,14 +1,7 @@
 -- release: running -> ready, a batch of one group's claims that are handed back unfinished; the attempts don't count.
--- KEYS[1] ready        STREAM
--- KEYS[2] ready:GROUP  STREAM
--- KEYS[3] bucket       ZSET
--- KEYS[4] progress     HASH
--- KEYS[5] counts       HASH
--- KEYS[6] settings     HASH
--- KEYS[7] history      STREAM
--- KEYS[8] jobs         HASH
--- KEYS[9] wake         STREAM
--- KEYS[10] receipts    ZSET    only given if the caller may lose the reply and ask again
+-- keys: ready, bucket, progress, counts, settings, history, jobs, wake
+-- keys of the group: own
+-- keys, if given: receipts
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -16,18 +9,19 @@
 -- ARGV[5] consumer that claimed them
 -- ARGV[6..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
--- include: clock, progress, ring, settle, fence, requeue, history, receipt, stored_format
-local ready, own, bucket, progress, counts, settings, history, jobs, wake, receipts = unpack(KEYS)
+-- flags: allow-oom
+-- include: stored_format, clock, groups, history, progress, receipt, ring, requeue, settle, fence
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'generation:' .. group, 'format')
 check_format(topic[5])
 local groups = served(topic[1], group, topic[4], ARGV[4])
-if not groups then return refused(now, 4) end
-local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts, wake = wake,
-  waits = waits(topic[2], topic[3])}
+if not groups then return refused(now, ARGV, 4) end
+local k = shard(KEYS)
+k.group, k.consumer = group, ARGV[5]
+k.waits = waits(topic[2], topic[3])
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
-local lost, released = fence(k, group, ARGV[5], 4), 0
+local lost, released = fence(k, ARGV, 4), 0
 for i = 6, #ARGV, 4 do
   if lost and lost[i] then
     reply[#reply + 1] = (i - 2) / 4

@@ -1,30 +1,19 @@
 -- remove_consumer: hands back a consumer's pending entries, which would be dropped with it, and deletes the consumer.
--- KEYS[1] ready        STREAM
--- KEYS[2] ready:GROUP  STREAM
--- KEYS[3] jobs         HASH
--- KEYS[4] bucket       ZSET
--- KEYS[5] progress     HASH
--- KEYS[6] counts       HASH
--- KEYS[7] settings     HASH
--- KEYS[8] wake         STREAM
--- KEYS[9] lanes  ZSET
--- KEYS[10] fronts  ZSET
--- KEYS[11] keyed  HASH
--- KEYS[12] crowds  ZSET
+-- keys: ready, jobs, bucket, progress, counts, settings, wake, lanes, fronts, keyed, crowds
+-- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] consumer
 -- ARGV[4] limit per stream; fewer if the shard has large jobs
 -- returns 1 = the consumer is gone, perhaps with its group; 0 = more entries may be pending: call again
--- include: clock, progress, ring, settle, lanes, requeue, hand_over, largest, stored_format
-local ready, own, jobs, bucket, progress, counts, settings, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
+-- flags: allow-oom
+-- include: stored_format, clock, groups, largest, progress, ring, lanes, requeue, settle, hand_over
 local now, group, consumer = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit')
 check_format(topic[5])
 local limit = fitting(topic[4], tonumber(ARGV[4]))
-local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
-  wake = wake, groups = names(topic[1]), waits = waits(topic[2], topic[3]),
-  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
+local k = shard(KEYS)
+k.groups, k.waits = names(topic[1]), waits(topic[2], topic[3])
 k.key_limit = topic[6]
 if not has(k.groups, group) then return 1 end
 

@@ -1,19 +1,7 @@
 -- replace: cancels the job with the same id, if there is one, and enqueues the new job: nothing, delayed or ready ->
 -- delayed.
--- KEYS[1] jobs      HASH
--- KEYS[2] bucket    ZSET
--- KEYS[3] ready     STREAM
--- KEYS[4] progress  HASH
--- KEYS[5] counts    HASH
--- KEYS[6] settings  HASH
--- KEYS[7] history   STREAM
--- KEYS[8] wake      STREAM
--- KEYS[9] lanes  ZSET
--- KEYS[10] fronts  ZSET
--- KEYS[11] keyed  HASH
--- KEYS[12] crowds  ZSET
--- KEYS[13] taken     HASH
--- KEYS[14] taken_until  ZSET
+-- keys: jobs, bucket, ready, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, taken,
+--   taken_until
 -- ARGV[1] now_ms or ''
 -- ARGV[2] the topic's number of shards, as lib/is_current.lua takes it
 -- ARGV[3] history cap
@@ -21,19 +9,18 @@
 -- ARGV[5..] per job: id, when ('+delay_ms', or due_ms), rest of the record
 -- returns {status, now_ms, looked, i, record_i, ...} as enqueue does; i are the jobs that could not replace the old
 -- one, because an attempt is running or the old job is dead; or that are there already, as the call is repeated.
--- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, lanes, withdraw, drop_job, largest, stored_format, is_current, taken
-local jobs, bucket, ready, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, taken, taken_until = unpack(KEYS)
+-- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, ring, lanes,
+--   sequence, settle, group_states, taken, withdraw, drop_job
 local now, most_bytes = now_ms(ARGV[1]), tonumber(ARGV[4])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
   'keyed')
 check_format(topic[5])
 if not is_current(topic[1], topic[8], ARGV[2]) then return {0, now, 0} end
 local groups = names(topic[2])
-local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
-  history = history, cap = ARGV[3], leaving = topic[4],
-  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
+local k = shard(KEYS)
+k.cap, k.leaving = ARGV[3], topic[4]
 k.gone = leaving_pool(topic[6], taken, taken_until, now)
-k.wake, k.key_limit = wake, topic[7]
+k.key_limit = topic[7]
 local limited = topic[7] and topic[7] ~= '0'
 local head, count = head_ms(bucket), (#ARGV - 4) / 3
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count -- always written, as in enqueue

@@ -1,15 +1,5 @@
 -- reschedule: delayed, or ready -> delayed with another due time, for every group that still waits for the job.
--- KEYS[1] jobs      HASH
--- KEYS[2] bucket    ZSET
--- KEYS[3] ready     STREAM
--- KEYS[4] progress  HASH
--- KEYS[5] counts    HASH
--- KEYS[6] settings  HASH
--- KEYS[7] wake      STREAM
--- KEYS[8] lanes  ZSET
--- KEYS[9] fronts  ZSET
--- KEYS[10] keyed  HASH
--- KEYS[11] crowds  ZSET
+-- keys: jobs, bucket, progress, counts, settings, wake, lanes, fronts, keyed, crowds
 -- ARGV[1] now_ms or ''
 -- ARGV[2] id
 -- ARGV[3] when: '+delay_ms', or due_ms
@@ -19,11 +9,9 @@
 -- returns 1 = rescheduled; 0 = no such job, or no group waits for it; -1 = an attempt is running; -2 = the caller's
 -- settings of the topic are out of date, nothing was changed; -3 = it is no longer as it was shown; -4 = no job that was
 -- shown is there
--- include: clock, sequence, progress, ring, settle, leaving_groups, group_states, delivery, deliveries, lanes, withdraw, stored_format
-local jobs, bucket, ready, progress, counts, settings, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
-local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts,
-  settings = settings,
-  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
+-- flags: allow-oom
+-- include: stored_format, clock, groups, progress, delivery, leaving_groups, ring, lanes, sequence, settle,
+--   deliveries, group_states, withdraw
 local id, when, now = ARGV[2], ARGV[3], now_ms(ARGV[1])
 local due = tonumber(when)
 if string.byte(when) == 43 then due = now + due end
@@ -34,8 +22,9 @@ if topic[1] ~= ARGV[4] then return -2 end
 if ARGV[5] == 'cover' then redis.call('HINCRBY', counts, 'enqueued', 0) end
 local record, groups = redis.call('HGET', jobs, id), names(topic[2])
 if not record then return ARGV[6] and -4 or 0 end
+local k = shard(KEYS)
 if is_changed(k, groups, id, record, ARGV[6]) then return -3 end
-k.leaving, k.wake, k.key_limit = topic[3], wake, topic[5]
+k.leaving, k.key_limit = topic[3], topic[5]
 local concerned, states, running = group_states(k, groups, id, string.sub(record, 1, 12))
 if running then return -1 end
 local head, old = head_ms(bucket), string.sub(record, 1, 12)

@@ -1,19 +1,7 @@
 -- restore: archived -> ready, for one group; the retry schedule starts again, the number of attempts continues. Other
 -- groups don't get the job. Idempotent.
--- KEYS[1] ready:GROUP  STREAM
--- KEYS[2] bucket       ZSET
--- KEYS[3] jobs         HASH
--- KEYS[4] progress     HASH
--- KEYS[5] counts       HASH
--- KEYS[6] settings     HASH
--- KEYS[7] history      STREAM
--- KEYS[8] archive      HASH
--- KEYS[9] wake         STREAM
--- KEYS[10] lanes  ZSET
--- KEYS[11] fronts  ZSET
--- KEYS[12] keyed  HASH
--- KEYS[13] crowds  ZSET
--- KEYS[14] taken  HASH
+-- keys: bucket, jobs, progress, counts, settings, history, archive, wake, lanes, fronts, keyed, crowds, taken
+-- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -24,11 +12,9 @@
 -- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, or the group
 -- does not exist, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is
 -- live; -1 = there is nothing of a former id here
--- include: clock, sequence, progress, ring, settle, lanes, requeue, go_on, history, largest, stored_format, is_current
-local own, bucket, jobs, progress, counts, settings, history, archive, wake, lanes, fronts, keyed, crowds, taken = unpack(KEYS)
+-- include: stored_format, clock, groups, history, is_current, largest, progress, ring, lanes, requeue, go_on,
+--   sequence
 local now, group, cap, former = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[5] == 'former'
-local k = {own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts, wake = wake,
-  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit', 'keyed')
 check_format(topic[6])
 local others, served = {}, false
@@ -36,6 +22,7 @@ for _, name in ipairs(names(topic[2])) do
   if name == group then served = true else others[#others + 1] = name end
 end
 if not is_current(topic[1], topic[8], ARGV[4]) or not served then return {0} end
+local k = shard(KEYS)
 k.key_limit = topic[7]
 k.waits = waits(topic[3], topic[4])
 

@@ -1,34 +1,20 @@
 -- retract: takes back the occurrence whose job was enqueued ahead of its time, if it is not due yet: its job is
 -- cancelled, and it is in the plan again, to be taken when it is due.
--- KEYS[1] schedules  HASH    id -> record
--- KEYS[2] ticks      ZSET    id -> when to look at it next
--- KEYS[3] jobs       HASH
--- KEYS[4] bucket     ZSET
--- KEYS[5] ready      STREAM
--- KEYS[6] progress   HASH
--- KEYS[7] counts     HASH
--- KEYS[8] settings   HASH
--- KEYS[9] history    STREAM
--- KEYS[10] taken     HASH
--- KEYS[11] taken_until  ZSET
--- KEYS[12] wake      STREAM
--- KEYS[13] lanes  ZSET
--- KEYS[14] fronts  ZSET
--- KEYS[15] keyed  HASH
--- KEYS[16] crowds  ZSET
+-- keys: schedules, ticks, jobs, bucket, ready, progress, counts, settings, history, taken, taken_until, wake, lanes,
+--   fronts, keyed, crowds
 -- ARGV[1] now_ms or ''
 -- ARGV[2] id of the schedule
 -- ARGV[3] history cap
 -- returns the id of the job, '' = none was cancelled
--- include: clock, progress, ring, settle, history, leaving_groups, group_states, lanes, withdraw, drop_job, schedule, stored_format, taken
-local schedules, ticks, jobs, bucket, ready, progress, counts, settings, history, taken, taken_until, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
+-- flags: allow-oom
+-- include: stored_format, clock, groups, history, progress, leaving_groups, ring, lanes, settle, group_states,
+--   schedule, taken, withdraw, drop_job
 local now, id = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'key_limit')
 check_format(topic[2])
-local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
-  history = history, cap = ARGV[3], leaving = false, wake = wake,
-  key_limit = topic[4],
-  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds} -- a leaving group has no progress with a job that was not due yet
+local k = shard(KEYS)
+k.cap, k.key_limit = ARGV[3], topic[4]
+k.leaving = false -- a leaving group has no progress with a job that was not due yet
 k.gone = leaving_pool(topic[3], taken, taken_until, now)
 local stored = redis.call('HGET', schedules, id)
 local s = stored and parse_schedule(stored)

@@ -1,18 +1,7 @@
 -- retry: running -> delayed, a batch of one group's failed or snoozed attempts. Each delay counts from now.
--- KEYS[1] ready        STREAM
--- KEYS[2] ready:GROUP  STREAM
--- KEYS[3] bucket       ZSET
--- KEYS[4] progress     HASH
--- KEYS[5] counts       HASH
--- KEYS[6] settings     HASH
--- KEYS[7] history      STREAM
--- KEYS[8] wake         STREAM
--- KEYS[9] lanes  ZSET
--- KEYS[10] fronts  ZSET
--- KEYS[11] keyed  HASH
--- KEYS[12] crowds  ZSET
--- KEYS[13] failures    STREAM
--- KEYS[14] receipts    ZSET    only given if the caller may lose the reply and ask again
+-- keys: ready, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, failures
+-- keys of the group: own
+-- keys, if given: receipts
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -23,16 +12,16 @@
 -- ARGV[8..] per claim: main, entry (as claimed), id, history row, delay_ms, steps to advance (-1: snoozed, so the
 -- attempt does not count), error, failure ('' = none to keep)
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
--- include: clock, sequence, progress, ring, settle, fence, lanes, history, failures, receipt, stored_format
-local ready, own, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, failures, receipts = unpack(KEYS)
+-- flags: allow-oom
+-- include: stored_format, clock, failures, groups, history, progress, receipt, ring, lanes, sequence, settle, fence
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local k = {ready = ready, own = own, progress = progress, counts = counts, wake = wake, bucket = bucket,
-  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
 local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group, 'format', 'key_limit', 'key_order')
 check_format(topic[3])
+local k = shard(KEYS)
+k.group, k.consumer = group, ARGV[5]
 k.key_limit = topic[4]
 local groups = served(topic[1], group, topic[2], ARGV[4])
-if not groups then return refused(now, 8, 8) end
+if not groups then return refused(now, ARGV, 8, 8) end
 local now_text, reply, rows, told = '\31' .. string.format('%.0f', now), {now}, {}, {}
 
 -- Its key's place becomes free, unless retries hold their keys or the topic has no limit any more.
@@ -45,7 +34,7 @@ local function lets_pass(group, id)
   advance(k, group, lane, now)
 end
 
-local lost, earliest, retried, snoozed, put_back = fence(k, group, ARGV[5], 8, 8), nil, 0, 0, 0
+local lost, earliest, retried, snoozed, put_back = fence(k, ARGV, 8, 8), nil, 0, 0, 0
 -- After the fence, because a Redis at its memory limit refuses a script whose first write adds data.
 local sequence, head = reserve(counts, (#ARGV - 7) / 8), head_ms(bucket)
 for i = 8, #ARGV, 8 do

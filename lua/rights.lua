@@ -1,9 +1,9 @@
 -- rights: tries commands that this user may lack the right to run, in ways that leave nothing.
--- KEYS[1] absent  HASH  never exists
+-- keys of the call: absent
 -- runs while its slot moves
 -- ARGV[1..] a command and its arguments, such as 'HGET @ f'; '@' stands for the key
 -- returns {command, ...}: those that Redis does not let this user run
-local absent, lacking, may_delete = KEYS[1], {}, true
+local lacking, may_delete = {}, true
 local function try(...)
   local reply = redis.pcall(...)
   local text = type(reply) == 'table' and reply.err or ''

@@ -1,9 +1,5 @@
 -- schedule: writes a schedule, if nobody has changed it since the caller read it.
--- KEYS[1] schedules  HASH    id -> record
--- KEYS[2] ticks      ZSET    id -> when its next occurrence is due, or what waits for it is looked at
--- KEYS[3] counts     HASH    `paused`: how many are paused
--- KEYS[4] settings   HASH
--- KEYS[5] wake       STREAM
+-- keys: schedules, ticks, counts, settings, wake
 -- ARGV[1] now_ms or ''
 -- ARGV[2] the topic's number of shards, as the caller knows it
 -- ARGV[3] id
@@ -12,8 +8,7 @@
 -- ARGV[6] how many occurrences the caller passed over, because they were missed
 -- ARGV[7] the rest of the record, after the version
 -- returns 1 = written; 0 = it has another version; -1 = the caller's settings of the topic are out of date
--- include: clock, ring, stored_format
-local schedules, ticks, counts, settings, wake = unpack(KEYS)
+-- include: stored_format, clock, ring
 local id, missed = ARGV[3], tonumber(ARGV[6])
 
 local topic = redis.call('HMGET', settings, 'shards', 'format')

@@ -1,12 +1,13 @@
 -- sign: a consumer gives a sign of life. About the latest 10 000 are kept, for a day after the last.
--- KEYS[1] signs  ZSET  consumer -> when it gave its last sign, in ms; expires
+-- keys: signs
 -- ARGV[1] now_ms or ''
 -- ARGV[2] consumer
 -- returns now_ms
 -- runs while its slot moves
+-- flags: allow-oom
 -- include: clock
 local MOST, KEPT_MS = 10000, 86400000
-local signs, now = KEYS[1], now_ms(ARGV[1])
+local now = now_ms(ARGV[1])
 -- Removal first: a Redis at its memory limit refuses a script whose first write adds data, and nobody is dead for that.
 redis.call('ZREMRANGEBYRANK', signs, 0, -1 - MOST)
 redis.call('ZADD', signs, string.format('%.0f', now), ARGV[2])

@@ -1,9 +1,6 @@
 -- stats: reads a shard's counters and sizes at one moment. The audit balances them.
--- KEYS[1] counts    HASH
--- KEYS[2] bucket    ZSET
--- KEYS[3] jobs      HASH
--- KEYS[4] settings  HASH
--- KEYS[5..] dead:GROUP  ZSET  of each group asked for
+-- keys: counts, bucket, jobs, settings
+-- keys of each group: dead
 -- ARGV[1] now_ms or ''
 -- returns {now_ms, first_due_ms, jobs, waiting, paused, {counter, value, ...}, {dead now of each group}, moved_at_ms,
 -- groups, dumps};
@@ -11,11 +8,11 @@
 -- was last moved, 0 = never yet;
 -- groups = the shard's groups, 'a,b'; dumps = those registered, as register_dump keeps them, nil = none
 -- runs while its slot moves
--- include: clock, ring, stored_format
-local counts, bucket, jobs, settings = unpack(KEYS)
+-- flags: no-writes
+-- include: stored_format, clock, ring
 local topic = redis.call('HMGET', settings, 'paused', 'moved_at', 'groups', 'format', 'dumps')
 check_format(topic[4])
 local dead = {}
-for i = 5, #KEYS do dead[#dead + 1] = redis.call('ZCARD', KEYS[i]) end
+for i = FIXED + 1, #KEYS do dead[#dead + 1] = redis.call('ZCARD', KEYS[i]) end
 return {now_ms(ARGV[1]), head_ms(bucket) or -1, redis.call('HLEN', jobs), redis.call('ZCARD', bucket),
   topic[1] == '1' and 1 or 0, redis.call('HGETALL', counts), dead, tonumber(topic[2] or 0), topic[3] or '', topic[5]}

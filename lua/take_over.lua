@@ -4,19 +4,8 @@
 -- that would be buried if it was lost once more is left to its TTR: perhaps the job itself keeps its consumers from
 -- giving signs, and they live. What it only read goes at once, as that counts as nothing: Redis may
 -- have given the entry to the blocked read of a consumer that stands still, while others wait for it.
--- KEYS[1] ready        STREAM
--- KEYS[2] ready:GROUP  STREAM
--- KEYS[3] jobs         HASH
--- KEYS[4] bucket       ZSET
--- KEYS[5] progress     HASH
--- KEYS[6] counts       HASH
--- KEYS[7] settings     HASH
--- KEYS[8] history      STREAM
--- KEYS[9] wake         STREAM
--- KEYS[10] lanes  ZSET
--- KEYS[11] fronts  ZSET
--- KEYS[12] keyed  HASH
--- KEYS[13] crowds  ZSET
+-- keys: ready, jobs, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds
+-- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -27,15 +16,14 @@
 -- ARGV[8] how often a job may be lost before it is buried
 -- returns {taken, lost, more, kept}; taken: attempts that were running. lost: claims whose record is gone. more: 1 = there
 -- may be more to take over now. kept: how many entries stay for now, for silent_ms at most.
--- include: clock, progress, ring, settle, lanes, requeue, hand_over, history, crash, largest, stored_format
-local ready, own, jobs, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
+-- flags: allow-oom
+-- include: stored_format, clock, groups, history, largest, progress, crash, ring, lanes, requeue, settle, hand_over
 local now, group, cap, consumer, limit = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[5], tonumber(ARGV[7])
 local silent_ms, most = tonumber(ARGV[6]), tonumber(ARGV[8])
 local UNCLAIMED_MS = 100 -- a live consumer claims what it reads sooner
 local read_by = now - UNCLAIMED_MS
-local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
-  wake = wake, lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds, lost = 0, bytes = 0, taken = 0,
-  rows = {}}
+local k = shard(KEYS)
+k.lost, k.bytes, k.crashed, k.rows = 0, 0, 0, {}
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit')
 check_format(topic[7])
 k.groups, k.waits, k.key_limit = names(topic[3]), waits(topic[4], topic[5]), topic[8]
@@ -72,6 +60,6 @@ for _, stream in ipairs({ready, own}) do
   end
   if #pending == count and stayed - before < count then more = 1 end
 end
-if k.taken > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, k.taken) end
+if k.crashed > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, k.crashed) end
 remember(history, counts, settings, cap, k.rows)
-return {k.taken, k.lost, more, kept}
+return {k.crashed, k.lost, more, kept}

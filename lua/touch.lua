@@ -1,8 +1,6 @@
 -- touch: running -> running, a batch of one group's claims: their TTR starts again.
--- KEYS[1] ready        STREAM
--- KEYS[2] ready:GROUP  STREAM
--- KEYS[3] progress     HASH
--- KEYS[4] settings     HASH
+-- keys: ready, progress, settings
+-- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] default TTR in ms, if the topic sets none
@@ -10,12 +8,12 @@
 -- ARGV[5] consumer that claimed them
 -- ARGV[6..] per claim: main, entry (as claimed), id, ttr_ms from now
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
--- include: clock, progress, settle, fence, stored_format
-local ready, own, progress, settings = unpack(KEYS)
+-- flags: allow-oom
+-- include: stored_format, clock, groups, progress, settle, fence
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'generation:' .. group, 'format')
 check_format(topic[5])
-if not served(topic[3], group, topic[4], ARGV[4]) then return refused(now, 4) end
+if not served(topic[3], group, topic[4], ARGV[4]) then return refused(now, ARGV, 4) end
 local group_ttr, reply = tonumber(topic[1] or topic[2] or ARGV[3]), {now}
 
 for i = 6, #ARGV, 4 do

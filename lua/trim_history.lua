@@ -1,13 +1,11 @@
 -- trim_history: removes old history, beyond the length or older than the age. It removes whole nodes of the stream, at
 -- most about 10 000 rows for each of the two. Rows that a registered dump does not have yet stay, however many.
--- KEYS[1] history   STREAM
--- KEYS[2] counts    HASH
--- KEYS[3] settings  HASH
+-- keys: history, counts, settings
 -- ARGV[1] length; 0 = no limit: no history is written
 -- ARGV[2] age in ms; 0 = no limit
 -- returns how many rows were removed; more than 0 = there may be more to remove
--- include: clock, dumps, stored_format
-local history, counts, settings = unpack(KEYS)
+-- flags: allow-oom
+-- include: stored_format, clock, dumps
 check_format(redis.call('HGET', settings, 'format'))
 local length, age, dumps, gone = tonumber(ARGV[1]), tonumber(ARGV[2]), dumps_of(settings), 0
 if length > 0 then

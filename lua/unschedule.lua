@@ -1,14 +1,11 @@
 -- unschedule: removes a schedule, unless the job of an occurrence that is not due yet is enqueued: `retract` takes that
 -- back. The jobs of its past occurrences stay.
--- KEYS[1] schedules  HASH  id -> record
--- KEYS[2] ticks      ZSET  id -> when its next occurrence is due
--- KEYS[3] counts     HASH  `unscheduled`: how many were removed, so that workers can tell that from a loss; `paused`
--- KEYS[4] settings   HASH
+-- keys: schedules, ticks, counts, settings
 -- ARGV[1] now_ms or ''
 -- ARGV[2] id
 -- returns 1 = removed; 0 = there is none; -1 = such a job is there, nothing was written
--- include: clock, progress, settle, leaving_groups, group_states, schedule, stored_format
-local schedules, ticks, counts, settings = unpack(KEYS)
+-- flags: allow-oom
+-- include: stored_format, clock, groups, progress, leaving_groups, settle, group_states, schedule
 local now, id = now_ms(ARGV[1]), ARGV[2]
 check_format(redis.call('HGET', settings, 'format'))
 local record = redis.call('HGET', schedules, id)

@@ -167,11 +167,6 @@ class ShardKeys:
             self.wake
         )  # never exists: Redis refuses a script that names it while its slot moves
 
-    @property
-    def of_keys(self) -> tuple[str, ...]:
-        """What every script gets that may give the places of keys to jobs."""
-        return self.lanes, self.fronts, self.keyed, self.crowds
-
     def __str__(self) -> str:
         return f"{self.topic}:{self.shard}"
 

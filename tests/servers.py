@@ -71,6 +71,12 @@ def free_port(offset: int = 0) -> int:
             return port
 
 
+def script_calls(client: redis.Redis) -> int:
+    """How often scripts were called, as functions or by EVALSHA."""
+    stats = client.info("commandstats")
+    return sum(int(stats[name]["calls"]) for name in ("cmdstat_fcall", "cmdstat_evalsha") if name in stats)
+
+
 class Server:
     """One server in a directory of its own; starts at once. Nothing is persisted unless `appendonly`. `launcher`: a
     command that runs the one that follows it, in the same process; {directory} in it is the server's.

@@ -1,6 +1,6 @@
 -- read_topic(k, ttr): reads what claims need to know of the topic and the group. ttr: the group's TTR, if the topic sets
 -- none. k.names: the topic's groups as text; k.waits: from requeue.lua; k.paced: whether the topic has a pace of keys.
--- k = {settings=, group=, names=, groups=, ttr=, watch_until=, waits=, generation=, largest=, after_finish=, key_limit=,
+-- k = {group=, names=, groups=, ttr=, watch_until=, waits=, generation=, largest=, after_finish=, key_limit=,
 -- paced=}
 -- sets k = {names=, groups=, ttr=, watch_until=, waits=, generation=, largest=, after_finish=, key_limit=, paced=}
 -- returns the format of the stored data, which is to be checked
@@ -19,7 +19,7 @@ end
 local function at_most(k, count) return k.paced and math.min(count, PACED_AT_ONCE) or count end
 
 -- load_jobs(k, entries, again): reads what there is of the jobs of these entries.
--- k = {jobs=, progress=, group=}
+-- k = {group=}
 -- returns their ids, records, fields of the group's progress, and its values
 local function load_jobs(k, entries, again)
   local ids, fields, prefix = {}, {}, field_of(k.group, '')
@@ -34,9 +34,8 @@ end
 -- claim_entries(k, entries, again): ready -> running, the jobs of these entries, which are pending for the consumer; drops
 -- entries that are out of date. The first `again` entries are from ready:GROUP. k.count: how many to claim at most;
 -- k.at_once: how many of them the caller starts at once; k.cap: of the history. The caller counts the ready jobs.
--- k = {ready=, own=, jobs=, progress=, counts=, settings=, wake=, history=, bucket=, taken=, taken_until=, lanes=, fronts=,
--- keyed=, crowds=, group=, consumer=, now=, cap=, groups=, ttr=, watch_until=, waits=, after_finish=, key_limit=, paced=,
--- count=, at_once=, now_text=, left=, refused=, late=, mains=, expired=, holds_back=, gone=, not_before=}
+-- k = {group=, consumer=, now=, cap=, groups=, ttr=, watch_until=, waits=, after_finish=, key_limit=, paced=, count=,
+-- at_once=, now_text=, left=, refused=, late=, mains=, expired=, holds_back=, gone=, not_before=, places_given=}
 -- sets k = {now_text=, left=, refused=, late=, mains=, expired=, holds_back=, gone=}
 -- returns the claims, ids and records as in the reply of claim, and how many jobs are no longer ready
 local function claim_entries(k, entries, again)

@@ -13,7 +13,6 @@ end
 
 -- is_changed(k, groups, id, record, shown): whether the job is no longer as it was when deliveries_in made `shown`; false
 -- if that is nil.
--- k = {progress=}
 -- returns true or false
 local function is_changed(k, groups, id, record, shown)
   return shown ~= nil and deliveries_in(groups, record, states_of(k, groups, {id}), 0) ~= shown

@@ -1,7 +1,6 @@
 -- drop_job(k, groups, id, record, now, dead): cancels the job for every group that still waits for it, and removes it.
 -- dead = {[group] = dead:GROUP} also removes its dead letters; with nil, a job that has dead letters stays as it is.
--- k = {jobs=, bucket=, ready=, progress=, counts=, settings=, leaving=, history=, cap=, gone=, keyed=, lanes=, fronts=,
--- crowds=, wake=, key_limit=}
+-- k = {leaving=, cap=, gone=, key_limit=, places_given=}
 -- returns 1 = done; or, with nothing changed: 0 = no group waits for it, or it is dead in one and `dead` is nil; -1 =
 -- an attempt is running
 local function drop_job(k, groups, id, record, now, dead)

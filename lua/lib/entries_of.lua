@@ -1,5 +1,4 @@
 -- waits_aside(k, group, id, sequence): returns whether the job waits in the lane of its key, and will come out by this sequence
--- k = {keyed=, lanes=}
 local function waits_aside(k, group, id, sequence)
   local ticket = is_aside(k, group, id) and redis.call('HGET', k.keyed, field_of(group, id))
   if not ticket then return false end
@@ -9,7 +8,7 @@ end
 
 -- entries_of(k, groups, ids, records): finds in which streams these jobs should be, for these groups. k.leaving: settings
 -- field.
--- k = {bucket=, progress=, settings=, leaving=, keyed=, lanes=}
+-- k = {leaving=}
 -- returns {id, group, entry, ...}: the jobs that are ready or running for a group by an entry of ready:GROUP, or of the
 -- shared stream if group is '': the entry's id if one runs, else its value
 local function entries_of(k, groups, ids, records)

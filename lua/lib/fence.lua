@@ -1,24 +1,25 @@
--- refused(now, width, first): refuses all claims in ARGV[first..], `width` values each, as their group is gone. first: 6
--- if it is nil.
+-- refused(now, args, width, first): refuses all claims in args[first..], `width` values each, as their group is gone.
+-- first: 6 if it is nil.
 -- returns the script's reply: {now, 1, 2, ...}
-local function refused(now, width, first)
+local function refused(now, args, width, first)
   local reply = {now}
-  for i = 1, (#ARGV - (first or 6) + 1) / width do reply[i + 1] = i end
+  for i = 1, (#args - (first or 6) + 1) / width do reply[i + 1] = i end
   return reply
 end
 
 -- main, entry and consumer of a running attempt
 local CLAIM = '^r|[^|]*|[^|]*|[^|]*|([^|]*)|[^|]*|([^|]*)|[^|]*|[^|]*|([^|]*)'
 
--- fence(k, group, consumer, width, first): finds out which of the claims in ARGV[first..] (main, entry, id, ... `width`
--- values each; first: 6 if it is nil) the consumer still holds, and acknowledges their entries. A take-over adds a new entry and notes it in the
--- progress, so a claim holds exactly as long as the progress names its entry and its consumer: if Redis lost the claim in
--- a failover, the same entry can be claimed by another one. XACK's reply alone would not tell: if the consumer has read
--- the entry again, it is pending, and must stay so until it is claimed.
--- k = {ready=, own=, progress=}
--- returns nil = all of them, otherwise {[index in ARGV] = true} of those that it has lost; and the progress field of each
-local function fence(k, group, consumer, width, first)
-  local args, fields, n, prefix = ARGV, {}, 0, field_of(group, '')
+-- fence(k, args, width, first): finds out which of the claims in args[first..] (main, entry, id, ... `width` values each;
+-- first: 6 if it is nil) k.consumer still holds for k.group, and acknowledges their entries. A take-over
+-- adds a new entry and notes it in the progress, so a claim holds exactly as long as the progress names its entry and its
+-- consumer: if Redis lost the claim in a failover, the same entry can be claimed by another one. XACK's reply alone would
+-- not tell: if the consumer has read the entry again, it is pending, and must stay so until it is claimed.
+-- k = {group=, consumer=}
+-- returns nil = all of them, otherwise {[index in args] = true} of those that it has lost; and the progress field of each
+local function fence(k, args, width, first)
+  local group, consumer, fields, n = k.group, k.consumer, {}, 0
+  local prefix = field_of(group, '')
   first = first or 6
   for i = first, #args, width do
     n = n + 1

@@ -1,6 +1,6 @@
 -- go_on(k, group, id, p, record, now): a job that the group had given up is due now: it goes into the lane of its key, or
 -- is ready at once, if it has none. p: as for requeue.
--- k = {jobs=, progress=, counts=, own=, bucket=, wake=, waits=, not_before=, keyed=, lanes=, fronts=, crowds=, key_limit=}
+-- k = {waits=, not_before=, key_limit=, places_given=}
 local function go_on(k, group, id, p, record, now)
   local key = k.key_limit and k.key_limit ~= '0' and key_of(record)
   local due = string.format('%.0f', now)

@@ -6,8 +6,7 @@
 -- A running job without a record is lost: it is counted, also in k.lost. k.bytes sums the bytes of the records read.
 -- Jobs lost twice in a row are held back, each for a random time of at most k.apart_ms: one of them may be what kills
 -- their consumers, and the others were only claimed together with it.
--- k = {jobs=, progress=, counts=, ready=, own=, bucket=, wake=, groups=, waits=, apart_ms=, bytes=, lost=, not_before=,
--- stays=, keyed=, lanes=, fronts=, crowds=, key_limit=}
+-- k = {groups=, waits=, apart_ms=, bytes=, lost=, not_before=, stays=, key_limit=, places_given=}
 -- returns the progress of an entry that was left alone; otherwise nil
 local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   local p = parse(redis.call('HGET', k.progress, field_of(group, id)))

@@ -1,6 +1,6 @@
 -- job_row(k, groups, id, record, values, before): what there is to know of a job. values: as states_of returns them, those
 -- of this job after the index `before`.
--- k = {bucket=, progress=, settings=, leaving=, lanes=, keyed=}
+-- k = {leaving=}
 -- returns {record, delayed, group, progress, waits, ...}: delayed 1 = its first delivery is in the bucket; progress '' =
 -- the group has not begun; waits 1 = the group's next attempt is in the bucket, or in its key's lane. {} = it is about to end with its groups
 local function job_row(k, groups, id, record, values, before)

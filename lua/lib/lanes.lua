@@ -11,11 +11,8 @@
 --                 minus the time in ms from which the next one may start, if there is a pace
 -- With a pace, a job comes out of the bucket when it may start, and only a few of a key are there before. The next one
 -- follows when one has started: so whatever happens to it, the lane goes on, and what comes late does not start in a heap.
--- made when called: most topics have no lanes.
 local OUT_AT_ONCE, AT_OTHER_TIMES = 50, 2 -- for each lane
 local LINED_UP_AT_ONCE = 100 -- groups × jobs in one call, new ones or those that get places
-local PACES_AT_ONCE = 500
-local places_given = 0 -- in this call
 local LAG_MS = 50 -- what starts so much too late does not delay the next ones of its key
 
 -- limits_of(k): returns the number of places of each key, and the pace, nil if there is none
@@ -41,7 +38,6 @@ end
 
 -- line_up(k, group, key, id, sequence, due): puts a job into the lane of its key. Its progress must have this sequence
 -- and due time.
--- k = {keyed=, lanes=, crowds=, counts=}
 -- returns the lane, for advance
 local function line_up(k, group, key, id, sequence, due)
   local lane = group .. '\31' .. key
@@ -54,7 +50,6 @@ local function line_up(k, group, key, id, sequence, due)
 end
 
 -- leave_lane(k, group, ticket): takes a job out of its lane.
--- k = {lanes=, crowds=, counts=}
 local function leave_lane(k, group, ticket)
   redis.call('ZREM', k.lanes, ticket)
   local lane = lane_in(ticket)
@@ -64,7 +59,6 @@ end
 
 -- free_from(k, lane, pace, now): returns from when on the next job of the lane may start. If that is further ahead than it is
 -- ever set, the clock was set back, or the pace was another one.
--- k = {crowds=}
 local function free_from(k, lane, pace, now)
   local kept = redis.call('ZSCORE', k.crowds, '\30' .. lane)
   if not kept or -kept <= now + LAG_MS + pace then return kept and -kept or now end
@@ -73,7 +67,7 @@ local function free_from(k, lane, pace, now)
 end
 
 -- let_out(k, group, ticket, pace, now): gives the job a place of its key.
--- k = {lanes=, fronts=, crowds=, counts=, bucket=, wake=}
+-- k = {places_given=}
 local function let_out(k, group, ticket, pace, now)
   local lane, due, sequence, id = lane_in(ticket)
   local head, at = head_ms(k.bucket), tonumber(due)
@@ -86,19 +80,18 @@ local function let_out(k, group, ticket, pace, now)
   end
   redis.call('ZADD', k.bucket, at, member(sequence, group, id))
   redis.call('HINCRBY', k.counts, 'waiting:' .. group, 1)
-  places_given = places_given + 1
+  k.places_given = (k.places_given or 0) + 1
   if not head or at < head then ring(k.wake, at) end
 end
 
--- are_enough_given(): returns whether this call has given enough places
-local function are_enough_given() return places_given >= LINED_UP_AT_ONCE end
+-- are_enough_given(k): returns whether this call has given enough places
+-- k = {places_given=}
+local function are_enough_given(k) return (k.places_given or 0) >= LINED_UP_AT_ONCE end
 
 -- is_paused(k, lane): returns whether the lane's key is paused, by pause_key
--- k = {crowds=}
 local function is_paused(k, lane) return redis.call('ZSCORE', k.crowds, string.match(lane, '\31.*$')) end
 
 -- set_aside(k, group, ticket): a job that is ready loses its place, though it is due; the caller removes its entry.
--- k = {lanes=, fronts=, crowds=, counts=}
 -- returns its sequence in its lane, which its progress must have from now on, and its due time there
 local function set_aside(k, group, ticket)
   local lane, due, sequence = lane_in(ticket)
@@ -111,7 +104,6 @@ end
 
 -- goes_back(k, group, ticket, now): a job loses its place, if it is not due yet, or may not start yet. Then it is in the
 -- bucket, where it was put when it got the place; otherwise it stays.
--- k = {lanes=, fronts=, crowds=, counts=, bucket=}
 -- returns whether it did
 local function goes_back(k, group, ticket, now)
   local _, at, sequence, id = lane_in(ticket)
@@ -131,7 +123,7 @@ end
 
 -- pull_back(k, group, lane, now): takes places away from jobs of a lane that has more than its limit, as far as they are
 -- not due yet, the last first.
--- k = {lanes=, fronts=, crowds=, counts=, bucket=, key_limit=}
+-- k = {key_limit=}
 -- returns whether there may be more to take; then call it again
 local function pull_back(k, group, lane, now)
   local from, to, limit = '[' .. lane .. '\31', '(' .. lane .. '\32', limits_of(k)
@@ -143,47 +135,8 @@ local function pull_back(k, group, lane, now)
   return over > OUT_AT_ONCE
 end
 
--- is_delayed(k, group, ticket): returns whether a job that has got a place has not come out of the bucket since
--- k = {bucket=}
-local function is_delayed(k, group, ticket)
-  local _, _, sequence, id = lane_in(ticket)
-  return redis.call('ZSCORE', k.bucket, member(sequence, group, id))
-end
-
--- change_pace(k, group, lane, now): places of a lane that were given at another pace, or at none, are taken away, as far
--- as these jobs are not due yet, or may not start yet. A job that is ready counts no more as one that has not started: it may
--- have started while there was no pace, and then nothing would tell.
--- k = {lanes=, fronts=, crowds=, counts=, bucket=, key_limit=}
--- returns whether there may be more to take; then call it again
-local function change_pace(k, group, lane, now)
-  local _, pace = limits_of(k)
-  local from, to, more = lane .. '\31', lane .. '\32', false
-  for _, mark in ipairs(redis.call('ZRANGEBYLEX', k.fronts, '[\30' .. from, '(\30' .. to)) do
-    local ticket = string.sub(mark, 2)
-    if not goes_back(k, group, ticket, now) and not (pace and is_delayed(k, group, ticket)) then
-      redis.call('ZREM', k.fronts, mark)
-    end
-  end
-  if not pace then return false end
-  for _, ticket in ipairs(redis.call('ZREVRANGEBYLEX', k.fronts, '(' .. to, '[' .. from, 'LIMIT', 0, OUT_AT_ONCE)) do
-    more = goes_back(k, group, ticket, now) or more
-  end
-  return more
-end
-
--- forget_paces(k): removes what is kept of starts, step by step, if there is no pace any more.
--- k = {crowds=, key_limit=}
--- returns whether there may be more to remove; then call it again
-local function forget_paces(k)
-  local _, pace = limits_of(k)
-  local kept = pace and {} or redis.call('ZRANGEBYSCORE', k.crowds, '-inf', '(-1', 'LIMIT', 0, PACES_AT_ONCE)
-  if #kept > 0 then redis.call('ZREM', k.crowds, unpack(kept)) end
-  return #kept == PACES_AT_ONCE
-end
-
 -- is_full(k, lane, taken, limit, pace): returns whether no place of the lane can be given, because as many are taken, or
 -- have not started yet
--- k = {fronts=}
 local function is_full(k, lane, taken, limit, pace)
   if limit > 0 and taken >= limit then return true end
   if not pace then return false end
@@ -194,7 +147,7 @@ end
 -- advance(k, group, lane, now, at_once): gives the first jobs of a lane the places that are free, or belong to later jobs
 -- that are not due yet. Call it when a job has come into the lane, or has lost its place, or has started: then there is one
 -- place to give, or more while open_lanes applies a higher limit.
--- k = {lanes=, fronts=, crowds=, counts=, bucket=, wake=, key_limit=}
+-- k = {key_limit=, places_given=}
 -- returns whether there may be more than at_once to give; then call it again
 local function advance(k, group, lane, now, at_once)
   local from, to, taken, limit, pace = '[' .. lane .. '\31', '(' .. lane .. '\32', nil, limits_of(k)
@@ -220,28 +173,7 @@ local function advance(k, group, lane, now, at_once)
   return not pace -- at_once is as many as are out before they start
 end
 
--- too_early(k, ticket, now): returns from when on the job may start, if that is not yet; in a topic with a pace
--- k = {crowds=, key_limit=}
-local function too_early(k, ticket, now)
-  local _, pace = limits_of(k)
-  local from = math.ceil(free_from(k, (lane_in(ticket)), pace, now))
-  return from - LAG_MS > now and from
-end
-
--- note_start(k, group, ticket, now): an attempt of the job starts, in a topic with a pace. The next one of its key follows.
--- k = {lanes=, fronts=, crowds=, counts=, bucket=, wake=, key_limit=}
-local function note_start(k, group, ticket, now)
-  local _, pace = limits_of(k)
-  local lane = lane_in(ticket)
-  local from = math.max(free_from(k, lane, pace, now), now - LAG_MS) + pace
-  redis.call('ZADD', k.crowds, string.format('%.3f', -from), '\30' .. lane)
-  local idle = redis.call('ZRANGEBYSCORE', k.crowds, LAG_MS - now, '(-1', 'LIMIT', 0, 2)
-  if #idle > 0 then redis.call('ZREM', k.crowds, unpack(idle)) end
-  if redis.call('ZREM', k.fronts, '\30' .. ticket) == 1 then advance(k, group, lane, now) end
-end
-
 -- leave_key(k, group, id): the job needs no place any more. Idempotent, also for jobs that never needed one.
--- k = {keyed=, lanes=, fronts=, crowds=, counts=}
 -- returns its lane, nil if it had none, and whether it waited there
 local function leave_key(k, group, id)
   local ticket = redis.call('HGET', k.keyed, field_of(group, id))
@@ -254,7 +186,7 @@ end
 
 -- free_place(k, group, id, now): the group has ended the job, or its attempt: the next one of its key gets its place.
 -- Without k.key_limit there are no places.
--- k = {keyed=, lanes=, fronts=, crowds=, counts=, bucket=, wake=, key_limit=}
+-- k = {key_limit=, places_given=}
 -- returns whether it waited for a place itself
 local function free_place(k, group, id, now)
   if not k.key_limit then return false end
@@ -264,14 +196,14 @@ local function free_place(k, group, id, now)
 end
 
 -- lose(k, group, id, now): forgets the group's progress with a job whose record is gone.
--- k = {progress=, keyed=, lanes=, fronts=, crowds=, counts=, bucket=, wake=, key_limit=}
+-- k = {key_limit=, places_given=}
 local function lose(k, group, id, now)
   redis.call('HDEL', k.progress, field_of(group, id))
   free_place(k, group, id, now)
 end
 
 -- enter(k, groups, id, key, order, due, now): nothing -> waiting for a place of the key, a new job with this sequence.
--- k = {keyed=, lanes=, fronts=, crowds=, counts=, bucket=, wake=, progress=, key_limit=, lined_up=}
+-- k = {key_limit=, lined_up=, places_given=}
 -- returns whether this call has entered enough jobs
 local function enter(k, groups, id, key, order, due, now)
   redis.call('HINCRBY', k.counts, 'detached', 1)
@@ -285,7 +217,6 @@ local function enter(k, groups, id, key, order, due, now)
 end
 
 -- is_aside(k, group, id): returns whether the job waits in the lane of its key
--- k = {keyed=, lanes=}
 local function is_aside(k, group, id)
   local ticket = redis.call('HGET', k.keyed, field_of(group, id))
   return ticket and redis.call('ZSCORE', k.lanes, ticket)

@@ -2,7 +2,6 @@
 -- records or entries are gone, though nobody ended them. (Cancelling a job also corrects the counter.) A ready job is
 -- either unread, or read and not claimed yet; then it is pending, like the running ones. So once nothing is unread, the
 -- counters show what is missing. pending: how many entries of the group are pending in both streams.
--- k = {ready=, own=, counts=}
 -- returns their number
 local function missing_jobs(k, group, pending)
   local both = redis.call('HMGET', k.counts, 'ready:' .. group, 'running:' .. group)

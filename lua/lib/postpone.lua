@@ -10,7 +10,7 @@ end
 -- line_up_anew(k, groups, states, id, sequence, due, before, key, now): the groups that have progress with the job wait for
 -- it anew, with this due time and key; all of them, if the topic limits keys. due '' = each keeps its own, which is that of
 -- the record, `before`, if its progress has none. key nil = none. What they have in a stream is out of date from now on.
--- k = {bucket=, progress=, keyed=, lanes=, fronts=, crowds=, counts=, wake=, key_limit=, lined_up=}
+-- k = {key_limit=, lined_up=, places_given=}
 local function line_up_anew(k, groups, states, id, sequence, due, before, key, now)
   local theirs, order, limited = {}, later_order(reserve(k.counts, 1) + 1), key and k.key_limit ~= '0'
   for _, group in ipairs(groups) do
@@ -34,7 +34,7 @@ end
 
 -- takes_key(k, groups, id, sequence, due, key, now): a job that no group has begun, and that was put in without a place of
 -- this key, waits for one from now on. An entry that it has in a stream is out of date.
--- k = {bucket=, progress=, keyed=, lanes=, fronts=, crowds=, counts=, wake=, key_limit=, lined_up=}
+-- k = {key_limit=, lined_up=, places_given=}
 -- returns its new sequence
 local function takes_key(k, groups, id, sequence, due, key, now)
   withdraw(k, groups, {}, id, sequence, now)
@@ -45,8 +45,7 @@ end
 
 -- postpone(k, groups, id, record, due, rest, now): gives a waiting job the rest of another record, and this due time if
 -- it is not due yet. Once it is due, it stays due: its next attempt has the new body.
--- k = {jobs=, bucket=, progress=, settings=, leaving=, keyed=, lanes=, fronts=, crowds=, counts=, wake=, key_limit=,
--- lined_up=}
+-- k = {leaving=, key_limit=, lined_up=, places_given=}
 -- returns the job's new record, and its due time; nil = nothing was changed, because an attempt is running or a group
 -- has ended the job
 local function postpone(k, groups, id, record, due, rest, now)

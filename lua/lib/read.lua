@@ -77,7 +77,6 @@ end
 -- both_streams(b, k, group, consumer, given, count, turn): the entries to claim: given = {[stream] = entries}, and new
 -- entries, `count` in total. Each stream gets half, if both have enough, so that a job that comes due waits for no more
 -- than as many others, however many were kicked. turn: which stream gets a single place first, 1 = ready:GROUP, 2 = ready.
--- k = {own=, ready=}
 -- returns the entries, those of ready:GROUP first, and how many of them are from ready:GROUP
 local function both_streams(b, k, group, consumer, given, count, turn)
   local entries, shared = given[k.own], given[k.ready]

@@ -53,7 +53,6 @@ local function is_due(q, record, p)
 end
 
 -- is_in_state(k, q, group, id, record, p): returns whether the job is in the state that is asked for
--- k = {bucket=, lanes=, keyed=}
 local function is_in_state(k, q, group, id, record, p)
   if q.state == '' then return true end
   if p and STATES[p.state] then return q.state == STATES[p.state] end
@@ -68,7 +67,7 @@ local function asks_of_groups(q) return q.state ~= '' or q.group ~= '' or q.from
 
 -- is_wanted(k, groups, q, id, record, values, before): whether a group has the job as it is asked for. values: as states_of
 -- returns them, those of this job after the index `before`.
--- k = {bucket=, progress=, settings=, leaving=, lanes=, keyed=}
+-- k = {leaving=}
 -- returns true or false; false if the job is about to end with its groups
 local function is_wanted(k, groups, q, id, record, values, before)
   local concerned, states = states_in(k, groups, id, string.sub(record, 1, 12), values, before)

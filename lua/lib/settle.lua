@@ -1,42 +1,3 @@
--- names(list): returns {'a', 'b'} for 'a,b', {} for nil or false
-local function names(list)
-  local out = {}
-  for name in string.gmatch(list or '', '[^,]+') do out[#out + 1] = name end
-  return out
-end
-
--- has(list, name): returns whether the name is in the list
-local function has(list, name)
-  for _, one in ipairs(list) do if one == name then return true end end
-  return false
-end
-
--- take_out(list, name): removes the name from the list.
--- returns whether it was there
-local function take_out(list, name)
-  for i, one in ipairs(list) do
-    if one == name then return table.remove(list, i) ~= nil end
-  end
-  return false
-end
-
--- served(list, group, generation, claimed): whether the group of a claim still exists. generation: the group's, by the
--- settings, nil = it was never removed; claimed: the claim's generation.
--- returns the topic's groups; nil if `group` was removed, or was removed and made again since
-local function served(list, group, generation, claimed)
-  local groups = names(list)
-  return has(groups, group) and (generation or '0') == claimed and groups or nil
-end
-
--- waiting_in(counts): returns how many of the bucket's members are groups' own deliveries, including leaving groups
-local function waiting_in(counts)
-  local all, n = redis.call('HGETALL', counts), 0
-  for i = 1, #all, 2 do
-    if string.sub(all[i], 1, 8) == 'waiting:' then n = n + tonumber(all[i + 1]) end
-  end
-  return n
-end
-
 local FIELDS_AT_ONCE = 4000
 -- values_of(key, fields): HMGET of any number of fields; Lua can pass only some thousands at once.
 -- returns their values
@@ -51,7 +12,6 @@ local function values_of(key, fields)
 end
 
 -- states_of(k, groups, ids): reads every group's progress with the jobs.
--- k = {progress=}
 -- returns the values, those of the first job for each group, then those of the next; and the fields of these values
 local function states_of(k, groups, ids)
   local fields, n = {}, 0
@@ -68,7 +28,7 @@ end
 -- erase(k, groups, ids, mains, ended, states, fields): removes the jobs at the indexes `ended`, with everything stored
 -- of them. mains: `main` of each job's progress, '' = not known; states, fields: of all the jobs, as states_of returns
 -- them. k.gone, if given, is called with the ids (leaving_pool).
--- k = {jobs=, progress=, counts=, ready=, gone=}
+-- k = {gone=}
 local function erase(k, groups, ids, mains, ended, states, fields)
   local gone, there, entries, through, detached, n = {}, {}, {}, {}, 0, 0
   for e, i in ipairs(ended) do
@@ -96,14 +56,14 @@ local function erase(k, groups, ids, mains, ended, states, fields)
 end
 
 -- forget(k, groups, id, main): removes one job with everything stored of it.
--- k = {jobs=, progress=, counts=, ready=, gone=}
+-- k = {gone=}
 local function forget(k, groups, id, main)
   erase(k, groups, {id}, {main}, {1}, states_of(k, groups, {id}))
 end
 
 -- settle(k, groups, group, ids, mains): notes that `group` has ended the jobs; the last group removes the job. A
 -- detached job concerns only the groups that have progress with it.
--- k = {jobs=, progress=, counts=, ready=, gone=}
+-- k = {gone=}
 local function settle(k, groups, group, ids, mains)
   if #ids == 0 then return end
   local states, fields = states_of(k, groups, ids)
@@ -133,7 +93,6 @@ local function settle(k, groups, group, ids, mains)
 end
 
 -- detach(k, groups, main): removes the shared entry unless another group needs it.
--- k = {ready=, counts=}
 -- returns the new value of `main`
 local function detach(k, groups, main)
   if #groups > 1 or main == '-' then return main end

@@ -11,8 +11,7 @@ end
 
 -- expire_entry(k, stream, entry, id, record, p, due): the job is too late: removes its entry, and adds it to k.late,
 -- its `main` to k.mains and its history row to k.expired; claim ends these jobs. p may be nil.
--- k = {own=, counts=, group=, consumer=, now=, late=, mains=, expired=, bucket=, wake=, keyed=, lanes=, fronts=, crowds=,
--- key_limit=}
+-- k = {group=, consumer=, now=, late=, mains=, expired=, key_limit=, places_given=}
 local function expire_entry(k, stream, entry, id, record, p, due)
   drop_entry(stream, k.group, entry, stream == k.own)
   redis.call('HINCRBY', k.counts, 'expired:' .. k.group, 1)
@@ -54,7 +53,7 @@ local function unclaimed(p)
 end
 
 -- back_into_lane(k, entry, id, p, ticket): the entry of a job that has a place of its key: it goes back into its lane.
--- k = {own=, progress=, counts=, group=, lanes=, fronts=, crowds=}
+-- k = {group=}
 local function back_into_lane(k, entry, id, p, ticket)
   drop_entry(k.own, k.group, entry, true)
   local due
@@ -65,7 +64,7 @@ local function back_into_lane(k, entry, id, p, ticket)
 end
 
 -- hold_back(k, entry, id, p): a job whose key is paused goes back into its lane.
--- k = {own=, progress=, counts=, group=, keyed=, lanes=, fronts=, crowds=}
+-- k = {group=}
 -- returns whether it did; a job without a place of its key does not
 local function hold_back(k, entry, id, p)
   local ticket = redis.call('HGET', k.keyed, field_of(k.group, id))
@@ -78,8 +77,7 @@ end
 -- got its place; or counts its start. It goes into its lane, where it comes before those that have not been out; so of many
 -- that were ready, only the next one comes out again. A retry that holds its key keeps its place, and comes out just
 -- before another one would: otherwise that one might start each time.
--- k = {jobs=, ready=, own=, bucket=, progress=, counts=, wake=, waits=, not_before=, groups=, group=, now=, keyed=,
--- lanes=, fronts=, crowds=, key_limit=}
+-- k = {waits=, not_before=, groups=, group=, now=, key_limit=, places_given=}
 -- returns whether it was sent back
 local function keeps_pace(k, entry, id, p)
   local ticket = redis.call('HGET', k.keyed, field_of(k.group, id))
@@ -106,9 +104,8 @@ end
 -- group's TTR; p: nil = a first attempt. k.left and k.refused count jobs that are not started: those that are no longer
 -- ready, and those that are not claimed ahead and would not start at once. k.holds_back: a key is paused; k.paced: the topic
 -- has a pace of keys.
--- k = {jobs=, ready=, own=, bucket=, progress=, counts=, wake=, waits=, not_before=, groups=, group=, consumer=, now=,
--- now_text=, count=, at_once=, ttr=, left=, refused=, late=, mains=, expired=, keyed=, lanes=, fronts=,
--- crowds=, key_limit=, holds_back=, paced=}
+-- k = {waits=, not_before=, groups=, group=, consumer=, now=, now_text=, count=, at_once=, ttr=, left=, refused=,
+-- late=, mains=, expired=, key_limit=, holds_back=, paced=, places_given=}
 -- returns the claim and the progress, like begun; nil = it is not started
 local function start_attempt(k, stream, entry, id, record, sequence, p, taken, tail)
   local due, ttr, expiry = string.match(record, '^(%d+)\n%d+\n(%d*)\n(%d*)\n', 13)

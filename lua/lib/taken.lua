@@ -12,15 +12,6 @@ local TAKEN = '^(%d+)|(%d+)|(%d+)|(%d+)|([^|]*)|(%d+)|(%d+)|(.*)$'
 local KEPT_MS = 60000
 local AFTER_MS = 1000000000000000
 
--- rule_in(text): reads a job's rule, 'unique_for_ms|times|per_ms|at_most_ms'; each may be ''. 'f' before the first: it
--- counts from when the job has left the pool. '' = it has none.
--- returns {is_given=, after=, unique_for=, times=, per=, at_most=}, the last four numbers or nil
-local function rule_in(text)
-  local after, unique_for, times, per, at_most = string.match(text, '^(f?)(%d*)|(%d*)|(%d*)|(%d*)$')
-  return {is_given = text ~= '', after = after == 'f', unique_for = tonumber(unique_for), times = tonumber(times), per = tonumber(per),
-    at_most = tonumber(at_most)}
-end
-
 -- parse_taken(text): returns {over=, until_ms=, latest=, noted=, nonce=, created=, due=, times={ms, ...}}; nil = it
 -- can't be read. An error here would end a claim half way.
 local function parse_taken(text)
@@ -33,7 +24,6 @@ local function parse_taken(text)
 end
 
 -- keep_taken(k, id, t, now): writes what is known of a taken id.
--- k = {taken=, taken_until=}
 local function keep_taken(k, id, t, now)
   local times = {}
   for i, ms in ipairs(t.times) do times[i] = string.format('%.0f,', ms) end
@@ -43,13 +33,11 @@ local function keep_taken(k, id, t, now)
 end
 
 -- forget_taken(k, id): forgets what was known of an id.
--- k = {taken=, taken_until=}
 local function forget_taken(k, id)
   if redis.call('HDEL', k.taken, id) == 1 then redis.call('ZREM', k.taken_until, id) end
 end
 
 -- expire_taken(k, now): has both keys expire when all in them is over.
--- k = {taken=, taken_until=}
 local function expire_taken(k, now)
   local last = redis.call('ZRANGE', k.taken_until, -1, -1, 'WITHSCORES')[2]
   if not last then return end
@@ -75,63 +63,4 @@ local function leaving_pool(asked, taken, taken_until, now)
     end
     expire_taken(keys, now)
   end
-end
-
--- taken_of(k, id, now, lives): reads what is known of an id. If it was written in the future, Redis's clock has been set
--- back: then its times count from now, or the id would be taken until the clock has caught up. lives: whether a job has
--- the id; if not, and nobody was told that it left, it was lost: as if it had left now.
--- k = {taken=, taken_until=}
--- returns what parse_taken returns; nil = nothing, or nothing that still matters
-local function taken_of(k, id, now, lives)
-  local text = redis.call('HGET', k.taken, id)
-  local t = text and parse_taken(text)
-  if not t then return nil end
-  local ahead, lost = math.max(0, t.noted - now), t.until_ms >= AFTER_MS and not lives
-  if ahead > 0 then
-    t.over = math.max(0, t.over - ahead)
-    if t.until_ms < AFTER_MS then t.until_ms = math.max(0, t.until_ms - ahead) end
-    for i = 1, #t.times do t.times[i] = t.times[i] - ahead end
-  end
-  if lost then t.until_ms = now + t.until_ms - AFTER_MS end
-  if ahead > 0 or lost then keep_taken(k, id, t, now) end
-  return math.max(t.over, t.until_ms) > now and t or nil
-end
-
--- free_ms(t, rule): returns when the rule's rate lets another job have the id; 0 if it has no rate
-local function free_ms(t, rule)
-  local first = rule.times and t.times[#t.times - rule.times + 1]
-  return first and first + rule.per or 0
-end
-
--- take_id(k, id, t, rule, nonce, now, due): notes that a new job got the id. t: from taken_of.
--- k = {taken=, taken_until=}
-local function take_id(k, id, t, rule, nonce, now, due)
-  local new = {nonce = nonce, created = now, due = due, times = {}}
-  new.until_ms = rule.unique_for and (rule.after and AFTER_MS or now) + rule.unique_for or 0
-  new.latest = rule.at_most and due + rule.at_most or 0
-  local times = rule.times and now + rule.per or 0
-  if t then
-    -- Of a call without a rate, too, so that it does not hide earlier jobs from the next one that has one.
-    local first = rule.times and math.max(1, #t.times - rule.times + 2) or 1
-    for i = first, #t.times do new.times[#new.times + 1] = t.times[i] end
-    times = math.max(times, t.over)
-  end
-  if rule.times then new.times[#new.times + 1] = now end
-  new.over = math.max(new.latest, times)
-  if math.max(new.over, new.until_ms) > now or t then keep_taken(k, id, new, now) end
-end
-
--- trim_taken(k, now, most): forgets at most so many ids that are over, and has both keys expire when all of them are.
--- They are not used again after that: they may be empty.
--- k = {taken=, taken_until=}
--- returns those that it has forgotten, {id = true}
-local function trim_taken(k, now, most)
-  local old, gone = redis.call('ZRANGEBYSCORE', k.taken_until, '-inf', string.format('%.0f', now), 'LIMIT', 0, most), {}
-  expire_taken(k, now)
-  for _, id in ipairs(old) do gone[id] = true end
-  if #old > 0 then
-    redis.call('HDEL', k.taken, unpack(old))
-    redis.call('ZREM', k.taken_until, unpack(old))
-  end
-  return gone
 end

@@ -3,7 +3,6 @@ local OVERTAKEN_MOST = 10000
 -- had another group. All entries before the oldest pending one have ended; trimming costs a fraction of deleting them
 -- one by one. Later entries that have ended stay until the oldest one ends, or until there are many. ended: the entries
 -- that end now, perhaps none. overtaken: how many ended entries had stayed before (settings).
--- k = {ready=}
 local function trim_ready(k, settings, group, ended, overtaken)
   local oldest, left = redis.call('XPENDING', k.ready, group, '-', '+', 1)[1], 0
   if oldest then

@@ -1,7 +1,7 @@
 -- withdraw(k, groups, states, id, sequence, now): removes the job from its lanes, the bucket and the ready counters for
 -- every group that waits for it. Entries that stay in a stream are out of date from now on; claim drops them. states: from
 -- group_states.
--- k = {bucket=, counts=, keyed=, lanes=, fronts=, crowds=, wake=, key_limit=}
+-- k = {key_limit=, places_given=}
 -- returns the groups it was withdrawn from, and its entry in the shared stream, '' if that is not known
 local function withdraw(k, groups, states, id, sequence, now)
   local withdrawn, main, delayed = {}, '', nil

@@ -16,7 +16,7 @@ from .. import terminal
 from ..config import DEFAULT_GROUP, Settings
 from ..link.session import check_namespace
 from ..operations import json_out
-from ..operations.acl import rights
+from ..operations.acl import more_rights, rights
 from ..operations.waiting_keys import By
 from ..process.logs import visible
 from ..queue import Queue
@@ -309,14 +309,15 @@ def doctor(
     for example because there is no append-only file. Advice (marked !) alone exits with 0.
 
     \b
-    streamdq doctor --acl      # a line for redis-cli: a user with no more rights than this namespace needs
+    streamdq doctor --acl      # lines for redis-cli: a user with no more rights than this namespace needs
     """  # noqa: D301 - typer reads the mark
     if acl:
         settings = Settings()
         namespace, url = check_namespace(context.obj.namespace or settings.namespace), context.obj.url or settings.url
         is_cluster = url.startswith(("redis+cluster://", "rediss+cluster://"))
         line = f"ACL SETUSER streamdq on resetpass >PASSWORD {rights(namespace, is_cluster)}"
-        answer(as_json, {"acl": line}, line)
+        more = f"ACL SETUSER streamdq {more_rights()}"
+        answer(as_json, {"acl": line, "acl_of_functions": more}, f"{line}\n{more}")
         return
     with open_queue(context) as queue:
         findings = queue.doctor()

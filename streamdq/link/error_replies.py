@@ -33,6 +33,9 @@ class Meaning(Enum):
     FULL = auto()  # it accepts no more clients, and ran nothing
     UNKNOWN_COMMAND = auto()
     SCRIPT_MISSING = auto()
+    FUNCTION_MISSING = auto()
+    NO_FUNCTIONS = auto()  # the server has none, or this user may not call or load any
+    LIBRARY_EXISTS = auto()
     GROUP_EXISTS = auto()
     NEWER_FORMAT = auto()  # a script met data of a newer version
     OTHER = auto()
@@ -45,8 +48,16 @@ class _Sign(NamedTuple):
     words: tuple[str, ...]
 
 
+# Redis before 7.0 quotes the command by backquotes.
+_NO_FUNCTIONS = (
+    "nknown command `FCALL`", "nknown command 'FCALL'", "nknown command 'FUNCTION'", "the 'fcall' command",
+    "the 'function|load' command",
+)  # fmt: skip
 _SIGNS = (
     _Sign(Meaning.SCRIPT_MISSING, "", (exceptions.NoScriptError,), ("NOSCRIPT",)),
+    _Sign(Meaning.FUNCTION_MISSING, "", (), ("Function not found",)),
+    _Sign(Meaning.NO_FUNCTIONS, "", (), _NO_FUNCTIONS),
+    _Sign(Meaning.LIBRARY_EXISTS, "", (), ("Library '",)),
     _Sign(Meaning.GROUP_EXISTS, "", (), ("BUSYGROUP",)),
     _Sign(Meaning.NEWER_FORMAT, "", (), ("NEWERFORMAT ",)),  # lua/lib/stored_format.lua
     # UNBLOCKED: the stream was deleted during a blocked read (7.0).

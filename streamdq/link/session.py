@@ -103,6 +103,7 @@ class Session:
         self.node_of: Callable[[str], str] = lambda _: ""  # on Cluster, the node that serves a key
         self.permitted = set[str]()  # the nodes that run scripts for this user (store/rights.py)
         self.asking = set[str]()  # those that a call of this process is just asking for that
+        self.by_evalsha = dict[str, float]()  # those that can't be called by FCALL, and until when (store/calling.py)
         self.waits_for_redis = True  # False: if nobody listens at first, calls fail at once
         failures.expect(namespace)
 

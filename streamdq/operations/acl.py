@@ -11,10 +11,20 @@ CLUSTER_COMMANDS = ("asking", "client|tracking", "cluster|slots", "hello")
 when a shard has news.
 """
 
+FUNCTION_COMMANDS = ("fcall", "function|load")
+"""What is sent to a server that has functions, from Redis 7.0 on. Others refuse a list with these commands. Without
+them, scripts are called by EVALSHA.
+"""
+
 DISK_COMMANDS = ("config|get", "waitaof")
 """What ``durable="disk"`` sends as well, the one or the other. A server refuses a list with a command that it
 does not know.
 """
+
+
+def more_rights() -> str:
+    """The arguments for another ``ACL SETUSER``, on a server that has functions."""
+    return " ".join(f"+{name}" for name in FUNCTION_COMMANDS)
 
 
 def rights(namespace: str, cluster: bool = False) -> str:

@@ -1,54 +1,108 @@
-"""Loads Lua scripts and assembles each: its includes come first, without the functions that it does not use. Redis
-creates every function of a script at each call; leaving them out saved about 5 % of Redis's time in a call for one job.
-Those of an include that says ``-- made when called`` are created by the first call of one of them: the lanes, which few
-topics have, took about a tenth of Redis's time for one ``enqueue``.
+"""Makes what Redis runs of the files in ``lua/``.
+
+A server from Redis 7.0 on, or Valkey, gets all scripts as one library of functions, which it keeps: FCALL costs Redis
+much less than EVALSHA, which creates every Lua function of a script anew at each call. Older servers get each script by
+itself, behind the text of what it includes. Both begin with a prologue, which is made of the script's header: local
+names for its keys, and ``shard``, which makes a table of them for the functions that it includes.
+
+The library's name is a hash of its text. So releases side by side have a library each, and none takes away another's.
 
 **No script ends half way because its slot moves.** On a Cluster's slot that is MIGRATING, a key that becomes empty
 belongs to the other node at once: Redis ends a script that uses the key again, and keeps what it has written. So each
 script is given one key more, which never exists: while the slot moves, Redis refuses the call before the script begins
-(TRYAGAIN), and the caller waits. The script's first line takes that key off ``KEYS`` again. Scripts whose header says
+(TRYAGAIN), and the caller waits. The prologue takes that key off ``KEYS`` again. Scripts whose header says
 ``runs while its slot moves`` get none: they never use a key again that they may have emptied.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import cache
-from hashlib import sha1
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, lru_cache
+from hashlib import sha1, sha256
+from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ..keys import absent_beside
+from ..keys import NamespaceKeys, ShardKeys, absent_beside
 
-_INCLUDE = re.compile(r"^-- include: (.+)$", re.MULTILINE)
-_COMMENT = re.compile(r"(?:^|(?<=\s))--.*$", re.MULTILINE)
-_WORD = re.compile(r"(?<!\w\.)(?<!\w)\w+")  # not the field of a table, as in string.format
-_WHEN_CALLED = re.compile(r"^-- made when called\b", re.MULTILINE)
-_CALL = re.compile(r"redis\.p?call\('(\w+)'")
-READS = frozenset({
-    "EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HLEN", "HMGET", "HSCAN", "HSTRLEN", "INFO", "PTTL", "TIME", "XINFO",
-    "XLEN", "XPENDING", "XRANGE", "XREVRANGE", "ZCARD", "ZCOUNT", "ZLEXCOUNT", "ZRANGE", "ZRANGEBYLEX", "ZRANGEBYSCORE",
-    "ZREVRANGEBYLEX", "ZSCAN", "ZSCORE",
-})  # fmt: skip
-"""The commands of scripts that change nothing."""
+_HEADER = re.compile(r"(?:--.*\n)*")
+_NO_FUNCTION = re.compile(r"^-- no function: ", re.MULTILINE)
 _RUNS_ON = re.compile(r"^-- runs while its slot moves$", re.MULTILINE)
-_FUNCTION = re.compile(r"^local function (\w+)\((?:.* end\n|.*\n(?:.*\n)*?end\n)", re.MULTILINE)
+_OF_GROUP: dict[str, Callable[[ShardKeys, str], str]] = {"own": ShardKeys.ready_of, "dead": ShardKeys.dead_of}
 
 
-_TAKE_ABSENT = "KEYS[#KEYS] = nil\n"
+class DeclaredKeys(NamedTuple):
+    """The keys of a script, by the names that its header gives them, in the order in which Redis gets them."""
+
+    fixed: tuple[str, ...]
+    """``keys``: attributes of ShardKeys or NamespaceKeys."""
+    of_group: tuple[str, ...]
+    """``keys of the group``: ``own`` is ready:GROUP, ``dead`` is dead:GROUP."""
+    of_call: tuple[str, ...]
+    """``keys of the call``: which keys these are, each call says."""
+    of_each_group: tuple[str, ...]
+    """``keys of each group``: these, for one group after the other. Lua has no names for them."""
+    of_each_leaving: tuple[str, ...]
+    """``keys of each leaving group``: the same."""
+    if_given: tuple[str, ...]
+    """``keys, if given``: a call has all of them, or none."""
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        return (*self.fixed, *self.of_group, *self.of_call)
+
+
+_KINDS = (
+    "keys", "keys of the group", "keys of the call", "keys of each group", "keys of each leaving group",
+    "keys, if given",
+)  # fmt: skip
 
 
 class Script(NamedTuple):
-    source: str
-    sha: str
+    name: str
+    body: str
+    """Its file."""
+    includes: tuple[str, ...]
+    declared: DeclaredKeys
+    flags: tuple[str, ...]
+    """Of a function: ``no-writes``; ``allow-oom``: it runs at the memory limit; neither: Redis refuses it there."""
     waits: bool
     """It does not begin while its slot moves."""
-    writes: bool
+    is_function: bool
+    """False: it is called by EVALSHA everywhere. There Redis decides at its first write whether memory allows it."""
 
-    def keys(self, keys: Sequence[str]) -> Sequence[str]:
-        """What Redis is told as the keys of a call."""
-        return (*keys, absent_beside(keys[0])) if self.waits else keys
+    @property
+    def writes(self) -> bool:
+        return "no-writes" not in self.flags
+
+    @property
+    def table(self) -> str:
+        """The function that makes a table of the keys, for what the script includes."""
+        names = (*self.declared.named, *self.declared.if_given)
+        fields = ", ".join(f"{name} = KEYS[{i}]" for i, name in enumerate(names, 1))
+        return f"local function shard(KEYS) return {{{fields}}} end\n"
+
+    @property
+    def prologue(self) -> str:
+        """What a call begins with."""
+        declared = self.declared
+        names = ", ".join((*declared.named, *declared.if_given))
+        lines = ["KEYS[#KEYS] = nil"] if self.waits else []
+        lines += [f"local {names} = unpack(KEYS)"]
+        if declared.of_each_group:
+            lines.append(f"local FIXED = {len(declared.named)} -- so many keys come before those of each group")
+        return "".join(f"{line}\n" for line in lines)
+
+    @property
+    def source(self) -> str:
+        """For EVAL."""
+        return "\n".join([*map(_part, self.includes), self.table + self.prologue + self.body])
+
+
+class Library(NamedTuple):
+    name: str
+    source: str
 
 
 def lua_directory() -> Path:
@@ -63,81 +117,145 @@ def _sources() -> dict[str, str]:
     """All files, read together with the first: another version may be installed over them while this process runs."""
     directory = lua_directory()
     return {
-        path.relative_to(directory).as_posix(): path.read_text(encoding="utf-8") for path in directory.rglob("*.lua")
+        path.relative_to(directory).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(directory.rglob("*.lua"))
     }
 
 
-class _Piece(NamedTuple):
-    """A function of an include, or what stands between two of them."""
+def _part(name: str) -> str:
+    return _sources()[f"lib/{name}.lua"]
 
-    name: str
-    """Empty: not a function, and always needed."""
-    text: str
-    words: frozenset[str]
-    """Those outside comments, among them the names of all functions that it calls."""
+
+def _listed(what: str, header: str) -> tuple[str, ...]:
+    """The names in the line ``-- what: a, b``, which may go on in lines that begin with ``--`` and three spaces."""
+    _, found, rest = header.partition(f"-- {what}: ")
+    first, *more = rest.split("\n")
+    lines = [first, *(line.removeprefix("--   ") for line in takewhile(lambda line: line.startswith("--   "), more))]
+    return tuple(" ".join(lines).split(", ")) if found else ()
 
 
 @cache
 def load_script(name: str) -> Script:
-    """The script, preceded by the functions that it uses from its includes."""
-    sources = _sources()
-    source = sources[f"{name}.lua"]
-    found = _INCLUDE.search(source)
-    includes = [sources[f"lib/{lib.strip()}.lua"] for lib in found[1].split(",")] if found else []
-    waits = not _RUNS_ON.search(source)
-    source = (_TAKE_ABSENT if waits else "") + assembled(includes, source)
-    writes = not READS.issuperset(_CALL.findall(source))
-    return Script(source, sha1(source.encode(), usedforsecurity=False).hexdigest(), waits, writes)
+    """Raises: KeyError: there is no such script."""
+    body = _sources()[f"{name}.lua"]
+    found = _HEADER.match(body)
+    header = found[0] if found else ""
+    declared = DeclaredKeys(*(_listed(kind, header) for kind in _KINDS))
+    waits = not _RUNS_ON.search(header)
+    flags, is_function = _listed("flags", header), not _NO_FUNCTION.search(header)
+    return Script(name, body, _listed("include", header), declared, flags, waits, is_function)
+
+
+def keys_of(
+    name: str,
+    shard: ShardKeys | NamespaceKeys,
+    group: str = "",
+    *,
+    groups: Iterable[str] = (),
+    leaving: Iterable[str] = (),
+    call: Sequence[str] = (),
+    given: Sequence[str] | bool = (),
+) -> tuple[str, ...]:
+    """What Redis is told as the keys of a call, as the script's header declares them. ``given``: those that are only
+    given to some calls; True: the shard's.
+    """
+    if not leaving and not call and (given is True or not given):
+        return _usual_keys(name, shard, group, tuple(groups), bool(given))
+    return _keys(name, shard, group, groups, leaving, call, given)
+
+
+@lru_cache(maxsize=16_384)
+def _usual_keys(
+    name: str, shard: ShardKeys | NamespaceKeys, group: str, groups: tuple[str, ...], given: bool
+) -> tuple[str, ...]:
+    """Made once, not for each call."""
+    return _keys(name, shard, group, groups, (), (), given)
+
+
+def _keys(
+    name: str,
+    shard: Any,
+    group: str,
+    groups: Iterable[str],
+    leaving: Iterable[str],
+    call: Sequence[str],
+    given: Sequence[str] | bool,
+) -> tuple[str, ...]:
+    script = load_script(name)
+    declared = script.declared
+    if given is True:
+        given = [getattr(shard, key) for key in declared.if_given]
+    found = (
+        *(getattr(shard, key) for key in declared.fixed),
+        *_of_groups(shard, declared.of_group, [group]),
+        *call,
+        *_of_groups(shard, declared.of_each_group, groups),
+        *_of_groups(shard, declared.of_each_leaving, leaving),
+        *(given or ()),
+    )
+    return (*found, absent_beside(found[0])) if script.waits else found
+
+
+def _of_groups(shard: Any, names: Sequence[str], groups: Iterable[str]) -> list[str]:
+    return [_OF_GROUP[name](shard, group) for group in groups for name in names]
+
+
+def script_names() -> list[str]:
+    return [file.removesuffix(".lua") for file in _sources() if "/" not in file]
 
 
 @cache
-def _pieces(include: str) -> list[_Piece]:
-    """In their order. Cached, as most scripts share them: the first job of a worker must not wait for this."""
-    found, end = [], 0
-    for function in _FUNCTION.finditer(include):
-        found += [_piece("", include[end : function.start()]), _piece(function[1], function[0])]
-        end = function.end()
-    return [*found, _piece("", include[end:])]
+def sha_of(name: str) -> str:
+    return sha1(source_of(name).encode(), usedforsecurity=False).hexdigest()
 
 
-def _piece(name: str, text: str) -> _Piece:
-    return _Piece(name, text, _words(text))
+@cache
+def source_of(name: str) -> str:
+    return load_script(name).source
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(_COMMENT.sub("", text)))
+@cache
+def function_of(name: str) -> str:
+    """The name of the script's function in the library."""
+    return f"{library().name}_{name}"
 
 
-def assembled(includes: Sequence[str], script: str) -> str:
-    """The source. Functions are defined before their use; so from the end on, each is left out that nothing after it
-    names.
-    """
-    used, kept = set(_words(script)), [script]
-    for number, include in enumerate(reversed(includes)):
-        named, needed = frozenset(used), list[_Piece]()
-        for piece in reversed(_pieces(include)):
-            if not piece.name or piece.name in used:
-                used |= piece.words
-                needed.insert(0, piece)
-        if _WHEN_CALLED.search(include):
-            kept.insert(0, _made_when_called(f"part_{number}", needed, named))
-        else:
-            kept.insert(0, "".join(piece.text for piece in needed))
-    return "\n".join(kept)
+@cache
+def library() -> Library:
+    """All scripts, behind what they include. A function with the library's own name tells that it is there."""
+    scripts = [script for script in map(load_script, script_names()) if script.is_function]
+    text = "\n".join(
+        [*map(_part, _in_order(script.includes for script in scripts)), *map(_registered, scripts), _THERE]
+    )
+    # Without comments, as every primary keeps it, and each of its replicas.
+    text = "".join(line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("--"))
+    name = f"streamdq_{sha256(text.encode()).hexdigest()[:16]}"
+    return Library(name, f"#!lua name={name}\n" + text.replace(_NAME, name))
 
 
-def _made_when_called(part: str, pieces: Sequence[_Piece], named: frozenset[str]) -> str:
-    """An include whose functions are created by a function, at the first call of one of those that are ``named``
-    outside. What stands before the first of them, such as constants, is outside of that.
-    """
-    start = next((i for i, piece in enumerate(pieces) if piece.name), len(pieces))
-    offered = [piece.name for piece in pieces if piece.name in named]
-    if not offered:
-        return "".join(piece.text for piece in pieces)
-    fields = ", ".join(f"{name} = {name}" for name in offered)
-    calls = [
-        f"local function {name}(...)\n  if not {part} then make_{part}() end\n  return {part}.{name}(...)\nend\n"
-        for name in offered
-    ]
-    head, functions = ("".join(piece.text for piece in some) for some in (pieces[:start], pieces[start:]))
-    return f"{head}local {part}\nlocal function make_{part}()\n{functions}{part} = {{{fields}}}\nend\n{''.join(calls)}"
+_NAME = "STREAMDQ_LIBRARY"
+_THERE = (
+    f"redis.register_function{{function_name = '{_NAME}', flags = {{'no-writes'}}, "
+    "callback = function() return 1 end}\n"
+)
+
+
+def _registered(script: Script) -> str:
+    flags = ", ".join(f"'{flag}'" for flag in script.flags)
+    return (
+        f"do\n{script.table}redis.register_function{{function_name = '{_NAME}_{script.name}', flags = {{{flags}}},\n"
+        f"callback = function(KEYS, ARGV)\n{script.prologue}{script.body}end}}\nend"
+    )
+
+
+def _in_order(lists: Iterable[Sequence[str]]) -> Iterator[str]:
+    """All that are in the lists, each once, in an order that agrees with that of every list."""
+    before: dict[str, set[str]] = {}
+    for names in lists:
+        for i, name in enumerate(names):
+            before.setdefault(name, set()).update(names[:i])
+    done: set[str] = set()
+    while len(done) < len(before):
+        name = next(name for name in sorted(before) if name not in done and before[name] <= done)
+        done.add(name)
+        yield name

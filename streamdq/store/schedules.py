@@ -15,10 +15,11 @@ from ..link.session import Op, Session, checked
 from ..schedules.civil import database_version
 from ..schedules.definition import Definition, definition_in
 from ..schedules.plan import Occurrence, Plan, late_ms, make_plan, occurrence_id
+from .calling import Spread
 from .commands import one
 from .counters import ShardCounter
 from .replies import Fired, Written
-from .scripts import Scripts, Spread
+from .scripts import Scripts
 from .topics import Topics, changing
 
 ScheduleState = Literal["active", "paused", "ended"]

@@ -111,11 +111,11 @@ def test_the_calls_beside_enqueue_are_its_own(bench: Bench) -> None:
         closing(bare.BareSocket(server)) as connection,
     ):
         queue.enqueue(TOPIC, body(0), delay="1h")
-        calls = bare.enqueue_calls(6)
+        calls = bare.enqueue_calls(server, 6)
         bare.by_redis_py(server.client, calls[:3])
-        connection.evalsha(calls[3:])
+        connection.send(calls[3:])
         assert server.count(SHARD.counts, "enqueued") == 7
         found = [queue.get(TOPIC, call[-3]) for call in calls]
         assert [job.body for job in found if job] == [body(i) for i in range(6)]
         with pytest.raises(Exception, match="NOSCRIPT"):
-            connection.evalsha([("0" * 40, 0)])
+            connection.send([("EVALSHA", "0" * 40, 0)])

@@ -13,6 +13,7 @@ from streamdq import Queue
 from streamdq.errors import FORMAT
 from streamdq.job.job import JobState
 from streamdq.keys import NamespaceKeys
+from streamdq.store.assembly import load_script
 from streamdq.store.history import FIELDS
 from tests.servers import Server
 from tests.waiting import until
@@ -57,8 +58,10 @@ def test_each_script_is_on_the_page_once() -> None:
 @pytest.mark.parametrize("name", called())
 def test_a_scripts_row_has_the_keys_and_arguments_of_its_header(name: str) -> None:
     keys, arguments, _ = called()[name]
-    declared = re.findall(r"^-- KEYS\[\d+(?:\.\.)?\] (\S+)", HEADERS[name], re.MULTILINE)
-    assert re.sub(r"[\[\]…]", "", keys).split() == declared
+    declared = load_script(name).declared
+    of_groups = {"own": "ready:GROUP", "dead": "dead:GROUP"}
+    names = [of_groups.get(key, key) for key in (*declared.named, *declared.of_each_group, *declared.if_given)]
+    assert re.sub(r"[\[\]…]", "", keys).split() == names
     numbers = re.findall(r"^-- ARGV\[(\d+)(\.\.)?\]([^\n]*)", HEADERS[name], re.MULTILINE)
     required = [number for number, rest, text in numbers if not rest and "or none" not in text]
     fixed = re.split(r",? ?then ", arguments)[0]

@@ -10,9 +10,15 @@ import redis
 
 from streamdq.link.command import Command
 from streamdq.link.session import Op, Request
-from streamdq.store.assembly import READS, Script
-from tests.lua.moving import name_of, script_of
+from streamdq.store.assembly import Script
+from tests.lua.moving import script_of
 
+_READS = frozenset({
+    "EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HLEN", "HMGET", "HSCAN", "HSTRLEN", "INFO", "PTTL", "TIME", "XINFO",
+    "XLEN", "XPENDING", "XRANGE", "XREVRANGE", "ZCARD", "ZCOUNT", "ZLEXCOUNT", "ZRANGE", "ZRANGEBYLEX", "ZRANGEBYSCORE",
+    "ZREVRANGEBYLEX", "ZSCAN", "ZSCORE",
+})  # fmt: skip
+"""The commands of scripts that change nothing."""
 _WRITES_CUT = (*range(1, 16), 20, 30, 50, 100)
 _CUT = """local real, left, reads = redis, %d, {%s}
 local function cut(call, name, ...)
@@ -28,7 +34,7 @@ local redis = {
   pcall = function(...) return cut(real.pcall, ...) end,
 }
 """
-_READING = ", ".join(f"{name} = true" for name in sorted(READS))
+_READING = ", ".join(f"{name} = true" for name in sorted(_READS))
 UNNOTICED = re.compile(
     r"(running|ready|waiting|through|aside) of .*: -?\d+, counted -?\d+"
     r"|\d+ jobs are detached, counted are -?\d+"
@@ -67,14 +73,14 @@ class CutShort:
 
     def _cut(self, command: Command) -> None:
         script = script_of(command)
-        if script is None or not script.writes or name_of(script) == "rights":
+        if script is None or not script.writes or script.name == "rights":
             return
         before = self._stored()
         for writes in _WRITES_CUT:
             try:
                 if not self._is_cut(script, command.args[2:], writes):
                     return
-                self._check(name_of(script), writes)
+                self._check(script.name, writes)
             finally:
                 self._restore(before)
 

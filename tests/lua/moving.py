@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import redis
@@ -13,20 +14,19 @@ from redis.exceptions import AskError, TryAgainError
 from streamdq.link.address import parse_url
 from streamdq.link.command import Command
 from streamdq.link.session import Op, Request
-from streamdq.store.assembly import Script, load_script, lua_directory
+from streamdq.store.assembly import Script, function_of, load_script, script_names, sha_of, source_of
 
-_SCRIPTS = {script: path.stem for path in lua_directory().glob("*.lua") for script in [load_script(path.stem)]}
-_BY_WORD = {word: script for script in _SCRIPTS for word in (script.sha, script.source)}
+
+@cache
+def _by_word() -> dict[Any, str]:
+    return {word: name for name in script_names() for word in (function_of(name), sha_of(name), source_of(name))}
 
 
 def script_of(command: Command) -> Script | None:
     """The script that it calls."""
     name, *rest = command.args
-    return _BY_WORD[rest[0]] if name in ("EVAL", "EVALSHA") else None
-
-
-def name_of(script: Script) -> str:
-    return _SCRIPTS[script]
+    found = _by_word().get(rest[0]) if name in ("EVAL", "EVALSHA", "FCALL") else None
+    return load_script(found) if found else None
 
 
 class MovingSlot:
@@ -86,8 +86,8 @@ class MovingSlot:
             if script is not None and script.waits and key_slot(command.key.encode()) == self._slot:
                 with self._all_there(command), self.migrating():
                     reply = self.ask(command)
-                assert isinstance(reply, AskError | TryAgainError), (name_of(script), reply)
-                self.refuses(name_of(script))
+                assert isinstance(reply, AskError | TryAgainError), (script.name, reply)
+                self.refuses(script.name)
 
     @contextmanager
     def _all_there(self, command: Command) -> Iterator[None]:

@@ -6,11 +6,12 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from streamdq.store.assembly import load_script, lua_directory
+from streamdq.keys import NamespaceKeys, ShardKeys
+from streamdq.store.assembly import library, load_script, lua_directory, source_of
 from streamdq.store.scripts import Scripts
 
 SCRIPTS = sorted(lua_directory().glob("*.lua"))
@@ -37,7 +38,9 @@ def each(of: Iterable[T], name: Callable[[T], str]) -> Callable[[Callable[[T], N
 
 
 each_script = each(SCRIPTS, lambda path: path.stem)
-TYPES = "HASH|ZSET|STREAM|STRING"
+OF_SHARD = {*ShardKeys.__slots__} - {"namespace", "topic", "shard", "prefix", "absent"}
+OF_NAMESPACE = {name for name, value in vars(NamespaceKeys).items() if isinstance(value, cached_property)}
+OF_GROUP = {"own", "dead"}
 OPTIONAL = {
     "gone",
     "not_before",
@@ -46,6 +49,7 @@ OPTIONAL = {
     "lost",
     "stays",
     "lined_up",
+    "places_given",
     "mine",
 }  # fields of `k` that may be nil
 
@@ -74,14 +78,12 @@ def calls_in(code: str) -> set[str]:
 
 
 def includes(path: Path) -> list[str]:
-    found = [line for line in header_of(path) if line.startswith("include: ")]
-    assert len(found) <= 1
-    return found[0].removeprefix("include: ").split(", ") if found else []
+    return [*load_script(path.stem).includes]
 
 
-def documented(path: Path, what: str) -> list[str]:
-    """What stands in the brackets of the header's KEYS or ARGV lines: `1`, `2`, `3..`."""
-    return [found[1] for line in header_of(path) if (found := re.match(rf"{what}\[(\d+(?:\.\.)?)\]", line))]
+def documented(path: Path) -> list[str]:
+    """What stands in the brackets of the header's ARGV lines: `1`, `2`, `3..`."""
+    return [found[1] for line in header_of(path) if (found := re.match(r"ARGV\[(\d+(?:\.\.)?)\]", line))]
 
 
 def test_there_are_scripts() -> None:
@@ -100,43 +102,52 @@ def test_the_header_tells_what_it_returns(path: Path) -> None:
 
 @each_script
 def test_arguments_are_documented_in_order_and_only_the_last_repeats(path: Path) -> None:
-    for what in ("KEYS", "ARGV"):
-        lines = documented(path, what)
-        assert [int(line.removesuffix("..")) for line in lines] == list(range(1, len(lines) + 1))
-        assert not any(line.endswith("..") for line in lines[:-1])
-        assert lines
+    lines = documented(path)
+    assert [int(line.removesuffix("..")) for line in lines] == list(range(1, len(lines) + 1))
+    assert not any(line.endswith("..") for line in lines[:-1])
+    assert lines
 
 
 @each_script
-def test_every_key_says_its_type(path: Path) -> None:
-    for line in header_of(path):
-        assert not line.startswith("KEYS") or re.match(rf"KEYS\[\d+(?:\.\.)?\] +\S+ +({TYPES})\b", line), line
+def test_it_declares_keys_that_there_are(path: Path) -> None:
+    declared = load_script(path.stem).declared
+    assert declared.fixed or declared.of_call
+    assert {*declared.fixed} <= OF_SHARD or {*declared.fixed} <= OF_NAMESPACE
+    for of_groups in (declared.of_group, declared.of_each_group, declared.of_each_leaving):
+        assert {*of_groups} <= OF_GROUP
+    names = (*declared.named, *declared.if_given)
+    assert len(names) == len({*names})
+    lines = [line.partition(": ")[0] for line in header_of(path) if line.startswith("keys")]
+    assert len(lines) == sum(map(bool, declared)), "a line that begins with `keys` declares none"
 
 
 @each_script
-def test_it_uses_the_keys_that_it_documents(path: Path) -> None:
-    """Names get the keys in one line, all of them; what is named is used."""
-    code, keys = code_of(path.read_text()), documented(path, "KEYS")
-    fixed = [key for key in keys if not key.endswith("..")]
-    unpacked = re.search(r"^local (.+) = unpack\(KEYS\)$", code, re.MULTILINE)
-    if unpacked:
-        names = unpacked[1].split(", ")
-        assert len(names) == len(fixed)
-        rest = code.replace(unpacked[0], "")
-    else:
-        names = [f"KEYS[{number}]" for number in fixed]
-        rest = code
-    for name in names:
-        assert re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", rest), f"{name} is documented and not used"
-    used = {int(number) for number in re.findall(r"KEYS\[(\d+)(?: \+ \w+)?\]", rest)}
-    repeats = len(fixed) < len(keys)
-    assert all(number <= len(fixed) for number in used) or repeats
-    assert bool(re.search(r"KEYS\[(\w+|\d+ \+ \w+)\]|#KEYS", re.sub(r"KEYS\[\d+\]", "", rest))) == repeats
+def test_it_uses_the_keys_that_it_declares(path: Path) -> None:
+    """Itself, or by a function that it includes and gives all of them."""
+    code, declared = code_of(path.read_text()), load_script(path.stem).declared
+    all_of_them = bool(re.search(r"for i = \d+, #KEYS", code))
+    by_functions = set[str]().union(*(fields_needed(OFFERED[name]) for name in calls_in(code) & OFFERED.keys()))
+    for name in (*declared.named, *declared.if_given):
+        used = re.search(rf"(?<![\w.:'])(k\.)?{name}(?!\w)", code) or name in by_functions
+        assert used or all_of_them, f"{name} is declared and not used"
+    assert (re.search(r"KEYS\[(?!\])|#KEYS", code) is not None) == bool(
+        declared.of_each_group or declared.of_each_leaving
+    )
+    assert not re.search(r"KEYS\[\d", code)
+
+
+@each(PARTS, lambda path: path.stem)
+def test_a_part_knows_nothing_of_the_call_but_what_it_is_given(path: Path) -> None:
+    """In the library it is no part of a call: it has neither KEYS nor ARGV, and what it kept, all calls would see."""
+    code = code_of(path.read_text())
+    assert not re.search(r"\b(KEYS|ARGV)\b", code)
+    for names in re.findall(r"^local (?!function)([^=]+) =", code, re.MULTILINE):
+        assert names.isupper(), f"{names} is no constant"
 
 
 @each_script
 def test_it_uses_the_arguments_that_it_documents(path: Path) -> None:
-    code, arguments = code_of(path.read_text()), documented(path, "ARGV")
+    code, arguments = code_of(path.read_text()), documented(path)
     fixed = [argument for argument in arguments if not argument.endswith("..")]
     direct = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", code)}
     assert direct == {int(argument) for argument in fixed}
@@ -162,15 +173,12 @@ def test_no_script_builds_a_key(path: Path) -> None:
 def test_a_key_is_not_hidden_by_another_variable(path: Path) -> None:
     """A command would go to a key of another name, which a cluster refuses."""
     code = code_of(path.read_text())
-    keys = re.search(r"^local ([\w, ]+) = unpack\(KEYS\)$", code, re.MULTILINE)
-    if keys is None:
-        return
-    rest = code[: keys.start()] + code[keys.end() :]
     declared = re.findall(
-        r"local ([\w, ]+?)(?: =|$)|for ([\w, ]+) (?:=|in)|function ?\w*\(([\w, ]*)\)", rest, re.MULTILINE
+        r"local ([\w, ]+?)(?: =|$)|for ([\w, ]+) (?:=|in)|function ?\w*\(([\w, ]*)\)", code, re.MULTILINE
     )
     others = {name.strip() for groups in declared for names in groups for name in names.split(",")}
-    assert {name.strip() for name in keys[1].split(",")} & others == set()
+    script = load_script(path.stem)
+    assert {*script.declared.named, *script.declared.if_given} & others == set()
 
 
 @each_script
@@ -182,7 +190,7 @@ def test_includes_exist_are_needed_and_are_complete(path: Path) -> None:
         used += text
     known = {
         "ipairs", "pairs", "tonumber", "tostring", "unpack", "next", "error", "pcall", "type", "function", "if",
-        "ended",
+        "ended", "shard",
     }  # fmt: skip
     assert calls_in(used) - functions_in(used) - known == set()
 
@@ -215,7 +223,7 @@ class Function(NamedTuple):
 
     @property
     def documented_fields(self) -> set[str]:
-        """Those in `k = {a=, b=}`, which may go on in the next line."""
+        """Those in `k = {a=, b=}`, which may go on in the next line: what is no key."""
         found = re.search(r"^k = \{([^}]*)\}", self.header, re.MULTILINE)
         return set(re.findall(r"(\w+)=", found[1])) if found else set()
 
@@ -272,10 +280,9 @@ def test_the_header_of_a_function_names_its_parameters(function: Function) -> No
 
 @each_function
 def test_the_header_of_a_function_names_the_fields_of_k_that_it_uses(function: Function) -> None:
-    assert function.documented_fields == fields_needed(function)
-    assert bool(function.documented_fields) == (
-        function.parameters.split(", ")[0] == "k" or ", k," in function.parameters
-    )
+    """But for keys, which scripts declare."""
+    assert function.documented_fields == fields_needed(function) - OF_SHARD - OF_GROUP
+    assert bool(fields_needed(function)) == (function.parameters.split(", ")[0] == "k" or ", k," in function.parameters)
 
 
 @each_function
@@ -299,19 +306,17 @@ def test_the_header_of_a_function_tells_what_it_returns(function: Function) -> N
 
 @each_function
 def test_every_function_is_used_by_a_script(function: Function) -> None:
-    """Also one that only other parts use: assembly leaves it out of a script that needs none of these."""
-    assert any(
-        re.search(rf"^local function {function.name}\(", load_script(path.stem).source, re.MULTILINE)
-        for path in SCRIPTS
-    )
+    """Or by another function. In the library, all have to fit into what Lua allows."""
+    used = re.findall(rf"(?<![\w.'])(?<!function ){function.name}\b", code_of(library().source))
+    assert used
 
 
 @each_script
 def test_k_has_the_fields_that_its_functions_use(path: Path) -> None:
     """But for those that say `may be nil`."""
     code = code_of(path.read_text())
-    tables = "".join(re.findall(r"local k = (?:\w+ and )?\{([^}]*)\}", code))
-    given = set(re.findall(r"(\w+) = ", tables + " ")) | set_in(code)
+    declared = load_script(path.stem).declared
+    given = {*declared.named, *declared.if_given} | set_in(code)
     given = given.union(*(OFFERED[name].sets for name in calls_in(code) & OFFERED.keys()))
     for name in calls_in(code) & OFFERED.keys():
         if re.search(rf"\b{name}\((\w+, )?k\b", code):
@@ -339,6 +344,15 @@ def test_it_stays_short(path: Path) -> None:
 
 
 def test_the_wheel_and_the_checkout_load_the_same_way() -> None:
-    script = load_script("finish")
-    assert script.source.endswith((lua_directory() / "finish.lua").read_text())
-    assert len(script.sha) == 40
+    assert source_of("finish").endswith((lua_directory() / "finish.lua").read_text())
+
+
+LOCALS = 200
+"""How many local variables Lua 5.1 allows in a function. All that scripts include is one function of the library."""
+
+
+def test_there_is_room_in_the_library() -> None:
+    names = [
+        name for path in PARTS for name in re.findall(r"^local (?:function )?([\w, ]+)", path.read_text(), re.MULTILINE)
+    ]
+    assert sum(len(name.split(",")) for name in names) <= LOCALS - 5

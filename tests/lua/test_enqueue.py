@@ -6,6 +6,7 @@ import pytest
 
 from streamdq.job.job import NewJob
 from streamdq.operations import topics
+from streamdq.store.assembly import keys_of
 from streamdq.store.records import encode, job_in, nonce_of
 from tests.lua.shard import START_MS, Shard
 
@@ -208,7 +209,7 @@ def test_the_first_ready_job_of_any_group_rings(two: Shard) -> None:
 def test_records_that_hold_ids_are_returned_up_to_the_bytes_allowed(shard: Shard) -> None:
     shard.enqueue("i", "j", "k", delay="1s")
     length = shard.redis("HSTRLEN", shard.k.jobs, "i")
-    keys = (shard.k.jobs, shard.k.bucket, shard.k.ready, shard.k.counts, shard.k.settings, shard.k.wake)
+    keys = keys_of("enqueue", shard.k)
     for most, looked in ((2 * length, 2), (2 * length + 1, 3)):
         jobs = shard.jobs("i", "j", "k", "l")[: 3 * 4]
         reply = shard.run(shard.scripts._run("enqueue", keys, (str(START_MS), 1, most, *jobs)))

@@ -17,6 +17,10 @@ PACES = {0: None, "2/s": 500, "40/s": 25}  # key_rate, and ms from a start to th
 LAG_MS = 50
 
 
+def of_keys(shard: Shard) -> tuple[str, ...]:
+    return shard.k.lanes, shard.k.fronts, shard.k.keyed, shard.k.crowds
+
+
 class Walk:
     """Random calls on a shard. It knows which attempts run."""
 
@@ -241,7 +245,7 @@ class Walk:
                 self.check()
         assert self.shard.empty()
         self.shard.topic(key_rate=0)
-        for key in self.shard.k.of_keys:
+        for key in of_keys(self.shard):
             assert self.shard.redis("EXISTS", key) == 0
 
 
@@ -294,7 +298,7 @@ def test_a_place_goes_on_after_a_second_group_was_removed(two: Shard) -> None:
     two.move()
     two.finish(two.take())
     assert two.empty()
-    assert two.redis("EXISTS", *two.k.of_keys) == 0
+    assert two.redis("EXISTS", *of_keys(two)) == 0
 
 
 @pytest.mark.parametrize("read", [True, False])

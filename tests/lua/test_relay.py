@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from streamdq.job.job import NewJob
+from streamdq.store.assembly import keys_of
 from streamdq.store.records import encode
 from streamdq.store.replies import RelayReply
 from tests.lua.shard import START_MS, Shard
@@ -165,9 +166,7 @@ def test_a_call_reads_a_bounded_number_of_bytes(shard: Shard) -> None:
 def test_the_last_record_read_is_the_one_that_reaches_the_bytes_allowed(shard: Shard) -> None:
     shard.enqueue("a", "b", "c", delay=60)
     length = shard.redis("HSTRLEN", shard.k.jobs, "a")
-    k = shard.k
-    keys = [k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake, *k.of_keys, k.outbox]
-    keys += [k.taken, k.taken_until]
+    keys = keys_of("relay", shard.k)
     for most, looked in ((2 * length, 2), (2 * length + 1, 3)):
         args = (str(START_MS), 1, shard.settings.version, 100, most, "o", 1, "", *rows("a", "b", "c", "d"))
         assert shard.run(shard.scripts._run("relay", keys, args)) == [1] + [0] * looked

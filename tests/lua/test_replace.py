@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamdq.job.job import NewJob
+from streamdq.store.assembly import keys_of
 from streamdq.store.records import encode
 from tests.lua.shard import START_MS, Shard
 
@@ -141,8 +142,7 @@ def test_the_length_of_the_largest_record_never_falls(shard: Shard) -> None:
 def test_records_are_read_up_to_the_bytes_allowed(shard: Shard) -> None:
     shard.enqueue("i", "j", "k", delay="1s")
     length = shard.redis("HSTRLEN", shard.k.jobs, "i")
-    k = shard.k
-    keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake, k.taken, k.taken_until)
+    keys = keys_of("replace", shard.k)
     for most, looked in ((2 * length, 2), (2 * length + 1, 3)):
         args = (str(START_MS), 1, 100, most, *shard.jobs("i", "j", "k", "l", delay="1s"))
         assert shard.run(shard.scripts._run("replace", keys, args))[:3] == [1, START_MS, looked]

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 import pytest
 import redis
 
-from streamdq.store import assembly, scripts
+from streamdq.store import assembly
 from tests.servers import Binary, Pool, Server
 
 from . import python
@@ -96,7 +96,7 @@ class Lane:
             used.add(name)
             return load(name)
 
-        vars(scripts)["load_script"] = recorded
+        vars(assembly)["load_script"] = recorded
         out = []
         for i, following in _pairs(chosen):
             used.clear()
@@ -159,7 +159,10 @@ def install(mutant: Mutant) -> None:
         python.install(mutant)
     else:
         assembly._sources()[mutant.file.removeprefix("lua/")] = mutant.source
-        assembly.load_script.cache_clear()
+        for cached in (
+            assembly.load_script, assembly.source_of, assembly.sha_of, assembly.library, assembly.function_of,
+        ):  # fmt: skip
+            cached.cache_clear()
 
 
 def _work_quietly(work: Callable[[], Any], write: int) -> NoReturn:
@@ -213,6 +216,9 @@ class _Lent(Pool):
             if all or not server.answers():
                 server.kill()
                 server.start()
+                continue
+            with server.client() as client, suppress(redis.ResponseError):  # before 7.0 there are no functions
+                client.function_flush()
 
     def close(self) -> None:
         """At the end of the tests in a child, nothing."""

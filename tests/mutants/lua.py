@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import lupa.lua51
 import tree_sitter_lua
 from tree_sitter import Language, Node, Parser
 
-from streamdq.store.assembly import assembled, lua_directory
+from streamdq.store.assembly import load_script, lua_directory, script_names
 
 from .mutant import Edit, Mutant, mutants_of
 
@@ -20,7 +20,9 @@ OTHER = {
     "+": ("-",), "-": ("+",), "*": ("/",), "/": ("*",), "%": ("*",),
 }  # fmt: skip
 DROPPED = {"function_call", "assignment_statement", "return_statement", "break_statement", "for_statement"}
-_INCLUDE = re.compile(r"^-- include: (.+)$", re.MULTILINE)
+_COMMENT = re.compile(r"--.*")
+_WORD = re.compile(r"(?<![\w.])\w+")  # not the field of a table
+_FUNCTION = re.compile(r"^local function (\w+)\((?:.* end\n|.*\n(?:.*\n)*?end\n)", re.MULTILINE)
 _OPTION = re.compile(r"'[A-Z]+'|'[-+*~]'")  # of a Redis command: without it, the command is refused
 _lua = lupa.lua51.LuaRuntime()
 
@@ -53,35 +55,38 @@ def edits_of(source: str) -> Iterator[Edit]:
 
 
 def scripts_with(mutant: Mutant) -> set[str]:
-    """The scripts that the mutant is part of: assembling drops the functions that a script does not use."""
-    changed = {mutant.file: mutant.source}
-    return {script for script in _scripts_of(mutant.file) if _assembled(script, changed) != _assembled_as_is(script)}
-
-
-@cache
-def _scripts_of(file: str) -> list[str]:
-    """A script alone, or all that include the file."""
-    path = Path(file)
+    """The scripts that do something else with the mutant: of what they include, those that use the function."""
+    path = Path(mutant.file)
     if path.parent.name != "lib":
-        return [path.stem]
-    scripts = [path.stem for path in lua_directory().glob("*.lua")]
-    return [name for name in scripts if path.stem in _includes(name)]
+        return {path.stem}
+    before, after = _pieces(text_of(mutant.file)), _pieces(mutant.source)
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    including = [name for name in script_names() if path.stem in load_script(name).includes]
+    return {name for name in including if "" in changed or changed & _used_by(name)}
 
 
-def _includes(script: str) -> list[str]:
-    found = _INCLUDE.search(text_of(f"lua/{script}.lua"))
-    return found[1].split(", ") if found else []
+def _pieces(source: str) -> dict[str, str]:
+    """Its functions, by their names; and what is outside of them, by ''."""
+    found = {function[1]: function[0] for function in _FUNCTION.finditer(source)}
+    return found | {"": _FUNCTION.sub("", source)}
 
 
 @cache
-def _assembled_as_is(script: str) -> str:
-    return _assembled(script, {})
+def _used_by(script: str) -> set[str]:
+    """The functions that it uses, directly or by another one."""
+    functions = {name: text for part in load_script(script).includes for name, text in _pieces_of(part).items()}
+    used, pending = set[str](), [load_script(script).body]
+    while pending:
+        words = set(_WORD.findall(_COMMENT.sub("", pending.pop())))
+        new = (words & functions.keys()) - used
+        used |= new
+        pending += [functions[name] for name in new]
+    return used
 
 
-def _assembled(script: str, changed: Mapping[str, str]) -> str:
-    files = [*(f"lua/lib/{name}.lua" for name in _includes(script)), f"lua/{script}.lua"]
-    *parts, source = [changed.get(file) or text_of(file) for file in files]
-    return assembled(parts, source)
+@cache
+def _pieces_of(part: str) -> dict[str, str]:
+    return _pieces(text_of(f"lua/lib/{part}.lua"))
 
 
 def _one_more(number: str) -> str:

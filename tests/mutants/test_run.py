@@ -49,10 +49,10 @@ NOTICE = tuple(
 
 SOMETIMES = """
 from pathlib import Path
-from streamdq.store import scripts
+from streamdq.store import assembly
 
 def test_it():
-    scripts.load_script("lease")  # otherwise it would not concern the mutants
+    assembly.load_script("lease")  # otherwise it would not concern the mutants
     with Path(__file__).with_suffix(".runs").open("a+") as runs:
         runs.write("x")
         assert runs.tell() % 2

@@ -20,7 +20,7 @@ from streamdq.errors import (
 from streamdq.operations.pipeline import Pipeline
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.redis.proxies import proxy
-from tests.servers import Server
+from tests.servers import Server, script_calls
 
 
 class Failing:
@@ -40,9 +40,9 @@ class Failing:
         self.message, self.errors = raised.value.message, list(raised.value.exceptions)
 
 
-def calls_of(server: Server, name: str = "evalsha") -> int:
+def calls_of(server: Server) -> int:
     with server.client() as client:
-        return int(client.info("commandstats").get(f"cmdstat_{name}", {"calls": 0})["calls"])
+        return script_calls(client)
 
 
 def test_each_call_has_its_own_job(space: Space, redis_server: Server) -> None:

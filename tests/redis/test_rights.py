@@ -24,7 +24,7 @@ from streamdq.http.auth import Role, new_token
 from streamdq.link.connection import AsyncLink
 from streamdq.link.session import open_session
 from streamdq.mover.mover import Mover
-from streamdq.operations.acl import CLUSTER_COMMANDS, DISK_COMMANDS, rights
+from streamdq.operations.acl import CLUSTER_COMMANDS, DISK_COMMANDS, FUNCTION_COMMANDS, more_rights, rights
 from streamdq.store.rights import COMMANDS
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics
@@ -39,6 +39,10 @@ NAMESPACE, USER, PASSWORD = "shop", "streamdq", "s3cret"
 LOGIN = f"{USER}:{PASSWORD}@"
 
 
+def has_functions(client: redis.Redis) -> bool:
+    return int(client.info("server")["redis_version"].split(".")[0]) >= 7
+
+
 class Limited:
     """Servers on which the user has what ``rights`` says, and what was denied them."""
 
@@ -49,6 +53,8 @@ class Limited:
             client.execute_command(
                 "ACL", "SETUSER", USER, "reset", "on", f">{PASSWORD}", *rights(NAMESPACE, cluster).split()
             )
+            if has_functions(client):
+                client.execute_command("ACL", "SETUSER", USER, *more_rights().split())
             client.execute_command("ACL", "LOG", "RESET")
 
     def denied(self) -> list[dict[str, Any]]:
@@ -266,7 +272,7 @@ def test_without_a_single_right_no_script_is_called(limited: Limited, redis_serv
     """Redis would end a script half way: the first call says what is missing, and nothing is written."""
     with redis_server.client() as client:
         for right in COMMANDS:
-            if right in ("select", "wait"):  # only some send them
+            if right in ("select", "wait", *(("evalsha",) if has_functions(client) else ())):  # only some send them
                 continue
             limited.change(f"-{right}")
             with Queue(limited.url, NAMESPACE) as queue, pytest.raises(AuthenticationFailed, match=right) as raised:
@@ -366,7 +372,7 @@ def test_the_list_names_what_is_sent_and_nothing_else(redis_server: Server) -> N
     }
     sent = lua | (python & known)
     by_the_client = {"select"}  # for a URL with a database
-    of_some = {name.partition("|")[0] for name in (*CLUSTER_COMMANDS, *DISK_COMMANDS)}
+    of_some = {name.partition("|")[0] for name in (*CLUSTER_COMMANDS, *DISK_COMMANDS, *FUNCTION_COMMANDS)}
     assert set(COMMANDS) - by_the_client == sent - of_some - WORDS
     assert list(COMMANDS) == sorted(COMMANDS)
 
@@ -383,10 +389,14 @@ def test_a_namespace_that_can_not_be_one_gets_no_rights(capsys: pytest.CaptureFi
 def test_doctor_prints_them(redis_server: Server, capsys: pytest.CaptureFixture[str], url: str) -> None:
     """Redis need not be there, and takes the line as it is."""
     assert cli.run(["--url", url, "--namespace", NAMESPACE, "doctor", "--acl"]) == 0
-    line = capsys.readouterr().out
-    assert line == f"ACL SETUSER {USER} on resetpass >PASSWORD {rights(NAMESPACE, 'cluster' in url)}\n"
+    line, more = capsys.readouterr().out.splitlines()
+    assert line == f"ACL SETUSER {USER} on resetpass >PASSWORD {rights(NAMESPACE, 'cluster' in url)}"
+    assert more == f"ACL SETUSER {USER} {more_rights()}"
     with redis_server.client() as client:
         assert client.execute_command(*line.split()) == b"OK"
+        if has_functions(client):
+            assert client.execute_command(*more.split()) == b"OK"
         client.execute_command("ACL", "DELUSER", USER)
     page = (ROOT / "docs" / "operations.md").read_text()
     assert rights("streamdq") in " ".join(page.split())
+    assert more_rights() in page

@@ -21,6 +21,7 @@ from fakeredis.commands_mixins.scripting_mixin import LUA_MODULE
 from redis.exceptions import NoScriptError, ResponseError
 
 Fields = tuple[bytes, ...]
+_MISSING = "Function not found"
 
 
 class HalfDone(ResponseError):
@@ -40,6 +41,27 @@ class _Session(FakeSocket):
             raise SimpleError("NOSCRIPT No matching script.")
         return self._call_script(sha1, numkeys, keys_and_args)
 
+    def function_load(self, source: bytes) -> bytes:
+        """The library that real servers get."""
+        first, _, text = source.partition(b"\n")
+        runtime: Any = self._get_server_runtime(self._server)
+        register = runtime.eval(
+            b"function(register) local redis = setmetatable({register_function = register}, {__index = redis})\n"
+            + text
+            + b"\nend"
+        )
+        register(lambda function: _functions_of(self._server).__setitem__(function.function_name, function.callback))
+        return first.partition(b"name=")[2]
+
+    def fcall(self, name: bytes, numkeys: bytes, *keys_and_args: bytes) -> Any:
+        callback = _functions_of(self._server).get(name)
+        if callback is None:
+            raise SimpleError(_MISSING)
+        runtime: Any = self._get_server_runtime(self._server)
+        count = int(numkeys)
+        tables = runtime.table_from(keys_and_args[:count]), runtime.table_from(keys_and_args[count:])
+        return self._result_of(lambda: callback(*tables))
+
     def getex(self, key: Any, *args: bytes) -> Any:
         """fakeredis's lets the key expire with the second in which it should, up to a second too early."""
         value = super().getex(key, *args)
@@ -53,14 +75,23 @@ class _Session(FakeSocket):
         compiled = server.__dict__.setdefault("compiled", {})
         if sha not in compiled:
             compiled[sha] = runtime.eval(b"function() " + server.script_cache[sha] + b"\nend")
-        server._lua_current_socket[0] = self
-        self._script_resp = 2
         keys, args = keys_and_args[:numkeys], keys_and_args[numkeys:]
         server._lua_set_keys_argv(runtime.table_from(keys), runtime.table_from(args))
+        return self._result_of(compiled[sha])
+
+    def _result_of(self, function: Callable[[], Any]) -> Any:
+        server: Any = self._server
+        server._lua_current_socket[0] = self
+        self._script_resp = 2
         try:
-            return self._convert_lua_result(compiled[sha](), nested=False)
+            return self._convert_lua_result(function(), nested=False)
         finally:
             self._script_resp = None
+
+
+def _functions_of(server: Any) -> dict[bytes, Any]:
+    functions: dict[bytes, Any] = server.__dict__.setdefault("functions", {})
+    return functions
 
 
 class Store:
@@ -93,7 +124,8 @@ class Store:
     def apply(self, fields: Fields) -> Any:
         """The reply, or the error reply."""
         reply = self._run(fields)
-        if not isinstance(reply, NoScriptError):  # a replica has the effects, and knows other scripts
+        # A replica has the effects, and knows other scripts.
+        if not isinstance(reply, NoScriptError) and str(reply) != _MISSING:
             self.log.append((self.time(), fields))
         return reply
 
@@ -104,7 +136,7 @@ class Store:
         for database in self._server.dbs.values():
             database.time = now_s
         name, arguments = fields[0].decode().lower(), list(fields[1:])
-        if name in ("xgroup", "xinfo", "script", "config"):
+        if name in ("xgroup", "xinfo", "script", "config", "function"):
             name += f" {arguments.pop(0).decode().lower()}"
         try:
             function, signature = session._name_to_func(name)
@@ -140,10 +172,12 @@ class Store:
     def restart(self) -> None:
         """It has lost nothing but what is not kept on disk: the scripts, and which run of it this was."""
         self._runs += 1
-        self.flush_scripts()
+        self._server.script_cache.clear()
 
     def flush_scripts(self) -> None:
+        """Whoever flushes one kind flushes the other, too."""
         self._server.script_cache.clear()
+        _functions_of(self._server).clear()
 
     def flush(self) -> None:
         self.flushes += 1

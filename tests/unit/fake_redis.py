@@ -18,7 +18,7 @@ from streamdq.link.batcher import Batcher
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
 from streamdq.link.session import Session
-from streamdq.store.assembly import load_script, lua_directory
+from streamdq.store.assembly import function_of, script_names, sha_of
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics
 from streamdq.times.clock import RedisClock
@@ -36,16 +36,16 @@ class Call(NamedTuple):
 
 @cache
 def _names() -> dict[str, str]:
-    return {load_script(path.stem).sha: path.stem for path in lua_directory().glob("*.lua")}
+    return {word: name for name in script_names() for word in (function_of(name), sha_of(name))}
 
 
 def call_of(command: Command) -> Call:
     """Which script with what, or which command."""
     name, *rest = command.args
-    if name != "EVALSHA":
+    if name not in ("FCALL", "EVALSHA"):
         return Call(str(name), (), tuple(rest))
-    sha, count, *rest = rest
-    return Call(_names()[sha], tuple(rest[:count]), tuple(rest[count:]))
+    function, count, *rest = rest
+    return Call(_names()[function], tuple(rest[:count]), tuple(rest[count:]))
 
 
 class FakeLink:

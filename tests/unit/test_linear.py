@@ -31,7 +31,6 @@ FILES = [(path, base) for folder, base in PACKAGES.items() for path in sorted((R
 ANYWHERE = {"search", "sub", "subn", "findall", "finditer", "split"}
 AT_ONCE = {"match", "fullmatch"}
 TRUSTED = {
-    ("streamdq/store/assembly.py", "_FUNCTION"): "reads the scripts of this package",
     ("streamdq/cli/wording.py", "_ARGUMENT"): "reads streamdq's own errors, which quote little of what was given",
     ("streamdq/cli/wording.py", "_GROUPS"): "as _ARGUMENT",
     ("streamdq/cli/wording.py", "_HEAD"): "as _ARGUMENT",

@@ -93,11 +93,11 @@ def test_an_endless_recursion_is_cut_and_so_is_an_endless_chain() -> None:
 
 
 def test_calls_of_streamdq_that_led_to_the_users_code_are_left_out() -> None:
-    from streamdq.worker.user_functions import called
+    from streamdq.worker.handlers import called
 
     _, error = called(fails)
     assert error is not None
-    assert "user_functions" not in traceback_of(error, hidden=False)
+    assert "handlers.py" not in traceback_of(error, hidden=False)
 
 
 def test_of_an_encrypted_body_no_message_is_told() -> None:

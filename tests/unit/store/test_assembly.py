@@ -1,4 +1,4 @@
-"""A script and what it needs of its includes."""
+"""What Redis gets of the files in ``lua/``."""
 
 from __future__ import annotations
 
@@ -6,98 +6,106 @@ import re
 import shutil
 from pathlib import Path
 
+import lupa.lua51
 import pytest
 
+from streamdq.keys import NamespaceKeys
 from streamdq.store import assembly
-from streamdq.store.assembly import assembled, load_script, lua_directory
+from streamdq.store.assembly import keys_of, library, load_script, lua_directory, script_names, source_of
 
-LIB = """-- one(x), two(x): of the first. unused(x): nobody asks for it
-local LIMIT = 10
-local function one(x) return x + LIMIT end
-local function two(x)
-  local function within(y) return y end
-  return within(one(x))
-end
-local function unused(x)
-  for i = 1, x do
-    x = x + i
-  end
-  return x
-end
-"""
-OTHER = """local function three(x) return two(x) end
-local function recursive(x) return x > 0 and recursive(x - 1) end
-"""
+NAMES = NamespaceKeys("ns")
+SHARD = NAMES.shard("t", 0)
+CACHED = (
+    assembly._sources, assembly.load_script, assembly.source_of, assembly.sha_of, assembly.library,
+    assembly.function_of,
+)  # fmt: skip
 
 
-def functions(source: str) -> list[str]:
-    return re.findall(r"^local function (\w+)", source, re.MULTILINE)
+def test_the_keys_are_those_of_the_header_in_its_order() -> None:
+    assert load_script("permit").declared.fixed == ("settings",)
+    assert keys_of("permit", SHARD) == (SHARD.settings, SHARD.absent)
+    assert keys_of("sign", NAMES) == (NAMES.signs,)
+    assert keys_of("list_ids", SHARD) == (SHARD.jobs, SHARD.taken, SHARD.taken_until, SHARD.settings)
 
 
-def test_what_is_used_directly_or_by_what_is_used_is_kept() -> None:
-    source = assembled([LIB, OTHER], "return three(1)")
-    assert functions(source) == ["one", "two", "three"]
-    assert "local LIMIT = 10" in source
-    assert source.endswith("return three(1)")
+def test_the_keys_of_groups_follow() -> None:
+    own, dead = SHARD.ready_of, SHARD.dead_of
+    assert keys_of("touch", SHARD, "a") == (SHARD.ready, SHARD.progress, SHARD.settings, own("a"), SHARD.absent)
+    assert keys_of("stats", SHARD, groups=["a", "b"])[4:] == (dead("a"), dead("b"))
+    made = keys_of("configure_shard", SHARD, groups=["a"], leaving=["b", "c"])
+    assert made[-6:-1] == (own("a"), own("b"), dead("b"), own("c"), dead("c"))
 
 
-def test_a_word_in_a_comment_or_within_another_is_no_use() -> None:
-    assert functions(assembled([LIB], "-- two(1)\nlocal attwo = 1 -- and two(2)\nreturn attwo")) == []
-    assert functions(assembled([LIB], "return one(1)")) == ["one"]
+def test_the_keys_that_a_call_names_or_leaves_out() -> None:
+    assert keys_of("find_in_order", SHARD, call=[SHARD.bucket])[-1] == SHARD.bucket
+    without, given = keys_of("finish", SHARD, "a"), keys_of("finish", SHARD, "a", given=True)
+    assert given == (*without[:-1], SHARD.receipts, SHARD.absent)
 
 
-def test_a_function_that_is_handed_on_is_used() -> None:
-    assert functions(assembled([LIB], "return each(list, one)")) == ["one"]
+def test_a_script_begins_with_local_names_of_its_keys() -> None:
+    source, body = source_of("stats"), load_script("stats").body
+    assert source.endswith(body)
+    table = "counts = KEYS[1], bucket = KEYS[2], jobs = KEYS[3], settings = KEYS[4]"
+    assert source.removesuffix(body).splitlines()[-3:] == [
+        f"local function shard(KEYS) return {{{table}}} end",
+        "local counts, bucket, jobs, settings = unpack(KEYS)",
+        "local FIXED = 4 -- so many keys come before those of each group",
+    ]
+    assert "\nKEYS[#KEYS] = nil\nlocal bucket, ready" in source_of("move")
 
 
-def test_a_field_of_a_table_is_no_use() -> None:
-    assert functions(assembled([LIB], "return string.one(1)")) == []
-    assert functions(assembled([LIB], "return 'x' ..one(1)")) == ["one"]
+def test_what_it_includes_comes_before() -> None:
+    sources = [(lua_directory() / "lib" / f"{part}.lua").read_text() for part in load_script("move").includes]
+    assert source_of("move").startswith("\n".join(sources))
 
 
-RARE = """-- made when called
-local made = 0
-local function four(x) return x and two(4) end
-local function five(...) return four(...) end
-local function six() return 6 end
-"""
+def test_the_library_has_all_scripts_and_each_part_once() -> None:
+    source = library().source
+    assert source.startswith(f"#!lua name={library().name}\n")
+    registered = re.findall(rf"^.*function_name = '{library().name}_(\w+)'", source, re.MULTILINE)
+    assert registered == [name for name in script_names() if name != "register_topic"]
+    for path in (lua_directory() / "lib").glob("*.lua"):
+        for line in re.findall(r"^local function .*", path.read_text(), re.MULTILINE):
+            assert source.count(f"{line}\n") == 1
 
 
-def test_what_is_made_when_called_is_within_a_function() -> None:
-    source = assembled([LIB, RARE], "return five(1)")
-    before, _, factory = source.partition("local function make_part_0()\n")
-    within, _, after = factory.partition("\nend\n")
-    assert functions(before) == ["one", "two"]
-    assert "local made = 0" in before
-    assert functions(within) == ["four", "five"]
-    assert functions(after) == ["five"]
+def test_the_librarys_name_tells_what_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Releases side by side must not take away each other's functions."""
+    before = library().name
+    sources = assembly._sources() | {"lib/clock.lua": (lua_directory() / "lib" / "clock.lua").read_text() + "local x\n"}
+    monkeypatch.setattr(assembly, "_sources", lambda: sources)
+    for function in CACHED[1:]:
+        function.cache_clear()
+    try:
+        assert library().name != before
+    finally:
+        monkeypatch.undo()
+        for function in CACHED[1:]:
+            function.cache_clear()
+    assert library().name == before
 
 
-def test_what_is_made_when_called_is_left_out_if_it_is_not_used() -> None:
-    assert functions(assembled([LIB, RARE], "return one(1)")) == ["one"]
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in lua_directory().glob("*.lua")))
-def test_each_script_has_no_function_that_it_does_not_use(name: str) -> None:
-    source = load_script(name).source
-    for function in functions(source):
-        assert len(re.findall(rf"^[^\n]*?\b{function}\b", re.sub(r"--.*", "", source), re.MULTILINE)) > 1, function
+def test_the_library_is_lua() -> None:
+    """Lua allows 200 local variables in a function, and 60 of those around it."""
+    first, _, rest = library().source.partition("\n")
+    assert first
+    lupa.lua51.LuaRuntime().compile(rest)
 
 
 def test_a_version_that_is_installed_over_this_one_is_not_mixed_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each script is assembled when it is first called, perhaps weeks later."""
-    expected = load_script("bury")
+    expected = source_of("bury")
     directory = tmp_path / "lua"
     shutil.copytree(lua_directory(), directory)
     monkeypatch.setattr(assembly, "lua_directory", lambda: directory)
-    for function in (load_script, assembly._sources):
+    for function in CACHED:
         function.cache_clear()
     try:
         load_script("enqueue")
         shutil.rmtree(directory)
-        assert load_script("bury") == expected
+        assert source_of("bury") == expected
     finally:
-        for function in (load_script, assembly._sources):
+        for function in CACHED:
             function.cache_clear()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from streamdq.worker import leaving
+from streamdq.process import leaving
 from tests.waiting import HANG_S
 
 
