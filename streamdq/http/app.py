@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -157,8 +158,8 @@ class _Static(StaticFiles):
 
 class _Outermost:
     """Leaves paths undecoded for the routes, which decode each segment by itself; forbids caches to keep answers;
-    answers HEAD like GET, without the body; and refuses a body with two lengths, as a proxy might believe the other one
-    (RFC 9112, section 6.1).
+    answers HEAD like GET, without the body; refuses a body with two lengths, as a proxy might believe the other one
+    (RFC 9112, section 6.1); and answers requests that a server cuts off as it ends.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -169,10 +170,12 @@ class _Outermost:
             await self._app(scope, receive, send)
             return
 
-        is_head = scope["method"] == "HEAD"
+        is_head, begun = scope["method"] == "HEAD", False
 
         async def careful(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 names = {name.lower() for name, _ in message["headers"]}
                 message["headers"] = [
                     *message["headers"],
@@ -187,7 +190,19 @@ class _Outermost:
             await refused(scope, receive, careful)
             return
         method = "GET" if is_head else scope["method"]
-        await self._app({**scope, "method": method, **_encoded_paths(scope)}, receive, careful)
+        try:
+            await self._app({**scope, "method": method, **_encoded_paths(scope)}, receive, careful)
+        except asyncio.CancelledError:
+            if begun or not scope["app"].state.streamdq.stopping.is_set():
+                raise
+            await _tell_the_end(careful)
+
+
+async def _tell_the_end(send: Send) -> None:
+    """The answer to a request that the server, as it ends, no longer waits for: its body may never arrive."""
+    told = problems.problem("stopping", "this took longer than the server's end; repeat it", {"Connection": "close"})
+    await send({"type": "http.response.start", "status": told.status_code, "headers": told.raw_headers})
+    await send({"type": "http.response.body", "body": told.body})
 
 
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))

@@ -240,3 +240,36 @@ async def test_nothing_is_to_be_kept(api: Api) -> None:
     for path in ("/v1/topics", "/v1/nothing", "/health/alive"):
         headers = (await api.client.get(path)).headers
         assert (headers["cache-control"], headers["x-content-type-options"]) == ("no-store", "nosniff")
+
+
+@pytest.mark.parametrize("stopping", [True, False])
+async def test_a_request_that_the_ending_server_cuts_off_is_answered(api: Api, stopping: bool) -> None:
+    """Its body does not come: the caller would get a 500, and the log a traceback for each."""
+    waits, sent = asyncio.Event(), list[Any]()
+
+    async def receive() -> Any:
+        waits.set()
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "PUT", "scheme": "http", "path": "/v1/topics/t/jobs/a",
+        "query_string": b"", "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+        "client": ("127.0.0.1", 1), "server": ("localhost", 80),
+    }  # fmt: skip
+    request = asyncio.create_task(api.app(scope, receive, send))
+    await waits.wait()
+    if stopping:
+        api.app.state.streamdq.stopping.set()
+    request.cancel()
+    if not stopping:
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        return
+    await request
+    start, body = sent
+    assert start["status"] == 503
+    assert b"problem:stopping" in body["body"]
+    assert {b"retry-after", b"connection"} <= dict(start["headers"]).keys()

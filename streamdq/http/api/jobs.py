@@ -162,7 +162,7 @@ async def post_job(request: Request, topic: TopicPath, job: JobIn, durable: Dura
 
 @operation(
     router, "POST", "/v1/topics/{topic:segment}/bulk", roles=_PRODUCER, takes=NDJSON, tag="Jobs",
-    problems=["stopping", "too-many-topics", "storage-unavailable", *_DURABILITY],
+    problems=["too-many-topics", "storage-unavailable", *_DURABILITY],
     responses={200: {"description": "What became of the lines.", "model": BulkOut}},
     extra={"requestBody": {"required": True, "content": {NDJSON: {
         "schema": {"type": "string"},

@@ -357,7 +357,7 @@ def _extra(roles: Sequence[Role] | None, extra: Mapping[str, Any] | None) -> dic
 def _problems(
     own: Sequence[str], roles: Sequence[Role] | None, takes: str | None, named: bool, method: str
 ) -> dict[int | str, dict[str, Any]]:
-    kinds = ["internal-error", "invalid-input", *own]
+    kinds = ["internal-error", "invalid-input", "stopping", *own]
     if roles is not None:
         kinds += ["unauthenticated", "forbidden", "rate-limited", "redis-unavailable", "redis-refuses", "newer-format"]
     elif method not in _SAFE:
