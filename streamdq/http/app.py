@@ -200,7 +200,11 @@ class _Outermost:
 
 async def _tell_the_end(send: Send) -> None:
     """The answer to a request that the server, as it ends, no longer waits for: its body may never arrive."""
-    told = problems.problem("stopping", "this took longer than the server's end; repeat it", {"Connection": "close"})
+    told = problems.problem(
+        "stopping",
+        "it ended first; a change may have been made, so repeat the request with the same id",
+        {"Connection": "close"},
+    )
     await send({"type": "http.response.start", "status": told.status_code, "headers": told.raw_headers})
     await send({"type": "http.response.body", "body": told.body})
 

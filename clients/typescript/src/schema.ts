@@ -2613,7 +2613,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2779,7 +2779,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The storage of large bodies does not answer; Durability was not confirmed in time; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; The storage of large bodies does not answer; Durability was not confirmed in time; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2892,7 +2892,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Durability was not confirmed in time; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Durability was not confirmed in time; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3045,7 +3045,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The storage of large bodies does not answer; Durability was not confirmed in time; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; The storage of large bodies does not answer; Durability was not confirmed in time; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3294,7 +3294,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3449,7 +3449,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Durability was not confirmed in time; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Durability was not confirmed in time; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3566,7 +3566,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests are waiting; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Too many requests are waiting; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3708,7 +3708,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Durability was not confirmed in time; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Durability was not confirmed in time; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3850,7 +3850,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Durability was not confirmed in time; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Durability was not confirmed in time; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -3980,7 +3980,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4110,7 +4110,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4212,7 +4212,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests are waiting; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Too many requests are waiting; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4346,7 +4346,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4489,7 +4489,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4632,7 +4632,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4775,7 +4775,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4909,7 +4909,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5043,7 +5043,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5136,7 +5136,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5228,7 +5228,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5383,7 +5383,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5473,7 +5473,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5565,7 +5565,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5657,7 +5657,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5751,7 +5751,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5883,7 +5883,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -5961,7 +5961,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6061,7 +6061,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6200,7 +6200,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6293,7 +6293,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6386,7 +6386,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6476,7 +6476,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6568,7 +6568,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6669,7 +6669,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6765,7 +6765,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6861,7 +6861,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -6991,7 +6991,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7121,7 +7121,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7211,7 +7211,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests are waiting; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Too many requests are waiting; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7260,7 +7260,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Too many requests are waiting */
+            /** @description The server is shutting down; Too many requests are waiting */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7309,7 +7309,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -7387,7 +7387,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
