@@ -170,12 +170,10 @@ class _Outermost:
             await self._app(scope, receive, send)
             return
 
-        is_head, begun = scope["method"] == "HEAD", False
+        is_head = scope["method"] == "HEAD"
 
         async def careful(message: Message) -> None:
-            nonlocal begun
             if message["type"] == "http.response.start":
-                begun = True
                 names = {name.lower() for name, _ in message["headers"]}
                 message["headers"] = [
                     *message["headers"],
@@ -190,23 +188,27 @@ class _Outermost:
             await refused(scope, receive, careful)
             return
         method = "GET" if is_head else scope["method"]
-        try:
-            await self._app({**scope, "method": method, **_encoded_paths(scope)}, receive, careful)
-        except asyncio.CancelledError:
-            if begun or not scope["app"].state.streamdq.stopping.is_set():
-                raise
-            await _tell_the_end(careful)
+        await _told_at_the_end(self._app, {**scope, "method": method, **_encoded_paths(scope)}, receive, careful)
 
 
-async def _tell_the_end(send: Send) -> None:
-    """The answer to a request that the server, as it ends, no longer waits for: its body may never arrive."""
-    told = problems.problem(
-        "stopping",
-        "it ended first; a change may have been made, so repeat the request with the same id",
-        {"Connection": "close"},
-    )
-    await send({"type": "http.response.start", "status": told.status_code, "headers": told.raw_headers})
-    await send({"type": "http.response.body", "body": told.body})
+async def _told_at_the_end(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Calls the app, and answers if the server, as it ends, no longer waits for it: a body may never arrive."""
+    begun = False
+
+    async def noting(message: Message) -> None:
+        nonlocal begun
+        begun = True
+        await send(message)
+
+    try:
+        await app(scope, receive, noting)
+    except asyncio.CancelledError:
+        if begun or not scope["app"].state.streamdq.stopping.is_set():
+            raise
+        detail = "it ended first; a change may have been made, so repeat the request with the same id"
+        told = problems.problem("stopping", detail, {"Connection": "close"})
+        await send({"type": "http.response.start", "status": told.status_code, "headers": told.raw_headers})
+        await send({"type": "http.response.body", "body": told.body})
 
 
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
