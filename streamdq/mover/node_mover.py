@@ -29,10 +29,10 @@ from ..store.scripts import Scripts
 from ..store.topics import Topics, changing
 from ..times.clock import RedisTime
 from .alarm import Alarm
+from .alive.dead_workers import Holders
 from .rate import is_rated
 from .reclaim import Reclaimer
 from .shard_timers import NEVER, ShardTimers
-from .silent import Holders
 
 _TRIES = 5
 _FIRST_BATCH = 64  # so that the first of many jobs that are due at once can start before the others are moved
@@ -93,10 +93,6 @@ class NodeMover:
     def look_everywhere(self) -> None:
         self._timers.everywhere()
         self._reclaimer.look_now()
-
-    def idle_s(self) -> float:
-        """For how many seconds nothing is due and nothing runs, as far as is known."""
-        return self._timers.idle_s() if self._reclaimer.idle else 0.0
 
     def rung(self, shard: ShardKeys) -> None:
         """Something earlier arrived there."""

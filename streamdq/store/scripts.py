@@ -723,18 +723,18 @@ class Scripts:
         reply: list[int] | None = yield from self._run("relayed", (k.jobs, k.outbox, k.settings), (spread, *jobs))
         return reply
 
-    def lease(self, name: str, lease_ms: int, key: str | None = None, asked: str | None = None) -> Op[tuple[bool, int]]:
-        """Takes the mover's lease, or that of another ``key``, if it is free. Returns whether ``name`` holds it now,
-        and for how many ms it is still held. ``asked``: the stream to which another holder listens, who has to answer
-        if its lease lasts longer than ``lease_ms``.
+    def lease(self, name: str, lease_ms: int, place: float) -> Op[tuple[bool, int, int]]:
+        """Takes the mover's lease if it is free. Returns whether ``name`` holds it now, in how many ms to look again if
+        not, and how many processes there are. ``place``: from 0 to 1, where among the others' turns a new standby
+        begins.
         """
-        keys = (key or self._session.keys.mover, *((asked,) if asked else ()))
-        held, left_ms, _ = yield from self._run("lease", keys, (name, lease_ms))
-        return held == 1, left_ms
+        keys = (self._session.keys.mover, self._session.keys.standbys)
+        held, wait_ms, processes = yield from self._run("lease", keys, (name, lease_ms, place))
+        return held == 1, wait_ms, processes
 
-    def drop_lease(self, name: str, key: str) -> Op[bool]:
-        """Frees the lease if ``name`` holds it; returns whether it did."""
-        reply = yield from self._run("drop_lease", (key,), (name,))
+    def drop_lease(self, name: str) -> Op[bool]:
+        """Frees the mover's lease if ``name`` holds it; returns whether it did."""
+        reply = yield from self._run("drop_lease", (self._session.keys.mover,), (name,))
         return bool(reply == 1)
 
     def open_breaker(self, key: str, receiver: str, open_ms: int, keep_ms: int, most: int) -> Op[bool]:
