@@ -15,7 +15,7 @@ local EVERY_MS, MISSED_MS = 1000, 5000 -- between two turns; who is that late fo
 local mover, standbys, name, lease_ms, place = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local now, holder = now_ms(''), redis.call('GET', mover)
 local turns = redis.call('ZRANGE', standbys, 0, -1, 'WITHSCORES')
-local others, mine, before, gap = 0, nil, now, false
+local others, mine, before, gap, missed = 0, nil, now, false, false
 for i = 1, #turns, 2 do
   local at = tonumber(turns[i + 1])
   if turns[i] == name then mine = at
@@ -23,7 +23,7 @@ for i = 1, #turns, 2 do
     others = others + 1
     gap = gap or at > before + 1.5 * EVERY_MS
     if not gap then before = math.max(before, at) end
-  end
+  else missed = true end
 end
 if not holder or holder == name then
   -- This first: a Redis at its memory limit refuses a script whose first write adds data, and due jobs must move even then.
@@ -40,8 +40,9 @@ local turn = before + EVERY_MS
 if not mine then turn = math.floor(now + place * (others + 1) * EVERY_MS) end
 local early = mine and mine > now + EVERY_MS / 2 and mine <= now + (others + 1) * EVERY_MS
 if early then turn = mine end -- it was told that the mover has stopped, but another standby was faster
-redis.call('ZREM', standbys, '') -- nobody is called that: the first write, see above
+local keep_ms = (others + 2) * EVERY_MS + 2 * MISSED_MS
+local expires = redis.call('PEXPIRE', standbys, keep_ms) == 1 -- before the key gets larger, as above
 redis.call('ZADD', standbys, string.format('%.0f', turn), name)
-redis.call('PEXPIRE', standbys, turn - now + MISSED_MS)
-redis.call('ZREMRANGEBYSCORE', standbys, '-inf', '(' .. string.format('%.0f', now - MISSED_MS))
+if not expires then redis.call('PEXPIRE', standbys, keep_ms) end
+if missed then redis.call('ZREMRANGEBYSCORE', standbys, '-inf', '(' .. string.format('%.0f', now - MISSED_MS)) end
 return {0, turn - now, others + 2}

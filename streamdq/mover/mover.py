@@ -41,7 +41,7 @@ from .settling import Settling
 _TIDY_S = 60.0
 _SHARDS_S = 10.0
 _REFRESH_EVERY = 3
-_SLOTS_S = 60.0
+_SLOTS_S, _EACH_SLOTS_S = 60.0, 1.0
 
 
 class Mover:
@@ -103,11 +103,11 @@ class Mover:
             await cancel_and_wait(following)
 
     async def _follow_slots(self) -> None:
-        """On Cluster, learns once a minute which node has which slot: where a shard that never rang has moved, nobody
+        """On Cluster, learns now and then which node has which slot: where a shard that never rang has moved, nobody
         tells of its first ring. The process's worker may have asked.
         """
         while True:
-            await asyncio.sleep(_SLOTS_S)
+            await asyncio.sleep(self.election.apart_s(_SLOTS_S, _EACH_SLOTS_S))
             with contextlib.suppress(LinkError):  # the table that it has may still be correct
                 await self._link.learn_slots(unless_within_s=_SLOTS_S / 2)
 

@@ -73,6 +73,10 @@ def lacks_looks(session: Session, keys: Sequence[str]) -> Op[list[str]]:
 # -- who is alive
 
 
+MISSED_S = 5
+"""A standby that is so late for its turn is dead: as in the script ``lease``."""
+
+
 def mover_at_work(session: Session) -> Op[str | None]:
     """The consumer whose mover is at work, or None."""
     name: bytes | None = yield from one(session, session.keys.mover, "GET", session.keys.mover)
@@ -88,6 +92,24 @@ def skew_and_mover(session: Session) -> Op[tuple[float, str | None]]:
     middle_s = at_s + (time.monotonic() - began) / 2
     (seconds, micros), name = map(checked, replies)
     return middle_s - int(seconds) - int(micros) / 1e6, None if name is None else name.decode()
+
+
+def alive(session: Session) -> Op[frozenset[str]]:
+    """The consumers of processes that take part in the election: that of the mover at work, and those of the standbys
+    that have not missed their turn. One call; none if the node with the lease is lost.
+    """
+    mover, standbys = session.keys.mover, session.keys.standbys
+    asked = [("TIME",), ("GET", mover), ("ZRANGE", standbys, 0, -1, "WITHSCORES")]
+    try:
+        replies = yield from session.call([Command(mover, args) for args in asked])
+    except ServerUnavailable:
+        if not session.is_cluster:
+            raise
+        return frozenset()
+    (seconds, _), name, turns = map(checked, replies)
+    missed_ms = (int(seconds) - MISSED_S) * 1000
+    found = [one for one, turn_ms in zip(turns[::2], turns[1::2], strict=True) if float(turn_ms) >= missed_ms]
+    return frozenset(one.decode() for one in (*found, *([] if name is None else [name])))
 
 
 def prolong_lease(session: Session, ms: int) -> Op[str | None]:

@@ -30,7 +30,7 @@ from ..store.namespace import tell_hung
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
 from ..times.clock import RedisClock
-from .consumer import BLOCK_S, Consumer, Limits
+from .consumer import Consumer, Limits
 from .declared import Declared, DeclaredSchedules
 from .direct import DirectClaims
 from .ended_files import EndedFiles
@@ -49,6 +49,7 @@ from .turns import Limit, Turns
 T = TypeVar("T")
 _MOST_UNSENT = 4 * MAX_BATCH
 _BURST_WAIT_S = 0.2
+_EACH_REGISTRY_S = 8.0
 _REGISTRY_S = 300.0  # how often it looks at the registry if no ring comes: the mover at work does, and rings
 _SCHEDULES_S = 20.0  # the same if it declares schedules: no ring tells that Redis has lost them
 
@@ -103,8 +104,9 @@ class Serving:
             self.link, scripts, self._topics, self._group, self.name, self._settled, self.session.keys.namespace
         )
         self.consumer = Consumer(
-            self.link, self.session, scripts, self._topics, self._group, self.name, self._outcomes.failing, orders.turns
-        )
+            self.link, self.session, scripts, self._topics, self._group, self.name, self._outcomes.failing,
+            orders.turns, lambda least_s, each_s: self._mover.election.apart_s(least_s, each_s),
+        )  # fmt: skip
         self._touches = Touches(
             self.link, scripts, self._topics, self._group, self.name, lambda held: self._runner.lost(held)
         )
@@ -147,7 +149,9 @@ class Serving:
             bodies = {"mover": self._mover.run, "outcomes": self._outcomes.run, "watchdog": self._runner.watch}
             if self.session.bodies.files is not None:
                 bodies["files"] = self._files.run
-            bodies |= {"alive": self.consumer.heartbeat, "topics": self._watch_topics, "hung": self._hung.run}
+            if self.link.is_cluster:
+                bodies["shards"] = self.consumer.keep_watch
+            bodies |= {"topics": self._watch_topics, "hung": self._hung.run}
             namespace = self.session.keys.namespace
             loops = [
                 self._loop.create_task(supervise(name, body, self._ended, namespace)) for name, body in bodies.items()
@@ -266,10 +270,11 @@ class Serving:
         any case now and then.
         """
         seen: dict[str, bytes] = {}
-        block_s = _SCHEDULES_S if self._orders.declared else _REGISTRY_S
+        least_s = _SCHEDULES_S if self._orders.declared else _REGISTRY_S
         while True:
             await self._look_for_topics()
             await self._schedules.keep()
+            block_s = self._mover.election.apart_s(least_s, _EACH_REGISTRY_S)
             seen |= await arun(self.link, listen(self.session, [self.session.keys.wake], seen, block_s))
 
     async def _look_for_topics(self) -> None:
@@ -298,7 +303,7 @@ class Serving:
                 self._runner.freed.clear()
                 held = await self._unless_stopped(self._no_room())
             else:
-                held = await self._unless_stopped(self.consumer.next(self._room, _BURST_WAIT_S if burst else BLOCK_S))
+                held = await self._unless_stopped(self.consumer.next(self._room, _BURST_WAIT_S if burst else None))
             if held:
                 self._take(held)
             elif burst and not full and self._runner.idle and await self._nothing_left(burst):

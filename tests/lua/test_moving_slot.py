@@ -129,11 +129,17 @@ def _two_breakers(shard: Shard) -> None:
     shard.clock.advance("2h")
 
 
+def _two_processes(shard: Shard) -> None:
+    for name in ("me", "standby"):
+        shard.run(shard.scripts.lease(name, 60_000, 0.5))
+
+
 EMPTIED: dict[str, tuple[Callable[[Shard], object], Callable[[Shard], object]]] = {
     "drop_lease": (
-        lambda shard: shard.run(shard.scripts.lease("me", 60_000)),
-        lambda shard: shard.scripts.drop_lease("me", shard.session.keys.mover),
+        lambda shard: shard.run(shard.scripts.lease("me", 60_000, 0.5)),
+        lambda shard: shard.scripts.drop_lease("me"),
     ),
+    "lease": (_two_processes, lambda shard: shard.scripts.lease("standby", 60_000, 0.5)),
     "list_ids": (_taken, lambda shard: shard.scripts.list_ids(shard.k, 1, "taken", b"0", 10)),
     "open_breaker": (
         _two_breakers,

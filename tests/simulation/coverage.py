@@ -48,7 +48,8 @@ _OUTCOMES = (
     "schedule: changed meanwhile", "schedule: missed", "schedule: all accounted for",
     *(f"relay: {what}" for what in _RELAYED),
     *(f"relayed: {what}" for what in ("unknown", "live", "ended")),
-    "lease: elected", "lease: a new standby", "lease: a standby in its turn", "killed as the mover", "stopped as the mover",
+    "lease: elected", "lease: a new standby", "lease: a standby in its turn",
+    "killed as the mover", "stopped as the mover",
     "archive: 1", "archive: 0", "restore: 1", "restore: 0", "restore: -1", "restore: settings out of date",
     "restore: to another shard",
 )  # fmt: skip

@@ -416,7 +416,9 @@ def lease(model: Model, call: Call) -> None:
     name = call.args[0]
     if held:
         model.standbys.discard(name)
-    model.happened[f"lease: {'elected' if held else 'a standby in its turn' if name in model.standbys else 'a new standby'}"] += 1
+    model.happened[
+        f"lease: {'elected' if held else 'a standby in its turn' if name in model.standbys else 'a new standby'}"
+    ] += 1
     if not held:
         model.standbys.add(name)
 

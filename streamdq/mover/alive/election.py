@@ -1,5 +1,5 @@
-"""Elects the mover: of all processes of a namespace, one moves what is due. That saves work; correctness does not depend
-on it, as each script is atomic.
+"""Elects the mover: of all processes of a namespace, one moves what is due. That saves work; correctness does not
+depend on it, as each script is atomic.
 
 The mover holds a lease, a key that expires, and renews it every second. All other processes are standbys. A mover that
 stops frees the lease and notifies them. One that was killed can't; so the standbys look whether the lease has expired,
@@ -24,15 +24,13 @@ from ...store.blocking import listen
 from ...store.scripts import Scripts
 
 _RENEW_AT = 0.8  # of the lease's time: what is left is several times as long as a slow call
-_BLOCK_S = 600.0
+_BLOCK_S, _EACH_BLOCK_S = 600.0, 6.0
 
 
 class Election:
     """One process's part in it. ``processes``: how many there are, as this one saw them last."""
 
-    def __init__(
-        self, link: AsyncLink, session: Session, scripts: Scripts, name: str, stopping: asyncio.Event
-    ) -> None:
+    def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, name: str, stopping: asyncio.Event) -> None:
         self._link = link
         self._session = session
         self._scripts = scripts
@@ -42,6 +40,12 @@ class Election:
         self._place = crc32(name.encode()) / 2**32
         self._notified = asyncio.Event()
         self.processes = 1
+
+    def apart_s(self, least_s: float, each_s: float) -> float:
+        """How many seconds apart to do what every process does now and then: ``least_s`` at least, and so many that all
+        of them together do it once in ``each_s``. So a deployment at rest is as quiet with many processes as with few.
+        """
+        return max(least_s, each_s * self.processes)
 
     async def win(self) -> bool:
         """Waits until this process is the mover; returns False if it stops before.
@@ -65,9 +69,7 @@ class Election:
         return held, wait_ms / 1000
 
     async def _stand_by(self, wait_s: float) -> bool:
-        hearing = asyncio.create_task(
-            supervise("standby", self._hear, self._stopping, self._session.keys.namespace)
-        )
+        hearing = asyncio.create_task(supervise("standby", self._hear, self._stopping, self._session.keys.namespace))
         held = False
         try:
             while not held and not await self._is_told_to_stop(wait_s):
@@ -92,7 +94,8 @@ class Election:
     async def _hear(self) -> None:
         seen: dict[str, bytes] = {}  # the first read also returns what came before it
         while True:
-            news = await arun(self._link, listen(self._session, [self._session.keys.mover_stopped], seen, _BLOCK_S))
+            block_s = self.apart_s(_BLOCK_S, _EACH_BLOCK_S)
+            news = await arun(self._link, listen(self._session, [self._session.keys.mover_stopped], seen, block_s))
             if news:
                 self._notified.set()
             seen |= news
