@@ -47,12 +47,6 @@ class NamespaceKeys:
         """STREAM, one entry: the mover at work has stopped, and its lease is free."""
         return f"{{{self.namespace}}}:mover_stopped"
 
-    def looks(self, digest: str) -> str:
-        """STRING, expires: on Cluster, which of the consumers that serve the same topics looks at all of their shards
-        in this minute.
-        """
-        return f"{{{self.namespace}}}:looks:{digest}"
-
     @cached_property
     def signs(self) -> str:
         """ZSET, expires: consumers -> when each gave its last sign of life, ms."""
@@ -84,11 +78,6 @@ class NamespaceKeys:
     def sessions(self, digest: str) -> str:
         """ZSET, expires: the sessions of a token, by its hash: the key of each -> until when it lasts, in seconds."""
         return f"{{{self.namespace}}}:sessions:{digest}"
-
-    @cached_property
-    def breakers(self) -> str:
-        """HASH, expires: receivers of callbacks that were found dead."""
-        return f"{{{self.namespace}}}:breakers"
 
     @cached_property
     def dumps(self) -> str:

@@ -33,7 +33,7 @@ from .alive.dead_workers import DeadWorkers, Holders
 from .alive.election import Election
 from .firing import Firing
 from .janitor import Janitor
-from .node_mover import MoveCall, NodeMover
+from .node_mover import NodeMover
 from .rate import RatedTopic
 from .rings import Listener
 from .settling import Settling
@@ -55,16 +55,13 @@ class Mover:
         topics: Topics,
         name: str,
         stopping: asyncio.Event,
-        move: MoveCall | None = None,
     ) -> None:
-        """``move``: moves due jobs in place of the script of that name."""
         self._link = link
         self._session = session
         self._scripts = scripts
         self._topics = topics
         self._name = name
         self._stopping = stopping
-        self._move = move
         self.election = Election(link, session, scripts, name, stopping)
         self._listener = self._new_listener()
         self._node_movers: dict[str, NodeMover] = {}
@@ -104,7 +101,7 @@ class Mover:
 
     async def _follow_slots(self) -> None:
         """On Cluster, learns now and then which node has which slot: where a shard that never rang has moved, nobody
-        tells of its first ring. The process's worker may have asked.
+        tells of its first ring.
         """
         while True:
             await asyncio.sleep(self.election.apart_s(_SLOTS_S, _EACH_SLOTS_S))
@@ -205,9 +202,8 @@ class Mover:
     def _node_mover(self, node: str) -> NodeMover:
         if node not in self._node_movers:
             node_mover = NodeMover(
-                self._link, self._session, self._scripts, self._topics, self._missed, self._want, self._hold,
-                move=self._move,
-            )  # fmt: skip
+                self._link, self._session, self._scripts, self._topics, self._missed, self._want, self._hold
+            )
             self._node_movers[node] = node_mover
             self._moving[node] = self._supervise("mover", node_mover.run)
         return self._node_movers[node]

@@ -94,20 +94,12 @@ def test_the_only_job_is_postponed(shard: Shard) -> None:
 def test_the_only_job_comes_due(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
     shard.clock.advance("1s")
-    _, claimed = shard.move_and_claim()
-    assert claimed is not None
-    shard.finish(*claimed.rows)
+    shard.move()
+    shard.finish(*shard.claim().rows)
     assert shard.empty()
 
 
 # Scripts that do not wait.
-
-
-HOUR_MS = 3_600_000
-
-
-def _breaker(shard: Shard, receiver: str) -> None:
-    assert shard.run(shard.scripts.open_breaker(shard.session.keys.breakers, receiver, 10, HOUR_MS, 2))
 
 
 def _taken(shard: Shard) -> None:
@@ -123,12 +115,6 @@ def _deleting(shard: Shard) -> None:
     shard.topics.known["t"] = shard.run(shard.scripts.register_topic("t", patch))
 
 
-def _two_breakers(shard: Shard) -> None:
-    _breaker(shard, "a")
-    _breaker(shard, "b")
-    shard.clock.advance("2h")
-
-
 def _two_processes(shard: Shard) -> None:
     for name in ("me", "standby"):
         shard.run(shard.scripts.lease(name, 60_000, 0.5))
@@ -141,10 +127,6 @@ EMPTIED: dict[str, tuple[Callable[[Shard], object], Callable[[Shard], object]]] 
     ),
     "lease": (_two_processes, lambda shard: shard.scripts.lease("standby", 60_000, 0.5)),
     "list_ids": (_taken, lambda shard: shard.scripts.list_ids(shard.k, 1, "taken", b"0", 10)),
-    "open_breaker": (
-        _two_breakers,
-        lambda shard: shard.scripts.open_breaker(shard.session.keys.breakers, "c", 10, HOUR_MS, 2),
-    ),
     "read_signs": (
         lambda shard: shard.run(shard.scripts.sign("me", 5.0)),
         lambda shard: shard.scripts.read_signs(["me"], 5.0),
