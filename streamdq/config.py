@@ -46,9 +46,7 @@ SIGN_S = 1.0
 
 
 class FromEnvironment(BaseModel):
-    """Settings from environment variables; what is given comes before them. Not pydantic-settings': every process that
-    enqueues or works needs these, and to import what reads files and command lines as well takes 30 ms.
-    """
+    """Settings from environment variables; what is given comes before them."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
     env_prefix: ClassVar[str]

@@ -257,7 +257,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("soon", "no_take_over")
 async def test_threads_that_hang_in_all_slots_are_shown_and_end_the_worker(
     space: Space, lines: list[tuple[str, dict[str, Any]]]
 ) -> None:
