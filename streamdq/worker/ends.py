@@ -102,13 +102,7 @@ class Ends:
             return End(held, Outcome.RELEASED)
         naming = self._member.naming(held.job)
         log.debug("attempt failed", error=text_of(error).partition(":")[0], way=way(error), **naming)
-        if cancelled:
-            # Without `late` the handler awaited something that was cancelled. If its job were handed back, it would run
-            # again at once, forever; so this counts as a failure.
-            told: BaseException | str = _passed(held) if held.late else "CancelledError: the handler cancelled itself"
-        else:
-            told = error
-        end = failed(held, told, self._member.retry_of(held))
+        end = failed(held, _passed(held) if cancelled else error, self._member.retry_of(held))
         end.at = where_called(error) if held.late else where(error)
         if self._show_errors:
             tell_calls(end, error)
@@ -140,7 +134,11 @@ class Ends:
 
 
 def _passed(held: Held) -> str:
-    """The error of an attempt whose TTR has passed."""
+    """The error of an attempt that was cancelled. If it is not late, the handler awaited something that was cancelled.
+    If its job were handed back, it would run again at once, forever; so this counts as a failure.
+    """
+    if not held.late:
+        return "CancelledError: the handler cancelled itself"
     return f"{PASSED}{show_ms(held.touch_ms or held.ttr_ms)} passed"
 
 
@@ -275,8 +273,10 @@ class EndSender:
                         break
                     stale = run(link, self._call(scripts, key[0], batch))
                 except Exception as raised:
-                    error = raised
                     self._put_back(key, batch)
+                    if not isinstance(raised, StreamdqError) and self._give_up_unsendable(key):
+                        continue
+                    error = raised
                     self._loop.call_soon_threadsafe(self._filled.set)
                 else:
                     self._loop.call_soon_threadsafe(self._are_confirmed, batch, stale)
@@ -313,6 +313,7 @@ class EndSender:
                         self._empty.set()
         finally:
             await cancel_and_wait([*sending.values(), *self._begun])
+            self._link.drop_begun()
 
     async def _gather(self) -> None:
         """Waits for as long as the next iterations of the loop bring more ends, up to a whole batch: under load, the

@@ -19,9 +19,9 @@ from tests.turns import others_later
 from tests.waiting import HANG_S, until
 
 ONE_SIGNAL = """
-import streamdq.worker.processes, streamdq.worker.serving, streamdq.worker.signals
+import streamdq.process.processes, streamdq.worker.serving, streamdq.process.signals
 
-for module in (streamdq.worker.processes, streamdq.worker.serving, streamdq.worker.signals):
+for module in (streamdq.process.processes, streamdq.worker.serving, streamdq.process.signals):
     module.ONE_SIGNAL_S = {}
 """
 """At the head of the user's module, for how long signals count as one; else a busy machine would decide it."""
@@ -227,7 +227,7 @@ INTERRUPTED = (
     + """
 import asyncio, atexit, signal, sys
 from streamdq import Worker
-from streamdq.worker.signals import drop_at_exit
+from streamdq.process.signals import drop_at_exit
 
 met = set()
 
@@ -256,7 +256,7 @@ else:
 """
 TOLD_TO_STOP = INTERRUPTED_WORKER.replace("    sys.setprofile", "    worker.stop()\n    sys.setprofile")
 INTERRUPTED_SUPERVISOR = """
-supervisor = streamdq.worker.processes.Supervisor(["sleep", "60"], 1)
+supervisor = streamdq.process.processes.Supervisor(["sleep", "60"], 1)
 start = supervisor._start
 
 def interrupted_start(number):
@@ -269,7 +269,7 @@ sys.exit(supervisor.run())
 
 
 TOLD_TWICE = """
-supervisor = streamdq.worker.processes.Supervisor(["sleep", "60"], 1)
+supervisor = streamdq.process.processes.Supervisor(["sleep", "60"], 1)
 start, stop, kill = supervisor._start, supervisor._stop, supervisor._kill
 
 def told_start(number):
@@ -434,11 +434,13 @@ def test_a_burst_of_what_is_due_ends_though_a_job_waits(
 
 
 ENDLESS = """
-import asyncio, logging, threading
-import streamdq.worker.leaving
+import asyncio, logging, sys, threading
+import streamdq.process.leaving
 from streamdq import Worker
 
-streamdq.worker.leaving.END_S = streamdq.worker.leaving._AT_EXIT_S = 0.1
+sys.stdout.reconfigure(write_through=False)
+
+streamdq.process.leaving.END_S = streamdq.process.leaving._AT_EXIT_S = 0.1
 worker = Worker()
 
 class Stuck(logging.Handler):
@@ -470,6 +472,7 @@ def hang(_body: int) -> None:
 
 @worker.handler("block", ttr="1h")
 async def block(_body: int) -> None:
+    print("printed before")
     begun("block")
     threading.Event().wait()
 
@@ -497,9 +500,10 @@ def test_on_sigterm_it_ends_without_what_goes_on(
     process = start("--url", server.url, "worker", "shop:worker")
     until(lambda: lines(tmp_path / "begun") == [topic], "the handler runs")
     process.terminate()
-    _, err = process.communicate(timeout=HANG_S)
+    out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     assert "this process ends without it" in events(err)[-1]["event"]
+    assert ("printed before" in out) == (topic == "block"), "what stdout had in its buffer is written"
 
 
 @pytest.mark.usefixtures("endless")

@@ -32,9 +32,10 @@ async def mover_at(
     leads: bool = True,
     lease_ms: int = 500,
     clock: RedisClock | None = None,
+    call_timeout_s: float = SETTINGS.call_timeout_s,
 ) -> AsyncIterator[Mover]:
     """At the end it is cut off, as by kill -9: its lease stays until it has run out."""
-    settings = SETTINGS.model_copy(update={"lease_ms": lease_ms})
+    settings = SETTINGS.model_copy(update={"lease_ms": lease_ms, "call_timeout_s": call_timeout_s})
     link, session = open_session(url, NAMESPACE, settings, clock, AsyncLink)
     scripts, stopping = Scripts(session), asyncio.Event()
     topics = Topics(session, scripts)

@@ -167,7 +167,8 @@ async def test_without_the_lease_all_movers_work_until_it_is_back(durable: Clust
     with Queue(durable.url, NAMESPACE, settings=SETTINGS) as queue:
         queue.configure("t", shards=SHARDS)
     node = node_at(durable, port_of(durable, f"{{{NAMESPACE}}}:mover"))
-    async with mover_at(durable.url, "a") as one, mover_at(durable.url, "b", leads=False) as other:
+    brief = partial(mover_at, durable.url, call_timeout_s=1.0)  # who asks for the lease waits for so long
+    async with brief("a") as one, brief("b", leads=False) as other:
         lose(node, how)
         await eventually(lambda: one.leading and other.leading, "each works")
         assert len(one._node_of) == len(other._node_of) == SHARDS
