@@ -25,7 +25,7 @@ from tests.forked import ROOT, Forked
 from tests.servers import Server
 from tests.waiting import HANG_S, until
 
-LEASE_S = 0.95
+LEASE_S = 1.3
 IN_TURNS = [pytest.mark.thorough]
 """Of most files here. Each change is tried with ``test_killed.py``."""
 LONG_MS = 3_600_000
