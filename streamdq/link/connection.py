@@ -23,7 +23,6 @@ from ..errors import InvalidInput, WrongLoop
 from ..forks import renew_in_child
 from ..threads import HandlerThreads
 from .address import Target, parse_url
-from .batcher import Batcher, ThreadBatcher
 from .cluster import Exchange, Learn, Slots, Steps, learning, routed
 from .command import Command
 from .deadline import timed
@@ -190,13 +189,11 @@ class Link(_Routes):
 
     def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits) -> None:
         super().__init__(url, timeout_s, limits, _SYNC)
-        self.batcher = ThreadBatcher(timeout_s)
         self.after_fork()
         renew_in_child(self)
 
     def after_fork(self) -> None:
         self._learning = FairSemaphore(1)
-        self.batcher.after_fork()
 
     def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
         """The replies, including error replies, within ``timeout_s``.
@@ -259,7 +256,6 @@ class AsyncLink(_Routes):
 
     def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits) -> None:
         super().__init__(url, timeout_s, limits, _ASYNC)
-        self.batcher = Batcher(timeout_s)
         self._learning = asyncio.Lock()
         self._tracking: dict[str, Tracking] = {}  # by the name of the Cluster's node
         self._tracked = 0  # Slots.changes by then
@@ -296,17 +292,12 @@ class AsyncLink(_Routes):
             return replies
         return await self._carry_out(routed(self._slots, commands, timeout_s, blocking), blocking)
 
-    def begin(self, commands: Sequence[Command]) -> Begun | None:
-        """Sends commands now, before anything else runs in the event loop; ``replies`` waits for the replies. None:
-        nothing was sent, as no connection is open for that, or this is a Cluster.
+    def begin(self, commands: Sequence[Command], timeout_s: float) -> Begun | None:
+        """Sends commands now, before anything else runs in the event loop; what is returned waits for the replies, as
+        ``send`` does. None: nothing was sent, as no connection is open for that, or this is a Cluster.
         """
-        begun: Begun | None = None if self.is_cluster else self._nodes[""].begin(commands)
+        begun: Begun | None = None if self.is_cluster else self._nodes[""].begin(commands, timeout_s)
         return begun
-
-    async def replies(self, begun: Begun, commands: Sequence[Command], timeout_s: float) -> list[Any]:
-        """Like ``send``, of a call that was begun."""
-        replies: list[Any] = await self._nodes[""].replies(begun, commands, timeout_s)
-        return replies
 
     async def look(self, commands: Sequence[Command], timeout_s: float, changed: Changed) -> list[Any]:
         """Like ``send``, for commands that read keys of a Cluster. ``changed`` is called when one of the keys changes

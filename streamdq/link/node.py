@@ -13,7 +13,8 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import redis
@@ -279,12 +280,8 @@ class _Lane:
         connection._writer.transport.set_write_buffer_limits(high=0)
 
 
-class Begun(NamedTuple):
-    """A call that was sent, whose replies are to be read."""
-
-    lane: _Lane
-    before: asyncio.Future[None] | None
-    done: asyncio.Future[None]
+Begun = Callable[[], Awaitable[list[Any]]]
+"""Waits for the replies to a call that was sent."""
 
 
 class AsyncConnections:
@@ -302,9 +299,9 @@ class AsyncConnections:
         self._lane: _Lane | None = None
         self._opening: asyncio.Task[None] | None = None
 
-    def begin(self, commands: Sequence[Command]) -> Begun | None:
-        """Sends commands now, before anything else runs in the loop; ``replies`` waits for the replies. None: there is
-        no open connection for that, and nothing was sent; the next time there may be one.
+    def begin(self, commands: Sequence[Command], timeout_s: float) -> Begun | None:
+        """Sends commands now, before anything else runs in the loop. None: there is no open connection for that, and
+        nothing was sent; the next time there may be one.
         """
         if self._lane is None:
             if not self._packed or self._closed:
@@ -318,9 +315,8 @@ class AsyncConnections:
         if writer is None or writer.is_closing():
             return None
         writer.writelines([packed(command) for command in commands])
-        begun = Begun(lane, lane.last, asyncio.get_running_loop().create_future())
-        lane.last = begun.done
-        return begun
+        before, lane.last = lane.last, asyncio.get_running_loop().create_future()
+        return partial(self._replies, lane, before, lane.last, len(commands), timeout_s)
 
     async def _open(self) -> None:
         """One more connection."""
@@ -335,16 +331,23 @@ class AsyncConnections:
             return  # whoever needs it will be told
         self._put(connection, ())
 
-    async def replies(self, begun: Begun, commands: Sequence[Command], timeout_s: float) -> list[Any]:
-        """Like ``send``, of a call that was begun."""
-        lane, connection = begun.lane, begun.lane.connection
+    async def _replies(
+        self,
+        lane: _Lane,
+        before: asyncio.Future[None] | None,
+        done: asyncio.Future[None],
+        count: int,
+        timeout_s: float,
+    ) -> list[Any]:
+        """The replies to a call that was sent ``before`` others; the next one waits until this is ``done``."""
+        connection = lane.connection
         try:
             async with asyncio.timeout(timeout_s):
-                if begun.before is not None:
-                    await asyncio.shield(begun.before)
+                if before is not None:
+                    await asyncio.shield(before)
                 if lane.has_failed:
                     raise ConnectionError("the connection was closed")
-                replies = [await _aread(connection) for _ in commands]
+                replies = [await _aread(connection) for _ in range(count)]
         except BaseException as error:
             lane.has_failed = True
             if self._lane is lane:
@@ -354,8 +357,8 @@ class AsyncConnections:
                 raise translate(error, True) from error
             raise
         finally:
-            begun.done.set_result(None)
-        if lane.last is begun.done:
+            done.set_result(None)
+        if lane.last is done:
             self._lane = None
             self._put(connection, replies)
         return replies

@@ -16,7 +16,7 @@ from ..errors import AuthenticationFailed, GroupMissing, ServerUnavailable, TooM
 from ..keys import ShardKeys, absent_beside
 from ..link.command import Behind, Command
 from ..link.error_replies import Meaning, meaning_of
-from ..link.session import Op, Pause, Session, checked, returned, together
+from ..link.session import Op, Session, checked, pause, returned, together
 from .assembly import load_script
 from .batches import MAX_BYTES, REPLACED_BYTES
 from .members import id_in
@@ -188,7 +188,7 @@ class Scripts:
             for _ in range(_ASKING_LOOKS):  # the first burst of a process asks once
                 if session.node_of(key) not in session.asking:
                     break
-                yield Pause(_ASKING_S)  # not for ever: who asks may be a thread that a forked child doesn't have
+                yield from pause(_ASKING_S)  # not for ever: who asks may be a thread that a forked child doesn't have
             node = session.node_of(key)
             if node in session.permitted:
                 continue
@@ -606,15 +606,15 @@ class Scripts:
         lost: set[ShardKeys] = set()
         left = list(nodes.values())
         while left:
-            outcomes = yield from together([self.stats_of(part[:STATS_STEP], brief_s) for part in left])
-            for part, outcome in zip(left, outcomes, strict=True):
-                if isinstance(error := outcome[1], ServerUnavailable):
+            results = yield from together([self.stats_of(part[:STATS_STEP], brief_s) for part in left])
+            for part, result in zip(left, results, strict=True):
+                if isinstance(result, ServerUnavailable):
                     lost |= {k for k, _ in part}
                     part.clear()
                     if len(lost) == len(shards):
-                        raise error
+                        raise result
                 else:
-                    _take_step(part, returned(outcome), take)
+                    _take_step(part, returned(result), take)
             left = [part for part in left if part]
         return lost
 

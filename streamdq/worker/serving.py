@@ -19,7 +19,8 @@ from ..config import MAX_BATCH, MAX_CLAIM, Settings
 from ..errors import HandlersHung, NewerFormat, UnknownTopic
 from ..job.job import Job
 from ..link.connection import AsyncLink, ConnectionLimits, Link
-from ..link.session import Session, arun, may_wait, open_session
+from ..link.opening import may_wait, open_session
+from ..link.session import Session, arun
 from ..mover.mover import Mover
 from ..operations.attempts import End, Held, Outcome
 from ..operations.inspect import stats

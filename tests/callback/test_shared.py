@@ -17,7 +17,7 @@ from streamdq.callback.shared import LOOK_EVERY_S, MOST, Shared
 from streamdq.config import Settings
 from streamdq.keys import NamespaceKeys
 from streamdq.link.connection import AsyncLink
-from streamdq.link.session import open_session
+from streamdq.link.opening import open_session
 from streamdq.times.clock import ManualClock
 from tests.callback.conftest import caller
 from tests.callback.receiver import Receiver, answer

@@ -14,7 +14,7 @@ import pytest
 from streamdq.config import Settings
 from streamdq.errors import ServerUnavailable
 from streamdq.link.connection import AsyncLink
-from streamdq.link.session import open_session
+from streamdq.link.opening import open_session
 from streamdq.mover.lease import Lease, _Hold
 from streamdq.process.loop import cancel_and_wait
 from streamdq.store.scripts import Scripts

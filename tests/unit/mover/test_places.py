@@ -10,7 +10,7 @@ import pytest
 
 from streamdq.config import Settings
 from streamdq.link.connection import AsyncLink
-from streamdq.link.session import open_session
+from streamdq.link.opening import open_session
 from streamdq.mover.places import Places, place_of
 from tests.unit.virtual_time import in_virtual_time
 

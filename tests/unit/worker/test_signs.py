@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
-from streamdq.link.batcher import ThreadBatcher
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
 from streamdq.operations.attempts import End, Outcome
@@ -49,7 +48,6 @@ class BlockingLink:
 
     def __init__(self, link: Any) -> None:
         self._link = link
-        self.batcher = ThreadBatcher(60.0)
 
     def send(self, commands: Sequence[Command], _timeout_s: float, _blocking: bool = False) -> list[Any]:
         replies = []

@@ -8,33 +8,33 @@ import asyncio
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from ..forks import renew_in_child
+from ..link.session import Op
 from ..process.cancellations import uncancelled
 
 AT_ONCE = 2  # calls of one kind: with one alone, a task would wait for the call before its own; more are smaller
 MOST = 100  # tasks or threads in one call: so it takes Redis some hundred µs
 
 
-@dataclass(slots=True)
-class Batched:
-    """A part of an operation. ``operation`` carries it out for several steps whose ``kind`` is the same, and returns a
-    result for each.
-    """
+class Call(Protocol):
+    """What is wanted. Calls whose ``kind`` is the same may go together."""
 
-    kind: tuple[Hashable, ...]
-    item: Any
-    operation: Callable[[Sequence[Any]], Generator[Any, Any, Sequence[Any]]]
+    @property
+    def kind(self) -> Hashable: ...
 
+    def put(self, calls: Sequence[Any]) -> Op[Sequence[Any]]:
+        """Carries these out, of which it is one. Returns a result for each."""
 
-Run = Callable[[Generator[Any, Any, Sequence[Any]]], Awaitable[Sequence[Any]]]
+    def own(self, error: Exception) -> Exception:
+        """What it raises after an error that concerns all of them."""
 
 
 class _Waiting(NamedTuple):
-    step: Batched
+    call: Call
     future: asyncio.Future[Any]
     since: float
 
@@ -42,35 +42,39 @@ class _Waiting(NamedTuple):
 class Batcher:
     """Belongs to one event loop."""
 
-    def __init__(self, patience_s: float) -> None:
-        """``patience_s``: who has waited for longer when a call fails does not wait for another one."""
+    def __init__(self, run: Callable[[Op[Any]], Awaitable[Any]], patience_s: float) -> None:
+        """``run`` executes operations. ``patience_s``: who has waited for longer when a call fails does not wait for
+        another one.
+        """
+        self._run = run
         self._patience_s = patience_s
         self._under_way: Counter[Hashable] = Counter()
         self._waiting: defaultdict[Hashable, deque[_Waiting]] = defaultdict(deque)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def result(self, step: Batched, run: Run) -> Any:
-        """What the operation returns for this step. ``run`` executes operations.
+    async def put(self, call: Call) -> Any:
+        """What ``call.put`` returns for this call.
 
         Raises:
-            Whatever the operation raises, then for all tasks whose steps it carried out.
+            Whatever ``call.put`` raises, then for all that went together.
         """
-        if self._under_way[step.kind] >= AT_ONCE:
+        kind = call.kind
+        if self._under_way[kind] >= AT_ONCE:
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            self._waiting[step.kind].append(_Waiting(step, future, time.monotonic()))
+            self._waiting[kind].append(_Waiting(call, future, time.monotonic()))
             return await future
-        self._under_way[step.kind] += 1
+        self._under_way[kind] += 1
         failed: Exception | None = None
         try:
-            (only,) = await run(step.operation([step.item]))
+            (only,) = await self._run(call.put([call]))
         except Exception as error:
             failed = error
             raise
         finally:
-            self._go_on(step.kind, run, failed)
+            self._go_on(kind, failed)
         return only
 
-    def _go_on(self, kind: Hashable, run: Run, failed: Exception | None) -> None:
+    def _go_on(self, kind: Hashable, failed: Exception | None) -> None:
         """A call has ended: those that waited meanwhile are next."""
         waiting, batch = self._waiting[kind], list[_Waiting]()
         too_long = 0.0 if failed is None else time.monotonic() - self._patience_s
@@ -79,11 +83,11 @@ class Batcher:
             if one.future.done():  # its task was cancelled
                 continue
             if failed is not None and one.since < too_long:
-                one.future.set_exception(twin(failed))
+                one.future.set_exception(one.call.own(failed))
             else:
                 batch.append(one)
         if batch:
-            task = asyncio.create_task(self._carry_out(batch, run))
+            task = asyncio.create_task(self._carry_out(batch))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
@@ -92,16 +96,16 @@ class Batcher:
         if self._under_way[kind] == 0:
             del self._under_way[kind]
 
-    async def _carry_out(self, batch: Sequence[_Waiting], run: Run) -> None:
-        first, failed = batch[0].step, None
+    async def _carry_out(self, batch: Sequence[_Waiting]) -> None:
+        first, failed = batch[0].call, None
         try:
             # A storage of bodies may raise a CancelledError: not as if all of their tasks were cancelled.
-            results = await uncancelled(partial(run, first.operation([one.step.item for one in batch])))
+            results = await uncancelled(partial(self._run, first.put([one.call for one in batch])))
         except Exception as error:
             failed = error
             for one in batch:
                 if not one.future.done():
-                    one.future.set_exception(twin(error))
+                    one.future.set_exception(one.call.own(error))
         except BaseException:  # the loop ends
             for one in batch:
                 one.future.cancel()
@@ -111,7 +115,7 @@ class Batcher:
                 if not one.future.done():
                     one.future.set_result(result)
         finally:
-            self._go_on(first.kind, run, failed)
+            self._go_on(first.kind, failed)
 
 
 # -- threads
@@ -120,10 +124,10 @@ class Batcher:
 class _Turn:
     """A thread that waits: for its result, or until it is to carry out the next call for itself and others."""
 
-    __slots__ = ("batch", "error", "lock", "result", "since", "step", "waits")
+    __slots__ = ("batch", "call", "error", "lock", "result", "since", "waits")
 
-    def __init__(self, step: Batched) -> None:
-        self.step = step
+    def __init__(self, call: Call) -> None:
+        self.call = call
         self.since = time.monotonic()
         self.lock = threading.Lock()
         self.lock.acquire()
@@ -155,38 +159,38 @@ class ThreadBatcher:
     that alone.
     """
 
-    def __init__(self, patience_s: float) -> None:
-        """``patience_s``: as for Batcher."""
+    def __init__(self, run: Callable[[Op[Any]], Any], patience_s: float) -> None:
+        """As for Batcher, with a ``run`` that blocks."""
+        self._run = run
         self._patience_s = patience_s
         self.after_fork()
+        renew_in_child(self)
 
     def after_fork(self) -> None:
         """A forked child must not wait for its parent's threads."""
         self._lock = threading.Lock()
         self._kinds: dict[Hashable, _Kind] = {}
 
-    def result(self, step: Batched, run: Callable[[Generator[Any, Any, Sequence[Any]]], Sequence[Any]]) -> Any:
-        """Like Batcher.result, with a ``run`` that blocks."""
+    def put(self, call: Call) -> Any:
+        """Like Batcher.put, but it blocks."""
         # A signal's handler may raise anywhere in the main thread, between any two steps of keeping count too. So it
         # takes no part: others would wait for ever for a call that has ended.
         if threading.current_thread() is threading.main_thread():
-            return run(step.operation([step.item]))[0]
+            return self._run(call.put([call]))[0]
         turn = None
         with self._lock:
-            kind = self._kinds.get(step.kind)
-            if kind is None:
-                kind = self._kinds[step.kind] = _Kind()
+            kind = self._kinds.setdefault(call.kind, _Kind())
             if kind.under_way < AT_ONCE:
                 kind.under_way += 1
             else:
-                turn = _Turn(step)
+                turn = _Turn(call)
                 kind.waiting.append(turn)
         if turn is None:
-            return self._carry_out(kind, step, (), run)
+            return self._carry_out(kind, call, ())
         self._wait(kind, turn)
         if turn.error is not None:
             raise turn.error
-        return turn.result if turn.batch is None else self._carry_out(kind, step, turn.batch, run)
+        return turn.result if turn.batch is None else self._carry_out(kind, call, turn.batch)
 
     def _wait(self, kind: _Kind, turn: _Turn) -> None:
         try:
@@ -198,28 +202,28 @@ class ThreadBatcher:
                     kind.waiting.remove(turn)
                     raise
             if turn.batch is not None:
-                self._go_on(kind, turn.step, turn.batch, None)
+                self._go_on(kind, turn.call, turn.batch, None)
             raise
 
-    def _carry_out(self, kind: _Kind, step: Batched, others: Sequence[_Turn], run: Any) -> Any:
+    def _carry_out(self, kind: _Kind, call: Call, others: Sequence[_Turn]) -> Any:
         """Carries out the call for this thread and ``others``, which wait."""
         failed = None
         try:
             if not others:
-                return run(step.operation([step.item]))[0]
-            results = run(step.operation([step.item, *[other.step.item for other in others]]))
+                return self._run(call.put([call]))[0]
+            results = self._run(call.put([call, *[other.call for other in others]]))
             for i, other in enumerate(others, 1):
                 other.end(results[i])
             return results[0]
         except Exception as error:
             failed = error
             for other in others:
-                other.end(None, twin(error))
+                other.end(None, other.call.own(error))
             raise
         finally:  # if this thread is interrupted, the others have no answer
-            self._go_on(kind, step, others, failed)
+            self._go_on(kind, call, others, failed)
 
-    def _go_on(self, kind: _Kind, step: Batched, others: Sequence[_Turn], failed: Exception | None) -> None:
+    def _go_on(self, kind: _Kind, call: Call, others: Sequence[_Turn], failed: Exception | None) -> None:
         """A call has ended: the first of those that waited meanwhile carries out the next one. First come those of the
         ``others`` that still wait, because the thread that was to carry out their call was interrupted.
         """
@@ -230,7 +234,7 @@ class ThreadBatcher:
             if not batch:
                 kind.under_way -= 1
                 if kind.under_way == 0:
-                    del self._kinds[step.kind]
+                    del self._kinds[call.kind]
                 return
             first = batch[0]
             first.batch = batch[1:]
@@ -243,7 +247,7 @@ class ThreadBatcher:
         while waiting and len(batch) < MOST:
             one = waiting.popleft()
             if failed is not None and one.since < too_long:
-                one.end(None, twin(failed))
+                one.end(None, one.call.own(failed))
             else:
                 batch.append(one)
         return batch

@@ -13,17 +13,30 @@ from typing import Any, Self
 import pytest
 
 from streamdq.errors import NotDurable
-from streamdq.link.batcher import AT_ONCE, MOST, Batched, Batcher, ThreadBatcher, _Kind, _Turn
+from streamdq.operations.batcher import AT_ONCE, MOST, Batcher, ThreadBatcher, _Kind, _Turn, twin
 from tests.waiting import HANG_S, until
 
 Calls = Generator[Any, Any, Sequence[Any]]
+
+
+class Want:
+    def __init__(self, item: Any, kind: str = "a") -> None:
+        self.kind = kind
+        self.item = item
+
+    def put(self, calls: Sequence[Any]) -> Calls:
+        yield [call.item for call in calls]
+        return []
+
+    def own(self, error: Exception) -> Exception:
+        return twin(error)
 
 
 class Server:
     """Carries out calls when it is told to."""
 
     def __init__(self, patience_s: float = 60.0) -> None:
-        self.batcher = Batcher(patience_s)
+        self.batcher = Batcher(self.run, patience_s)
         self.calls: list[list[Any]] = []
         self.open: list[asyncio.Future[None]] = []
 
@@ -35,11 +48,7 @@ class Server:
         return [f"{item} done" for item in items]
 
     def want(self, item: Any, kind: str = "a") -> asyncio.Task[Any]:
-        def operation(items: Sequence[Any]) -> Calls:
-            yield list(items)
-            return []
-
-        return asyncio.create_task(self.batcher.result(Batched((kind,), item, operation), self.run))
+        return asyncio.create_task(self.batcher.put(Want(item, kind)))
 
     async def answer(self, error: BaseException | None = None) -> None:
         """The oldest call ends."""
@@ -144,7 +153,7 @@ async def test_unless_they_have_waited_too_long(monkeypatch: pytest.MonkeyPatch)
     await busy(server)
     early = server.want("early")
     await settle()
-    monkeypatch.setattr("streamdq.link.batcher.time.monotonic", lambda: now + 6)
+    monkeypatch.setattr("streamdq.operations.batcher.time.monotonic", lambda: now + 6)
     late = server.want("late")
     await settle()
     await server.answer(ConnectionError("no answer"))
@@ -250,7 +259,7 @@ class ThreadServer:
     """Carries out calls when it is told to. Each thread that wants something is a future."""
 
     def __init__(self, patience_s: float = 60.0) -> None:
-        self.batcher = ThreadBatcher(patience_s)
+        self.batcher = ThreadBatcher(self.run, patience_s)
         self.calls: list[list[Any]] = []
         self.answers: list[Future[None]] = []
         self.threads = ThreadPoolExecutor(150)
@@ -266,11 +275,7 @@ class ThreadServer:
         return [f"{item} done" for item in items]
 
     def want(self, item: Any, kind: str = "a") -> Future[Any]:
-        def operation(items: Sequence[Any]) -> Calls:
-            yield list(items)
-            return []
-
-        return self.threads.submit(self.batcher.result, Batched((kind,), item, operation), self.run)
+        return self.threads.submit(self.batcher.put, Want(item, kind))
 
     def begun(self, count: int) -> list[Any]:
         """Waits until so many calls have begun; the items of the last of these."""
@@ -363,7 +368,7 @@ def test_threads_that_have_waited_too_long_get_the_error_as_well(monkeypatch: py
     server.busy()
     early = server.want("early")
     server.wait_for(1)
-    monkeypatch.setattr("streamdq.link.batcher.time.monotonic", lambda: now + 6)
+    monkeypatch.setattr("streamdq.operations.batcher.time.monotonic", lambda: now + 6)
     late = server.want("late")
     server.wait_for(2)
     server.answers[0].set_exception(ConnectionError("no answer"))
@@ -406,10 +411,10 @@ def test_a_thread_that_is_interrupted_while_it_waits_is_left_out(
             raise Interrupted
 
     with monkeypatch.context() as patched:
-        patched.setattr("streamdq.link.batcher.threading.main_thread", lambda: None)
-        patched.setattr("streamdq.link.batcher.threading.Lock", Lock)
+        patched.setattr("streamdq.operations.batcher.threading.main_thread", lambda: None)
+        patched.setattr("streamdq.operations.batcher.threading.Lock", Lock)
         with pytest.raises(Interrupted):
-            served.batcher.result(Batched(("a",), "given up", lambda items: iter(items)), served.run)  # type: ignore[arg-type, return-value]
+            served.batcher.put(Want("given up"))
     assert not any(kind.waiting for kind in served.batcher._kinds.values())
     other = served.want("other")
     served.wait_for(1)
@@ -420,14 +425,15 @@ def test_a_thread_that_is_interrupted_while_it_waits_is_left_out(
 
 
 def test_a_forked_child_waits_for_nobody(served: ThreadServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.link.batcher.threading.main_thread", lambda: None)
+    monkeypatch.setattr("streamdq.operations.batcher.threading.main_thread", lambda: None)
     served.busy()
     in_child = copy(served.batcher)
     in_child.after_fork()
-    assert in_child.result(Batched(("a",), 1, lambda items: iter(items)), lambda _: ["done"]) == "done"  # type: ignore[arg-type, return-value]
+    in_child._run = lambda _: ["done"]
+    assert in_child.put(Want(1)) == "done"
 
 
-def test_the_main_thread_neither_waits_nor_is_counted(served: ThreadServer) -> None:
+def test_the_main_thread_neither_waits_nor_is_counted(served: ThreadServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal's handler may raise in it at any step, and whoever counts on it would wait for ever."""
     served.busy()
     counted: list[int] = []
@@ -436,7 +442,8 @@ def test_the_main_thread_neither_waits_nor_is_counted(served: ThreadServer) -> N
         counted.append(sum(kind.under_way for kind in served.batcher._kinds.values()))
         return ["done"]
 
-    assert served.batcher.result(Batched(("a",), 1, lambda items: iter(items)), run) == "done"  # type: ignore[arg-type, return-value]
+    monkeypatch.setattr(served.batcher, "_run", run)
+    assert served.batcher.put(Want(1)) == "done"
     assert counted == [AT_ONCE]
 
 
@@ -452,16 +459,15 @@ def test_a_thread_that_was_interrupted_is_given_no_call_to_carry_out() -> None:
         def release(self) -> None:
             """Nobody waits for it."""
 
-    def operation(items: Sequence[Any]) -> Calls:
-        yield list(items)
-        return []
+    def run(_: Calls) -> list[str]:
+        return ["done"]
 
-    batcher, step = ThreadBatcher(60.0), Batched(("a",), 1, operation)
-    kind = batcher._kinds[step.kind] = _Kind()
+    batcher, want = ThreadBatcher(run, 60.0), Want(1)
+    kind = batcher._kinds[want.kind] = _Kind()
     kind.under_way = 1
-    turn = _Turn(step)
+    turn = _Turn(want)
     turn.lock = Interrupted()  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         batcher._wait(kind, turn)
-    batcher._go_on(kind, step, [turn], None)
+    batcher._go_on(kind, want, [turn], None)
     assert not batcher._kinds
