@@ -94,10 +94,6 @@ class Settings(FromEnvironment):
     codec: str = Field(
         default="", description="What new bodies are encoded with, in this order, such as `trace zstd encrypt offload`."
     )
-    body_dictionaries: str = Field(
-        default="",
-        description="Files with dictionaries, as `streamdq bodies dictionary` makes them; the first one compresses.",
-    )
     body_keys: str = Field(
         default="",
         repr=False,

@@ -7,7 +7,7 @@ first call. So a program loads what it uses.
 from __future__ import annotations
 
 import threading
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from . import operations
@@ -78,26 +78,6 @@ def _awaited(
 
 def _enqueued(
     operation: Callable[[], Callable[Concatenate[RedisStore, P], Op[T]]],
-) -> Callable[Concatenate[Queue, P], T]:
-    """Queue.enqueue: calls that several threads make at the same time go together."""
-
-    def made(_found: Callable[Concatenate[RedisStore, P], Op[T]]) -> Callable[Concatenate[Queue, P], T]:
-        from .link.session import run
-
-        prepare: Any = operations.jobs.prepare
-
-        def method(self: Queue, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            given, named = plain_arguments(args, kwargs)
-            call = run(self._link, prepare(self._store, *given, **named))
-            return cast("T", call.job(self._batcher.put(call)))
-
-        return method
-
-    return cast("Callable[Concatenate[Queue, P], T]", UsedOperation(operation, made))
-
-
-def _enqueued_awaited(
-    operation: Callable[[], Callable[Concatenate[RedisStore, P], Op[T]]],
 ) -> Callable[Concatenate[AsyncQueue, P], Coroutine[Any, Any, T]]:
     """AsyncQueue.enqueue: calls that several tasks make at the same time go together."""
 
@@ -141,7 +121,6 @@ class _Base:
 
         self._link, session = open_session(url, namespace, settings, clock, self._link_class(), codec)
         self._store = RedisStore(session)
-        self._batcher = self._new_batcher(session.settings.call_timeout_s)
         self._url = url
         self.namespace = session.keys.namespace
         self.after_fork()
@@ -154,9 +133,6 @@ class _Base:
 
     @classmethod
     def _link_class(cls) -> type[Any]:
-        raise NotImplementedError
-
-    def _new_batcher(self, patience_s: float) -> Any:
         raise NotImplementedError
 
     def _carry_mover(self) -> None:
@@ -189,13 +165,7 @@ class Queue(_Base):
 
         return Link
 
-    def _new_batcher(self, patience_s: float) -> Any:
-        from .link.session import run
-        from .operations.batcher import ThreadBatcher
-
-        return ThreadBatcher(partial(run, self._link), patience_s)
-
-    enqueue = _enqueued(lambda: operations.jobs.enqueue)
+    enqueue = _blocking(lambda: operations.jobs.enqueue)
     enqueue_many = _blocking(lambda: operations.jobs.enqueue_many)
     get = _blocking(lambda: operations.inspect.get)
     cancel = _blocking(lambda: operations.jobs.cancel)
@@ -297,13 +267,14 @@ class AsyncQueue(_Base):
 
         return AsyncLink
 
-    def _new_batcher(self, patience_s: float) -> Any:
+    @cached_property
+    def _batcher(self) -> Any:
         from .link.session import arun
         from .operations.batcher import Batcher
 
-        return Batcher(partial(arun, self._link), patience_s)
+        return Batcher(partial(arun, self._link), self._store.session.settings.call_timeout_s)
 
-    enqueue = _enqueued_awaited(lambda: operations.jobs.enqueue)
+    enqueue = _enqueued(lambda: operations.jobs.enqueue)
     enqueue_many = _awaited(lambda: operations.jobs.enqueue_many)
     get = _awaited(lambda: operations.inspect.get)
     cancel = _awaited(lambda: operations.jobs.cancel)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from ..config import Settings, read_text
 from ..errors import InvalidInput
 from .bodies import Bodies
-from .dictionary import Dictionary
 from .encrypt import Encrypt
 from .offload import Offload
 from .protocol import Codec
@@ -29,8 +28,6 @@ def bodies_of(
     known: dict[str, Codec] = {}
     if keys := _keys(settings):
         known["encrypt"] = Encrypt(*keys)
-    if dictionaries := settings.body_dictionaries.replace(",", " ").split():
-        known["dict"] = Dictionary(*dictionaries)
     if settings.offload:
         known["offload"] = Offload(settings.offload, settings.offload_over_bytes, settings.offload_timeout_s)
     if codec is None:
@@ -41,7 +38,6 @@ def bodies_of(
 
 
 _NEEDED = {
-    "dict": "a file in STREAMDQ_BODY_DICTIONARIES",
     "encrypt": "a key in STREAMDQ_BODY_KEYS or STREAMDQ_BODY_KEYS_FILE",
     "offload": "a URL in STREAMDQ_OFFLOAD",
 }
@@ -53,7 +49,7 @@ def _named(name: str, known: Mapping[str, Codec]) -> Codec:
     if name == TRACE:
         return Trace()
     if name not in _NEEDED:
-        raise InvalidInput(f"STREAMDQ_CODEC: {name[:40]!r} is none of trace, zstd, dict, encrypt and offload")
+        raise InvalidInput(f"STREAMDQ_CODEC: {name[:40]!r} is none of trace, zstd, encrypt and offload")
     if name not in known:
         raise InvalidInput(f"STREAMDQ_CODEC: {name} needs {_NEEDED[name]}")
     return known[name]

@@ -98,7 +98,7 @@ class _Idle:
 
 
 def _never(_connection: Any) -> bool:
-    """fakeredis never closes a connection."""
+    """Fakeredis never closes a connection."""
     return False
 
 

@@ -134,28 +134,28 @@ class Session:
             return (yield from self._call_once(Request(commands, timeout_s, True, changed)))
         request, pause_s = Request(commands, min(within_s, self.settings.call_timeout_s)), _FIRST_PAUSE_S
         deadline = time.monotonic() + request.timeout_s
-        known: dict[int, Any] = {}  # what some of a Cluster's nodes have answered when others have not
-        pending: Sequence[int] = range(len(commands))
+        left, known = (
+            dict(enumerate(commands)),
+            dict[int, Any](),
+        )  # some of a Cluster's nodes may answer when others don't
         while True:
             try:
                 replies: list[Any] = yield request
-                break
+                self.waits_for_redis = True  # it was there, and is expected back
+                return _in_order(known, left, replies) if known else replies
             except LinkError as error:
-                known |= {pending[i]: reply for i, reply in error.answered.items()}
                 left_s = deadline - time.monotonic() - pause_s
                 in_vain = error.refused and not self.waits_for_redis
                 if left_s <= 0 or in_vain or (error.sent and not repeatable):
                     raise self.unavailable(error) from error
-            pending = [i for i in pending if i not in known]
+                indexes = list(left)
+                for i, reply in error.answered.items():
+                    known[indexes[i]] = reply
+                    del left[indexes[i]]
             # Clients that lost Redis at the same moment must not all come back at the same moment.
             after_s = pause_s * random.uniform(0.5, 1)  # noqa: S311 - no secret
-            request = Request([commands[i] for i in pending], left_s, after_s=after_s)
+            request = Request([*left.values()], left_s, after_s=after_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-        self.waits_for_redis = True  # it was there, and is expected back
-        if not known:
-            return replies
-        known |= zip(pending, replies, strict=True)
-        return [known[i] for i in range(len(commands))]
 
     def unavailable(self, error: LinkError) -> ServerUnavailable:
         if isinstance(error, Crowded):
@@ -163,6 +163,12 @@ class Session:
         return ServerUnavailable(
             f"Redis at {self.address} did not answer: {error}; check that it is running, its URL, and the network"
         )
+
+
+def _in_order(known: dict[int, Any], left: dict[int, Command], replies: Sequence[Any]) -> list[Any]:
+    """All replies, by their index: those that are ``known``, and those to the commands that were left."""
+    found = known | dict(zip(left, replies, strict=True))
+    return [found[i] for i in sorted(found)]
 
 
 def checked(reply: Any) -> Any:

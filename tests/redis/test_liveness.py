@@ -209,11 +209,11 @@ async def test_an_end_is_sent_though_the_threads_call_fails_when_the_loop_is_bac
     @worker.handler("t", ttr="1h", retry="1h")
     async def block(_body: int) -> None:
         assert worker._serving is not None
-        link, outcomes = worker._serving._signs._link, worker._serving._outcomes
+        link, sender = worker._serving._signs._link, worker._serving._sender
         send = link.send
 
         def hang(*what: Any) -> Any:
-            if outcomes.size == 0:  # a sign
+            if sender.size == 0:  # a sign
                 return send(*what)
             hangs.set()
             fails.wait()

@@ -31,7 +31,6 @@ OF_THREADS = {"threading", "queue", "multiprocessing"}
 LIVES_IN_ONE_PROCESS = {
     "streamdq/forks.py:_renew_cached_properties": "renews the locks of properties",
     "streamdq/embedded/server.py:_Use.__init__": "ends its watcher, a thread that a child does not have",
-    "streamdq/operations/batcher.py:_Turn.__init__": "of a thread that waits; a child has a batcher of its own",
     "streamdq/link/fair_semaphore.py:FairSemaphore.__init__": "belongs to connections, which make a new one",
     "streamdq/link/fair_semaphore.py:FairSemaphore._wait": "of a thread that waits",
     "streamdq/process/log_lines.py:HandedOver.flush": "of a thread that waits",
