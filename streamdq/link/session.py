@@ -134,10 +134,8 @@ class Session:
             return (yield from self._call_once(Request(commands, timeout_s, True, changed)))
         request, pause_s = Request(commands, min(within_s, self.settings.call_timeout_s)), _FIRST_PAUSE_S
         deadline = time.monotonic() + request.timeout_s
-        left, known = (
-            dict(enumerate(commands)),
-            dict[int, Any](),
-        )  # some of a Cluster's nodes may answer when others don't
+        known: dict[int, Any] = {}  # what some of a Cluster's nodes have answered when others have not
+        left: Sequence[int] = range(len(commands))
         while True:
             try:
                 replies: list[Any] = yield request
@@ -145,17 +143,18 @@ class Session:
                 return _in_order(known, left, replies) if known else replies
             except LinkError as error:
                 left_s = deadline - time.monotonic() - pause_s
-                in_vain = error.refused and not self.waits_for_redis
-                if left_s <= 0 or in_vain or (error.sent and not repeatable):
+                if left_s <= 0 or self._is_final(error, repeatable):
                     raise self.unavailable(error) from error
-                indexes = list(left)
-                for i, reply in error.answered.items():
-                    known[indexes[i]] = reply
-                    del left[indexes[i]]
+                known |= {left[i]: reply for i, reply in error.answered.items()}
+                left = sorted({*left}.difference(known))
             # Clients that lost Redis at the same moment must not all come back at the same moment.
             after_s = pause_s * random.uniform(0.5, 1)  # noqa: S311 - no secret
-            request = Request([*left.values()], left_s, after_s=after_s)
+            request = Request([commands[i] for i in left], left_s, after_s=after_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _is_final(self, error: LinkError, repeatable: bool) -> bool:
+        """Whether to send the call again would be wrong, or in vain."""
+        return (error.sent and not repeatable) or (error.refused and not self.waits_for_redis)
 
     def unavailable(self, error: LinkError) -> ServerUnavailable:
         if isinstance(error, Crowded):
@@ -165,8 +164,8 @@ class Session:
         )
 
 
-def _in_order(known: dict[int, Any], left: dict[int, Command], replies: Sequence[Any]) -> list[Any]:
-    """All replies, by their index: those that are ``known``, and those to the commands that were left."""
+def _in_order(known: dict[int, Any], left: Sequence[int], replies: Sequence[Any]) -> list[Any]:
+    """All replies, in the order of their commands: those that are ``known``, and those to the commands ``left``."""
     found = known | dict(zip(left, replies, strict=True))
     return [found[i] for i in sorted(found)]
 
