@@ -367,13 +367,17 @@ class AsyncConnections:
         await connection.send_packed_command([packed(command) for command in commands], check_health=False)
         return [await _aread(connection) for _ in commands]
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Closes idle connections now, and those in use when their call has ended."""
         self._idle.is_closed = True
+        self._idle.close()
         if self._opening is not None:
             self._opening.cancel()
+
+    async def closed(self) -> None:
+        """Waits until none is being opened any more."""
+        if self._opening is not None:
             await asyncio.wait([self._opening])
-        self._idle.close()
 
 
 async def _connect(connection: Any) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redis.exceptions import ResponseError
 
@@ -27,10 +27,12 @@ from ..times.clock import RedisClock
 from . import failures
 from .address import Target
 from .command import Command
-from .connection import AsyncLink, Link
 from .consumers import consumer_name
 from .error_replies import as_streamdq
 from .failures import Crowded, LinkError
+
+if TYPE_CHECKING:
+    from .connection import AsyncLink, Link
 
 T = TypeVar("T")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
@@ -40,14 +42,16 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 class Request:
     """Commands to send together. It results in their replies, or a LinkError.
 
-    ``after_s``: how long to wait before. ``changed``: see AsyncLink.look; it is None unless the commands are sent
-    there. ``begun``: waits for the replies; the commands were sent before (``begin``).
+    ``node``: of a Cluster; cluster.py makes one for each node. ``changed``: see AsyncLink.look; it is None unless the
+    commands are sent there. ``after_s``: how long to wait before. ``begun``: waits for the replies; the commands were
+    sent before (``begin``).
     """
 
     commands: Sequence[Command]
     timeout_s: float
     blocking: bool = False
     changed: Callable[[str], None] | None = None
+    node: str = ""
     after_s: float | None = None
     begun: Callable[[], Awaitable[list[Any]]] | None = None
 
@@ -77,6 +81,11 @@ def pause(seconds: float) -> Op[None]:
     yield Request((), 0.0, after_s=seconds)
 
 
+def _as_it_is(request: Request) -> Op[list[Any]]:
+    replies: list[Any] = yield request
+    return replies
+
+
 class Session:
     """What every operation needs: settings, keys, the clock, and Redis's address for error messages."""
 
@@ -97,6 +106,7 @@ class Session:
         self.is_fake = target.kind == "memory"
         self.consumer = consumer_name()
         self.node_of: Callable[[str], str] = lambda _: ""  # on Cluster, the node that serves a key
+        self.route: Callable[[Request], Op[list[Any]]] = _as_it_is  # on Cluster, to these nodes
         self.permitted = set[str]()  # the nodes that run scripts for this user (store/rights.py)
         self.asking = set[str]()  # those that a call of this process is just asking for that
         self.waits_for_redis = True  # False: if nobody listens at first, calls fail at once
@@ -104,10 +114,9 @@ class Session:
 
     def _call_once(self, request: Request) -> Op[list[Any]]:
         try:
-            replies: list[Any] = yield request
+            return (yield from self.route(request))
         except LinkError as error:
             raise self.unavailable(error) from error
-        return replies
 
     def call(
         self,
@@ -138,7 +147,7 @@ class Session:
         left: Sequence[int] = range(len(commands))
         while True:
             try:
-                replies: list[Any] = yield request
+                replies = yield from self.route(request)
                 self.waits_for_redis = True  # it was there, and is expected back
                 return _in_order(known, left, replies) if known else replies
             except LinkError as error:
@@ -221,7 +230,9 @@ def _carry_out(link: Link, step: Step) -> Any:
     if isinstance(step, Request):
         if step.after_s is not None:
             time.sleep(step.after_s)
-        return link.send(step.commands, step.timeout_s, step.blocking) if step.commands else []
+        if not step.commands:
+            return []
+        return (link.at(step.node) if step.node else link).send(step.commands, step.timeout_s, step.blocking)
     if isinstance(step, Work):
         return step.function()
     with ThreadPoolExecutor(len(step.ops)) as threads:
@@ -257,11 +268,13 @@ async def _await(link: AsyncLink, step: Step) -> Any:
         return await asyncio.gather(*(_aresult(link, op) for op in step.ops))
     if step.after_s is not None:
         await asyncio.sleep(step.after_s)
+    if not step.commands:
+        return []
     if step.begun is not None:
         return await step.begun()
     if step.changed is not None:
-        return await link.look(step.commands, step.timeout_s, step.changed)
-    return await link.send(step.commands, step.timeout_s, step.blocking) if step.commands else []
+        return await link.look(step.node, step.commands, step.timeout_s, step.changed)
+    return await (link.at(step.node) if step.node else link).send(step.commands, step.timeout_s, step.blocking)
 
 
 async def _aresult(link: AsyncLink, op: Op[T]) -> T | Exception:

@@ -186,7 +186,7 @@ class Serving:
         link = Link(orders.url or orders.settings.url, CALL_S, limits)
         brief = orders.settings.model_copy(update={"call_timeout_s": min(CALL_S, orders.settings.call_timeout_s)})
         own = Session(brief, self.session.keys.namespace, self.session.clock, link.target, self.session.bodies)
-        own.node_of = link.node_of
+        own.node_of, own.route = link.node_of, link.route
         return Signs(link, own, Scripts(own), self.name, self._deadlines, self._sender, self._holds_claims)
 
     async def _shut_down(self) -> None:

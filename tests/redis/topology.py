@@ -19,7 +19,8 @@ def steps(queue: Queue, op: Op[Any]) -> Iterator[None]:
         while True:
             yield
             assert isinstance(step, Request)
-            step = op.send(queue._link.send(step.commands, step.timeout_s, step.blocking))
+            link = queue._link.at(step.node) if step.node else queue._link
+            step = op.send(link.send(step.commands, step.timeout_s, step.blocking) if step.commands else [])
     except StopIteration:
         return
     finally:
