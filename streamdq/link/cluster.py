@@ -27,7 +27,6 @@ _ASKING = Command("", ("ASKING",))
 _SLOTS = Command("", ("CLUSTER", "SLOTS"))
 _UNKNOWN = ResponseError("not asked yet")
 
-
 Unit = tuple[list[int], list[Any]]
 """A command and those behind it: their indexes, and the replies of the node that was asked."""
 

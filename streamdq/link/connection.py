@@ -166,13 +166,14 @@ class _Routes:
 
     def _node(self, name: str) -> Any:
         """The connections to a Cluster node, ``host:port``."""
-        if name not in self._nodes:
+        node = self._nodes.get(name)
+        if node is None:
             host, _, port = name.rpartition(":")
             secured = {"connection_class": self._flavour.secured} if self.target.tls else {}
             options = {**self._options, **self.target.options, **secured}
             pool = self._flavour.pool(host=host, port=int(port), **options)
-            self._nodes.setdefault(name, self._connections(pool))  # another thread may have been faster
-        return self._nodes[name]
+            node = self._nodes.setdefault(name, self._connections(pool))  # another thread may have been faster
+        return node
 
     def _slots_changed(self) -> None:
         """Closes connections to nodes that serve no slot any more."""
@@ -299,7 +300,7 @@ class AsyncLink(_Routes):
             await self.learn_slots()
         for name in sorted(self._slots.names):
             with contextlib.suppress(LinkError):
-                await self._tracking_at(name).check(self._timeout_s)
+                await self._tracking_at(name).look((), self._timeout_s, None)
 
     async def learn_slots(self, unless_within_s: float = 0.0) -> None:
         """Asks a Cluster which node has which slot, unless it has told so lately. Whoever waits for a change of a key

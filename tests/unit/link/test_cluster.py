@@ -153,7 +153,7 @@ def test_a_node_that_did_not_answer_is_a_suspect_unless_too_many_called_it() -> 
 
 
 def test_only_one_asks_who_serves_what() -> None:
-    slots, nodes = Slots([("a", 1)]), Nodes(a=[[[0, 16383, [b"a", 1]]], b"1", b"2"])
+    slots = Slots([("a", 1)])
     first, second = sent(slots, commands("low")), sent(slots, commands("high"))
     assert isinstance(asks := next(first), Request)
     assert asks.node == A
@@ -171,8 +171,8 @@ def test_who_waits_for_another_that_asks_does_not_wait_for_ever(monkeypatch: pyt
     now_s = 100.0
     monkeypatch.setattr("streamdq.link.cluster.time.monotonic", lambda: now_s)
     slots = Slots([("a", 1)])
-    next(learned(slots, 5))
-    second = learned(slots, 5)
+    first, second = learned(slots, 5), learned(slots, 5)
+    next(first)
     while not (step := next(second)).commands:  # type: ignore[union-attr]
         now_s += step.after_s  # type: ignore[union-attr, operator]
     assert 101 <= now_s < 102
