@@ -13,10 +13,10 @@ from typer.core import TyperGroup
 
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Jobs": ("enqueue", "get", "cancel", "reschedule", "jobs", "find", "dead", "schedule"),
-    "Topics": ("stats", "upcoming", "scale", "keys", "pause", "resume", "configure", "topic"),
+    "Topics": ("topic", "stats", "upcoming", "scale"),
     "Workers": ("worker", "mover", "rehearse", "callback"),
     "Servers": ("serve", "token", "secret", "exporter"),
-    "Checks": ("audit", "doctor", "bench", "demo"),
+    "Checks": ("audit", "doctor", "demo"),
     "History": (
         "history", "dump", "compact", "forget-dump", "analyze", "capacity", "live", "what-if", "sql",
         "simulate-history",
@@ -29,10 +29,8 @@ PARTS: Mapping[str, Sequence[str]] = {
     "jobs": ("enqueue", "get", "cancel", "reschedule", "dead"),
     "find": ("find", "jobs"),
     "schedules": ("schedule",),
-    "topics": (
-        "stats", "upcoming", "scale", "keys", "pause", "resume", "configure", "topic", "audit", "doctor",
-    ),
-    "work": ("worker", "mover", "rehearse", "demo", "bench"),
+    "topics": ("topic", "stats", "upcoming", "scale", "audit", "doctor"),
+    "work": ("worker", "mover", "rehearse", "demo"),
     "callback": ("callback",),
     "http": ("serve", "token", "secret"),
     "metrics": ("exporter",),

@@ -267,6 +267,11 @@ class AsyncLink(_Routes):
         begun: Begun | None = None if self.is_cluster else self._nodes[""].begin(commands, timeout_s)
         return begun
 
+    def drop_begun(self) -> None:
+        """Closes the connection of calls that were begun, as whoever waited for their replies was cancelled."""
+        if not self.is_cluster:
+            self._nodes[""].drop_begun()
+
     async def look(self, node: str, commands: Sequence[Command], timeout_s: float, changed: Changed) -> list[Any]:
         """Like ``send``, for commands that read keys of a Cluster's node. ``changed`` is called when one of the keys
         changes after its reply, once for each, and also when that can't be known any more.

@@ -282,6 +282,15 @@ class AsyncConnections:
         before, lane.last = lane.last, asyncio.get_running_loop().create_future()
         return partial(self._replies, lane, before, lane.last, len(commands), timeout_s)
 
+    def drop_begun(self) -> None:
+        """Closes the connection of the calls that were begun and have not ended. A task that is cancelled before its
+        first step reads no reply, and closes nothing; calls after it would wait for it in vain.
+        """
+        lane, self._lane = self._lane, None
+        if lane is not None:
+            lane.has_failed = True
+            lane.connection._close()
+
     async def _open(self) -> None:
         """One more connection."""
         connection = self.make()
@@ -371,6 +380,7 @@ class AsyncConnections:
         """Closes idle connections now, and those in use when their call has ended."""
         self._idle.is_closed = True
         self._idle.close()
+        self.drop_begun()
         if self._opening is not None:
             self._opening.cancel()
 

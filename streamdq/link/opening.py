@@ -43,8 +43,7 @@ def open_session(
     limits = ConnectionLimits(settings.max_connections, settings.max_blocked_reads)
     opened = link(url or settings.url, settings.call_timeout_s, limits)
     session = Session(settings, namespace, clock or RedisClock(), opened.target, bodies)
-    if opened.is_cluster:
-        session.node_of, session.route = opened.node_of, opened.route
+    session.use(opened)
     return opened, session
 
 

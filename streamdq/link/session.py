@@ -112,6 +112,11 @@ class Session:
         self.waits_for_redis = True  # False: if nobody listens at first, calls fail at once
         failures.expect(namespace)
 
+    def use(self, link: Link | AsyncLink) -> None:
+        """On Cluster, the link knows where commands go."""
+        if link.is_cluster:
+            self.node_of, self.route = link.node_of, link.route
+
     def _call_once(self, request: Request) -> Op[list[Any]]:
         try:
             return (yield from self.route(request))
