@@ -29,6 +29,9 @@ _UNKNOWN = ResponseError("not asked yet")
 
 Unit = tuple[list[int], list[Any]]
 """A command and those behind it: their indexes, and the replies of the node that was asked."""
+Replies = dict[int, Any]
+To = Callable[[str, Sequence[Command]], Request]
+"""Makes a request to a node."""
 
 
 class Slots:
@@ -181,9 +184,7 @@ def routed(slots: Slots, request: Request) -> Op[list[Any]]:
                 got = yield from _asked(slots, to(name, [commands[i] for i in indexes]))
                 units = _units(commands, indexes, got)
                 ran |= _any_ran(units)
-                for unit, its in units:
-                    whole = yield from _followed(slots, name, [commands[i] for i in unit], its, to)
-                    replies.update(zip(unit, whole, strict=True))
+                replies |= yield from _all_followed(slots, name, commands, units, to)
         except LinkError as error:
             error.sent |= ran
             error.answered = _answered(commands, replies)
@@ -217,12 +218,21 @@ def _by_node(slots: Slots, commands: Sequence[Command], pending: list[int]) -> I
         yield name, [i for other, i in names if other == name]
 
 
+def _all_followed(slots: Slots, name: str, commands: Sequence[Command], units: Sequence[Unit], to: To) -> Op[Replies]:
+    """The replies by index, after redirections have been followed."""
+    replies: Replies = {}
+    for indexes, got in units:
+        whole = yield from _followed(slots, name, [commands[i] for i in indexes], got, to)
+        replies.update(zip(indexes, whole, strict=True))
+    return replies
+
+
 def _followed(
     slots: Slots,
     name: str,
     unit: Sequence[Command],
     replies: Sequence[Any],
-    to: Callable[[str, Sequence[Command]], Request],
+    to: To,
 ) -> Op[Sequence[Any]]:
     """The replies to a command and those behind it, or the replies of the node to which the slot is migrating. After a
     MovedError, which is then the reply to all of them, the table has the new node.
