@@ -178,8 +178,7 @@ def routed(slots: Slots, request: Request) -> Op[list[Any]]:
 
     for _ in range(_REDIRECTS):
         try:
-            if any(slots.node_of(commands[i].key) is None for i in pending):
-                yield from learned(slots, to("", ()).timeout_s)
+            yield from _known(slots, [commands[i].key for i in pending], to("", ()).timeout_s)
             for name, indexes in _by_node(slots, commands, pending):
                 got = yield from _asked(slots, to(name, [commands[i] for i in indexes]))
                 units = _units(commands, indexes, got)
@@ -193,6 +192,12 @@ def routed(slots: Slots, request: Request) -> Op[list[Any]]:
         if not pending:
             return [replies[i] for i in range(len(commands))]
     raise LinkError(ConnectionError("the Cluster's nodes name one another for a slot"), sent=ran)
+
+
+def _known(slots: Slots, keys: Sequence[str], timeout_s: float) -> Op[None]:
+    """Learns the slots if a key's node is not known."""
+    if any(slots.node_of(key) is None for key in keys):
+        yield from learned(slots, timeout_s)
 
 
 def _units(commands: Sequence[Command], indexes: list[int], replies: list[Any]) -> list[Unit]:
