@@ -178,7 +178,7 @@ def routed(slots: Slots, request: Request) -> Op[list[Any]]:
 
     for _ in range(_REDIRECTS):
         try:
-            yield from _known(slots, [commands[i].key for i in pending], to("", ()).timeout_s)
+            yield from _known(slots, commands, pending, to("", ()).timeout_s)
             for name, indexes in _by_node(slots, commands, pending):
                 got = yield from _asked(slots, to(name, [commands[i] for i in indexes]))
                 units = _units(commands, indexes, got)
@@ -194,9 +194,9 @@ def routed(slots: Slots, request: Request) -> Op[list[Any]]:
     raise LinkError(ConnectionError("the Cluster's nodes name one another for a slot"), sent=ran)
 
 
-def _known(slots: Slots, keys: Sequence[str], timeout_s: float) -> Op[None]:
+def _known(slots: Slots, commands: Sequence[Command], pending: Sequence[int], timeout_s: float) -> Op[None]:
     """Learns the slots if a key's node is not known."""
-    if any(slots.node_of(key) is None for key in keys):
+    if any(slots.node_of(commands[i].key) is None for i in pending):
         yield from learned(slots, timeout_s)
 
 
