@@ -23,7 +23,7 @@ from ..errors import (
     StreamdqError,
 )
 from ..job.job import check_id
-from ..link.session import check_namespace
+from ..link.opening import check_namespace
 from ..process.logs import log, what
 from ..times.durations import show_ms
 from .common import Json, OptionalTopic, answer, commands, open_queue, run_until_signal

@@ -23,7 +23,8 @@ from ..config import Settings
 from ..errors import NewerFormat, ServerUnavailable, StreamdqError
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink, LinkError
-from ..link.session import Session, arun, may_wait, open_session
+from ..link.opening import may_wait, open_session
+from ..link.session import Session, arun
 from ..process.logs import log
 from ..process.loop import Failures, cancel_and_wait, supervise
 from ..store.scripts import Scripts

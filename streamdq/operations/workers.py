@@ -9,7 +9,8 @@ from typing import NamedTuple
 from ..config import TopicSettings
 from ..errors import ServerUnavailable
 from ..keys import ShardKeys
-from ..link.session import Op, begun_ms, returned, together
+from ..link.consumers import begun_ms
+from ..link.session import Op, returned, together
 from ..store import namespace, reads
 from ..store.members import member_in
 from ..store.progress import Phase
@@ -133,14 +134,14 @@ def _consumers(store: RedisStore, places: Sequence[Place]) -> Op[list[tuple[Plac
     nodes: dict[str, list[Place]] = {}
     for place in places:
         nodes.setdefault(store.session.node_of(place.stream), []).append(place)
-    outcomes = yield from together(
+    results = yield from together(
         [reads.consumers(store.session, [(one.stream, one.group) for one in part]) for part in nodes.values()]
     )
     found: list[tuple[Place, list[reads.GroupConsumer]]] = []
-    for part, outcome in zip(nodes.values(), outcomes, strict=True):
-        if isinstance(outcome[1], ServerUnavailable) and len(nodes) > 1:
+    for part, result in zip(nodes.values(), results, strict=True):
+        if isinstance(result, ServerUnavailable) and len(nodes) > 1:
             continue  # a node of a Cluster is lost: the others' workers are shown
-        found += zip(part, returned(outcome), strict=True)
+        found += zip(part, returned(result), strict=True)
     return found
 
 

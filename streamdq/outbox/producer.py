@@ -15,7 +15,7 @@ from ..errors import InvalidInput, MissingExtra
 from ..job.job import NewJob, check_topic
 from ..job.retry import RetryInput
 from ..job.uniqueness import DerivedId
-from ..link.session import check_namespace
+from ..link.opening import check_namespace
 from ..operations.jobs import NO_BODY, OnConflict
 from ..store.records import Encoded, encode, fields_in, url_and_key
 from ..times.durations import Duration, Moment

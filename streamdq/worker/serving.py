@@ -18,7 +18,8 @@ from ..config import MAX_BATCH
 from ..errors import HandlersHung, NewerFormat, UnknownTopic
 from ..job.job import Job
 from ..link.connection import AsyncLink, ConnectionLimits, Link
-from ..link.session import Session, arun, may_wait, open_session
+from ..link.opening import may_wait, open_session
+from ..link.session import Session, arun
 from ..mover.mover import Mover
 from ..operations.attempts import Held
 from ..operations.inspect import stats
@@ -192,7 +193,7 @@ class Serving:
         link = Link(at.url or at.settings.url, CALL_S, limits)
         brief = at.settings.model_copy(update={"call_timeout_s": min(CALL_S, at.settings.call_timeout_s)})
         own = Session(brief, self.session.keys.namespace, self.session.clock, link.target, self.session.bodies)
-        own.node_of = link.node_of
+        own.use(link)
         signs = Signs(link, own, Scripts(own), self.name, self._deadlines, self._sender, self._holds_claims)
         signs.all_hang = self._hung.end_worker
         return signs

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from streamdq.link.connection import AsyncLink
-from streamdq.link.session import arun, open_session
+from streamdq.link.opening import open_session
+from streamdq.link.session import arun
 from streamdq.mover.mover import Mover
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics

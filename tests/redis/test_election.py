@@ -13,7 +13,7 @@ import pytest
 
 from streamdq.errors import ServerUnavailable
 from streamdq.link.connection import AsyncLink
-from streamdq.link.session import open_session
+from streamdq.link.opening import open_session
 from streamdq.mover.alive.election import Election
 from streamdq.process.loop import cancel_and_wait
 from streamdq.store import namespace

@@ -10,7 +10,8 @@ import pytest
 
 from streamdq.keys import shard_of
 from streamdq.link.connection import AsyncLink
-from streamdq.link.session import open_session, run
+from streamdq.link.opening import open_session
+from streamdq.link.session import run
 from streamdq.mover.mover import Mover
 from streamdq.mover.node_mover import NodeMover
 from streamdq.mover.rings import Listener

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamdq.link.address import Target
-from streamdq.link.session import open_session
+from streamdq.link.opening import open_session
 from streamdq.mover.mover import Mover
 from streamdq.process.loop import supervise
 from streamdq.store.scripts import Scripts
