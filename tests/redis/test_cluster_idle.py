@@ -341,7 +341,8 @@ async def test_a_consumer_counts_wherever_it_has_shown_itself(many: Space, monke
         silent = ShardKeys(NAMESPACE, "t", shard_of(waits, SHARDS)).ready
 
         def idle_ms() -> int:
-            (row,) = run(many.queue._link, consumers(many.queue._store.session, [(silent, "default")]))[0]
+            found = run(many.queue._link, consumers(many.queue._store.session, [(silent, "default")]))[0]
+            (row,) = (one for one in found if one.name != "_reclaim")  # which 7.2 makes when it looks
             return row.idle_ms
 
         await eventually(lambda: idle_ms() > 1_000, "it has not shown itself there for long")
