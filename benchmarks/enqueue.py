@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import partial
 
 import redis
 import redis.asyncio
 
 from streamdq import AsyncQueue, NewJob, Queue
-from streamdq.codec import Dictionary
 
 from . import bare_calls as bare
 from . import timers
@@ -26,7 +22,6 @@ from .server import RedisServer
 _SLICES = 20
 _BODIES = {50: 100_000, 100: 100_000, 165: 100_000, 500: 100_000, 1000: 50_000, 4000: 25_000}
 """Sizes of bodies, and how many jobs: their tables in Redis are equally full."""
-_VARIED_BYTES, _SAMPLES = 165, 2_000
 
 
 def one_by_one(bench: Bench) -> list[Figure]:
@@ -120,10 +115,10 @@ def at_once(bench: Bench) -> list[Figure]:
 
 
 def pipelined(bench: Bench) -> list[Figure]:
-    """The same jobs one by one through a pipeline, sync and async, and by 32 threads that share a queue."""
+    """The same jobs one by one through a pipeline, sync and async."""
     count = bench.jobs(5_000, least=64)
     bodies = [body(i) for i in range(count)]
-    with bench.server() as server, Queue(server.url, NAMESPACE) as queue, ThreadPoolExecutor(32) as threads:
+    with bench.server() as server, Queue(server.url, NAMESPACE) as queue:
 
         def through_pipeline() -> float:
             return count / timed(lambda: _through_pipeline(queue, bodies))
@@ -135,19 +130,15 @@ def pipelined(bench: Bench) -> list[Figure]:
             for i in numbers:
                 queue.enqueue(TOPIC, bodies[i], delay=hours(i))
 
-        def by_threads() -> float:
-            parts = [range(first, count, 32) for first in range(32)]
-            return count / timed(lambda: list(threads.map(one_by_one, parts)))
-
         def alone() -> float:
             some = range(0, count, 10)
             return len(some) / timed(lambda: one_by_one(some))
 
-        runs = (through_pipeline, through_async_pipeline, by_threads, alone)
+        runs = (through_pipeline, through_async_pipeline, alone)
         for run in runs:
             run()
         *rates, floor = in_turn(bench.rounds(_SLICES // 2), *runs)
-    targets = {"sync": 20_000, "async": 20_000, "32 threads, no pipeline": None}
+    targets = {"sync": 20_000, "async": 20_000}
     return [
         Figure(
             "pipeline", what, median(found), "/s", median(floor), "one by one, sync",
@@ -226,7 +217,7 @@ def _figure(
 
 def memory(bench: Bench) -> list[Figure]:
     """How much Redis's used_memory grows per delayed job, by the size of its body."""
-    return [*(_memory(bench, size, full) for size, full in _BODIES.items()), _with_dictionary(bench)]
+    return [_memory(bench, size, full) for size, full in _BODIES.items()]
 
 
 def _memory(bench: Bench, size: int, full: int) -> Figure:
@@ -244,43 +235,10 @@ def _memory(bench: Bench, size: int, full: int) -> Figure:
     )  # fmt: skip
 
 
-def _with_dictionary(bench: Bench) -> Figure:
-    """The same jobs with bodies as JSON, and with bodies that a dictionary of other ones compresses."""
-    codec = Dictionary(Dictionary.train(_json_of(varied_body(i)) for i in range(-_SAMPLES, 0)))
-    count = bench.jobs(_BODIES[_VARIED_BYTES])
-    jobs = [NewJob(varied_body(i), delay=hours(i)) for i in range(count)]
-    used: list[int] = []
-    for codecs in ([codec], []):
-        with bench.server() as server, Queue(server.url, NAMESPACE, codec=codecs) as queue:
-            queue.enqueue(TOPIC, jobs[0].body, delay="3h")
-            used.append(memory_growth(server, partial(queue.enqueue_many, TOPIC, jobs)))
-    return Figure(
-        "memory", f"per delayed job, {_VARIED_BYTES}-byte body, dictionary", used[0] / count, "bytes", used[1] / count,
-        "as JSON", at_most=330, raw={"jobs": count, "used_bytes": used[0]},
-    )  # fmt: skip
-
-
 def memory_growth(server: RedisServer, run: Callable[[], object]) -> int:
     before = server.memory_bytes()
     run()
     return server.memory_bytes() - before
-
-
-def varied_body(number: int) -> dict[str, object]:
-    """An order, 165 bytes long as JSON, with numbers, references and a note that differ from job to job."""
-    rng = random.Random(str(number))  # -1 as a seed would be the same as 1
-    order = {
-        "order_id": 1_000_000_000 + rng.randrange(10**9), "customer": f"cus_{rng.getrandbits(64):016x}",
-        "sku": f"{rng.choice('ABC')}-{rng.randrange(100, 999)}-{rng.choice(('BLUE', 'RED', 'BLACK'))}",
-        "quantity": rng.randint(1, 9), "total": f"{rng.randrange(100, 99_999) / 100:.2f}", "currency": "EUR",
-        "note": rng.choice(("leave it at the door", "ring us twice", "")), "ref": "",
-    }  # fmt: skip
-    missing = _VARIED_BYTES - len(_json_of(order))
-    return order | {"ref": f"{rng.getrandbits(4 * missing):0{missing}x}"}
-
-
-def _json_of(body: object) -> bytes:
-    return json.dumps(body, separators=(",", ":")).encode()
 
 
 def body_of_size(number: int, size: int) -> dict[str, object]:

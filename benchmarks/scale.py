@@ -60,7 +60,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ScaleResult:
     """Lateness of the starts, ms; how busy servers and workers were; from the first due time to the last end, s."""
 
     jobs: int
@@ -147,7 +147,7 @@ class Simulation:
         self._late: list[tuple[float, int]] = []  # lateness in s, of so many jobs
         self._ended = 0.0
 
-    def run(self) -> Outcome:
+    def run(self) -> ScaleResult:
         self._produce()
         while self._events:
             when, _, act = heappop(self._events)
@@ -256,11 +256,11 @@ class Simulation:
     def _finished(self, now: float) -> None:
         self._ended = max(self._ended, now)
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> ScaleResult:
         late = sorted(self._late)
         jobs = sum(some for _, some in late)
         took_s = max(self._ended, self._load.seconds if self._load.per_s else 0.0)
-        return Outcome(
+        return ScaleResult(
             jobs,
             _share(late, jobs * 0.5) * 1000,
             _share(late, jobs * 0.99) * 1000,
@@ -333,7 +333,7 @@ def loads(steps: Steps) -> dict[str, Load]:
     }
 
 
-def _told(results: Mapping[str, tuple[Load, Outcome]]) -> Table:
+def _told(results: Mapping[str, tuple[Load, ScaleResult]]) -> Table:
     table = Table("load", "servers, busy", "workers, busy", "lateness p50", "p99", "most", "took", title="simulated")
     for name, (load, out) in results.items():
         late = (f"{ms:,.1f} ms" for ms in (out.p50_ms, out.p99_ms, out.most_ms))

@@ -11,12 +11,70 @@
 -- returns {moved, now_ms, next_due_ms, open, ...}; moved -1 = the shard has other groups, which follow as 'a,b'; -2 =
 -- the topic has a rate, and the caller has no permit; next_due_ms -1 = no job to wait for (empty or paused; a change of
 -- that rings); open = ready or claimed jobs of all groups, or those that were moved, if any.
--- include: clock, progress, ring, settle, requeue, stored_format, move_due
+-- include: clock, progress, ring, settle, requeue, stored_format
+
+-- open_jobs(k): returns how many jobs are ready or claimed, in all groups
+-- k = {counts=, groups=}
+local function open_jobs(k)
+  local open = 0
+  for _, group in ipairs(k.groups) do
+    local both = redis.call('HMGET', k.counts, 'ready:' .. group, 'running:' .. group)
+    open = open + (both[1] or 0) + (both[2] or 0)
+  end
+  return open
+end
+
+-- due_in(waiting, limit, now): reads the first members of the bucket that are due. Most often it is one: then the next due
+-- time is read with it.
+-- returns them, and the due time of the member that follows, -1 = there is none; nil = it was not read
+local function due_in(waiting, limit, now)
+  local one, first, other, second = unpack(redis.call('ZRANGE', waiting, 0, 1, 'WITHSCORES'))
+  if limit <= 0 or not one or tonumber(first) > now then return {}, tonumber(first or -1) end
+  if not other or tonumber(second) > now then return {one}, tonumber(second or -1) end
+  return redis.call('ZRANGEBYSCORE', waiting, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)
+end
+
+-- deal_out(k, members, streams): adds jobs that are due to the ready streams, and counts them. A group's retries go to
+-- streams[group].
+-- k = {ready=, counts=, groups=}
+local function deal_out(k, members, streams)
+  local first, own = 0, {}
+  for _, member in ipairs(members) do
+    if string.byte(member, 13) ~= 31 then
+      redis.call('XADD', k.ready, '*', 'j', member)
+      first = first + 1
+    else
+      local group = string.match(member, '^[^\31]*\31([^\31]*)')
+      if streams[group] then
+        redis.call('XADD', streams[group], '*', 'j', member)
+        own[group] = (own[group] or 0) + 1
+      else -- the group is leaving
+        redis.call('HINCRBY', k.counts, 'waiting:' .. group, -1)
+      end
+    end
+  end
+  for _, group in ipairs(k.groups) do
+    local retries = own[group] or 0
+    if first + retries > 0 then redis.call('HINCRBY', k.counts, 'ready:' .. group, first + retries) end
+    if retries > 0 then redis.call('HINCRBY', k.counts, 'waiting:' .. group, -retries) end
+  end
+end
+
 local bucket, ready, counts, settings = unpack(KEYS)
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'format')
 check_format(topic[4])
-local k = {bucket = bucket, ready = ready, counts = counts, settings = settings, now = now_ms(ARGV[1]),
-  groups = names(topic[1]), names = topic[1], waits = waits(topic[2], topic[3])}
+local now, known, wait = now_ms(ARGV[1]), topic[1], waits(topic[2], topic[3])
+local k = {ready = ready, counts = counts, groups = names(known)}
+if known ~= ARGV[3] then return {-1, now, -1, 0, known or ''} end
+if wait == 'paused' then return {0, now, -1, open_jobs(k)} end
+if wait and ARGV[4] == '0' then return {-2, now, -1, open_jobs(k)} end
+local due, next_due = due_in(bucket, tonumber(ARGV[2]), now)
+if #due == 0 then return {0, now, next_due, open_jobs(k)} end
+-- Removal first: a Redis at its memory limit refuses a script whose first write adds data, not one that frees memory.
+redis.call('ZREMRANGEBYRANK', bucket, 0, #due - 1)
 local streams = {}
 for i, group in ipairs(k.groups) do streams[group] = KEYS[4 + i] end
-return (move_due(k, streams, tonumber(ARGV[2]), ARGV[3], ARGV[4]))
+deal_out(k, due, streams)
+redis.call('HINCRBY', counts, 'moved', #due)
+redis.call('HSET', settings, 'moved_at', string.format('%.0f', now))
+return {#due, now, next_due or head_ms(bucket) or -1, #due}

@@ -50,9 +50,7 @@ SIGN_S = 1.0
 
 
 class FromEnvironment(BaseModel):
-    """Settings from environment variables; what is given comes before them. Not pydantic-settings': every process that
-    enqueues or works needs these, and to import what reads files and command lines as well takes 30 ms.
-    """
+    """Settings from environment variables; what is given comes before them."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
     env_prefix: ClassVar[str]
@@ -93,10 +91,6 @@ class Settings(FromEnvironment):
     )
     codec: str = Field(
         default="", description="What new bodies are encoded with, in this order, such as `trace zstd encrypt offload`."
-    )
-    body_dictionaries: str = Field(
-        default="",
-        description="Files with dictionaries, as `streamdq bodies dictionary` makes them; the first one compresses.",
     )
     body_keys: str = Field(
         default="",

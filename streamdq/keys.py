@@ -56,12 +56,6 @@ class NamespaceKeys:
         """STRING, expires: the consumer whose mover is next in line after the reserve."""
         return f"{{{self.namespace}}}:fourth"
 
-    def looks(self, digest: str) -> str:
-        """STRING, expires: on Cluster, which of the consumers that serve the same topics looks at all of their shards
-        in this minute.
-        """
-        return f"{{{self.namespace}}}:looks:{digest}"
-
     @cached_property
     def asked(self) -> str:
         """STREAM, one entry: somebody asked whether the mover at work is alive, or other movers are at work now."""
@@ -103,11 +97,6 @@ class NamespaceKeys:
     def sessions(self, digest: str) -> str:
         """ZSET, expires: the sessions of a token, by its hash: the key of each -> until when it lasts, in seconds."""
         return f"{{{self.namespace}}}:sessions:{digest}"
-
-    @cached_property
-    def breakers(self) -> str:
-        """HASH, expires: receivers of callbacks that were found dead."""
-        return f"{{{self.namespace}}}:breakers"
 
     @cached_property
     def dumps(self) -> str:

@@ -53,7 +53,7 @@ def http_settings() -> str:
 
 
 def callback_settings() -> str:
-    return _settings(CallbackSettings, str(CallbackSettings.model_config["env_prefix"]))
+    return _settings(CallbackSettings, CallbackSettings.env_prefix)
 
 
 # -- metrics

@@ -62,7 +62,7 @@ class Archive:
     be read.
 
     Raises:
-        InvalidInput: the URL; or the extra ``archive`` is not installed.
+        InvalidInput: the URL; or the extra ``database`` is not installed.
         ArchiveMissing, ArchiveVersion, ArchiveUnavailable, ArchiveRefusesWrites, ArchiveError
     """
 
@@ -72,7 +72,7 @@ class Archive:
         try:
             from .store import Store
         except ImportError as error:
-            raise InvalidInput(f"archive: needs SQLAlchemy ({error}): pip install 'streamdq[archive]'") from None
+            raise InvalidInput(f"archive: needs SQLAlchemy ({error}): pip install 'streamdq[database]'") from None
         self.namespace = Settings().namespace if namespace is None else namespace
         self._bodies = bodies_of(self.namespace, Settings(), codec)
         self._store: Store = Store(url, self.namespace, create)

@@ -37,7 +37,7 @@ class Purpose:
     """What a database is used for, for its messages and errors."""
 
     name: str
-    """As in "the archive"; also the extra that installs the drivers."""
+    """As in "the archive"."""
 
     safe: str
     """What is not lost if the database fails."""
@@ -172,7 +172,7 @@ def _open_engine(url: URL, purpose: Purpose) -> Engine:
     try:
         engine = create_engine(url, pool_pre_ping=True, hide_parameters=True, **options)
     except ImportError as error:
-        extra = "mysql" if kind in _MYSQL_NAMES else purpose.name
+        extra = "mysql" if kind in _MYSQL_NAMES else "database"
         raise InvalidInput(
             f"{purpose.name}: the database's driver is missing ({error}): pip install 'streamdq[{extra}]'"
         ) from None

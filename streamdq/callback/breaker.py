@@ -4,8 +4,7 @@ Each endpoint (scheme, host, port) has a window, the number of concurrent calls 
 every answer and shrinks with every failure; while the receiver does not answer, unproven.py leaves it less. A call
 beyond the window waits only if its turn should come within a quarter of a second, judging by recent answers; otherwise
 the job goes back to the queue for a while. After some failures in a row the breaker opens: no calls are made for a time
-that doubles with each further failure, then one trial call. The processes of a namespace share open breakers
-(shared.py), and one of them makes the trial call.
+that doubles with each further failure, then one trial call. Each process finds out for itself.
 """
 
 from __future__ import annotations
@@ -13,13 +12,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import count
 
 from yarl import URL
 
 from ..metrics import declared
-from .shared import Answer, Breaker, Shared
 
 PATIENCE_S = 0.25
 OPENS_AFTER = 5
@@ -44,12 +42,10 @@ class NotNow(Exception):
 class Endpoint:
     """One receiver. Call ``enter`` before a call, and ``leave`` after it, with the ticket from ``enter``."""
 
-    def __init__(self, limit: int, clock: Callable[[], float], namespace: str, receiver: str = "") -> None:
+    def __init__(self, limit: int, clock: Callable[[], float], namespace: str) -> None:
         self._limit = limit
         self._clock = clock
         self._breaks = declared.CALLBACK_BREAKS.labels(namespace)
-        self._receiver = receiver
-        self.shared: Shared | None = None
         self.site: str | None = None  # the address last connected to, as unproven.py counts it
         self._window = min(_FIRST_WINDOW, limit)
         self._calls: dict[int, float] = {}  # ticket -> when it began, the oldest first
@@ -62,8 +58,6 @@ class Endpoint:
         self._failures = 0
         self._open_s = 0.0
         self._open_until = -math.inf
-        self._tried_elsewhere = False
-        self._trying: int | None = None  # the ticket of the trial call that all processes wait for
 
     @property
     def idle(self) -> bool:
@@ -88,15 +82,13 @@ class Endpoint:
         """
         now = self._clock()
         if now < self._open_until:
-            raise self._not_now(self._open_until - now)
+            raise NotNow(self._open_until - now)
         if not self._free():
             if len(self._turns) >= self._worth_waiting(now):
                 raise NotNow
             await self._wait()
         ticket = next(self._tickets)
         self._calls[ticket] = self._clock()
-        if self._open_s and self.shared is not None:
-            await self._ask(ticket, self.shared)
         return ticket
 
     def leave(self, ticket: int, alive: bool | None, *, answered: bool | None = None) -> None:
@@ -105,8 +97,6 @@ class Endpoint:
         """
         now = self._clock()
         took_s = now - self._calls.pop(ticket)
-        if ticket == self._trying:
-            self._trying = None
         if alive is not None:
             self._answers = alive if answered is None else answered
             self._mean_s += (took_s - self._mean_s) * 0.1
@@ -115,55 +105,6 @@ class Endpoint:
         elif alive is False:
             self._failed(now)
         self._next()
-
-    # -- news from other processes
-
-    def learn(self, found: Breaker) -> None:
-        """Another process has opened its breaker, which is still open or waits for its trial call. If this process has
-        just had an answer, it ignores that: the other may have lost its network.
-        """
-        if self._trying is not None or (not self._failures and self._clock() - self._answered_at < FIRST_OPEN_S):
-            return
-        self._failures = max(self._failures, OPENS_AFTER)
-        self._open_s, self._window = found.open_s, 1
-        self._open_for(found.left_s, tried_elsewhere=found.trying)
-
-    def heal(self) -> None:
-        """Another process has had an answer."""
-        if self._trying is None:
-            self._failures, self._open_s, self._open_until = 0, 0.0, -math.inf
-
-    async def _ask(self, ticket: int, shared: Shared) -> None:
-        """Asks whether this process may make the trial call.
-
-        Raises:
-            NotNow: another process makes it, or the receiver was found dead again.
-        """
-        self._trying = ticket
-        try:
-            answer, left_s = await shared.may_try(self._receiver)
-        except BaseException:
-            self.leave(ticket, None)
-            raise
-        if answer is Answer.CLOSED:
-            self._trying = None
-            self.heal()
-        elif answer is not Answer.YOURS:
-            self._open_for(left_s, tried_elsewhere=answer is Answer.TAKEN)
-            self.leave(ticket, None)
-            raise self._not_now(left_s)
-
-    def _not_now(self, left_s: float) -> NotNow:
-        return NotNow() if self._tried_elsewhere else NotNow(left_s)
-
-    def _open_for(self, left_s: float, *, tried_elsewhere: bool = False) -> None:
-        self._open_until, self._tried_elsewhere = self._clock() + left_s, tried_elsewhere
-        if left_s <= 0:
-            return
-        for turn in self._turns:
-            if not turn.done():
-                turn.set_exception(self._not_now(left_s))
-        self._turns.clear()
 
     # -- turns
 
@@ -211,8 +152,6 @@ class Endpoint:
 
     def _answered(self, now: float) -> None:
         self._answered_at = now
-        if self._open_s and self.shared is not None:
-            self.shared.closed(self._receiver)
         self._failures, self._open_s, self._open_until = 0, 0.0, -math.inf
         self._window = min(self._limit, self._window + 1)
 
@@ -224,10 +163,12 @@ class Endpoint:
         if self._open_s == 0:
             self._breaks.inc()
         self._open_s = min(LONGEST_OPEN_S, self._open_s * 2) or FIRST_OPEN_S
+        self._open_until = now + self._open_s
         self._window = 1
-        self._open_for(self._open_s)
-        if self.shared is not None:
-            self.shared.opened(self._receiver, self._open_s)
+        for turn in self._turns:
+            if not turn.done():
+                turn.set_exception(NotNow(self._open_s))
+        self._turns.clear()
 
 
 class Endpoints:
@@ -239,31 +180,14 @@ class Endpoints:
         self._namespace = namespace
         declared.CALLBACK_BREAKS.labels(namespace)  # exists from the start: a rate needs a 0 to start from
         self._known: dict[str, Endpoint] = {}
-        self._shared: Shared | None = None
-
-    def share(self, shared: Shared | None) -> None:
-        """Starts sharing breakers with the namespace's other processes; None ends it."""
-        self._shared = shared
-        for endpoint in self._known.values():
-            endpoint.shared = shared
 
     def at(self, url: URL) -> Endpoint:
-        return self._of(f"{url.scheme}://{url.raw_host}:{url.port}")
-
-    def seen(self, found: Mapping[str, Breaker], gone: set[str]) -> None:
-        """Takes over breakers that other processes have opened, and those that have closed (``gone``)."""
-        for receiver, breaker in found.items():
-            self._of(receiver).learn(breaker)
-        for receiver in gone & self._known.keys():
-            self._known[receiver].heal()
-
-    def _of(self, receiver: str) -> Endpoint:
+        receiver = f"{url.scheme}://{url.raw_host}:{url.port}"
         found = self._known.pop(receiver, None)
         if found is None:
             if len(self._known) >= _MOST_ENDPOINTS:
                 self._forget()
-            found = Endpoint(self._limit, self._clock, self._namespace, receiver)
-            found.shared = self._shared
+            found = Endpoint(self._limit, self._clock, self._namespace)
         self._known[receiver] = found  # the least recently used come first
         return found
 

@@ -5,31 +5,31 @@ Secrets have no option on the command line, where every process of the machine c
 
 from __future__ import annotations
 
+import json
 import ssl
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, FilePath, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
+from pydantic import ConfigDict, Field, FilePath, SecretStr, ValidationError, field_validator
 
-from ..config import read_text
+from ..config import FromEnvironment, read_text
 from ..errors import InvalidInput
 from ..times.durations import MAX_DELAY_MS
 
-Words = Annotated[tuple[str, ...], NoDecode]
-"""In the environment: words separated by spaces or commas."""
 
+class CallbackSettings(FromEnvironment):
+    """Which URLs may be called, the time-outs, and how callbacks are signed. In the environment, ``allow`` and ``deny``
+    are words separated by spaces or commas, and ``secrets`` is JSON.
+    """
 
-class CallbackSettings(BaseSettings):
-    """Which URLs may be called, the time-outs, and how callbacks are signed."""
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    env_prefix = "STREAMDQ_CALLBACK_"
 
-    model_config = SettingsConfigDict(
-        env_prefix="STREAMDQ_CALLBACK_", frozen=True, extra="forbid", hide_input_in_errors=True
+    allow: tuple[str, ...] = Field(
+        default=(), description="Hosts and networks to call besides public ones, also over http."
     )
-
-    allow: Words = Field(default=(), description="Hosts and networks to call besides public ones, also over http.")
-    deny: Words = Field(default=(), description="Networks that are never connected to.")
+    deny: tuple[str, ...] = Field(default=(), description="Networks that are never connected to.")
     secrets: dict[str, Annotated[list[SecretStr], Field(min_length=1)]] = Field(
         default_factory=dict, description="By host or URL prefix: whsec_…, the new one and, for a while, the old one."
     )
@@ -44,6 +44,16 @@ class CallbackSettings(BaseSettings):
     @classmethod
     def _split(cls, value: Any) -> Any:
         return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
+
+    @field_validator("secrets", mode="before")
+    @classmethod
+    def _from_json(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError('this is no JSON, such as {"shop.example": ["whsec_…"]}') from None
 
     @field_validator("ca_file")
     @classmethod
@@ -70,8 +80,6 @@ class CallbackSettings(BaseSettings):
             first = error.errors(include_input=False, include_context=False)[0]
             text = first["msg"].removeprefix("Value error, ")
             raise InvalidInput(f"callback settings: {'.'.join(map(str, first['loc']))}: {text}") from None
-        except SettingsError as error:
-            raise InvalidInput(f"callback settings: {error}; write dictionaries as JSON") from None
 
 
 def _read(file: Path) -> dict[str, Any]:

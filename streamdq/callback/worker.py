@@ -21,7 +21,6 @@ from ..worker.worker import Worker
 from .breaker import Endpoints, NotNow
 from .client import CallbackFailed, Client, Reply
 from .settings import CallbackSettings
-from .shared import Shared
 from .signing import Signer
 from .target import TargetRefused, Targets
 from .unproven import Calls
@@ -74,7 +73,6 @@ class CallbackWorker(Worker):
         self._signer = Signer(self._callback.plain_secrets())
         self._calls = Calls(concurrency)
         self._endpoints = Endpoints(min(self._callback.per_host, self._calls.half), self._now_s, self.namespace)
-        self._shared: Shared | None = None
         for outcome, status_class in _USUAL:  # exist from the start: a rate needs a 0 to start from
             declared.CALLBACKS.labels(self.namespace, outcome, status_class)
         if topics is None:
@@ -85,13 +83,7 @@ class CallbackWorker(Worker):
 
     async def serve(self, burst: Burst = False, *, signals: bool = False) -> None:
         async with Client(self._targets, self._callback, self.concurrency) as self._client:
-            try:
-                await super().serve(burst, signals=signals)
-            finally:
-                self._endpoints.share(None)
-                if self._shared is not None:
-                    await self._shared.close()
-                    self._shared = None
+            await super().serve(burst, signals=signals)
 
     def _now_s(self) -> float:
         """The breakers' clock, in seconds. In tests it follows the manual clock."""
@@ -99,7 +91,6 @@ class CallbackWorker(Worker):
 
     async def _deliver(self, _body: Any, job: Job) -> None:
         url = self._check(job)
-        await self._look()
         try:
             reply = await self._post(url, job)
         except NotNow as busy:
@@ -129,15 +120,6 @@ class CallbackWorker(Worker):
             finally:
                 endpoint.leave(ticket, alive, answered=answered)
         return reply
-
-    async def _look(self) -> None:
-        """Learns which receivers other processes have found dead."""
-        if self._shared is None and (serving := self._serving) is not None:
-            hold_s = self._callback.timeout_s + 1
-            self._shared = Shared(serving.link, serving.session, serving.consumer.now_ms, hold_s, self._endpoints.seen)
-            self._endpoints.share(self._shared)
-        if self._shared is not None:
-            await self._shared.look()
 
     def _check(self, job: Job) -> URL:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import signal
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -41,13 +42,17 @@ def serve(
         typer.Option(help="Write a line for each request that may change something; SIGHUP reopens the file."),
     ] = None,
     ssl_certfile: Annotated[
-        Path | None, typer.Option(help="Use TLS, with this certificate; SIGHUP reloads it.")
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Use TLS, with this certificate and its chain.")
     ] = None,
     ssl_keyfile: Annotated[
-        Path | None, typer.Option(help="The certificate's key; its password: $STREAMDQ_HTTP_SSL_KEYFILE_PASSWORD.")
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="Its key; the key's password: $STREAMDQ_HTTP_SSL_KEYFILE_PASSWORD."
+        ),
     ] = None,
     ssl_ca_certs: Annotated[
-        Path | None, typer.Option(help="Require client certificates that one of these has signed.")
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Require client certificates that one of these has signed."),
     ] = None,
     log_level: LogLevel = "info",
     log_format: LogFormat = "auto",
@@ -70,7 +75,6 @@ def serve(
         from ..http import serve as run
         from ..http.auth import LOOPBACK_NAMES, Tokens, check_bind
         from ..http.limits import fitted
-        from ..http.tls import Tls
 
         settings = fitted(HttpSettings())
         tokens = Tokens.read(tokens_file) if tokens_file else Tokens.parse(settings.tokens, "STREAMDQ_HTTP_TOKENS")
@@ -80,12 +84,14 @@ def serve(
             context.obj.url, context.obj.namespace, http=settings, tokens=tokens, authentication="mine",
             allowed_hosts=hosts, audit_log=audit_log,
         )  # fmt: skip
-        tls = None
-        if ssl_certfile is not None:
-            tls = Tls(ssl_certfile, ssl_keyfile, settings.ssl_keyfile_password, ssl_ca_certs)
-        elif ssl_keyfile is not None or ssl_ca_certs is not None:
-            raise InvalidInput("tls: name the certificate with --ssl-certfile")
-        run(made, host, port, settings, tokens_file, tls)
+        tls = {
+            "ssl_certfile": ssl_certfile, "ssl_keyfile": ssl_keyfile, "ssl_ca_certs": ssl_ca_certs,
+            "ssl_keyfile_password": settings.ssl_keyfile_password,
+            "ssl_cert_reqs": ssl.CERT_REQUIRED if ssl_ca_certs else ssl.CERT_NONE,
+        }  # fmt: skip
+        if ssl_certfile is None and (ssl_keyfile or ssl_ca_certs):
+            raise InvalidInput("name the certificate with --ssl-certfile")
+        run(made, host, port, settings, tokens_file, tls if ssl_certfile else None)
 
 
 @contextmanager

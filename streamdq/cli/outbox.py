@@ -64,7 +64,7 @@ def _needs_sqlalchemy() -> Iterator[None]:
     try:
         yield
     except ImportError:
-        raise MissingExtra("SQLAlchemy", "outbox") from None
+        raise MissingExtra("SQLAlchemy", "database") from None
 
 
 @OUTBOX.command()

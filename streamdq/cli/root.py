@@ -13,10 +13,10 @@ from typer.core import TyperGroup
 
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Jobs": ("enqueue", "get", "cancel", "reschedule", "jobs", "find", "dead", "schedule"),
-    "Topics": ("stats", "upcoming", "scale", "keys", "pause", "resume", "configure", "topic"),
+    "Topics": ("topic", "stats", "upcoming", "scale"),
     "Workers": ("worker", "mover", "rehearse"),
     "Servers": ("exporter",),
-    "Checks": ("audit", "doctor", "bench", "demo"),
+    "Checks": ("audit", "doctor", "demo"),
     "History": (),
     "Storage": ("bodies",),
 }  # fmt: skip
@@ -28,10 +28,8 @@ PARTS: Mapping[str, Sequence[str]] = {
     "jobs": ("enqueue", "get", "cancel", "reschedule", "dead"),
     "find": ("find", "jobs"),
     "schedules": ("schedule",),
-    "topics": (
-        "stats", "upcoming", "scale", "keys", "pause", "resume", "configure", "topic", "audit", "doctor",
-    ),
-    "work": ("worker", "mover", "rehearse", "demo", "bench"),
+    "topics": ("topic", "stats", "upcoming", "scale", "audit", "doctor"),
+    "work": ("worker", "mover", "rehearse", "demo"),
     "metrics": ("exporter",),
     "bodies": ("bodies",),
 }  # fmt: skip
@@ -63,7 +61,7 @@ class Root(TyperGroup):
         always = {name for names in SECTIONS.values() for name in names}
         for name, command in self.commands.items():
             if name not in always:
-                panel = command.rich_help_panel
+                panel = getattr(command, "rich_help_panel", None)
                 found.setdefault(panel if isinstance(panel, str) else _OTHERS, []).append(name)
         return {section: [name for name in names if name in self.commands] for section, names in found.items()}
 

@@ -24,7 +24,7 @@ from ..times.durations import to_ms
 from .common import EXIT_NO, GroupOption, Json, OptionalTopic, Topic, answer, commands, open_queue, topics_of
 
 app = commands()
-TOPIC = commands(help="Settings of topics: show, change, pause, delete.")
+TOPIC = commands(help="Create, configure, pause, list and delete topics.")
 app.add_typer(TOPIC, name="topic")
 
 
@@ -143,8 +143,7 @@ _BY: dict[KeysBy, By] = {KeysBy.WAITING: "waiting", KeysBy.RUNNING: "running", K
 PausedKey = Annotated[str | None, typer.Option("--key", help="Only this key's jobs, in a topic with a limit of keys.")]
 
 
-@TOPIC.command("keys")
-@app.command()
+@TOPIC.command()
 def keys(
     context: typer.Context,
     topic: Topic,
@@ -181,8 +180,7 @@ def topic_list(context: typer.Context, as_json: Json = False) -> None:
         terminal.say("\n".join(map(visible, names)))
 
 
-@TOPIC.command("pause")
-@app.command()
+@TOPIC.command()
 def pause(context: typer.Context, topic: Topic, key: PausedKey = None, as_json: Json = False) -> None:
     """Pause a topic, or one key of it.
 
@@ -193,8 +191,7 @@ def pause(context: typer.Context, topic: Topic, key: PausedKey = None, as_json: 
     _answer_paused(as_json, topic, key, True, "is paused")
 
 
-@TOPIC.command("resume")
-@app.command()
+@TOPIC.command()
 def resume(context: typer.Context, topic: Topic, key: PausedKey = None, as_json: Json = False) -> None:
     """Resume a paused topic, or a paused key.
 
@@ -212,8 +209,7 @@ def _answer_paused(as_json: bool, topic: str, key: str | None, paused: bool, tex
     )
 
 
-@TOPIC.command("configure")
-@app.command()
+@TOPIC.command()
 def configure(
     context: typer.Context,
     topic: Topic,
@@ -248,7 +244,7 @@ def configure(
     Shows all settings; those not given stay as they are. Without any option, nothing is changed.
 
     \b
-    streamdq configure order.close --retry '15s 3m 10m' --group default --group audit
+    streamdq topic configure order.close --retry '15s 3m 10m' --group default --group audit
     """  # noqa: D301 - typer reads the mark
     with open_queue(context) as queue:
         settings = queue.configure(

@@ -28,7 +28,7 @@ def in_options(message: str, options: Collection[str]) -> str:
         return found[0] if written == found[1] else f"{written} {values}".rstrip()
 
     message = _EVERYWHERE.sub(lambda found: found[1] if found[1] in options else found[0], message)
-    message = _GROUPS.sub(lambda found: f"`streamdq configure {found[2]} --group NAME`", message)
+    message = _GROUPS.sub(lambda found: f"`streamdq topic configure {found[2]} --group NAME`", message)
     message = _HEAD.sub(lambda found: re.sub("[a-z_]+", lambda name: option(name[0]), found[0]), message)
     message = _EITHER.sub(lambda found: f"pass {option(found[1])} or {option(found[2])}", message)
     return _ARGUMENT.sub(argument, message)

@@ -1,12 +1,9 @@
-"""The commands worker, rehearse, demo and bench."""
+"""The commands worker, mover, rehearse and demo."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import traceback
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -295,16 +292,3 @@ def demo(
     from ..demo.run import run_demo
 
     raise typer.Exit(run_demo(speed, as_json, report))
-
-
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def bench(context: typer.Context) -> None:
-    """Measure speed and lateness.
-
-    Needs a checkout of the project, and passes its arguments on to the benchmarks.
-    """
-    root = Path(__file__).resolve().parents[2]
-    if not (root / "benchmarks" / "__main__.py").is_file():
-        raise InvalidInput("bench: the benchmarks are not part of the package; run `make bench` in a checkout")
-    command = [sys.executable, "-m", "benchmarks", *context.args]
-    raise typer.Exit(subprocess.run(command, cwd=root, check=False).returncode)

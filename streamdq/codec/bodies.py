@@ -9,7 +9,6 @@ from typing import Any
 
 from ..errors import BodyDamaged, BodyUnreadable, InvalidInput, MissingExtra
 from ..job.job import ENCODED
-from .dictionary import Dictionary, no_dictionary
 from .encrypt import no_key
 from .envelope import LAYER, TAG, Envelope, Layer, envelope_in, version_in
 from .offload import Offload
@@ -49,7 +48,7 @@ class Bodies:
             raise InvalidInput(f"Offload: over={self.offload.over} is more than STREAMDQ_MAX_BODY_BYTES, {max_bytes}")
         read = list(read)
         self._codecs = {codec.name: codec for codec in [*read, *write]}
-        # Each has keys or dictionaries of its own, and a body is read with all that are there.
+        # Each has keys of its own, and a body is read with all that are there.
         self._others = {codec.name: codec for codec in read if codec is not self._codecs[codec.name]}
         self._hiding = {name for name, codec in self._codecs.items() if getattr(codec, "hides", False)} | {"encrypt"}
 
@@ -183,8 +182,6 @@ class Bodies:
             return codec
         if layer.name == "encrypt":
             raise no_key(layer.tag)
-        if layer.name == Dictionary.name:
-            raise no_dictionary(layer.tag)
         if layer.name == Offload.name:
             raise BodyUnreadable(_NO_STORAGE)
         if layer.name == TRACE:

@@ -8,7 +8,6 @@ from .. import extensions
 from ..config import Settings, read_text
 from ..errors import InvalidInput, StreamdqError
 from .bodies import Bodies
-from .dictionary import Dictionary
 from .encrypt import Encrypt
 from .offload import Offload
 from .protocol import Codec
@@ -30,8 +29,6 @@ def bodies_of(
     known: dict[str, Codec] = {}
     if keys := _keys(settings):
         known["encrypt"] = Encrypt(*keys)
-    if dictionaries := settings.body_dictionaries.replace(",", " ").split():
-        known["dict"] = Dictionary(*dictionaries)
     if settings.offload:
         known["offload"] = Offload(settings.offload, settings.offload_over_bytes, settings.offload_timeout_s)
     if codec is None:
@@ -42,7 +39,6 @@ def bodies_of(
 
 
 _NEEDED = {
-    "dict": "a file in STREAMDQ_BODY_DICTIONARIES",
     "encrypt": "a key in STREAMDQ_BODY_KEYS or STREAMDQ_BODY_KEYS_FILE",
     "offload": "a URL in STREAMDQ_OFFLOAD",
 }
@@ -64,8 +60,8 @@ def _of_package(name: str, settings: Settings) -> Codec:
     extension = extensions.find(extensions.CODECS, name)
     if extension is None:
         raise InvalidInput(
-            f"STREAMDQ_CODEC: {name[:40]!r} is none of trace, zstd, dict, encrypt and offload, nor a codec of an "
-            "installed package"
+            f"STREAMDQ_CODEC: {name[:40]!r} is none of trace, zstd, encrypt and offload, nor a codec of an installed "
+            "package"
         )
     make = extension.load()
     try:

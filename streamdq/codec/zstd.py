@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import BodyDamaged, BodyUnreadable, InvalidInput, MissingExtra
 from .protocol import Context
 
-LARGEST_WINDOW = 1 << 23  # what the format recommends every decoder to support
+_LARGEST_WINDOW = 1 << 23  # what the format recommends every decoder to support
 
 
 class Zstd:
@@ -18,8 +18,10 @@ class Zstd:
     tag = ""
 
     def __init__(self, level: int = 3, over: int = 256) -> None:
-        library()  # its absence is told here, not by the first body
-        self._level = check_level("Zstd", level)
+        _library()  # its absence is told here, not by the first body
+        if isinstance(level, bool) or not isinstance(level, int) or not 1 <= level <= 22:
+            raise InvalidInput(f"Zstd: level={level!r} is not between 1 and 22")
+        self._level = level
         self._over = over
         self._own = threading.local()  # the library's objects must not be used by two threads at once
 
@@ -28,42 +30,27 @@ class Zstd:
             return None
         compressor = getattr(self._own, "compressor", None)
         if compressor is None:
-            compressor = self._own.compressor = library().ZstdCompressor(level=self._level)
+            compressor = self._own.compressor = _library().ZstdCompressor(level=self._level)
         small: bytes = compressor.compress(data)
         return small if len(small) < len(data) else None
 
     def decode(self, data: bytes, tag: str, context: Context) -> bytes:  # noqa: ARG002
-        return decompressed(data, context, library().ZstdDecompressor(max_window_size=LARGEST_WINDOW))
+        zstandard = _library()
+        try:
+            size = zstandard.get_frame_parameters(data).content_size
+            # The library allocates what the frame claims, so the claim is checked first. Our frames all have one.
+            if size == zstandard.CONTENTSIZE_UNKNOWN:
+                raise BodyDamaged("its compressed data does not tell its size")
+            if size > context.most_bytes:
+                raise BodyUnreadable(f"it has {size} bytes, more than STREAMDQ_MAX_DECODED_BYTES allows here")
+            decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
+            whole: bytes = decompressor.decompress(data, max_output_size=size, allow_extra_data=False)
+        except zstandard.ZstdError as error:
+            raise BodyDamaged("its compressed data is damaged") from error
+        return whole
 
 
-def decompressed(data: bytes, context: Context, decompressor: Any) -> bytes:
-    """What a frame contains.
-
-    Raises:
-        BodyDamaged
-        BodyUnreadable: it is larger than may be read here.
-    """
-    zstandard = library()
-    try:
-        size = zstandard.get_frame_parameters(data).content_size
-        # The library allocates what the frame claims, so the claim is checked first. Our frames all have one.
-        if size == zstandard.CONTENTSIZE_UNKNOWN:
-            raise BodyDamaged("its compressed data does not tell its size")
-        if size > context.most_bytes:
-            raise BodyUnreadable(f"it has {size} bytes, more than STREAMDQ_MAX_DECODED_BYTES allows here")
-        whole: bytes = decompressor.decompress(data, max_output_size=size, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise BodyDamaged("its compressed data is damaged") from error
-    return whole
-
-
-def check_level(codec: str, level: int) -> int:
-    if isinstance(level, bool) or not isinstance(level, int) or not 1 <= level <= 22:
-        raise InvalidInput(f"{codec}: level={level!r} is not between 1 and 22")
-    return level
-
-
-def library() -> Any:
+def _library() -> Any:
     try:
         import zstandard
     except ImportError:

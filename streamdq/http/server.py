@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,12 +21,10 @@ from ..config import HttpSettings
 from ..errors import InvalidInput
 from ..process.logs import log
 from .auth import Tokens, check_bind
-from .handshakes import Handshakes
-from .limits import Connection, Crowd, no_room
+from .limits import Crowd, no_room
 from .problems import problem
 from .refusals import Refusals, unmapped
 from .request_body import LINGER_S
-from .tls import Tls, loaded
 
 _MAX_HEAD_BYTES = 32 * 1024
 _GRACE_S = 5
@@ -80,7 +79,6 @@ class Patient(H11Protocol):
     header_timeout_s = 10.0
     crowd: Crowd
     refusals: Refusals
-    arriving: Connection | None = None  # the object under which the crowd knew it during the handshake
     _giving_up: asyncio.TimerHandle | None = None
     _looking: asyncio.TimerHandle | None = None
     _unread_bytes = 0
@@ -92,8 +90,6 @@ class Patient(H11Protocol):
             self.client = (unmapped(self.client[0]), self.client[1])
         self.conn: _Connection = _Connection(h11.SERVER, _MAX_HEAD_BYTES)
         self.flow: _Flow = _Flow(transport)
-        if self.arriving is not None:
-            self.crowd.leave(self.arriving)
         if not self.crowd.enter(transport, self.loop.time()):
             self.app = no_room
         self._watch()
@@ -189,15 +185,10 @@ class Server(uvicorn.Server):
     does not end it.
     """
 
-    def __init__(
-        self, config: uvicorn.Config, app: FastAPI, crowd: Crowd, tokens_file: Path | None, tls: Tls | None
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, tokens_file: Path | None) -> None:
         super().__init__(config)
         self._app = app
-        self._crowd = crowd
         self._tokens_file = tokens_file
-        self._tls = tls
-        self._handshakes: Handshakes | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signal handlers are called
         """Like uvicorn's, but ends normally instead of raising the signal again."""
@@ -208,48 +199,22 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Raises the error if the queue can't be opened; uvicorn would only log it, with a traceback."""
         await self._app.state.streamdq.queue()
-        await super().startup([] if self._tls else sockets)
-        if self._tls and self.started and sockets:
-            self._handshakes = self._accept_tls(sockets[0])
+        await super().startup(sockets)
         tell_if_none(self._app.state.streamdq.tokens)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # one that came while the server began
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
-            log.info("serving", url=f"{'https' if self._tls else 'http'}://{shown}:{port}")
-
-    def _accept_tls(self, listening: socket.socket) -> Handshakes:
-        def made(arriving: Connection) -> asyncio.Protocol:  # as uvicorn does it
-            speaks = self.config.http_protocol_class(  # type: ignore[call-arg]
-                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-            )
-            assert isinstance(speaks, Patient)
-            speaks.arriving = arriving
-            return speaks
-
-        assert self.config.ssl is not None
-        timeout_s = self._app.state.streamdq.http.header_timeout_s
-        return Handshakes(listening, self.config.ssl, self._crowd, timeout_s, made)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._handshakes is not None:
-            await self._handshakes.close()
-        await super().shutdown(sockets)
+            log.info("serving", url=f"{'https' if self.config.is_ssl else 'http'}://{shown}:{port}")
 
     def _hang_up(self) -> None:
         """Reads the files again; if one can't be read, its old content stays in use."""
         self._app.state.streamdq.audit.open_again()
-        if self._tls is not None and self.config.ssl is not None:
-            try:
-                self._tls.read_again(self.config.ssl)
-                log.info("certificate reloaded")
-            except InvalidInput as error:
-                log.error("certificate not reloaded", error=str(error))
         if self._tokens_file is not None:
             self._read_tokens(self._tokens_file)
-        elif self._tls is None:
-            log.info("nothing to reload", hint="SIGHUP reloads the files of --tokens-file and --ssl-certfile")
+        else:
+            log.info("nothing to reload", hint="SIGHUP reloads the file of --tokens-file")
 
     def _read_tokens(self, file: Path) -> None:
         try:
@@ -299,10 +264,18 @@ def _is_not_told_here(record: logging.LogRecord) -> bool:
 
 
 def serve(
-    app: FastAPI, host: str, port: int, http: HttpSettings, tokens_file: Path | None = None, tls: Tls | None = None
+    app: FastAPI,
+    host: str,
+    port: int,
+    http: HttpSettings,
+    tokens_file: Path | None = None,
+    tls: Mapping[str, Any] | None = None,
 ) -> None:
-    """Serves until SIGTERM or SIGINT; requests under way get a few seconds to end. SIGHUP reloads ``tokens_file`` and
-    the certificate.
+    """Serves until SIGTERM or SIGINT; requests under way get a few seconds to end. SIGHUP reloads ``tokens_file``.
+    ``tls``: uvicorn's options that begin with ``ssl_``.
+
+    Raises:
+        InvalidInput: the certificate can't be used, or the address can't be listened on.
     """
     check_bind(host, app.state.streamdq.tokens)
     crowd = Crowd(http.max_connections)
@@ -313,10 +286,19 @@ def serve(
             "http": type("Patient", (Patient,), here),
             "proxy_headers": bool(http.trusted_proxies),
             "forwarded_allow_ips": [part.strip() for part in http.trusted_proxies.split(",")],
-            **(tls.options() if tls else {}),
+            **(tls or {}),
         }
         config = uvicorn.Config(
             app, lifespan="on", ws="none", log_config=None, access_log=False, server_header=False,
             timeout_graceful_shutdown=_GRACE_S, **options,
         )  # fmt: skip
-        Server(loaded(config), app, crowd, tokens_file, tls).run(sockets=[opened])
+        try:
+            config.load()
+        except (OSError, ValueError) as error:  # the ssl module names no file
+            if not tls:
+                raise
+            raise InvalidInput(
+                "--ssl-certfile is no certificate, or --ssl-keyfile not its key, or "
+                f"$STREAMDQ_HTTP_SSL_KEYFILE_PASSWORD not the key's password: {error}"
+            ) from None
+        Server(config, app, tokens_file).run(sockets=[opened])

@@ -1,11 +1,10 @@
-"""Joins what several tasks, or threads, want at the same time into one call, as databases do with group commit. Who is
-alone does not wait; under load the calls grow, and their number does not.
+"""Joins what several tasks want at the same time into one call, as databases do with group commit. A lone caller does
+not wait; under load the calls grow, and their number does not.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 from ..process.cancellations import uncancelled
 
 AT_ONCE = 2  # calls of one kind: with one alone, a task would wait for the call before its own; more are smaller
-MOST = 100  # tasks or threads in one call: so it takes Redis some hundred µs
+MOST = 100  # tasks in one call: so it takes Redis some hundred µs
 
 
 @dataclass(slots=True)
@@ -112,141 +111,6 @@ class Batcher:
                     one.future.set_result(result)
         finally:
             self._go_on(first.kind, run, failed)
-
-
-# -- threads
-
-
-class _Turn:
-    """A thread that waits: for its result, or until it is to carry out the next call for itself and others."""
-
-    __slots__ = ("batch", "error", "lock", "result", "since", "step", "waits")
-
-    def __init__(self, step: Batched) -> None:
-        self.step = step
-        self.since = time.monotonic()
-        self.lock = threading.Lock()
-        self.lock.acquire()
-        self.batch: list[_Turn] | None = None
-        self.result: Any = None
-        self.error: Exception | None = None
-        self.waits = True
-
-    def end(self, result: Any, error: Exception | None = None) -> None:
-        """It has its result, or what to raise."""
-        self.result, self.error = result, error
-        if self.lock.locked():
-            self.lock.release()
-        self.waits = False
-
-
-class _Kind:
-    """Calls of one kind: how many are under way, and the threads that wait for the next one."""
-
-    __slots__ = ("under_way", "waiting")
-
-    def __init__(self) -> None:
-        self.under_way = 0
-        self.waiting: deque[_Turn] = deque()
-
-
-class ThreadBatcher:
-    """Like Batcher, for threads. A call is carried out by the first of the threads that wait for it: none is needed for
-    that alone.
-    """
-
-    def __init__(self, patience_s: float) -> None:
-        """``patience_s``: as for Batcher."""
-        self._patience_s = patience_s
-        self.after_fork()
-
-    def after_fork(self) -> None:
-        """A forked child must not wait for its parent's threads."""
-        self._lock = threading.Lock()
-        self._kinds: dict[Hashable, _Kind] = {}
-
-    def result(self, step: Batched, run: Callable[[Generator[Any, Any, Sequence[Any]]], Sequence[Any]]) -> Any:
-        """Like Batcher.result, with a ``run`` that blocks."""
-        # A signal's handler may raise anywhere in the main thread, between any two steps of keeping count too. So it
-        # takes no part: others would wait for ever for a call that has ended.
-        if threading.current_thread() is threading.main_thread():
-            return run(step.operation([step.item]))[0]
-        turn = None
-        with self._lock:
-            kind = self._kinds.get(step.kind)
-            if kind is None:
-                kind = self._kinds[step.kind] = _Kind()
-            if kind.under_way < AT_ONCE:
-                kind.under_way += 1
-            else:
-                turn = _Turn(step)
-                kind.waiting.append(turn)
-        if turn is None:
-            return self._carry_out(kind, step, (), run)
-        self._wait(kind, turn)
-        if turn.error is not None:
-            raise turn.error
-        return turn.result if turn.batch is None else self._carry_out(kind, step, turn.batch, run)
-
-    def _wait(self, kind: _Kind, turn: _Turn) -> None:
-        try:
-            turn.lock.acquire()
-        except BaseException:  # a signal's handler has raised
-            with self._lock:
-                turn.waits = False  # or it could be chosen to carry out a call that it is not there for
-                if turn in kind.waiting:
-                    kind.waiting.remove(turn)
-                    raise
-            if turn.batch is not None:
-                self._go_on(kind, turn.step, turn.batch, None)
-            raise
-
-    def _carry_out(self, kind: _Kind, step: Batched, others: Sequence[_Turn], run: Any) -> Any:
-        """Carries out the call for this thread and ``others``, which wait."""
-        failed = None
-        try:
-            if not others:
-                return run(step.operation([step.item]))[0]
-            results = run(step.operation([step.item, *[other.step.item for other in others]]))
-            for i, other in enumerate(others, 1):
-                other.end(results[i])
-            return results[0]
-        except Exception as error:
-            failed = error
-            for other in others:
-                other.end(None, twin(error))
-            raise
-        finally:  # if this thread is interrupted, the others have no answer
-            self._go_on(kind, step, others, failed)
-
-    def _go_on(self, kind: _Kind, step: Batched, others: Sequence[_Turn], failed: Exception | None) -> None:
-        """A call has ended: the first of those that waited meanwhile carries out the next one. First come those of the
-        ``others`` that still wait, because the thread that was to carry out their call was interrupted.
-        """
-        with self._lock:
-            if others:
-                kind.waiting.extendleft([other for other in reversed(others) if other.waits])
-            batch = self._next(kind.waiting, failed) if kind.waiting else []
-            if not batch:
-                kind.under_way -= 1
-                if kind.under_way == 0:
-                    del self._kinds[step.kind]
-                return
-            first = batch[0]
-            first.batch = batch[1:]
-        first.lock.release()
-
-    def _next(self, waiting: deque[_Turn], failed: Exception | None) -> list[_Turn]:
-        """Those whom the next call is for."""
-        batch: list[_Turn] = []
-        too_long = 0.0 if failed is None else time.monotonic() - self._patience_s
-        while waiting and len(batch) < MOST:
-            one = waiting.popleft()
-            if failed is not None and one.since < too_long:
-                one.end(None, twin(failed))
-            else:
-                batch.append(one)
-        return batch
 
 
 def twin(error: Exception) -> Exception:

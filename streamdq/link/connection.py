@@ -23,7 +23,7 @@ from ..errors import InvalidInput, WrongLoop
 from ..forks import renew_in_child
 from ..threads import HandlerThreads
 from .address import Target, parse_url
-from .batcher import Batcher, ThreadBatcher
+from .batcher import Batcher
 from .cluster import Exchange, Learn, Slots, Steps, learning, routed
 from .command import Command
 from .deadline import timed
@@ -190,13 +190,11 @@ class Link(_Routes):
 
     def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits) -> None:
         super().__init__(url, timeout_s, limits, _SYNC)
-        self.batcher = ThreadBatcher(timeout_s)
         self.after_fork()
         renew_in_child(self)
 
     def after_fork(self) -> None:
         self._learning = FairSemaphore(1)
-        self.batcher.after_fork()
 
     def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
         """The replies, including error replies, within ``timeout_s``.

@@ -77,7 +77,7 @@ class Together:
 
 
 Op = Generator[Request | Pause | Work | Batched | Together, Any, T]
-Outcome = tuple[T | None, Exception | None]
+CallResult = tuple[T | None, Exception | None]
 """What a call returned, or the exception that it raised."""
 
 
@@ -256,9 +256,9 @@ def checked(reply: Any) -> Any:
     raise as_streamdq(reply) from reply
 
 
-def together(ops: Sequence[Op[T]]) -> Op[list[Outcome[T]]]:
+def together(ops: Sequence[Op[T]]) -> Op[list[CallResult[T]]]:
     """Runs operations at the same time, such as one for each of a Cluster's nodes."""
-    found: list[Outcome[T]] = []
+    found: list[CallResult[T]] = []
     if len(ops) > 1:
         found = yield Together(ops)
         return found
@@ -270,15 +270,15 @@ def together(ops: Sequence[Op[T]]) -> Op[list[Outcome[T]]]:
     return found
 
 
-def returned(outcome: Outcome[T]) -> T:
+def returned(result: CallResult[T]) -> T:
     """What the call returned; what it raised is raised."""
-    value, error = outcome
+    value, error = result
     if error is not None:
         raise error
     return cast(T, value)
 
 
-def outcome_of(function: Callable[[], T]) -> Outcome[T]:
+def result_of(function: Callable[[], T]) -> CallResult[T]:
     """What the function returns, and what it raises."""
     try:
         return function(), None
@@ -291,25 +291,25 @@ def _carried_out(op: Op[T], result: Any, error: Exception | None) -> Any:
     return op.send(result) if error is None else op.throw(error)
 
 
-def _wait_for(link: Link, step: Pause | Work | Together) -> Outcome[Any]:
+def _wait_for(link: Link, step: Pause | Work | Together) -> CallResult[Any]:
     """What the step results in, and the error that it raises."""
     if isinstance(step, Together):
-        calls = [partial(outcome_of, partial(run, link, op)) for op in step.ops]
+        calls = [partial(result_of, partial(run, link, op)) for op in step.ops]
         with ThreadPoolExecutor(len(calls)) as threads:
             return [future.result() for future in [threads.submit(call) for call in calls]], None
     if isinstance(step, Pause):
         time.sleep(step.seconds)
         return None, None
-    return outcome_of(step.function)
+    return result_of(step.function)
 
 
-async def _await(link: AsyncLink, step: Pause | Work | Together) -> Outcome[Any]:
+async def _await(link: AsyncLink, step: Pause | Work | Together) -> CallResult[Any]:
     if isinstance(step, Together):
-        return await asyncio.gather(*(_outcome(link, op) for op in step.ops)), None
+        return await asyncio.gather(*(_result(link, op) for op in step.ops)), None
     if isinstance(step, Pause):
         await asyncio.sleep(step.seconds)
         return None, None
-    found: tuple[Any, Exception | None] = await link.in_thread(outcome_of, step.function)
+    found: tuple[Any, Exception | None] = await link.in_thread(result_of, step.function)
     return found
 
 
@@ -327,7 +327,7 @@ def run(link: Link, op: Op[T]) -> T:
                     step = op.send(replies)
             elif isinstance(step, Batched):
                 try:
-                    result = link.batcher.result(step, partial(run, link))
+                    (result,) = run(link, step.operation([step.item]))
                 except Exception as error:
                     step = op.throw(error)
                 else:
@@ -338,7 +338,7 @@ def run(link: Link, op: Op[T]) -> T:
         return cast(T, stop.value)
 
 
-async def _outcome(link: AsyncLink, op: Op[T]) -> Outcome[T]:
+async def _result(link: AsyncLink, op: Op[T]) -> CallResult[T]:
     try:
         return await arun(link, op), None
     except Exception as error:

@@ -20,7 +20,6 @@ from ..store.schedules import LOOK_AGAIN_MS, Schedules
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 from ..times.clock import RedisTime
-from .alarm import Alarm
 from .shard_timers import NEVER, ShardTimers
 
 _LOOK_S = 10.0  # in case a ring was lost
@@ -78,11 +77,10 @@ class Firing:
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
         """Each shard in a task of its own: one whose node does not answer holds up no other."""
-        with Alarm() as alarm:
-            while True:
-                for shard in self._timers.take_due():
-                    tasks.create_task(uncancelled(partial(self._try, shard)))
-                await self._timers.wait(alarm)
+        while True:
+            for shard in self._timers.take_due():
+                tasks.create_task(uncancelled(partial(self._try, shard)))
+            await self._timers.wait()
 
     async def _try(self, shard: ShardKeys) -> None:
         """Two looks at the same shard at once would only get in each other's way."""

@@ -32,7 +32,7 @@ from ..times.clock import RedisClock
 from .firing import Firing
 from .janitor import Janitor
 from .lease import Lease
-from .node_mover import MoveCall, NodeMover
+from .node_mover import NodeMover
 from .rate import RatedTopic
 from .rings import Listener
 from .settling import Settling
@@ -56,16 +56,13 @@ class Mover:
         topics: Topics,
         name: str,
         stopping: asyncio.Event,
-        move: MoveCall | None = None,
     ) -> None:
-        """``move``: moves due jobs in place of the script of that name."""
         self._link = link
         self._session = session
         self._scripts = scripts
         self._topics = topics
         self._name = name
         self._stopping = stopping
-        self._move = move
         self._lease = Lease(
             link, session, scripts, name, stopping, self._idle_s, self._listen_along, self._most,
             rests=session.settings.movers is None,
@@ -227,9 +224,8 @@ class Mover:
     def _node_mover(self, node: str) -> NodeMover:
         if node not in self._node_movers:
             node_mover = NodeMover(
-                self._link, self._session, self._scripts, self._topics, self._missed, self._want, self._hold,
-                move=self._move,
-            )  # fmt: skip
+                self._link, self._session, self._scripts, self._topics, self._missed, self._want, self._hold
+            )
             self._node_movers[node] = node_mover
             self._moving[node] = self._supervise("mover", node_mover.run)
         return self._node_movers[node]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress, count
 from math import ceil
 
@@ -28,7 +28,6 @@ from ..store.replies import RATED, Moved
 from ..store.scripts import Scripts
 from ..store.topics import Topics, changing
 from ..times.clock import RedisTime
-from .alarm import Alarm
 from .rate import is_rated
 from .reclaim import Reclaimer
 from .shard_timers import NEVER, ShardTimers
@@ -46,14 +45,9 @@ _VERSIONS_EVERY = 5  # passes of such looks
 _MISSED_S = 0.1  # a head that is earlier than expected by more than this means a missed ring
 
 
-MoveCall = Callable[[ShardKeys, Sequence[str], int, bool], Awaitable[Moved]]
-"""Moves due jobs of a shard, as Scripts.move does with the same arguments."""
-
-
 class NodeMover:
     """Shards are added with ``look_at``. ``missed`` is called with a shard whose ring did not arrive, ``rated`` with a
     shard that has jobs to move in a topic with a rate, ``hold`` with a shard and the consumers that hold jobs of it.
-    ``move``: in place of the script.
     """
 
     def __init__(
@@ -65,8 +59,6 @@ class NodeMover:
         missed: Callable[[ShardKeys], None],
         rated: Callable[[ShardKeys], None],
         hold: Callable[[ShardKeys, Holders], None],
-        *,
-        move: MoveCall | None = None,
     ) -> None:
         self._link = link
         self._session = session
@@ -74,7 +66,6 @@ class NodeMover:
         self._topics = topics
         self._missed = missed
         self._rated = rated
-        self._move_by = move or self._only_move
         self._time = RedisTime()
         self._timers = ShardTimers()
         self._batches: dict[ShardKeys, int] = {}  # the next batch of shards that have more due jobs
@@ -128,12 +119,11 @@ class NodeMover:
 
     async def _work(self) -> None:
         """Moves each shard when its time has come."""
-        with Alarm() as alarm:
-            while True:
-                for shard in self._timers.take_due():
-                    if shard in self._timers:  # otherwise it was dropped while those before it were moved
-                        await self._try(shard)
-                await self._timers.wait(alarm)
+        while True:
+            for shard in self._timers.take_due():
+                if shard in self._timers:  # otherwise it was dropped while those before it were moved
+                    await self._try(shard)
+            await self._timers.wait()
 
     async def _try(self, shard: ShardKeys) -> None:
         try:
@@ -194,7 +184,7 @@ class NodeMover:
         """Returns None if the topic was deleted or has got a rate."""
         groups: Sequence[str] = self._topics.settings_of(shard.topic).group_names
         for _ in range(_TRIES):
-            reply = await self._move_by(shard, groups, limit, permitted)
+            reply = await arun(self._link, self._scripts.move(shard, groups, limit, permitted))
             if reply.moved >= 0:
                 return reply
             if reply.moved == RATED:
@@ -212,9 +202,6 @@ class NodeMover:
                     return None
                 groups = settings.group_names
         raise changing(shard.topic)  # the caller tries this shard again later
-
-    async def _only_move(self, shard: ShardKeys, groups: Sequence[str], limit: int, permitted: bool) -> Moved:
-        return await arun(self._link, self._scripts.move(shard, groups, limit, permitted))
 
     async def _settings_by(self, shard: ShardKeys) -> TopicSettings | None:
         """The topic's settings, where the shard has a rate. If the registry says otherwise, whoever changed that was

@@ -9,9 +9,9 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 
 from ..keys import ShardKeys
-from .alarm import NEVER, Alarm
+from ..process import loop
 
-__all__ = ["NEVER", "ShardTimers"]
+NEVER = float("inf")
 _OUTDATED = 100  # and as many as there are shards, before the heap is made anew
 
 
@@ -94,8 +94,8 @@ class ShardTimers:
             heappop(self._queue)
         return self._queue[0][0] if self._queue else NEVER
 
-    async def wait(self, alarm: Alarm) -> None:
-        """Waits until some shard's time may have come."""
-        while (first := self._first()) > time.monotonic():
+    async def wait(self) -> None:
+        """Waits until some shard's time has come. The event loop counts in milliseconds, so its timer may end early."""
+        while (left_s := self._first() - time.monotonic()) > 0:
             self._sooner.clear()
-            await alarm.wait(self._sooner, first)
+            await loop.wait(self._sooner, None if left_s == NEVER else left_s)

@@ -25,11 +25,11 @@ from .find import Search
 from .inspect import REPAIRS
 from .pace import SLICE, Pace
 
-Outcome = Literal["done", "changed", "gone", "refused"]
-Tell = Callable[[ShardKeys, str, Outcome], None]
-"""Is told what became of each job: its shard, its id, the outcome."""
+ActionResult = Literal["done", "changed", "gone", "refused"]
+Tell = Callable[[ShardKeys, str, ActionResult], None]
+"""Is told what became of each job: its shard, its id, the result."""
 
-_OUTCOMES: dict[int, Outcome] = {1: "done", -3: "changed", -4: "gone"}  # by the scripts' codes; others: refused
+_RESULTS: dict[int, ActionResult] = {1: "done", -3: "changed", -4: "gone"}  # by the scripts' codes; others: refused
 _SEQUENCE_LENGTH = 12
 _DEAD_IN = re.compile(r"\|([^:|]+):d([^|]*)")
 
@@ -47,8 +47,8 @@ class Acted:
     def left_alone(self) -> int:
         return self.changed + self.gone + self.refused
 
-    def add(self, outcome: Outcome) -> None:
-        setattr(self, outcome, getattr(self, outcome) + 1)
+    def add(self, result: ActionResult) -> None:
+        setattr(self, result, getattr(self, result) + 1)
 
 
 def cancel_found(search: Search, durable: str | None = None, tell: Tell | None = None) -> Op[Acted]:
@@ -100,8 +100,8 @@ def _each(
         if pace and began:
             yield from pace.wait_ready(shard, settings.group_names)
         codes, settings = yield from _call(store, script, shard, settings, part, durable)
-        outcomes = [_OUTCOMES.get(code, "refused") for code in codes]
-        _count(acted, tell, shard, zip((id for id, _ in part), outcomes, strict=True))
+        results = [_RESULTS.get(code, "refused") for code in codes]
+        _count(acted, tell, shard, zip((id for id, _ in part), results, strict=True))
         began = True
     return acted
 
@@ -138,11 +138,11 @@ def _slices(plan: Mapping[ShardKeys, Mapping[str, str]], groups: int) -> Iterato
             yield shard, part
 
 
-def _count(acted: Acted, tell: Tell | None, shard: ShardKeys, outcomes: Iterable[tuple[str, Outcome]]) -> None:
-    for id, outcome in outcomes:
-        acted.add(outcome)
+def _count(acted: Acted, tell: Tell | None, shard: ShardKeys, results: Iterable[tuple[str, ActionResult]]) -> None:
+    for id, result in results:
+        acted.add(result)
         if tell is not None:
-            tell(shard, id, outcome)
+            tell(shard, id, result)
 
 
 def kick_found(search: Search, tell: Tell | None = None) -> Op[Acted]:
@@ -179,7 +179,7 @@ def _each_letter(search: Search, script: _LetterScript, tell: Tell | None, pace:
     return acted
 
 
-def _became(id: str, done: Collection[str], there: Mapping[str, bool]) -> Outcome:
+def _became(id: str, done: Collection[str], there: Mapping[str, bool]) -> ActionResult:
     """``there``: of the dead ones to which it was not done, whether they are still there."""
     if id in done:
         return "done"

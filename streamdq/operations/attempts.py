@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
@@ -83,6 +84,7 @@ class Held:
     started_ms: int = 0
     started: float = 0.0  # the same on this host's monotonic clock
     begun: bool = False  # its handler was called
+    thread: Future[Any] | None = None  # the call of its handler there
     ended: bool = False
     late: bool = False  # its TTR passed here
     lost: bool = False  # Redis has refused a touch: another worker has the job, or will have it

@@ -73,7 +73,7 @@ def _unserved(stats: Stats) -> list[Finding]:
         Finding(
             "problem",
             f"{figures.ready:,} ready in topic {topic}, and group {group} has no consumer",
-            f"start a worker of this group, or remove it: `streamdq configure {topic} --group` with those that stay",
+            f"start a worker of this group, or remove it: `streamdq topic configure {topic} --group` with the others",
         )
         for topic, found in stats.topics.items()
         for group, figures in found.groups.items()
@@ -142,7 +142,7 @@ def _keys(store: RedisStore) -> Op[list[Finding]]:
                     Finding(
                         "advice",
                         f"{most[0].waiting:,} jobs of topic {topic} wait for key {most[0].key!r} in group {group}",
-                        f"see `streamdq keys {topic}`; a higher key_concurrency lets more of them run at once",
+                        f"see `streamdq topic keys {topic}`; a higher key_concurrency lets more of them run at once",
                     )
                 )
     return found

@@ -133,7 +133,7 @@ def _needs_sqlalchemy() -> Iterator[None]:
     try:
         yield
     except ImportError:
-        raise MissingExtra("SQLAlchemy", "outbox") from None
+        raise MissingExtra("SQLAlchemy", "database") from None
 
 
 def _insertion(namespace: str, topic: str, job: Encoded, on_conflict: OnConflict) -> Insert:

@@ -1,5 +1,5 @@
-"""Single keys of the namespace (the mover's leases, signs of life, the signing secret, sessions of the web page, open
-breakers, dumps), and Redis's time and INFO. An operation is one command, unless its docstring says otherwise.
+"""Single keys of the namespace (the mover's leases, signs of life, the signing secret, sessions of the web page,
+dumps), and Redis's time and INFO. An operation is one command, unless its docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import NamedTuple
 
 from redis.exceptions import ResponseError
 
@@ -170,12 +169,6 @@ def _hung(text: str) -> tuple[int, int]:
     return int(hung), int(slots)
 
 
-def take_turn(session: Session, key: str, consumer: str, ms: int) -> Op[bool]:
-    """Whether nobody has had its turn within so many ms; then it is this consumer's."""
-    reply = yield from one(session, key, "SET", key, consumer, "PX", ms, "NX")
-    return reply is not None
-
-
 def ring_for(session: Session, topics: Sequence[str], most: int) -> Op[None]:
     """Tells all processes that these topics have changed, as scripts do that change them. One call."""
     key = session.keys.wake
@@ -223,36 +216,6 @@ def session_token(session: Session, key: str) -> Op[str | None]:
 def end_session(session: Session, key: str) -> Op[bool]:
     """Whether there was one."""
     return bool((yield from one(session, key, "DEL", key)))
-
-
-# -- callbacks
-
-
-class OpenBreaker(NamedTuple):
-    """A receiver that was found dead, as the scripts open_breaker and try_breaker store it."""
-
-    until_ms: int
-    open_ms: int
-    trying: bool
-
-
-def open_breakers(session: Session) -> Op[dict[str, OpenBreaker]]:
-    """All open breakers by receiver, at most 500."""
-    key = session.keys.breakers
-    flat: list[bytes] = yield from one(session, key, "HGETALL", key)
-    return {
-        receiver.decode(): _breaker(value.decode()) for receiver, value in zip(flat[::2], flat[1::2], strict=True)
-    }  # fmt: skip
-
-
-def _breaker(value: str) -> OpenBreaker:
-    until_ms, open_ms, trying = value.split("|")
-    return OpenBreaker(int(until_ms), int(open_ms), trying == "1")
-
-
-def close_breaker(session: Session, receiver: str) -> Op[None]:
-    key = session.keys.breakers
-    yield from one(session, key, "HDEL", key, receiver)
 
 
 # -- registered dumps

@@ -309,28 +309,6 @@ class Scripts:
             raise GroupMissing(f"topic {k.topic!r} has no group {group!r}")
         return claimed
 
-    def move_and_claim(
-        self,
-        k: ShardKeys,
-        groups: Sequence[str],
-        limit: int,
-        permitted: bool,
-        *,
-        group: str,
-        consumer: str,
-        count: int,
-        ttr_ms: int,
-    ) -> Op[tuple[Moved, Claimed | None]]:
-        """``move``, and then ``claim`` of at most ``count`` of the jobs moved, all of which the caller starts at once.
-        None: nothing was moved for the group.
-        """
-        keys = (*_claim_keys(k, group), *map(k.ready_of, groups))
-        args = (
-            self._now(), group, consumer, count, ttr_ms, self._history, limit, ",".join(groups), int(permitted),
-        )  # fmt: skip
-        moved, claimed = yield from self._run("move_and_claim", keys, args)
-        return moved_in(moved), claimed_in(claimed)
-
     def _outcome(
         self,
         name: str,
@@ -736,16 +714,6 @@ class Scripts:
         """Frees the lease if ``name`` holds it; returns whether it did."""
         reply = yield from self._run("drop_lease", (key,), (name,))
         return bool(reply == 1)
-
-    def open_breaker(self, key: str, receiver: str, open_ms: int, keep_ms: int, most: int) -> Op[bool]:
-        """Returns False if there are too many breakers."""
-        reply = yield from self._run("open_breaker", (key,), (self._now(), receiver, open_ms, keep_ms, most))
-        return bool(reply == 1)
-
-    def try_breaker(self, key: str, receiver: str, hold_ms: int) -> Op[tuple[int, int]]:
-        """0: not open; 1: the caller may try it; 2: another process tries it; 3: open. And when to ask again, in ms."""
-        answer, left_ms = yield from self._run("try_breaker", (key,), (self._now(), receiver, hold_ms))
-        return answer, left_ms
 
     def rotate_secret(self, new: str) -> Op[tuple[str, str]]:
         """The signing secrets before and after. ``new`` '': drops the previous one. A new one is refused while there is

@@ -41,8 +41,8 @@ from ..operations.jobs import EnqueueResult
 from ..process.logs import log, what
 from ..queue import AsyncQueue, Queue, store_of
 from ..version import __version__
-from ..worker.ends_logged import may_be_shown
 from ..worker.middleware import Attempt, CallNext
+from ..worker.reports import may_be_shown
 from ..worker.user_functions import called
 from ..worker.worker import Worker
 

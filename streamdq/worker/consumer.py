@@ -16,17 +16,16 @@ from typing import Any, TypeVar
 from ..config import MAX_CLAIM
 from ..errors import GroupMissing, ServerError
 from ..keys import ShardKeys
-from ..link.connection import AsyncLink, LinkError
-from ..link.session import Session, arun
+from ..link.connection import LinkError
+from ..link.session import arun
 from ..operations import measured
 from ..operations.attempts import Held, held_in
 from ..process.loop import Failures, cancel_and_wait
 from ..store import blocking, reads
 from ..store.blocking import Entries, read_streams
 from ..store.replies import Claimed
-from ..store.scripts import Scripts
-from ..store.topics import Topics
 from ..times.clock import RedisTime
+from .member import Member
 from .quiet_shards import QuietShards
 from .turns import Limit, Turns
 
@@ -50,27 +49,17 @@ Limits = Mapping[str, Limit]
 class Consumer:
     """Claims a worker's jobs. Only one task at a time may call ``next`` or ``hand_back``."""
 
-    def __init__(
-        self,
-        link: AsyncLink,
-        session: Session,
-        scripts: Scripts,
-        topics: Topics,
-        group: str,
-        name: str,
-        failing: Collection[ShardKeys] = (),
-        turns: Turns | None = None,
-    ) -> None:
+    def __init__(self, member: Member, failing: Collection[ShardKeys] = (), turns: Turns | None = None) -> None:
         """``failing``: shards to which outcomes can't be sent now; no more jobs are claimed from them. ``turns``: which
         topic is next.
         """
-        self.group = group
-        self.name = name
+        self.group = member.group
+        self.name = member.consumer
         self.time = RedisTime()
-        self._link = link
-        self._session = session
-        self._scripts = scripts
-        self._topics = topics
+        self._link = member.link
+        self._session = member.session
+        self._scripts = member.scripts
+        self._topics = member.topics
         self._served: set[str] = set()
         self._shards: list[ShardKeys] = []
         self._seen: list[ShardKeys] = []  # where Redis may know this consumer: also shards that it serves no more
@@ -84,12 +73,10 @@ class Consumer:
         self._crowded: set[ShardKeys] = set()
         self._failing = failing
         self._turns = turns or Turns()
-        self._failures = Failures("claim", session.keys.namespace)
+        self._failures = Failures("claim", member.namespace)
         self._swept = 0.0
         self._changed = asyncio.Event()  # the served topics or shards have changed
-        self._watched = QuietShards(link, session, group, self._activate)  # on Cluster only
-        self._waiting = False  # on Cluster, for one of these
-        self._has_room = False
+        self._watched = QuietShards(member, self._activate)  # on Cluster only
         self._beats = 0  # heartbeats, also those of which one failed
 
     def now_ms(self) -> int:
@@ -140,22 +127,18 @@ class Consumer:
         ``room`` is called again before each round, because slots are freed and taken while this waits.
         """
         give_up = time.monotonic() + wait_s
-        try:
-            while limits := room():
-                self._has_room = True
-                try:
-                    held = await self._claim_some(limits)
-                    if held or self._changed.is_set() or time.monotonic() >= give_up:
-                        self._changed.clear()
-                        return held
-                    if not self._active:
-                        await self._wait(limits, give_up - time.monotonic())
-                except GroupMissing:
-                    await self._mend(self._served)
-                    self._active = list(self._shards)
-            return []
-        finally:
-            self._has_room = False
+        while limits := room():
+            try:
+                held = await self._claim_some(limits)
+                if held or self._changed.is_set() or time.monotonic() >= give_up:
+                    self._changed.clear()
+                    return held
+                if not self._active:
+                    await self._wait(limits, give_up - time.monotonic())
+            except GroupMissing:
+                await self._mend(self._served)
+                self._active = list(self._shards)
+        return []
 
     async def hand_back(self) -> list[Held]:
         """For the time without room: hands back at once the entries that reads under way return. Returns only when a
@@ -333,31 +316,6 @@ class Consumer:
         else:
             self._crowded.discard(shard)
 
-    def gave_back(self, topic: str, jobs: int) -> None:
-        """So many jobs that it had claimed go back without having started: the topic keeps its turns."""
-        self._turns.gave_back(topic, jobs)
-
-    # -- what the mover's call claims (direct.py)
-
-    def is_turn_of(self, shard: ShardKeys) -> bool:
-        """Whether a job of the shard may be claimed beside ``next``, which waits, and knows of no other job. If so, the
-        topic has its turn.
-        """
-        others = self._active or self._found or self._late or self._turns.strict
-        serves = shard.topic in self._served and shard not in self._resting and shard not in self._failing
-        if others or not (self._readers or self._waiting) or not serves:
-            return False
-        self._turns.compete({shard.topic})
-        return True
-
-    def given(self, shard: ShardKeys, claimed: Claimed, asked: float) -> list[Held]:
-        """The jobs that were claimed for it in a call from ``asked`` on, by the monotonic clock."""
-        self.time.observe(claimed.now_ms, time.monotonic())
-        self._turns.took(shard.topic, len(claimed.rows))
-        if self._link.is_cluster:
-            self._watched.claimed(shard, False)  # it is going to be told of the entries that it has just got
-        return held_in(shard, self.group, claimed, asked, self._session.bodies)
-
     # -- reading
 
     def _quiet(self, limits: Limits) -> list[ShardKeys]:
@@ -406,12 +364,10 @@ class Consumer:
         events = (self._changed, self._watched.stirred) if self._link.is_cluster else (self._changed,)
         told = [asyncio.create_task(event.wait()) for event in events]
         grace_s = 0.0 if self._link.is_cluster else 1.0  # Redis ends a read late
-        self._waiting = self._link.is_cluster
         try:
             awaited = (*told, *self._readers, *self._late)
             await asyncio.wait(awaited, timeout=timeout_s + grace_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._waiting = False
             for task in told:
                 task.cancel()
 
@@ -448,8 +404,6 @@ class Consumer:
             if self._link.is_cluster:
                 with contextlib.suppress(LinkError):  # the table that it has may still be correct
                     await self._link.learn_slots()
-                if self._has_room:
-                    await self._watched.look_for_all(self.name)
             await self._everywhere(self._send_heartbeat, self._heartbeats(everywhere=self._beats % _EVERYWHERE == 0))
 
     def _heartbeats(self, *, everywhere: bool) -> list[list[ShardKeys]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Collection, Sequence
 
 from ..keys import ShardKeys
-from ..link.connection import AsyncLink
-from ..link.session import Session, arun
+from ..link.session import arun
 from ..operations.attempts import End
 from ..operations.large_bodies import EndedJob, drop_ended
+from .member import Member
 
 _LATER_S = 60.0
 _MOST = 50_000  # of some hundred bytes
@@ -22,15 +23,14 @@ class EndedFiles:
     needs the file. What this does not get to, as the worker stops or the storage fails, is left to the sweep.
     """
 
-    def __init__(self, link: AsyncLink, session: Session) -> None:
-        self._link = link
-        self._session = session
+    def __init__(self, member: Member) -> None:
+        self._member = member
         self._waiting: deque[tuple[float, ShardKeys, EndedJob]] = deque()
         self._filled = asyncio.Event()
 
-    def put(self, ends: list[End], stale: set[int]) -> None:
+    def put(self, ends: Sequence[End], stale: Collection[int]) -> None:
         """Notes jobs that were finished here. Of each it keeps the reference, not the body."""
-        blocks, at = self._session.bodies.blocks, asyncio.get_running_loop().time() + _LATER_S
+        blocks, at = self._member.session.bodies.blocks, asyncio.get_running_loop().time() + _LATER_S
         for i, end in enumerate(ends):
             job = end.held.job
             if i not in stale and blocks(job.raw_body) and len(self._waiting) < _MOST:
@@ -44,7 +44,7 @@ class EndedFiles:
             await self._filled.wait()
             while self._waiting:
                 await asyncio.sleep(max(0.0, self._waiting[0][0] - loop.time()))
-                await arun(self._link, drop_ended(self._session, self._due(loop.time())))
+                await arun(self._member.link, drop_ended(self._member.session, self._due(loop.time())))
             self._filled.clear()
 
     def _due(self, now: float) -> list[tuple[ShardKeys, EndedJob]]:

@@ -7,20 +7,23 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ..job.job import Job
+from ..link.session import arun
 from ..metrics import declared
 from ..process.logs import calls_in, calls_of, log
+from ..store.namespace import tell_hung
+from .member import Member
 
 EXIT_HUNG = 4
 """The exit code of a worker whose handlers hang in all of its slots."""
 _HUNG_S = 1.0  # after it was given up: one that ends by then was only late
 _LOOK_S = 1.0
-TELL_S = 10.0
-"""How often Redis is told, while there are any."""
+_TELL_S = 10.0  # how often Redis is told, while there are any
 
 
 class ThreadOf:
@@ -54,32 +57,33 @@ class _Left:
 class HungHandlers:
     """Those of one worker. Each is logged once, with the calls that it is in."""
 
-    def __init__(self, namespace: str, group: str, slots: int, exit_s: float) -> None:
-        """``exit_s``: the worker ends when for so long every slot had a hung thread; 0: never."""
+    def __init__(self, member: Member, slots: int, exit_s: float, stopping: asyncio.Event) -> None:
+        """``exit_s``: ``stopping`` is set when for so long every slot had a hung thread; 0: never."""
+        self.ends_worker = False  # the process is to be started again
+        self._member = member
+        self._stopping = stopping
         self._slots = slots
         self._exit_s = exit_s
         self._left: dict[asyncio.Future[Any], _Left] = {}
         self._some = asyncio.Event()
         self._full_since: float | None = None
-        self._gauge = declared.HUNG.labels(namespace, group)
+        self._gauge = declared.HUNG.labels(member.namespace, member.group)
         self._gauge.set(0)
         self._told_at = float("-inf")
         self._told = 0
-        self.all_hang: Callable[[], None] = lambda: None  # is called when the worker is to end
-        self.tell: Callable[[int], Awaitable[None]] | None = None  # tells Redis how many there are
+        self._hung = 0
 
-    def add(self, call: asyncio.Future[Any], thread: ThreadOf, job: dict[str, Any]) -> None:
+    def add(self, call: asyncio.Future[Any], thread: ThreadOf, job: Job) -> None:
         """The call's attempt has ended, and the call has not."""
-        self._add(call, _Left("a handler's thread goes on beyond its TTR", thread.calls, job, time.monotonic()))
+        self._add(call, "a handler's thread goes on beyond its TTR", thread.calls, job)
 
-    def add_deaf(self, attempt: asyncio.Task[Any], job: dict[str, Any]) -> None:
+    def add_deaf(self, attempt: asyncio.Task[Any], job: Job) -> None:
         """The attempt was cancelled, and has been given up, as its handler goes on."""
-        calls = partial(calls_in, attempt)
-        self._add(attempt, _Left("a handler ignores that it was cancelled", calls, job, time.monotonic()))
+        self._add(attempt, "a handler ignores that it was cancelled", partial(calls_in, attempt), job)
 
-    def _add(self, call: asyncio.Future[Any], left: _Left) -> None:
+    def _add(self, call: asyncio.Future[Any], what: str, calls: Callable[[], list[str]], job: Job) -> None:
         if call not in self._left:  # one of several jobs of a batch
-            self._left[call] = left
+            self._left[call] = _Left(what, calls, self._member.naming(job), time.monotonic())
             call.add_done_callback(self._left.pop)
             self._some.set()
 
@@ -110,12 +114,15 @@ class HungHandlers:
             self._full_since = now
             log.error("handlers hang in all slots: this worker claims no more jobs", slots=self._slots)
         if 0 < self._exit_s <= now - self._full_since:
-            self.all_hang()
+            self.ends_worker = True
+            self._stopping.set()
 
     async def _tell(self) -> None:
-        now = time.monotonic()
-        if self.tell is not None and (self._hung != self._told or (self._hung and now - self._told_at >= TELL_S)):
-            await self.tell(self._hung)
+        """Tells Redis how many there are."""
+        now, member = time.monotonic(), self._member
+        if self._hung != self._told or (self._hung and now - self._told_at >= _TELL_S):
+            kept_ms = int(3 * _TELL_S * 1000)
+            await arun(member.link, tell_hung(member.session, member.consumer, self._hung, self._slots, kept_ms))
             self._told, self._told_at = self._hung, now
 
     def goes_on(self) -> list[dict[str, Any]]:

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
-from hashlib import blake2b
 
-from ..errors import ServerError
 from ..keys import ShardKeys
-from ..link.connection import AsyncLink
-from ..link.session import Session, arun
 from ..mover.watch import Watch
 from ..store.blocking import Entries, with_news
-from ..store.namespace import take_turn
-
-_TURN_MS = 55_000  # a little less than the minute between two tries of the same consumer
+from .member import Member
 
 Look = Coroutine[None, None, dict[ShardKeys, Entries]]
 
@@ -27,17 +20,13 @@ class QuietShards:
 
     All idle consumers are told of a job, and one of them gets it. So whoever was too late the last time looks first,
     which costs Redis two commands; a claim costs several times as many.
-
-    Once a minute one of those that serve the same topics and have room looks at all quiet shards (``look_for_all``).
-    Nothing is known to need that; it bounds what is not known.
     """
 
-    def __init__(self, link: AsyncLink, session: Session, group: str, ready: Callable[[ShardKeys], None]) -> None:
-        self._link = link
-        self._session = session
-        self._group = group
+    def __init__(self, member: Member, ready: Callable[[ShardKeys], None]) -> None:
+        self._session = member.session
+        self._group = member.group
         self._ready = ready
-        self._watch = Watch(link, self._changed, float("inf"))
+        self._watch = Watch(member.link, self._changed, float("inf"))
         self._shards: dict[str, ShardKeys] = {}  # by the names of both ready streams
         self._late: set[ShardKeys] = set()  # the last claim found nothing
         self.stirred = asyncio.Event()
@@ -61,20 +50,6 @@ class QuietShards:
     async def _look(self, streams: list[str]) -> dict[ShardKeys, Entries]:
         found = await self._watch.look(streams, partial(with_news, self._session, self._group))
         return {self._shards[name]: [] for name in found if name in self._shards}
-
-    async def look_for_all(self, name: str) -> None:
-        """Looks at all shards again, unless another consumer of the group that serves the same ones has done so within
-        a minute. ``name``: this consumer.
-        """
-        if not self._shards:
-            return
-        topics = sorted({shard.topic for shard in self._shards.values()})
-        digest = blake2b("|".join((self._group, *topics)).encode(), digest_size=8).hexdigest()
-        with contextlib.suppress(ServerError):  # if nobody can tell, each looks by itself
-            if not await arun(self._link, take_turn(self._session, self._session.keys.looks(digest), name, _TURN_MS)):
-                return
-        self._watch.forget(self._shards)
-        self.stirred.set()
 
     def _changed(self, stream: str) -> None:
         shard = self._shards.get(stream)

@@ -15,35 +15,36 @@ from types import FrameType
 from typing import Any, Literal, TypeVar
 
 from ..codec.protocol import Codec
-from ..config import MAX_BATCH, MAX_CLAIM, Settings
+from ..config import MAX_BATCH, Settings
 from ..errors import HandlersHung, NewerFormat, UnknownTopic
 from ..job.job import Job
 from ..link.connection import AsyncLink, ConnectionLimits, Link
 from ..link.session import Session, arun, may_wait, open_session
 from ..mover.mover import Mover
-from ..operations.attempts import End, Held, Outcome
+from ..operations.attempts import Held
 from ..operations.inspect import stats
 from ..process.logs import log, what
 from ..process.loop import cancel_and_wait, running_loop, supervise
 from ..store.blocking import listen
-from ..store.namespace import tell_hung
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
 from ..times.clock import RedisClock
 from .consumer import BLOCK_S, Consumer, Limits
+from .deadline import Deadlines
 from .declared import Declared, DeclaredSchedules
-from .direct import DirectClaims
 from .ended_files import EndedFiles
+from .ends import Ends, EndSender
 from .handlers import Handlers
-from .hung import TELL_S, HungHandlers
+from .hung import HungHandlers
 from .lifespan import shut_down, start, until
+from .member import Member
 from .middleware import Middleware
-from .outcomes import OutcomeSender
 from .queues import HandlerQueues
+from .reports import DeadLetterNotices, Reports
 from .runner import Runner
 from .signals import ONE_SIGNAL_S, install, uninstall
 from .signs import CALL_S, Signs
-from .touches import Touches
+from .slots import Slots
 from .turns import Limit, Turns
 
 T = TypeVar("T")
@@ -98,38 +99,26 @@ class Serving:
         self._store = RedisStore(self.session)
         self._topics = self._store.topics
         self._schedules = DeclaredSchedules(self.link, self._store, orders.declared)
-        scripts = self._store.scripts
-        self._outcomes = OutcomeSender(
-            self.link, scripts, self._topics, self._group, self.name, self._settled, self.session.keys.namespace
-        )
-        self.consumer = Consumer(
-            self.link, self.session, scripts, self._topics, self._group, self.name, self._outcomes.failing, orders.turns
-        )
-        self._touches = Touches(
-            self.link, scripts, self._topics, self._group, self.name, lambda held: self._runner.lost(held)
-        )
         self._queues = HandlerQueues(orders.url, orders.namespace, orders.settings, orders.clock, orders.codec)
-        self._hung = HungHandlers(
-            self.session.keys.namespace, self._group, orders.concurrency, orders.settings.hung_exit_s
-        )
-        self._hung.all_hang, self._hung.tell = self._all_hang, self._tell_hung
+        member = Member(self.link, self._store, self._group, self.name)
+        freed = asyncio.Event()
+        self._files = None if self.session.bodies.files is None else EndedFiles(member)
+        self._notices = DeadLetterNotices(orders.on_dead, member)
+        reports = Reports(member, freed, self._notices, self._files, show_errors=orders.show_errors)
+        self._sender = EndSender(member, reports)
+        self.consumer = Consumer(member, self._sender.failing, orders.turns)
+        ends = Ends(member, self._sender, self.consumer, show_errors=orders.show_errors)
+        self._slots = Slots(orders.concurrency, orders.handlers, ends, orders.turns, freed)
+        self._hung = HungHandlers(member, orders.concurrency, orders.settings.hung_exit_s, self.stopping)
+        self._deadlines = Deadlines(member, self._slots, ends, self._hung)
         self._runner = Runner(
-            orders.handlers, self._group, orders.concurrency, self._topics, self.consumer.now_ms, self.name,
-            ended=self._outcomes.put, touched=self._touches.put, gave_back=self.consumer.gave_back,
-            on_dead=orders.on_dead, queues=self._queues, hung=self._hung,
-            with_files=self.session.bodies.files is not None, show_errors=orders.show_errors,
-            middleware=orders.middleware,
-        )  # fmt: skip
-        self._direct = DirectClaims(
-            self.link, scripts, self._topics, self.consumer, self._runner, self._idle_room, self._take
+            member, orders.handlers, self._slots, self._deadlines, ends, self._queues, orders.middleware
         )
-        self._mover = Mover(self.link, self.session, scripts, self._topics, self.name, self._ended, self._direct.move)
-        self._files = EndedFiles(self.link, self.session)
+        self._mover = Mover(self.link, self.session, self._store.scripts, self._topics, self.name, self._ended)
         self._signs = self._signs_of(orders)
         self._loop = asyncio.get_running_loop()
         self._told_what_waits = False
         self._refused: NewerFormat | None = None
-        self._hangs = False
         self._signalled_at: float | None = None  # the last time; more within ONE_SIGNAL_S are the same signal
 
     async def serve(self, burst: Burst, signals: bool) -> None:
@@ -144,8 +133,8 @@ class Serving:
             self._runner.context = copy_context()  # with what the functions have set
             # If Redis can't be reached at the start, that is an error; later the loops wait for it to come back.
             await self._prepare()
-            bodies = {"mover": self._mover.run, "outcomes": self._outcomes.run, "watchdog": self._runner.watch}
-            if self.session.bodies.files is not None:
+            bodies = {"mover": self._mover.run, "outcomes": self._sender.run, "watchdog": self._deadlines.run}
+            if self._files is not None:
                 bodies["files"] = self._files.run
             bodies |= {"alive": self.consumer.heartbeat, "topics": self._watch_topics, "hung": self._hung.run}
             namespace = self.session.keys.namespace
@@ -160,7 +149,7 @@ class Serving:
                 if self._refused is not None:
                     raise self._refused
                 await self._drain(self._orders.settings.grace_s)
-                if self._hangs:
+                if self._hung.ends_worker:
                     raise HandlersHung(self._orders.concurrency, self._orders.settings.hung_exit_s)
             except (asyncio.CancelledError, NewerFormat):
                 # From now on nobody watches the handlers or reports their outcomes, so running jobs go back as well.
@@ -197,16 +186,7 @@ class Serving:
         brief = orders.settings.model_copy(update={"call_timeout_s": min(CALL_S, orders.settings.call_timeout_s)})
         own = Session(brief, self.session.keys.namespace, self.session.clock, link.target, self.session.bodies)
         own.node_of = link.node_of
-        return Signs(link, own, Scripts(own), self.name, self._runner, self._outcomes, self._holds_claims)
-
-    def _all_hang(self) -> None:
-        """Every slot has had a hung thread for so long that the process is to be started again."""
-        self._hangs = True
-        self.stopping.set()
-
-    async def _tell_hung(self, hung: int) -> None:
-        kept_ms = int(3 * TELL_S * 1000)
-        await arun(self.link, tell_hung(self.session, self.name, hung, self._orders.concurrency, kept_ms))
+        return Signs(link, own, Scripts(own), self.name, self._deadlines, self._sender, self._holds_claims)
 
     async def _shut_down(self) -> None:
         self._hurrying.clear()  # who hurried the handlers did not mean what closes connections and writes what is left
@@ -222,7 +202,7 @@ class Serving:
     @property
     def running(self) -> list[Job]:
         """The jobs whose handlers run."""
-        return self._runner.running
+        return self._deadlines.jobs
 
     def stop(self) -> None:
         if running_loop() is self._loop:
@@ -285,24 +265,30 @@ class Serving:
         if not self.consumer.serve(list(served)):
             return
         await self.consumer.join()
-        self._runner.freed.set()  # without a topic, _claim waits for room
+        self._slots.freed.set()  # without a topic, _claim waits for room
         log.info("topics served", consumer=self.name, group=self._group, topics=sorted(served))
 
     # -- claiming
 
     async def _claim(self, burst: Burst) -> None:
         """Claims jobs whenever there is room."""
-        while not self.stopping.is_set():
-            full = self._is_full(burst)
-            if full:
-                self._runner.freed.clear()
-                held = await self._unless_stopped(self._no_room())
-            else:
-                held = await self._unless_stopped(self.consumer.next(self._room, _BURST_WAIT_S if burst else BLOCK_S))
-            if held:
-                self._take(held)
-            elif burst and not full and self._runner.idle and await self._nothing_left(burst):
-                return
+        stop = self._loop.create_task(self.stopping.wait())
+        try:
+            while not self.stopping.is_set():
+                full = self._is_full(burst)
+                if full:
+                    self._slots.freed.clear()
+                    held = await self._unless(stop, self._no_room())
+                else:
+                    wait_s = _BURST_WAIT_S if burst else BLOCK_S
+                    held = await self._unless(stop, self.consumer.next(self._room, wait_s))
+                if held:
+                    self._runner.take(held)
+                    self._signs.claimed()
+                elif burst and not full and self._runner.idle and await self._nothing_left(burst):
+                    return
+        finally:
+            stop.cancel()
 
     def _is_full(self, burst: Burst) -> bool:
         """Whether to wait for a free slot. A burst without any topic has nothing to wait for."""
@@ -310,33 +296,17 @@ class Serving:
 
     def _room(self) -> Limits:
         """How many jobs of each topic can be claimed now; empty if none, or if no topic is served."""
-        most, at_once = self._runner.room(ahead=not self.consumer.crowded)
-        if most == 0 or self._outcomes.unsent >= _MOST_UNSENT:
+        most, at_once = self._slots.room(ahead=not self.consumer.crowded)
+        if most == 0 or self._sender.unsent >= _MOST_UNSENT:
             return {}
         return {name: _limit(most, at_once, handler.batch or 1) for name, handler in self.handlers.items()}
-
-    def _idle_room(self, topic: str) -> Limit:
-        """How many jobs of the topic an idle worker may claim when they are moved, and how many handler calls that
-        makes. Half of the slots stay free: its blocked read, which is under way, may return as many.
-        """
-        handler = self.handlers.get(topic)
-        waits = self._runner.waits and not self.stopping.is_set()
-        if handler is None or not waits or self._outcomes.unsent >= _MOST_UNSENT:
-            return Limit(0, 0)
-        _, free = self._runner.room(ahead=False)
-        calls = free // 2
-        return Limit(min(MAX_CLAIM, calls * (handler.batch or 1)), calls)
-
-    def _take(self, held: list[Held]) -> None:
-        self._runner.take(held)
-        self._signs.claimed()
 
     async def _no_room(self) -> list[Held]:
         """Waits until there is room. Entries that a read returns meanwhile go back, for workers that have room."""
         if not self.consumer.reading:
-            await self._runner.freed.wait()
+            await self._slots.freed.wait()
             return []
-        freed = self._loop.create_task(self._runner.freed.wait())
+        freed = self._loop.create_task(self._slots.freed.wait())
         back = self._loop.create_task(self.consumer.hand_back())
         try:
             await asyncio.wait((freed, back), return_when=asyncio.FIRST_COMPLETED)
@@ -344,17 +314,18 @@ class Serving:
         finally:
             await cancel_and_wait([freed, *([] if back.done() else [back])])
 
-    async def _unless_stopped(self, waiting: Coroutine[Any, Any, T]) -> T | None:
+    async def _unless(self, stop: asyncio.Task[Any], waiting: Coroutine[Any, Any, T]) -> T | None:
         """The awaited result, or None if the worker is told to stop first."""
-        task, stop = self._loop.create_task(waiting), self._loop.create_task(self.stopping.wait())
+        task = self._loop.create_task(waiting)
         try:
             await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
             return task.result() if task.done() else None
         finally:
-            await cancel_and_wait([stop, *([] if task.done() else [task])])
+            if not task.done():
+                await cancel_and_wait([task])
 
     async def _nothing_left(self, burst: Burst) -> bool:
-        await self._outcomes.drained()
+        await self._sender.drained()
         for topic in self._served:
             try:
                 found = (await arun(self.link, stats(self._store, topic))).topics[topic]
@@ -381,30 +352,25 @@ class Serving:
 
     # -- outcomes and stopping
 
-    def _settled(self, ends: list[End], stale: set[int]) -> None:
-        self._runner.settled(ends, stale)
-        if self.session.bodies.files is not None and ends[0].outcome is Outcome.DONE:
-            self._files.put(ends, stale)
-
     async def _in_time(self, telling: Coroutine[Any, Any, None]) -> None:
         try:
             async with asyncio.timeout(self._orders.settings.call_timeout_s):
                 await telling
         except Exception as error:
-            log.warning("stopped without telling Redis", unsent=self._outcomes.size, error=what(error))
+            log.warning("stopped without telling Redis", unsent=self._sender.size, error=what(error))
 
     async def _all_sent(self) -> None:
         """Waits until all outcomes are sent, or the task that sends them has ended because all tasks were cancelled
         together.
         """
-        drained = self._loop.create_task(self._outcomes.drained())
+        drained = self._loop.create_task(self._sender.drained())
         try:
             await asyncio.wait((drained, self._sending), return_when=asyncio.FIRST_COMPLETED)
         finally:
             drained.cancel()
 
     def _holds_claims(self) -> bool:
-        return not self._runner.idle or self._outcomes.size > 0
+        return not self._runner.idle or self._sender.size > 0
 
     async def _leave(self) -> None:
         await self.consumer.leave()
@@ -414,11 +380,11 @@ class Serving:
         """Lets running handlers end, hands other jobs back, and leaves the group."""
         await self._runner.drain(grace_s)
         # Redis may be down, wholly or in part. Jobs whose outcome it doesn't get now are redelivered after their TTR.
-        await self._in_time(self._direct.settled())
         await self._in_time(self._all_sent())
         await self._in_time(self._leave())
-        self._touches.close()
-        await self._runner.close(self._orders.settings.call_timeout_s)
+        self._deadlines.close()
+        await self._notices.close(self._orders.settings.call_timeout_s)
+        self._runner.close()
         log.info("worker stopped", consumer=self.name)
 
 

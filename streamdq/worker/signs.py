@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
 from ..config import SIGN_S
 from ..link.connection import AsyncLink, Link
 from ..link.session import Op, Session, arun, run
-from ..operations.attempts import End
 from ..process.logs import log
 from ..process.loop import Failures
 from ..store.namespace import drop_sign
 from ..store.scripts import Scripts
 from .blocked_loop import BLOCKED_S, LoopWatch
+from .ends import EndSender
 from .hung import EXIT_HUNG
 from .leaving import leave
-from .outcomes import OutcomeSender
 from .pulse import pulse
 
 CALL_S = 1.0
@@ -36,11 +35,11 @@ _SENDING_S = SIGN_S / 2  # so long it sends the loop's ends before it looks agai
 
 
 class Attempts(Protocol):
-    """What runs the worker's jobs (runner.py)."""
+    """Those that run (deadline.py)."""
 
     def named(self, task: Any) -> dict[str, Any]: ...
 
-    def overdue(self, now: float) -> Iterator[tuple[asyncio.Task[None] | None, End]]: ...
+    def overdue(self, now: float) -> Iterable[asyncio.Task[None]]: ...
 
     def cut(self, task: asyncio.Task[None]) -> None: ...
 
@@ -54,7 +53,7 @@ class Signs:
 
     def __init__(
         self, link: Link, session: Session, scripts: Scripts, consumer: str, attempts: Attempts,
-        outcomes: OutcomeSender, holds: Callable[[], bool],
+        outcomes: EndSender, holds: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._link = link
         self._session = session
@@ -144,11 +143,9 @@ class Signs:
     def _stand_in(self, blocked_s: float) -> None:
         """Does what the blocked loop can't, so that no attempt of a live worker counts as a crash."""
         now = time.monotonic()
-        for task, end in self._attempts.overdue(now):
-            self._outcomes.put_beside(end)
-            if task is not None:
-                self._late_since = self._late_since or now
-                self._loop.call_soon_threadsafe(self._attempts.cut, task)
+        for task in self._attempts.overdue(now):
+            self._late_since = self._late_since or now
+            self._loop.call_soon_threadsafe(self._attempts.cut, task)
         exit_s = self._session.settings.hung_exit_s
         leaves = self._late_since is not None and 0 < exit_s <= min(blocked_s, now - self._late_since)
         until = float("inf") if leaves else now + _SENDING_S

@@ -55,7 +55,7 @@ def test_without_the_extra(missing: str, extra: str) -> None:
     target = ("--to", "postgresql://127.0.0.1:1/x")
     code, error = run_without(missing, "--url", "memory://unused", "archive", *target)
     assert code == 2
-    assert re.search(rf"{extra}.*pip install 'streamdq\[archive\]'", error), error
+    assert re.search(rf"{extra}.*pip install 'streamdq\[database\]'", error), error
 
 
 def test_a_database_that_is_not_there(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_file_that_is_not_there_and_an_environment_that_is_no_json(
     with pytest.raises(InvalidInput, match="can't be read: File too large"):
         CallbackSettings.load(Path("/dev/zero"))
     monkeypatch.setenv("STREAMDQ_CALLBACK_SECRETS", A)
-    with pytest.raises(InvalidInput, match="write dictionaries as JSON") as refused:
+    with pytest.raises(InvalidInput, match="secrets: this is no JSON") as refused:
         CallbackSettings.load()
     assert A not in str(refused.value)
 

@@ -1,7 +1,6 @@
 """Bad input and bad servers: one line that says what to do, an exit code, nothing written, no traceback."""
 
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -66,9 +65,9 @@ def one_line(result: Result) -> None:
         (("dead", "list", "known", "--group", "none"), "no group"),
         (("dead", "kick", "known", "x", "--group", "a b"), "group"),
         (("upcoming", "--window", "soon"), "window"),
-        (("configure", "t", "--rate=-1"), "rate"),
-        (("configure", "t", "--shards", "0"), "shards"),
-        (("configure", "t", "--group", "a b"), "group"),
+        (("topic", "configure", "t", "--rate=-1"), "rate"),
+        (("topic", "configure", "t", "--shards", "0"), "shards"),
+        (("topic", "configure", "t", "--group", "a b"), "group"),
         (("--namespace", "a b", "stats"), "namespace"),
         (("stats", "--interval", "often"), "interval"),
         (("worker", "nonsense"), "MODULE:WORKER"),
@@ -91,7 +90,7 @@ def one_line(result: Result) -> None:
 def test_bad_input_is_refused_and_nothing_written(
     run: Run, redis_server: Server, arguments: tuple[str, ...], says: str
 ) -> None:
-    run("configure", "known", "--create")
+    run("topic", "configure", "known", "--create")
     with redis_server.client() as client:
         before = sorted(client.scan_iter())
         result = run(*arguments)
@@ -111,13 +110,13 @@ def test_bad_input_is_refused_and_nothing_written(
         ((*ENQUEUE, "--delay", "1s", "--at", "1900000000000"), "pass --delay or --at, not both"),
         (("reschedule", "known", "x"), "pass --delay or --at"),
         ((*ENQUEUE, "--ttr", "0"), "--ttr: "),
-        (("configure", "known", "--key-rate", "often"), "--key-rate: can't read 'often'"),
-        (("dead", "list", "known", "--group", "none"), "`streamdq configure known --group NAME` creates it"),
+        (("topic", "configure", "known", "--key-rate", "often"), "--key-rate: can't read 'often'"),
+        (("dead", "list", "known", "--group", "none"), "`streamdq topic configure known --group NAME` creates it"),
         (("upcoming", "--window", "soon"), "--window: "),
     ],
 )
 def test_errors_name_options_instead_of_arguments(run: Run, arguments: tuple[str, ...], says: str) -> None:
-    run("configure", "known", "--create")
+    run("topic", "configure", "known", "--create")
     result = run(*arguments)
     one_line(result)
     assert says in result.err
@@ -208,20 +207,6 @@ def test_a_worker_module_that_fails_is_told_where(
     one_line(result)
     assert result.code == 2
     assert says.format(file=file) in result.err
-
-
-def test_the_benchmarks_are_found_in_a_checkout(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    commands: list[list[str]] = []
-
-    def started(command: list[str], cwd: Path, **_: object) -> subprocess.CompletedProcess[bytes]:
-        assert (cwd / "benchmarks" / "__main__.py").is_file()
-        commands.append(command[1:])
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.setattr("subprocess.run", started)
-
-    assert run("bench", "move").code == 0
-    assert commands == [["-m", "benchmarks", "move"]]
 
 
 @pytest.fixture

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from streamdq import NewJob, Queue
-from streamdq.codec import Encrypt
+from streamdq import Queue
 from streamdq.codec.encrypt import new_key
 from tests.cli.conftest import Run, Start
 from tests.servers import Server
 from tests.waiting import HANG_S
 
 SECRET = "4111-1111-1111-1111"
-DOOR = "leave it at the door, ring the bell twice, and take a photograph if nobody opens"
 WORKER = """
 from streamdq import Worker
 worker = Worker()
@@ -118,30 +115,3 @@ def test_a_sweep(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     (tmp_path / "file").write_text("no folder")
     failed = run("enqueue", "t", large)
     assert (failed.code, "the storage of large bodies failed" in failed.err) == (3, True)
-
-
-def test_a_dictionary_is_made_of_a_topic_s_bodies(
-    run: Run, redis_server: Server, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("zstandard")
-    file, hidden = tmp_path / "orders.dict", {"card": SECRET}
-    assert run("bodies", "dictionary", "t", str(file)).code == 2, "too few bodies"
-    assert not file.exists()
-    queue.enqueue_many("t", [NewJob({"order_id": 10**9 + i, "note": DOOR}) for i in range(300)])
-    with Queue(redis_server.url, codec=[Encrypt(new_key("k"))]) as other:
-        other.enqueue_many("t", [NewJob(hidden)] * 300)
-    made = run("bodies", "dictionary", "t", str(file), "--size", "1024", "--json").json
-    assert (made["file"], made["bytes"], made["samples"]) == (str(file), file.stat().st_size, 300)
-    assert made["stored_bytes"] < made["body_bytes"]
-    assert SECRET.encode() not in file.read_bytes()
-    before = file.read_bytes()
-    assert "File exists" in run("bodies", "dictionary", "t", str(file)).err
-    assert file.read_bytes() == before, "jobs may need it"
-
-    monkeypatch.setenv("STREAMDQ_CODEC", "dict")
-    monkeypatch.setenv("STREAMDQ_BODY_DICTIONARIES", str(file))
-    run("enqueue", "t", json.dumps({"order_id": 1, "note": DOOR}), "--id", "j")
-    assert run("get", "t", "j", "--json").json["body"] == {"order_id": 1, "note": DOOR}
-    monkeypatch.delenv("STREAMDQ_CODEC")
-    monkeypatch.delenv("STREAMDQ_BODY_DICTIONARIES")
-    assert "is not configured here" in run("get", "t", "j", "--json").json["body_unreadable"]

@@ -146,25 +146,25 @@ def test_stats_of_nothing_say_what_to_do(run: Run) -> None:
 
 def test_keys_that_have_most_to_do(run: Run, queue: Queue) -> None:
     queue.configure("t", key_concurrency=1)
-    assert "no key" in run("keys", "t").out
+    assert "no key" in run("topic", "keys", "t").out
     queue.enqueue_many("t", [NewJob(1, key=key) for key in ("a", "b", "b", "b", "a")])
     claim = queue.take("t", timeout=HANG_S)
     assert claim
     with claim:
-        assert run("keys", "t", "--json").json == [
+        assert run("topic", "keys", "t", "--json").json == [
             {"key": "b", "waiting": 2, "running": 0, "paused": False},
             {"key": "a", "waiting": 1, "running": 1, "paused": False},
         ]
-        assert run("keys", "t", "--by", "running", "--limit", "1", "--json").json[0]["key"] == "a"
-        assert "waiting" in run("keys", "t").out
+        assert run("topic", "keys", "t", "--by", "running", "--limit", "1", "--json").json[0]["key"] == "a"
+        assert "waiting" in run("topic", "keys", "t").out
 
 
 def test_a_key_is_paused_and_resumed(run: Run, queue: Queue) -> None:
     queue.configure("t", key_concurrency=1)
-    assert run("pause", "t", "--key", "a b", "--json").json == {"topic": "t", "key": "a b", "paused": True}
-    assert "paused" in run("keys", "t", "--by", "paused").out
-    assert "t, a b is resumed" in run("resume", "t", "--key", "a b").out
-    assert run("keys", "t", "--by", "paused", "--json").json == []
+    assert run("topic", "pause", "t", "--key", "a b", "--json").json == {"topic": "t", "key": "a b", "paused": True}
+    assert "paused" in run("topic", "keys", "t", "--by", "paused").out
+    assert "t, a b is resumed" in run("topic", "resume", "t", "--key", "a b").out
+    assert run("topic", "keys", "t", "--by", "paused", "--json").json == []
 
 
 def test_upcoming_counts_what_comes_due(run: Run, queue: Queue) -> None:
@@ -249,25 +249,25 @@ def test_dead_letters_are_not_touched_by_an_order_half_given(run: Run, queue: Qu
 def test_pause_holds_a_topic_until_resume(run: Run, queue: Queue) -> None:
     queue.enqueue("t", 1, id="x")
 
-    assert run("pause", "t", "--json").json == {"topic": "t", "paused": True}
+    assert run("topic", "pause", "t", "--json").json == {"topic": "t", "paused": True}
     assert not queue.take("t", timeout=0)
-    assert run("resume", "t", "--json").json == {"topic": "t", "paused": False}
+    assert run("topic", "resume", "t", "--json").json == {"topic": "t", "paused": False}
     claim = queue.take("t", timeout=HANG_S)
     assert claim
     claim.finish()
 
 
 def test_configure_changes_what_is_given_and_shows_all(run: Run) -> None:
-    run("configure", "t", "--ttr", "9s", "--max-deliveries", "3", "--rate", "50")
+    run("topic", "configure", "t", "--ttr", "9s", "--max-deliveries", "3", "--rate", "50")
 
-    result = run("configure", "t", "--retry", "1s 2s", "--group", "default", "--group", "audit", "--json")
+    result = run("topic", "configure", "t", "--retry", "1s 2s", "--group", "default", "--group", "audit", "--json")
 
     settings = result.json
     assert (settings["ttr_ms"], settings["max_deliveries"], settings["rate"]) == (9000, 3, 50)
     assert settings["retry"] == "1s 2s"
-    assert "1000ms" not in run("configure", "t").out, "people see it as it was given: 1s 2s"
+    assert "1000ms" not in run("topic", "configure", "t").out, "people see it as it was given: 1s 2s"
     assert set(settings["groups"]) == {"default", "audit"}
-    assert "50 jobs/s" in run("configure", "t").out
+    assert "50 jobs/s" in run("topic", "configure", "t").out
 
 
 def test_retry_schedules_are_shown_as_they_are_written(run: Run, queue: Queue, redis_server: Server) -> None:
@@ -277,7 +277,7 @@ def test_retry_schedules_are_shown_as_they_are_written(run: Run, queue: Queue, r
     worker.run(burst=True)
     queue.enqueue("t", 1, delay="1h", id="j", retry="0 90s")
 
-    assert "default (retry 15s 3m 10m)" in run("configure", "t").out
+    assert "default (retry 15s 3m 10m)" in run("topic", "configure", "t").out
     assert "0 1m30s" in run("get", "t", "j").out
 
 
@@ -431,9 +431,9 @@ def test_url_and_namespace_come_from_the_environment(
 @pytest.mark.parametrize(
     "command",
     [
-        "enqueue", "get", "cancel", "reschedule", "stats", "upcoming", "scale", "keys", "dead list", "dead kick",
-        "dead purge", "pause", "resume", "configure", "topic delete", "topic configure", "jobs", "history", "audit",
-        "doctor", "worker", "mover", "demo", "bench", "serve", "token", "dump", "compact", "forget-dump",
+        "enqueue", "get", "cancel", "reschedule", "stats", "upcoming", "scale", "dead list", "dead kick", "dead purge",
+        "topic keys", "topic pause", "topic resume", "topic configure", "topic delete", "jobs", "history", "audit",
+        "doctor", "worker", "mover", "demo", "serve", "token", "dump", "compact", "forget-dump",
         "simulate-history",
     ],
 )  # fmt: skip

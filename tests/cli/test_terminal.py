@@ -46,9 +46,9 @@ def test_no_command_lets_a_control_character_through(run: Run, queue: Queue, tmp
         run(*words)
         for words in (
             ("get", topic, id), ("get", topic, "none" + EVIL), ("dead", "list", topic), ("stats",), ("audit",),
-            ("upcoming",), ("configure", topic), ("pause", topic), ("resume", topic), ("cancel", topic, id),
-            ("cancel", "none" + EVIL, id), ("enqueue", topic, "1", "--id", id), ("enqueue", topic, EVIL),
-            ("enqueue", topic, "1", "--id", "new" + EVIL, "--delay", "1h"),
+            ("upcoming",), ("topic", "configure", topic), ("topic", "pause", topic), ("topic", "resume", topic),
+            ("cancel", topic, id), ("cancel", "none" + EVIL, id), ("enqueue", topic, "1", "--id", id),
+            ("enqueue", topic, EVIL), ("enqueue", topic, "1", "--id", "new" + EVIL, "--delay", "1h"),
             ("reschedule", topic, "x" + EVIL, "--delay", EVIL),
             ("stats", "--wrong" + EVIL), ("archive", "list", "--from", f"sqlite:///{EVIL}"),
             ("archive", "--to", archive), ("archive", "list", "--from", archive),

@@ -42,7 +42,7 @@ def test_each_key_is_on_the_page() -> None:
     of_shard |= {shard.ready_of("GROUP"), shard.dead_of("GROUP")}
     own = {name for name, value in vars(NamespaceKeys).items() if isinstance(value, cached_property)}
     of_namespace = {getattr(names, name) for name in own}
-    of_namespace |= {names.session("HASH"), names.sessions("HASH"), names.looks("DIGEST"), names.hung("CONSUMER")}
+    of_namespace |= {names.session("HASH"), names.sessions("HASH"), names.hung("CONSUMER")}
     listed = re.findall(r"`([^`]+)`", "".join(re.findall(r"^\| (`.+?) \|", section("Keys"), re.MULTILINE)))
     assert len(listed) == len(set(listed))
     assert set(listed) == of_namespace | {key.removeprefix(shard.prefix) for key in of_shard}

@@ -19,7 +19,7 @@ def test_killed_half_way_while_another_works_on(processes: WorkerProcesses, move
     until(lambda: processes.leader() is not None, "a mover is at work")
     leads = processes.leader()
     killed = next(worker for worker in workers if (worker.pid == leads) is mover)
-    stop_at_work(processes, killed)
+    ids += stop_at_work(processes, killed)
     killed.kill()
     held = {id for id, pid in processes.held().items() if pid == killed.pid}
     assert held, "it was killed while it had work"

@@ -252,18 +252,20 @@ def half_way(processes: WorkerProcesses, jobs: int) -> None:
     until(lambda: len(processes.journal.ids("end")) >= jobs // 2, "half of the jobs are done")
 
 
-def stop_at_work(processes: WorkerProcesses, worker: WorkerProcess) -> None:
-    """Stops it in the middle of a handler, and not between a claim and its start: it is to die there."""
+def stop_at_work(processes: WorkerProcesses, worker: WorkerProcess) -> list[str]:
+    """Has it stopped by one of its own handlers, and not between a claim and its start: it is to die there. Returns the
+    ids of the jobs that were enqueued for that.
+    """
+    ids: list[str] = []
 
-    def is_stopped_at_work() -> bool:
-        worker.signal(signal.SIGSTOP)
-        until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED, "it is stopped")
-        if processes.journal.running(worker.pid) & processes.held().keys():
+    def is_stopped() -> bool:
+        if psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED:
             return True
-        worker.signal(signal.SIGCONT)
+        ids.append(processes.put(f"stop-{len(ids)}", Work(ms=10, stop=worker.pid)))
         return False
 
-    until(is_stopped_at_work, "it runs jobs")
+    until(is_stopped, "it runs one of these jobs")
+    return ids
 
 
 def left_in(server: Server, topic: str) -> dict[str, int]:

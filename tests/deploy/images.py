@@ -44,7 +44,7 @@ worker = Worker()
 @worker.handler("order.close")
 async def close(order: dict) -> None: ...
 """
-EXTRAS = "archive,dump,http,outbox,uvloop"
+EXTRAS = "database,dump,http,uvloop"
 GOING = [
     "streamdq worker shop.jobs:worker --processes 2 --metrics-port 9102",
     "streamdq mover",

@@ -77,7 +77,7 @@ def dead_letters(queue: Queue, _: Path, __: str) -> None:
 
 
 def bodies_of_all_kinds(queue: Queue, folder: Path, url: str) -> None:
-    """Orders for a dictionary, two of which the new code refuses, and old files that no job names."""
+    """Orders, two of which the new code refuses, and old files that no job names."""
     (folder / "shop.py").write_text(SHOP)
     queue.enqueue("order.close", {"number": 90}, id="order-90")
     bury(queue, "order.close", "no")
@@ -176,7 +176,6 @@ SHOWN = {
         bodies_of_all_kinds,
         instead=FOLDERS,
         varies={
-            "streamdq bodies dictionary": r"[\d,]+ bytes|become \d+",
             "streamdq bodies sweep": r"[\d,]+",
             # In any order.
             "streamdq rehearse": r"order-17 delayed currency: Field required|order-90 dead KeyError: 'id'",

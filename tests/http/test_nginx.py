@@ -8,9 +8,11 @@ import shutil
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import httpx
 import pytest
@@ -43,9 +45,22 @@ def live(redis_server: Server, tmp_path: Path) -> Iterator[Live]:
 
 @pytest.fixture
 def proxy(live: Live, tmp_path: Path) -> Iterator[str]:
-    """Its URL. The configuration is as it stands, but for its ports and its certificate."""
+    with _nginx(live, tmp_path) as url:
+        yield url
+
+
+@pytest.fixture
+def limited_to_3(live: Live, tmp_path: Path) -> Iterator[str]:
+    with _nginx(live, tmp_path, {"limit_conn streamdq 200": "limit_conn streamdq 3"}) as url:
+        yield url
+
+
+@contextmanager
+def _nginx(live: Live, tmp_path: Path, changed: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
+    """Its URL. The configuration is as it stands, but for its ports, its certificate, and what is ``changed``."""
     port, text = free_port(), CONFIG.read_text()
     for shown, here in {
+        **changed,
         "listen 443 ssl": f"listen 127.0.0.1:{port} ssl", "server 127.0.0.1:8080": f"server 127.0.0.1:{live.port}",
         "/etc/ssl/queue.example.com.pem": str(CERTIFICATE),
         "/etc/ssl/private/queue.example.com.key": str(CERTIFICATE),
@@ -67,6 +82,13 @@ def proxy(live: Live, tmp_path: Path) -> Iterator[str]:
         until(lambda: process.poll() is not None or _answers(url), "nginx answers")
         assert process.poll() is None, (tmp_path / "error.log").read_text()
         yield url
+
+
+def _from(address: str, url: str, token: str = TOKEN) -> httpx.Client:
+    """A caller with this address, of those that all lead to this machine."""
+    transport = httpx.HTTPTransport(verify=_context(), local_address=address)
+    headers = {"Authorization": f"Bearer {token}", "Host": f"{NAME}:{url.rpartition(':')[2]}"}
+    return httpx.Client(base_url=url, transport=transport, headers=headers, timeout=60)
 
 
 def _context() -> ssl.SSLContext:
@@ -155,6 +177,37 @@ def test_the_page_and_its_news(client: httpx.Client, queue: Queue) -> None:
     assert paused.status_code == 303
     assert client.get(paused.headers["location"], headers=session).status_code == 200
     assert queue.stats("orders").topics["orders"].paused
+
+
+@pytest.mark.thorough
+@needs_nginx
+def test_an_address_has_only_so_many_requests(limited_to_3: str, queue: Queue) -> None:
+    queue.configure("t", create=True)
+    with _from("127.0.0.2", limited_to_3) as one, _from("127.0.0.3", limited_to_3) as other:
+
+        def take() -> httpx.Response:
+            while True:  # the request below may be the third for a moment
+                answer = one.post("/v1/topics/t/take", params={"timeout": "60s"})
+                if answer.status_code != 429:
+                    return answer
+
+        with ThreadPoolExecutor(3) as threads:
+            waiting = [threads.submit(take) for _ in range(3)]
+            until(lambda: one.get("/v1/topics").status_code == 429, "a fourth request is refused")
+            assert other.get("/v1/topics").status_code == 200
+            queue.enqueue_many("t", ({"body": n} for n in range(3)))
+            assert {answer.result().status_code for answer in waiting} == {200}
+        assert one.get("/v1/topics").status_code == 200
+
+
+@pytest.mark.thorough
+@needs_nginx
+def test_the_server_knows_who_asks(proxy: str, live: Live) -> None:
+    """Its own limits of an address depend on that. What a caller says of itself counts for nothing."""
+    with _from("127.0.0.2", proxy, token="wrong") as client:
+        assert client.get("/v1/topics", headers={"X-Forwarded-For": "192.0.2.7"}).status_code == 401
+    until(lambda: any(line["event"] == "refused" for line in live.log), "it says so")
+    assert {line["peer"] for line in live.log if line["event"] == "refused"} == {"127.0.0.2"}
 
 
 def test_nginx_gives_up_idle_connections_before_the_server_does() -> None:

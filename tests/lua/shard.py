@@ -148,26 +148,6 @@ class Shard:
         self._consumers |= {(row.main, row.entry, name): consumer for row in reply.rows}
         return reply
 
-    def move_and_claim(
-        self,
-        count: int = 10,
-        limit: int = MAX_BATCH,
-        group: str | None = None,
-        consumer: str | None = None,
-        groups: Sequence[str] | None = None,
-        permitted: bool = False,
-    ) -> tuple[Moved, Claimed | None]:
-        """``groups``: as the caller knows them; None: as they are."""
-        name, consumer = group or self.group, consumer or self.consumer
-        moved, claimed = self._step(
-            self.scripts.move_and_claim(
-                self.k, self.settings.group_names if groups is None else groups, limit, permitted, group=name,
-                consumer=consumer, count=count, ttr_ms=self.settings.ttr_of(name),
-            )
-        )  # fmt: skip
-        self._consumers |= {(row.main, row.entry, name): consumer for row in (claimed.rows if claimed else ())}
-        return moved, claimed
-
     def take(self, group: str | None = None, consumer: str | None = None) -> ClaimedRow:
         """Claims the one job that is ready."""
         (row,) = self.claim(group=group, consumer=consumer).rows

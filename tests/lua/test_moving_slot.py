@@ -94,20 +94,12 @@ def test_the_only_job_is_postponed(shard: Shard) -> None:
 def test_the_only_job_comes_due(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
     shard.clock.advance("1s")
-    _, claimed = shard.move_and_claim()
-    assert claimed is not None
-    shard.finish(*claimed.rows)
+    shard.move()
+    shard.finish(*shard.claim().rows)
     assert shard.empty()
 
 
 # Scripts that do not wait.
-
-
-HOUR_MS = 3_600_000
-
-
-def _breaker(shard: Shard, receiver: str) -> None:
-    assert shard.run(shard.scripts.open_breaker(shard.session.keys.breakers, receiver, 10, HOUR_MS, 2))
 
 
 def _taken(shard: Shard) -> None:
@@ -123,22 +115,12 @@ def _deleting(shard: Shard) -> None:
     shard.topics.known["t"] = shard.run(shard.scripts.register_topic("t", patch))
 
 
-def _two_breakers(shard: Shard) -> None:
-    _breaker(shard, "a")
-    _breaker(shard, "b")
-    shard.clock.advance("2h")
-
-
 EMPTIED: dict[str, tuple[Callable[[Shard], object], Callable[[Shard], object]]] = {
     "drop_lease": (
         lambda shard: shard.run(shard.scripts.lease("me", 60_000)),
         lambda shard: shard.scripts.drop_lease("me", shard.session.keys.mover),
     ),
     "list_ids": (_taken, lambda shard: shard.scripts.list_ids(shard.k, 1, "taken", b"0", 10)),
-    "open_breaker": (
-        _two_breakers,
-        lambda shard: shard.scripts.open_breaker(shard.session.keys.breakers, "c", 10, HOUR_MS, 2),
-    ),
     "read_signs": (
         lambda shard: shard.run(shard.scripts.sign("me", 5.0)),
         lambda shard: shard.scripts.read_signs(["me"], 5.0),

@@ -20,8 +20,6 @@ from tests.lua.test_contract import calls_in, code_of
 WITHOUT_DATA = {
     "lease",
     "drop_lease",
-    "open_breaker",
-    "try_breaker",
     "rotate_secret",
     "sign",
     "read_signs",
@@ -49,9 +47,6 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "get": lambda shard: shard.scripts.get(shard.k, "ready"),
     "kick": lambda shard: shard.scripts.kick(shard.k, "default", 10, []),
     "leave_group": lambda shard: shard.scripts.leave_group(shard.k, "default", 10),
-    "move_and_claim": lambda shard: shard.scripts.move_and_claim(
-        shard.k, ("default",), 10, False, group="default", consumer="me", count=10, ttr_ms=60_000
-    ),
     "list_ids": lambda shard: shard.scripts.list_ids(shard.k, 1, "jobs", b"0", 10),
     "move": lambda shard: shard.scripts.move(shard.k, ("default",), 10),
     "open_lanes": lambda shard: shard.scripts.open_lanes(shard.k, 10),

@@ -121,7 +121,7 @@ def test_without_the_extra() -> None:
             "sqlalchemy", "--url", "memory://", "outbox", *words, "--from", "sqlite:////tmp/none.db"
         )
         assert code == 2
-        assert "pip install 'streamdq[outbox]'" in err
+        assert "pip install 'streamdq[database]'" in err
 
 
 def test_it_runs_until_it_is_told_to_stop(shop: Shop, queue: Queue, server: Server) -> None:

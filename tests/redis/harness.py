@@ -19,7 +19,7 @@ from streamdq.times.clock import RedisClock
 from tests.waiting import HANG_S, eventually
 
 NAMESPACE = "test"
-SETTINGS = Settings(call_timeout_s=5.0, grace_s=0.2, url="memory://unused")
+SETTINGS = Settings(call_timeout_s=30.0, grace_s=0.2, url="memory://unused")
 
 
 class Seen:

@@ -138,7 +138,7 @@ async def test_a_slow_on_dead_holds_up_nothing_and_hears_of_each_once(space: Spa
 async def test_what_on_dead_raises_or_has_no_time_for_is_logged(
     space: Space, seen: Seen, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamdq.worker.on_dead._MOST", 2)
+    monkeypatch.setattr("streamdq.worker.reports._MOST", 2)
     worker = space.worker(call_timeout_s=3.0)
 
     @worker.handler("t", retry="none")

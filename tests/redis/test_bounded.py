@@ -126,7 +126,7 @@ async def test_many_are_kicked_as_fast_as_they_are_claimed(
 ) -> None:
     monkeypatch.setattr("streamdq.operations.pace._PATIENCE_S", 60.0)  # a busy machine's claims take long
     monkeypatch.setattr("streamdq.operations.pace._LONGEST_S", 60.0)
-    monkeypatch.setattr("streamdq.worker.runner._HOLD_S", 60)  # what is handed back is ready once more
+    monkeypatch.setattr("streamdq.worker.slots._HOLD_S", 60)  # what is handed back is ready once more
     bury(space, 300)
     worker = space.worker(concurrency=5)
     most = 0

@@ -20,7 +20,6 @@ from streamdq.link.session import run
 from streamdq.mover.node_mover import NodeMover
 from streamdq.store.reads import consumers
 from streamdq.worker.consumer import Consumer
-from streamdq.worker.quiet_shards import QuietShards
 from tests.conftest import EACH_BINARY
 from tests.migration import Migration
 from tests.redis.harness import NAMESPACE, Seen, Space, opened, recorder
@@ -42,18 +41,6 @@ def running(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def nodes(running: Cluster) -> Cluster:
     running.flush()
     return running
-
-
-@pytest.fixture
-def _told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No worker looks through all shards by itself, as each does in a minute."""
-    monkeypatch.setattr(QuietShards, "look_for_all", _nothing)
-
-
-async def _nothing(*_: object) -> None: ...
-
-
-only_told = pytest.mark.usefixtures("_told")
 
 
 @pytest.fixture
@@ -91,30 +78,6 @@ async def watching(*workers: Worker, shards: int = SHARDS) -> list[Consumer]:
     return found()
 
 
-async def test_one_of_several_idle_workers_looks_at_all_shards(many: Space) -> None:
-    """In each minute; each of them does while nobody can say whose turn it is."""
-    workers = [many.worker(), many.worker(), many.worker("others")]
-    for worker in workers:
-        worker.handler("t")(lambda _: None)
-    async with many.serving(*workers):
-        consumers = await watching(*workers)
-        assert [await looks(one) for one in consumers] == [True, False, True], "each group has a turn of its own"
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("streamdq.worker.quiet_shards.take_turn", lost)
-            assert await looks(consumers[1])
-
-
-async def looks(one: Consumer) -> bool:
-    """Whether it looks at all shards if it is its turn. Its own loop clears the event as soon as it runs again."""
-    one._watched.stirred = event = asyncio.Event()
-    await one._watched.look_for_all(one.name)
-    return event.is_set()
-
-
-def lost(*_: object) -> object:
-    raise ServerUnavailable("the node is lost")
-
-
 async def test_a_heartbeat_goes_to_one_shard_of_each_node(many: Space, nodes: Cluster) -> None:
     """More seldom to all: who counts consumers takes the shard that has most."""
     worker = many.worker()
@@ -145,18 +108,6 @@ async def test_while_a_node_is_lost_the_others_shards_get_heartbeats_as_well(
         await eventually(lambda: len(given) == SHARDS, "each shard has got one")
 
 
-async def test_a_shard_that_nobody_tells_of_is_found(many: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.worker.consumer._HEARTBEAT_S", 0.3)
-    monkeypatch.setattr("streamdq.worker.quiet_shards._TURN_MS", 200)
-    worker = many.recording(seen)
-    async with many.serving(worker):
-        (consumer,) = await watching(worker)
-        monkeypatch.setattr(consumer._watched._watch, "_changed", lambda _: None)
-        for n in range(20):
-            await asyncio.to_thread(many.queue.enqueue, "t", n)
-        await seen.count(20)
-
-
 Break = Callable[[Cluster], None]
 
 
@@ -177,7 +128,6 @@ def forget_all(cluster: Cluster) -> None:
             client.config_set("tracking-table-max-keys", 1_000_000)
 
 
-@only_told
 @pytest.mark.parametrize("broken", [kill_tracking, pytest.param(forget_all, marks=pytest.mark.thorough)])
 async def test_nothing_is_missed_after_trouble(many: Space, nodes: Cluster, seen: Seen, broken: Break) -> None:
     worker = many.recording(seen)
@@ -190,7 +140,6 @@ async def test_nothing_is_missed_after_trouble(many: Space, nodes: Cluster, seen
 
 
 @pytest.mark.thorough
-@only_told
 async def test_a_shard_whose_streams_were_lost_is_watched_again(many: Space, nodes: Cluster, seen: Seen) -> None:
     worker = many.recording(seen)
     shards = many.queue._store.topics.shards("t")

@@ -11,7 +11,7 @@ from tests.redis.harness import NAMESPACE, Space
 
 _UNUSED = {
     "click", "cronsim", "difflib", "fakeredis", "fastapi", "fsspec", "prometheus_client",
-    "pydantic_settings", "pytest", "rich", "sqlalchemy", "structlog", "typer",
+    "pytest", "rich", "sqlalchemy", "structlog", "typer",
 }  # fmt: skip
 _ROOMS = {"cli", "dump", "embedded", "exporter", "http", "mover", "outbox", "schedules", "worker"}
 

@@ -209,11 +209,11 @@ async def test_an_end_is_sent_though_the_threads_call_fails_when_the_loop_is_bac
     @worker.handler("t", ttr="1h", retry="1h")
     async def block(_body: int) -> None:
         assert worker._serving is not None
-        link, outcomes = worker._serving._signs._link, worker._serving._outcomes
+        link, sender = worker._serving._signs._link, worker._serving._sender
         send = link.send
 
         def hang(*what: Any) -> Any:
-            if outcomes.size == 0:  # a sign
+            if sender.size == 0:  # a sign
                 return send(*what)
             hangs.set()
             fails.wait()
@@ -257,7 +257,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("soon", "no_take_over")
 async def test_threads_that_hang_in_all_slots_are_shown_and_end_the_worker(
     space: Space, lines: list[tuple[str, dict[str, Any]]]
 ) -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
 
 import pytest
 
 from streamdq import NewJob, Queue
 from streamdq.config import Settings
-from streamdq.keys import NamespaceKeys, ShardKeys
+from streamdq.keys import NamespaceKeys
 from streamdq.mover.mover import Mover
 from streamdq.mover.places import place_of
-from streamdq.store.replies import Moved
-from streamdq.worker.direct import DirectClaims
-from tests.redis.harness import NAMESPACE, Seen, Space, recorder
+from tests.redis.harness import NAMESPACE, Space
 from tests.redis.movers import mover_at
 from tests.servers import Server
 from tests.waiting import eventually
@@ -109,39 +105,6 @@ async def test_a_topic_with_a_rate_has_one_mover(space: Space) -> None:
         space.queue.configure("t", rate=0)
         await eventually(lambda: shared(at), "each has its part")
     space.queue.delete_topic("t", force=True)
-
-
-async def test_each_worker_claims_at_once_from_the_shards_that_it_moves(
-    space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    claimed: dict[str, set[int]] = {}
-    claim_too = DirectClaims._claim_too
-
-    async def noting(self: DirectClaims, shard: ShardKeys, *arguments: Any) -> Moved:
-        claimed.setdefault(self._consumer.name, set()).add(shard.shard)
-        return await claim_too(self, shard, *arguments)
-
-    monkeypatch.setattr(DirectClaims, "_claim_too", noting)
-    space.queue.configure("t", shards=SHARDS)
-    workers = [space.worker(movers=3, lease_ms=LONG_MS) for _ in range(3)]
-    for worker in workers:
-        worker.handler("t")(recorder(seen))
-    async with space.serving(*workers):
-        parts: dict[str, set[int]] = {}
-
-        def apart() -> bool:
-            running = [worker._serving for worker in workers if worker._serving is not None]
-            parts.update((serving.name, part(serving._mover)) for serving in running)
-            return len(parts) == 3 and all(parts.values()) and sum(map(len, parts.values())) == SHARDS
-
-        await eventually(apart, "each has its part")
-        claimed.clear()
-        for n in range(120):
-            await asyncio.to_thread(space.queue.enqueue, "t", n, delay="10ms")
-        await seen.count(120)
-    assert sorted(seen.all) == list(range(120))
-    assert claimed.keys() == parts.keys()
-    assert all(claimed[name] <= parts[name] for name in claimed)
 
 
 # -- on a Cluster

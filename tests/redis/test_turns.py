@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from streamdq import NewJob, Worker
-from streamdq.worker.runner import Runner
+from streamdq.worker.slots import Slots
 from tests.redis.harness import Seen, Space
 from tests.redis.movers import mover_at
 from tests.waiting import eventually
@@ -46,9 +46,9 @@ def _small_claims(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """Shares are exact to within one claim, so that no claim may be large, whatever a busy machine does: one is for
     free slots only, or for 20 jobs ahead of them, of which none goes back for having waited.
     """
-    monkeypatch.setattr("streamdq.worker.runner._AHEAD_S", 0.02 if request.param else 0.0)
-    monkeypatch.setattr("streamdq.worker.runner.MAX_BATCH", 10)
-    monkeypatch.setattr("streamdq.worker.runner._HOLD_S", 60.0)
+    monkeypatch.setattr("streamdq.worker.slots._AHEAD_S", 0.02 if request.param else 0.0)
+    monkeypatch.setattr("streamdq.worker.slots.MAX_BATCH", 10)
+    monkeypatch.setattr("streamdq.worker.slots._HOLD_S", 60.0)
 
 
 @pytest.mark.usefixtures("_small_claims")
@@ -66,7 +66,7 @@ async def test_a_flood_leaves_the_other_its_share(space: Space, seen: Seen) -> N
 async def test_what_was_handed_back_has_had_no_turn(space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs that were claimed ahead go back when a handler hangs: their topic is next again."""
     ahead = 40
-    monkeypatch.setattr(Runner, "_ahead", lambda _: ahead)
+    monkeypatch.setattr(Slots, "_ahead", lambda _: ahead)
     await fill_ready(space, mail=100, pay=100)
     worker = space.worker(concurrency=1)
     worker.take_turns({"pay": 3, "mail": 1})

@@ -7,8 +7,6 @@ from collections.abc import Collection
 from .calls import scripts
 
 UNREACHED = {
-    "open_breaker": "only callbacks need it, whose receivers are no part of the simulation",
-    "try_breaker": "only callbacks need it, whose receivers are no part of the simulation",
     "register_dump": "no job passes it: a dump reads the history",
     "rotate_secret": "no job passes it: the HTTP server signs with the secret",
 }
@@ -21,7 +19,7 @@ _STATES = ("delayed", "ready", "running", "dead", "done")
 _ENDS = ("finish", "retry", "bury", "release")
 _FAULTS = ("request lost", "reply lost", "late", "refused")
 _CALLS = (
-    "claim", "finish", "retry", "enqueue", "move", "move_and_claim", "reclaim", "lease", "register_topic",
+    "claim", "finish", "retry", "enqueue", "move", "reclaim", "lease", "register_topic",
     "configure_shard", "relay",
 )  # fmt: skip
 _RELAYED = ("enqueued", "by an earlier call", "id taken", "fenced off", "settings out of date")
@@ -37,7 +35,6 @@ _OUTCOMES = (
     *(f"{script}: {code}" for script in ("cancel", "reschedule") for code in (1, 0, -1, -2, -3, -4)),
     *(f"found {action}: done" for action in ("cancel", "reschedule", "kick", "purge")),
     "remove_consumer: handed back", "move: other groups", "move: no permit",
-    "move_and_claim: some", "move_and_claim: none",
     "configure_shard: 1", "configure_shard: 0", "configure_shard: jobs stay where they are", "configure_shard: settled",
     "enqueue_unique: nothing at a former home", "enqueue_unique: new at a former home",
     "drop_shard: 1", "drop_shard: 0", "a group leaves",
@@ -66,7 +63,7 @@ EXPECTED = frozenset({
     *(f"{fault}: {call}" for fault in _FAULTS for call in _CALLS),
     *(f"{what} while {state}" for what in (*_REDIS, "destroy_group", "relay", "reconcile") for state in _STATES),
     *(f"{what} in {call}" for what in ("killed", "stopped", "terminated")
-      for call in ("claim", "move_and_claim", "XREADGROUP")),
+      for call in ("claim", "XREADGROUP")),
     *(f"killed in {call}" for call in _KILLED_IN),
 })  # fmt: skip
 """What some history must have. Those of one run may lack what is rare."""
@@ -74,7 +71,7 @@ EXPECTED = frozenset({
 RARE = frozenset({
     "archive: 0", "bury: crashed", "call audit_entries", "configure_shard: 0",
     "killed in leave_group", "killed in relay",
-    "relay: fenced off", "restore: 0", "restore: settings out of date", "terminated in move_and_claim",
+    "relay: fenced off", "restore: 0", "restore: settings out of date",
 })  # fmt: skip
 """What the fixed set of histories lacks; longer runs have it."""
 

@@ -13,20 +13,11 @@ from typing import Any, Self
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from streamdq import Queue
-from streamdq.link.batcher import Batched
 from streamdq.link.command import Command
 from streamdq.process.loop import wait
 
 from .link import SimulatedLink
 from .loop import running
-
-
-class Alone:
-    """In the place of ThreadBatcher: what runs in a greenlet can't wait for a lock that another one has."""
-
-    def result(self, step: Batched, run: Callable[..., Any]) -> Any:
-        (only,) = run(step.operation([step.item]))
-        return only
 
 
 class BlockingLink:
@@ -37,7 +28,6 @@ class BlockingLink:
     def __init__(self, link: SimulatedLink) -> None:
         self._link = link
         self.target = link.target
-        self.batcher = Alone()
         self.node_of = link.node_of
 
     def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:

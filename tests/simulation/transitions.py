@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace as replaced
 
 from .interventions import INTERVENTIONS
 from .model import NO_LIMIT, Call, Claim, Delivery, Model, Shard, Step, Tracked, due_of, key_in, whole
@@ -422,15 +421,6 @@ def lease(model: Model, call: Call) -> None:
         model.happened["lease: asked in vain"] += 1
 
 
-def move_and_claim(model: Model, call: Call) -> None:
-    """The one, and then the other."""
-    moved, claimed = call.reply
-    move(model, replaced(call, name="move", reply=moved))
-    model.happened[f"move_and_claim: {'some' if claimed[0] == 1 and any(claimed[4]) else 'none'}"] += 1
-    if claimed[0] >= 0:
-        claim(model, replaced(call, name="claim", args=[*call.args[:6], call.args[3]], reply=claimed))
-
-
 STEPS: dict[str, Step] = {
     step.__name__: step
     for step in (
@@ -452,6 +442,5 @@ STEPS: dict[str, Step] = {
         remove_consumer,
         take_over,
         move,
-        move_and_claim,
     )
 } | INTERVENTIONS

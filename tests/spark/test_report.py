@@ -351,7 +351,7 @@ def test_a_schedule_that_is_too_long_is_told_with_what_it_cost() -> None:
     }
     (one,) = advised(tables, None)
     assert (one.today, one.proposed) == ("15s 3m 6h (as seen)", "15s")
-    assert one.command == "streamdq configure t --retry 15s"
+    assert one.command == "streamdq topic configure t --retry 15s"
     assert one.effect == (
         "2,400 attempts would have been saved; 2 of them succeeded, and these jobs would have been given up. "
         "Jobs that fail for good are given up 6 h 3 min sooner."
@@ -363,7 +363,7 @@ def test_what_redis_has_is_today_s_value() -> None:
     tables = {"advice": [advice_row(**SHORTEN)]}
     (one,) = advised(tables, {"t": TopicSettings(retry="20s 4m 6h 1d")})
     assert (one.today, one.proposed) == ("20s 4m 6h 1d", "20s")
-    assert one.command == "streamdq configure t --retry 20s"
+    assert one.command == "streamdq topic configure t --retry 20s"
     assert advised(tables, {"t": TopicSettings(retry="20s")}) == [], "it is set already"
 
 
@@ -378,7 +378,7 @@ def test_a_handler_s_own_setting_is_pointed_out() -> None:
 
 def test_no_retry_at_all_and_a_wait_that_nobody_saw() -> None:
     (none,) = advised({"advice": [advice_row(**SHORTEN | {"keep_steps": 0})]}, None)
-    assert none.command == "streamdq configure t --retry none"
+    assert none.command == "streamdq topic configure t --retry none"
     seen = steps((None, 900, 500), (None, 400, 100), (60_000.0, 1300, 0))
     (unseen,) = advised({"advice": [advice_row(**SHORTEN | {"waits_ms": [None, 60_000.0]})], "retries": seen}, None)
     assert (unseen.proposed, unseen.command) == ("its first step", "")
@@ -400,7 +400,7 @@ def test_a_ttr_is_told_with_what_took_longer() -> None:
     ok = {"advice": [advice_row(ttr_ms=10_000, ttr_verdict="ok")]}
     (one,) = advised(ok, {"t": TopicSettings(ttr_ms=60_000)})
     assert (one.today, one.proposed) == ("1 min", "10 s")
-    assert one.command == "streamdq configure t --ttr 10s"
+    assert one.command == "streamdq topic configure t --ttr 10s"
     assert one.effect == (
         "None of 4,000 successful attempts took longer; the longest took 4 s. "
         "A handler that hangs is ended after 10 s, not 1 min."
@@ -416,7 +416,7 @@ def test_a_lower_bound_never_makes_a_ttr_shorter() -> None:
     assert advised(cut, {"t": TopicSettings(ttr_ms=60_000)}) == []
     (one,) = advised(cut, {"t": TopicSettings(ttr_ms=5000)})
     assert (one.today, one.proposed) == ("5 s", "at least 10 s")
-    assert one.command == "streamdq configure t --ttr 10s"
+    assert one.command == "streamdq topic configure t --ttr 10s"
     assert one.effect.startswith("80 attempts (2.0 %) were cut off or taken over")
     (unknown,) = advised(cut, None)
     assert (unknown.today, unknown.command) == ("not known", ""), "it may be longer"
@@ -435,8 +435,8 @@ def test_what_was_cut_off_comes_first_then_retries_then_the_rest() -> None:
 @pytest.mark.parametrize(
     ("topic", "command"),
     [
-        ("it's;rm", ["streamdq", "configure", "it's;rm", "--retry", "15s"]),
-        ("-x", ["streamdq", "configure", "--retry", "15s", "--", "-x"]),
+        ("it's;rm", ["streamdq", "topic", "configure", "it's;rm", "--retry", "15s"]),
+        ("-x", ["streamdq", "topic", "configure", "--retry", "15s", "--", "-x"]),
     ],
 )
 def test_a_command_is_safe_to_paste(topic: str, command: list[str]) -> None:
@@ -447,7 +447,7 @@ def test_a_command_is_safe_to_paste(topic: str, command: list[str]) -> None:
 def test_it_stands_before_everything_else(html: str) -> None:
     text = Page(html).text
     assert text.index("Do this") < text.index("Jobs done")
-    assert "streamdq configure hopeless --retry 15s" in text
+    assert "streamdq topic configure hopeless --retry 15s" in text
     assert "Redis was not asked for the settings of today" in text
     assert "Nothing: no setting needs a change" in Page(report_of([done("t", AT)])).text
 

@@ -9,11 +9,11 @@ from typing import Any
 from streamdq.errors import ServerUnavailable
 from streamdq.http.activity import Recent
 from streamdq.http.write_probe import WriteProbe
-from streamdq.worker.on_dead import DeadLetterNotices
-from streamdq.worker.touches import Touches
+from streamdq.worker.deadline import Touches
+from streamdq.worker.reports import DeadLetterNotices
 from tests.eager import eager_loop
-from tests.unit.fake_redis import FakeLink, session_of, topics_of
-from tests.unit.worker.rig import held
+from tests.unit.fake_redis import FakeLink
+from tests.unit.worker.rig import held, member_of
 from tests.waiting import eventually
 
 
@@ -48,8 +48,8 @@ def test_touches_are_sent() -> None:
     async def main() -> None:
         link: Any = FakeLink()
         link.answers["touch"] = lambda _: [1]
-        scripts, topics = topics_of(session_of())
-        touches = Touches(link, scripts, topics, "g", "me", lambda _: None)
+        deadlines: Any = None  # it is told of none
+        touches = Touches(member_of(link), deadlines)
         for _ in range(2):
             touches.put(held("1"), 1000)
             await eventually(lambda: not touches._waiting, "it is sent")
@@ -65,7 +65,7 @@ def test_on_dead_functions_that_await_nothing_are_called_again() -> None:
         async def note(job: Any) -> None:
             told.append(job.id)
 
-        notices = DeadLetterNotices([note], lambda _: {})
+        notices = DeadLetterNotices([note], member_of(FakeLink()))
         for number in range(3):
             notices.put(held(str(number)).job)
             await asyncio.sleep(0)

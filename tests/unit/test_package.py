@@ -25,7 +25,7 @@ def loaded_with(name: str) -> set[str]:
     ("name", "without"),
     [
         ("Queue", ["streamdq.worker", "streamdq.operations.jobs", "streamdq.config", "pydantic", "redis", "structlog"]),
-        ("Worker", ["streamdq.queue", "streamdq.embedded.server", "pydantic_settings", "structlog"]),
+        ("Worker", ["streamdq.queue", "streamdq.embedded.server", "structlog"]),
         ("Job", ["streamdq.queue", "streamdq.worker", "redis", "prometheus_client"]),
         ("__version__", ["pydantic"]),
     ],

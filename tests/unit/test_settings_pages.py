@@ -65,7 +65,7 @@ def test_the_callback_page_has_all_settings() -> None:
     [
         (Settings, Settings.env_prefix),
         (HttpSettings, HttpSettings.env_prefix),
-        (CallbackSettings, CallbackSettings.model_config["env_prefix"]),
+        (CallbackSettings, CallbackSettings.env_prefix),
     ],
 )
 def test_no_page_names_a_setting_that_is_none(settings: type[BaseModel], prefix: str) -> None:

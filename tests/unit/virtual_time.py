@@ -11,8 +11,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec
 from unittest.mock import patch
 
-from streamdq.mover import alarm
-
 P = ParamSpec("P")
 
 
@@ -49,7 +47,6 @@ def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
         with (
             patch.object(time, "monotonic", clock),
             patch.object(random, "uniform", lambda _least, most: most),  # each pause is its longest
-            patch.object(alarm, "_new_timer", lambda: None),  # the system's goes by the system's time
             asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_Selector(clock))) as runner,
         ):
             runner.run(test(*args, **kwargs))

@@ -788,6 +788,16 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** ActedJobOut */
+        ActedJobOut: {
+            /** Id */
+            id: string;
+            /**
+             * Outcome
+             * @enum {string}
+             */
+            outcome: "done" | "changed" | "gone" | "refused";
+        };
         /**
          * ActedOut
          * @description What became of the jobs.
@@ -829,7 +839,7 @@ export interface components {
              * Jobs
              * @description Each, in the order of the request.
              */
-            jobs: components["schemas"]["OutcomeOut"][];
+            jobs: components["schemas"]["ActedJobOut"][];
         };
         /**
          * AuditOut
@@ -1751,16 +1761,6 @@ export interface components {
             id: string;
             /** What */
             what: string;
-        };
-        /** OutcomeOut */
-        OutcomeOut: {
-            /** Id */
-            id: string;
-            /**
-             * Outcome
-             * @enum {string}
-             */
-            outcome: "done" | "changed" | "gone" | "refused";
         };
         /**
          * ScaleOut

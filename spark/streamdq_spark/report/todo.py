@@ -179,5 +179,5 @@ def _of_handlers(groups: Sequence[str]) -> str:
 def _configure(topic: str, option: str, value: str) -> str:
     quoted = shlex.quote(value)
     if topic.startswith("-"):
-        return f"streamdq configure {option} {quoted} -- {shlex.quote(topic)}"
-    return f"streamdq configure {shlex.quote(topic)} {option} {quoted}"
+        return f"streamdq topic configure {option} {quoted} -- {shlex.quote(topic)}"
+    return f"streamdq topic configure {shlex.quote(topic)} {option} {quoted}"

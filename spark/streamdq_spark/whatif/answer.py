@@ -18,7 +18,7 @@ from streamdq.errors import InvalidInput
 
 from ..session import pandas_unnoticed
 from .lives import Kind, lives, pools
-from .replay import Change, Outcome, replay
+from .replay import Change, ReplayResult, replay
 from .seen import Array, Seen, Waits
 
 SEEN, REPLAYED, CHANGED = "seen", "replayed", "changed"
@@ -180,12 +180,12 @@ def _replayed(pool: int, case: str, table: pa.Table, change: Change, had: int | 
     concurrency = had or seen.concurrency
     waits = seen.waits(concurrency)
     setting = change if case == CHANGED else Change()
-    outcomes = replay(seen, waits, concurrency, setting, seed)
+    results = replay(seen, waits, concurrency, setting, seed)
     of_workers = _workers(seen, setting, concurrency) | {"pool": pool, "turn_ms": waits.turn_ms}
     rows = []
-    for number, (queue, outcome) in enumerate(zip(seen.queues, outcomes, strict=True)):
+    for number, (queue, result) in enumerate(zip(seen.queues, results, strict=True)):
         own = of_workers | {"topic": queue[0], "group": queue[1]}
-        rows.append(own | _of_outcome(outcome) | {"case": case})
+        rows.append(own | _of_result(result) | {"case": case})
         if case == REPLAYED:
             rows.append(own | _of_history(seen, waits, number) | {"case": SEEN})
     return pa.Table.from_pylist(rows, _SCHEMA)
@@ -204,10 +204,10 @@ def _workers(seen: Seen, change: Change, concurrency: int) -> dict[str, Any]:
     return {"workers": int(at_once.max(initial=0)), "concurrency": each, "worker_ms": float(there.sum())}
 
 
-def _of_outcome(outcome: Outcome) -> dict[str, Any]:
-    late = np.array(outcome.late_ms)
-    counted = {name: getattr(outcome, name) for name in _COUNTS}
-    return counted | _percentiles(late) | {"busy_ms": outcome.busy_ms}
+def _of_result(result: ReplayResult) -> dict[str, Any]:
+    late = np.array(result.late_ms)
+    counted = {name: getattr(result, name) for name in _COUNTS}
+    return counted | _percentiles(late) | {"busy_ms": result.busy_ms}
 
 
 def _of_history(seen: Seen, waits: Waits, number: int) -> dict[str, Any]:

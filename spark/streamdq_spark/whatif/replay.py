@@ -49,7 +49,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ReplayResult:
     """What a replay made of a queue. ``late_ms``: of each attempt. ``open``: jobs that have not ended by the end of the
     history. ``drawn``: attempts that nobody saw, drawn by chance. ``unknown``: attempts that were cut off before and
     would have had longer; they are taken to be cut off again.
@@ -67,9 +67,9 @@ class Outcome:
     busy_ms: float = 0.0
 
 
-def replay(seen: Seen, waits: Waits, concurrency: int, change: Change, seed: int) -> list[Outcome]:
-    """The outcome of each of the pool's queues. ``concurrency`` is what it was. The same arguments give the same
-    outcome: chance depends on the seed, the job and the attempt alone, so changes are compared with the same luck.
+def replay(seen: Seen, waits: Waits, concurrency: int, change: Change, seed: int) -> list[ReplayResult]:
+    """The result of each of the pool's queues. ``concurrency`` is what it was. The same arguments give the same
+    result: chance depends on the seed, the job and the attempt alone, so changes are compared with the same luck.
     """
     return _Pool(seen, waits, concurrency, change, seed).run()
 
@@ -93,7 +93,7 @@ class _Queue:
         moved = drawable[seen.moved[drawable] >= seen.due[drawable]]
         own_delay = seen.moved[moved] - seen.due[moved]
         self.mover_ms = float(np.percentile(own_delay, 25)) if len(own_delay) else 0.0
-        self.out = Outcome([])
+        self.out = ReplayResult([])
 
     def like(self, step: int, chance: int) -> int | None:
         """A row of an attempt at this step, or at the nearest before it; None if nobody saw any."""
@@ -224,7 +224,7 @@ class _Pool:
 
     # -- the loop
 
-    def run(self) -> list[Outcome]:
+    def run(self) -> list[ReplayResult]:
         for job in range(len(self.queue)):
             self._arrive(job)
         handle: tuple[Any, ...] = (self._free, self._come, self._go, self._move, self._ready)

@@ -13,7 +13,7 @@ from ...errors import InvalidInput
 from ...job.job import MAX_KEY_CHARS, Job
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...operations.act import Acted, Outcome, Tell, cancel_found, kick_found, purge_found, reschedule_found
+from ...operations.act import Acted, ActionResult, Tell, cancel_found, kick_found, purge_found, reschedule_found
 from ...operations.conditions import MAX_CONDITIONS
 from ...operations.criteria import criteria_of
 from ...operations.find import Search, Shown, as_shown, shown_before
@@ -126,11 +126,11 @@ Action = Callable[[Search, Tell], Op[Acted]]
 
 async def acted_on(
     backend: Backend, topic: str, group: str | None, jobs: list[tuple[str, str]], action: Action
-) -> tuple[Acted, list[Outcome]]:
+) -> tuple[Acted, list[ActionResult]]:
     """What became of these jobs, all together and each. ``jobs``: ids, and as_shown of each."""
-    outcomes: dict[tuple[ShardKeys, str], Outcome] = {}
+    outcomes: dict[tuple[ShardKeys, str], ActionResult] = {}
 
-    def tell(shard: ShardKeys, id: str, outcome: Outcome) -> None:
+    def tell(shard: ShardKeys, id: str, outcome: ActionResult) -> None:
         outcomes[shard, id] = outcome
 
     search, shown = await backend.do(shown_before(await backend.store(), topic, group, jobs))

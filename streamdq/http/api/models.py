@@ -695,7 +695,7 @@ class LettersIn(In):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_EXAMPLE_SHOWN]})
 
 
-class OutcomeOut(BaseModel):
+class ActedJobOut(BaseModel):
     id: str
     outcome: Literal["done", "changed", "gone", "refused"]
 
@@ -707,7 +707,7 @@ class ActedOut(BaseModel):
     changed: int = Field(description="Left alone: they were rescheduled, claimed, retried, kicked … since.")
     gone: int = Field(description="They have ended since.")
     refused: int = Field(description="Left alone: it can't be done to a job in this state.")
-    jobs: list[OutcomeOut] = Field(description="Each, in the order of the request.")
+    jobs: list[ActedJobOut] = Field(description="Each, in the order of the request.")
 
     model_config = example(
         {"done": 1, "changed": 0, "gone": 0, "refused": 0, "jobs": [{"id": "order-42", "outcome": "done"}]}

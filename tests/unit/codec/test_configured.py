@@ -69,10 +69,8 @@ def test_keys_in_the_code_do_not_hide_those_of_the_environment() -> None:
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"codec": "gzip"}, "'gzip' is none of trace, zstd, dict, encrypt and offload"),
+        ({"codec": "gzip"}, "'gzip' is none of trace, zstd, encrypt and offload"),
         ({"codec": "encrypt"}, "encrypt needs a key"),
-        ({"codec": "dict"}, "dict needs a file in STREAMDQ_BODY_DICTIONARIES"),
-        ({"body_dictionaries": "/does/not/exist"}, "Dictionary: can't read /does/not/exist: No such file"),
         ({"codec": "offload"}, "offload needs a URL in STREAMDQ_OFFLOAD"),
         ({"offload": "nonsense://x"}, "Offload: Protocol not known"),
         ({"body_keys": "nonsense"}, "key number 1"),

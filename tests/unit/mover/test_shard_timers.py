@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from streamdq.keys import NamespaceKeys
-from streamdq.mover.alarm import Alarm
 from streamdq.mover.shard_timers import NEVER, ShardTimers
+from tests.unit.virtual_time import in_virtual_time
 from tests.waiting import HANG_S
 
 A, B = (NamespaceKeys("ns").shard("t", number) for number in range(2))
@@ -74,18 +76,35 @@ def test_times_that_became_earlier_again_and_again_are_not_kept() -> None:
 async def test_waiting_ends_with_the_first_time_or_an_earlier_one() -> None:
     timers = ShardTimers()
     timers.at(A, time.monotonic() + 0.05)
-    with Alarm() as alarm:
-        async with asyncio.timeout(HANG_S):
-            await timers.wait(alarm)
-        assert timers.take_due() == [A]
-        waiting = asyncio.create_task(timers.wait(alarm))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        timers.at(A, time.monotonic() + 3600)
-        timers.at(B)
-        async with asyncio.timeout(HANG_S):
-            await waiting
+    async with asyncio.timeout(HANG_S):
+        await timers.wait()
+    assert timers.take_due() == [A]
+    waiting = asyncio.create_task(timers.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    timers.at(A, time.monotonic() + 3600)
+    timers.at(B)
+    async with asyncio.timeout(HANG_S):
+        await waiting
     assert timers.take_due() == [B]
+
+
+@in_virtual_time
+async def test_an_event_loop_whose_timers_end_early_makes_no_look_early() -> None:
+    """As uvloop's do, by up to a millisecond: a look then would find nothing, and be followed by another."""
+    loop, early_s = asyncio.get_running_loop(), [0.0002, 0.0009]
+    call_at = loop.call_at
+
+    def call_early(when: float, *args: Any, **options: Any) -> asyncio.TimerHandle:
+        return call_at(when - (early_s.pop() if early_s else 0.0), *args, **options)
+
+    timers, due = ShardTimers(), time.monotonic() + 0.05
+    timers.at(A, due)
+    with patch.object(loop, "call_at", call_early):
+        await timers.wait()
+    assert not early_s
+    assert time.monotonic() >= due
+    assert timers.take_due() == [A]
 
 
 def test_a_shard_that_is_dropped_during_a_look_stays_dropped() -> None:

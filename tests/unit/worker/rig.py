@@ -12,11 +12,18 @@ from streamdq.config import START_WITHIN_S, Settings, TopicSettings
 from streamdq.job.job import Job
 from streamdq.keys import ShardKeys
 from streamdq.operations.attempts import End, Held, Outcome
+from streamdq.worker.deadline import Deadlines
+from streamdq.worker.ends import Ends
 from streamdq.worker.handlers import handler_of
 from streamdq.worker.hung import HungHandlers
+from streamdq.worker.member import Member
 from streamdq.worker.middleware import Middleware
 from streamdq.worker.queues import HandlerQueues
+from streamdq.worker.reports import DeadLetterNotices, Reports
 from streamdq.worker.runner import Runner
+from streamdq.worker.slots import Slots
+from streamdq.worker.turns import Turns
+from tests.unit.fake_redis import session_of, topics_of
 from tests.waiting import HANG_S
 
 SHARD = ShardKeys("ns", "t", 0)
@@ -36,6 +43,15 @@ def held(body: str, ttr_ms: int = 60_000, asked: float | None = None) -> Held:
     return one
 
 
+def member_of(link: Any, of: Any = None) -> Member:
+    """The consumer ``me`` of the group ``g``. ``of``: has a session, scripts and topics; None: without any topic."""
+    if of is None:
+        session = session_of()
+        scripts, topics = topics_of(session)
+        of = SimpleNamespace(session=session, scripts=scripts, topics=topics)
+    return Member(link, of, "g", "me")
+
+
 class Rig:
     """A runner of one handler; what it tells Redis is kept here."""
 
@@ -53,21 +69,38 @@ class Rig:
         self.ended = asyncio.Event()
         self.touches: list[tuple[str, int]] = []
         topics: Any = SimpleNamespace(settings_of=lambda _topic: TopicSettings(**settings))
-        handler = handler_of("t", function, batch, None, None)
-        self.runner = Runner(
-            {"t": handler}, "g", concurrency, topics, lambda: NOW_MS, "me", ended=self._end, touched=self._touch,
-            gave_back=lambda _topic, _jobs: None,
-            queues=HandlerQueues("memory://unused", "test", Settings(), None, None),
-            hung=HungHandlers("test", "g", concurrency, 0), on_dead=[on_dead] if on_dead else (),
-            show_errors=show_errors, middleware=middleware,
-        )  # fmt: skip
+        me: Any = self
+        member = member_of(None, SimpleNamespace(session=session_of(), topics=topics))
+        handlers = {"t": handler_of("t", function, batch, None, None)}
+        self.notices = DeadLetterNotices([on_dead] if on_dead else (), member)
+        freed = asyncio.Event()
+        self.reports = Reports(member, freed, self.notices, None, show_errors=show_errors)
+        ends = Ends(member, me, me, show_errors=show_errors)
+        self.slots = Slots(concurrency, handlers, ends, Turns(), freed)
+        hung = HungHandlers(member, concurrency, 0, asyncio.Event())
+        self.deadlines = Deadlines(member, self.slots, ends, hung)
+        self.deadlines._touches = me
+        queues = HandlerQueues("memory://unused", "test", Settings(), None, None)
+        self.runner = Runner(member, handlers, self.slots, self.deadlines, ends, queues, middleware)
 
-    def _end(self, end: End) -> None:
+    # -- what Redis, the sender of ends, and that of touches are told
+
+    @staticmethod
+    def now_ms() -> int:
+        return NOW_MS
+
+    def put(self, end: End | Held, ttr_ms: int = 0) -> None:
+        if isinstance(end, Held):
+            self.touches.append((end.job.id, ttr_ms))
+            return
         self.ends.append(end)
         self.ended.set()
 
-    def _touch(self, held: Held, ttr_ms: int) -> None:
-        self.touches.append((held.job.id, ttr_ms))
+    put_beside = put
+
+    async def close(self) -> None:
+        await self.notices.close(1)
+        self.runner.close()
 
     async def have_ended(self, count: int) -> dict[str, Outcome]:
         """Waits for so many ends; how each of them ended, by its body."""
@@ -82,12 +115,12 @@ class Rig:
         self.runner.take(list(jobs))
         ended = await self.have_ended(len(jobs))
         await self.freed(lambda: self.runner.idle)
-        await self.runner.close(1)
+        await self.close()
         return ended
 
     async def freed(self, done: Callable[[], bool]) -> None:
         """Waits for this, which comes with a slot that is free again."""
         async with asyncio.timeout(HANG_S):
             while not done():
-                self.runner.freed.clear()
-                await self.runner.freed.wait()
+                self.slots.freed.clear()
+                await self.slots.freed.wait()

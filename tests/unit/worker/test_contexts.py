@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,8 @@ from streamdq import Bury, Job
 from streamdq.operations.attempts import End, Outcome
 from streamdq.threads import HandlerThreads
 from streamdq.worker.middleware import Attempt, AttemptEnd, listen, tell
-from streamdq.worker.on_dead import DeadLetterNotices
-from tests.unit.worker.rig import Rig, held
+from streamdq.worker.reports import DeadLetterNotices
+from tests.unit.worker.rig import Rig, held, member_of
 
 tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
 
@@ -40,12 +41,12 @@ async def test_a_job_that_waited_for_a_thread_which_was_given_up() -> None:
     rig.runner.take([first])
     await asyncio.to_thread(began.wait)
     rig.runner.take([second])
-    rig.runner.lost(first)
+    rig.deadlines.lost(first)
     await rig.have_ended(1)
     goes_on.set()
     assert await rig.have_ended(2) == {"1": Outcome.RELEASED, "2": Outcome.DONE}
     assert found == ["nobody", "around 1", "nobody", "around 2"]
-    await rig.runner.close(1)
+    await rig.close()
 
 
 async def test_what_was_set_for_the_runner_is_found_by_every_attempt() -> None:
@@ -88,7 +89,7 @@ async def test_calls_of_an_on_dead_function(in_thread: bool) -> None:
     async def note_here(job: Job) -> None:
         note(job)
 
-    notices = DeadLetterNotices([note if in_thread else note_here], lambda _: {})
+    notices = DeadLetterNotices([note if in_thread else note_here], member_of(None))
     for number in range(2):
         notices.put(held(str(number)).job)
     await told.wait()
@@ -120,8 +121,8 @@ async def test_a_touch_from_a_thread_leaves_its_context_there() -> None:
         job.touch()
 
     rig = Rig(handle)
-    rig._touch = lambda *_: seen.append(tenant.get())  # type: ignore[method-assign]
-    rig.runner._tell_touched = rig._touch
+    touches: Any = SimpleNamespace(put=lambda *_: seen.append(tenant.get()))
+    rig.deadlines._touches = touches
     await rig.run(held("1"))
     assert seen == ["nobody"]
 

@@ -155,7 +155,7 @@ async def test_the_ttr_covers_them() -> None:
     rig.runner.take([one])
     await asyncio.sleep(0.01)
     one.deadline = 0.0
-    watch = asyncio.create_task(rig.runner.watch())
+    watch = asyncio.create_task(rig.deadlines.run())
     assert await rig.have_ended(1) == {"1": Outcome.RETRY}
     assert (rig.ends[0].error, cleaned) == ("TimeoutError: TTR 1s passed", ["up"])
     watch.cancel()
@@ -283,7 +283,7 @@ async def test_who_catches_the_cancellation_does_not_make_a_job_done(kind: str) 
     rig, one = Rig(handle, retry="1s", middleware=[catches_all]), held("1", 1000)
     rig.runner.take([one])
     await asyncio.sleep(0.01)
-    watch = asyncio.create_task(rig.runner.watch())
+    watch = asyncio.create_task(rig.deadlines.run())
     if kind == "ttr":
         one.deadline = 0.0
         assert await rig.have_ended(1) == {"1": Outcome.RETRY}
@@ -304,7 +304,7 @@ async def test_one_of_a_batch_that_was_lost_says_nothing_of_the_others() -> None
     rig, lost, other = Rig(handle, batch=2, retry="1s", middleware=[catches_all]), held("1"), held("2")
     rig.runner.take([lost, other])
     await asyncio.sleep(0)
-    rig.runner.lost(lost)
+    rig.deadlines.lost(lost)
     goes_on.set()
     assert await rig.have_ended(2) == {"1": Outcome.RELEASED, "2": Outcome.DONE}
 
@@ -329,7 +329,7 @@ class Ends:
 def confirmed(rig: Rig, *, stale: bool = False) -> None:
     """Redis has received the ends, one call for each."""
     for end in rig.ends:
-        rig.runner.settled([end], {0} if stale else set())
+        rig.reports.confirmed([end], {0} if stale else set())
 
 
 @pytest.mark.parametrize(
@@ -431,7 +431,7 @@ async def test_it_is_told_of_a_handler_whose_ttr_has_passed_though_that_still_ru
     rig.runner.take([one])
     await asyncio.sleep(0)
     one.deadline = 0.0
-    watch = asyncio.create_task(rig.runner.watch())
+    watch = asyncio.create_task(rig.deadlines.run())
     await rig.have_ended(1)
     confirmed(rig)
     watch.cancel()

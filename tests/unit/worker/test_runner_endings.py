@@ -15,6 +15,7 @@ from streamdq import InvalidInput, Job, StaleClaim
 from streamdq.job.retry import Bury, Retry, Snooze
 from streamdq.operations.attempts import DeadReason, End, Outcome
 from streamdq.worker import runner as module
+from streamdq.worker import slots
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.rig import Rig, held
 from tests.waiting import forever
@@ -92,7 +93,7 @@ async def test_what_follows_from_what_a_handler_does(
     one.job.step = step
     await rig.run(one)
     assert [end_as_told(end) for end in rig.ends] == [ends]
-    assert (rig.runner.idle, rig.runner.room(ahead=False)) == (True, (10, 10))
+    assert (rig.runner.idle, rig.slots.room(ahead=False)) == (True, (10, 10))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ async def test_a_handler_that_is_over_its_ttr_is_cut_off_and_the_others_are_not(
             raise
 
     rig = Rig(handle, retry="1s")
-    watch = asyncio.create_task(rig.runner.watch())
+    watch = asyncio.create_task(rig.deadlines.run())
     rig.runner.take([held("1", 1000), held("2", 5000)])
     assert await rig.have_ended(2) == {"1": RETRY, "2": DONE}
     assert cancelled == [(1, pytest.approx(0.9, abs=0.001))]
@@ -215,7 +216,7 @@ async def test_its_end_is_on_its_way_before_its_ttr_has_passed(
         await does(body)
 
     rig = Rig(handle, retry="1h")
-    watch = asyncio.create_task(rig.runner.watch())
+    watch = asyncio.create_task(rig.deadlines.run())
     await asyncio.sleep(0.013)  # in the middle between two rounds
     began = loop.time()
     rig.runner.take([held("1", ttr_ms), held("2", ttr_ms)])
@@ -239,7 +240,7 @@ async def test_a_ttr_that_a_touch_makes_short_counts_at_once() -> None:
         await forever()
 
     rig = Rig(handle, retry="1h")
-    watch = asyncio.create_task(rig.runner.watch())
+    watch = asyncio.create_task(rig.deadlines.run())
     began = loop.time()
     rig.runner.take([held("1")])
     await rig.have_ended(1)
@@ -259,7 +260,7 @@ async def test_a_touch_after_the_cut_comes_too_late() -> None:
         await forever()
 
     rig = Rig(handle, retry="1h")
-    watch = asyncio.create_task(rig.runner.watch())
+    watch = asyncio.create_task(rig.deadlines.run())
     rig.runner.take([held("1", 2000)])
     assert await rig.have_ended(1) == {"1": RETRY}
     assert rig.touches == []
@@ -280,15 +281,15 @@ async def test_one_that_goes_on_though_it_was_cut_off_has_ended_and_keeps_its_sl
                 continue
 
     rig = Rig(handle, concurrency=1, retry="1s")
-    watch = asyncio.create_task(rig.runner.watch())
+    watch = asyncio.create_task(rig.deadlines.run())
     rig.runner.take([held("1", 1000)])
     assert await rig.have_ended(1) == {"1": RETRY}
-    assert rig.runner.room(ahead=False) == (0, 0)
+    assert rig.slots.room(ahead=False) == (0, 0)
     await asyncio.sleep(60)
     assert len(rig.ends) == 1
     go_on.set()
     await asyncio.sleep(0.001)
-    assert (rig.runner.room(ahead=False), len(rig.ends)) == ((1, 1), 1), "what it returned is no second end"
+    assert (rig.slots.room(ahead=False), len(rig.ends)) == ((1, 1), 1), "what it returned is no second end"
     watch.cancel()
 
 
@@ -298,7 +299,7 @@ async def test_a_batch_is_cut_off_as_a_whole_when_the_first_ttr_passes() -> None
         await forever()
 
     rig = Rig(handle, 5, retry="1s")
-    watch = asyncio.create_task(rig.runner.watch())
+    watch = asyncio.create_task(rig.deadlines.run())
     rig.runner.take([held("1", 1000), held("2", 60_000)])
     assert await rig.have_ended(2) == {"1": RETRY, "2": RETRY}
     watch.cancel()
@@ -320,7 +321,7 @@ async def test_a_touch_moves_the_deadline_at_once_and_the_last_one_is_told(
         await asyncio.sleep(0.8)
 
     rig = Rig(handle, retry="1s")
-    watch = asyncio.create_task(rig.runner.watch())
+    watch = asyncio.create_task(rig.deadlines.run())
     rig.runner.take([held("1", 1000)])
     assert await rig.have_ended(1) == {"1": DONE}, "it took longer than the second that it began with"
     assert rig.touches == [("1", ttr_ms) for ttr_ms in told]
@@ -380,7 +381,7 @@ async def test_the_drain(handler: Any, grace_s: float, ends: dict[str, Outcome],
 @in_virtual_time
 async def test_what_was_over_its_ttr_when_the_drain_came_has_failed_and_is_not_handed_back() -> None:
     rig = Rig(slow, retry="1s")
-    watch = asyncio.create_task(rig.runner.watch())
+    watch = asyncio.create_task(rig.deadlines.run())
     rig.runner.take([held("1", 1000), held("2", 60_000)])
     await rig.runner.drain(5.0)
     await asyncio.sleep(0)
@@ -407,7 +408,7 @@ async def test_what_finds_no_slot_soon_goes_back() -> None:
     rig.runner.take([held("1"), held("2")])
     began = loop.time()
     assert await rig.have_ended(1) == {"2": RELEASED}
-    assert loop.time() - began == pytest.approx(module._HOLD_S)
+    assert loop.time() - began == pytest.approx(slots._HOLD_S)
     assert len(rig.runner._running) == 1
     await rig.runner.drain(0)
 
@@ -442,8 +443,8 @@ async def test_a_dead_job_is_told_of_once_redis_has_it_and_a_stale_one_is_not() 
     rig.runner.take([held("1"), held("2")])
     await rig.have_ended(2)
     assert told == []
-    rig.runner.settled(rig.ends, {1})
-    await rig.runner.close(1)
+    rig.reports.confirmed(rig.ends, {1})
+    await rig.close()
     assert told == [("1", "no")]
 
 
@@ -460,7 +461,7 @@ async def test_a_job_that_dies_after_the_worker_has_stopped_is_told_of_in_the_lo
 
     rig, before = Rig(handle, on_dead=on_dead), asyncio.all_tasks()
     await rig.run(held("1"))
-    rig.runner.settled(rig.ends, set())
+    rig.reports.confirmed(rig.ends, set())
     assert "on_dead not called" in caplog.text
     assert asyncio.all_tasks() == before
 
@@ -470,10 +471,8 @@ async def test_what_comes_when_it_drains_goes_back() -> None:
         raise AssertionError(body)
 
     rig = Rig(handle)
-    before = rig.runner.waits
     await rig.runner.drain(0)
     assert rig.runner.idle
-    assert (before, rig.runner.waits) == (True, False)
     assert await rig.run(held("1")) == {"1": Outcome.RELEASED}
 
 
@@ -513,17 +512,16 @@ async def test_while_the_loop_is_blocked_a_call_whose_ttr_passes_ends_for_all_of
     rig.runner.take(jobs)
     await began.wait()
     now = time.monotonic()
-    assert list(rig.runner.overdue(now)) == []
+    assert rig.deadlines.overdue(now) == []
     jobs[1].deadline = 0.0
-    found = list(rig.runner.overdue(now))
-    assert [(end.held.job.id, end.outcome) for _, end in found] == [("1", Outcome.RETRY), ("2", Outcome.RETRY)]
-    assert list(rig.runner.overdue(now)) == []
-    task = found[0][0]
-    assert task is not None
-    rig.runner.cut(task)
-    assert [*rig.runner.hung._left] == [task], "it is known as one that goes on"
+    (task,) = rig.deadlines.overdue(now)
+    found, rig.ends = rig.ends, []
+    assert [(end.held.job.id, end.outcome) for end in found] == [("1", Outcome.RETRY), ("2", Outcome.RETRY)]
+    assert rig.deadlines.overdue(now) == []
+    rig.deadlines.cut(task)
+    assert [*rig.deadlines.hung._left] == [task], "it is known as one that goes on"
     goes_on.set()
     await rig.freed(lambda: rig.runner.idle)
     assert rig.ends == [], "the loop ends none of them again"
-    assert not rig.runner.hung._left
-    await rig.runner.close(1)
+    assert not rig.deadlines.hung._left
+    await rig.close()

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from streamdq.operations.attempts import Outcome
-from streamdq.worker import runner as module
-from streamdq.worker import watchdog
+from streamdq.worker import deadline, slots
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.rig import Rig, held
 from tests.waiting import HANG_S
@@ -44,7 +43,7 @@ class Stage:
 @pytest.fixture
 def _all_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing goes back for want of a slot."""
-    monkeypatch.setattr(module, "_HOLD_S", 3600.0)
+    monkeypatch.setattr(slots, "_HOLD_S", 3600.0)
 
 
 @pytest.mark.usefixtures("_all_wait")
@@ -55,14 +54,14 @@ async def test_no_more_run_than_there_are_slots_and_the_next_one_starts_when_one
     rig.runner.take([held(str(n)) for n in range(6)])
     await asyncio.sleep(0.001)
     assert stage.on == [0, 1, 2]
-    assert rig.runner.room(ahead=False) == (0, 0)
+    assert rig.slots.room(ahead=False) == (0, 0)
     await stage.end(1)
     assert stage.on == [0, 2, 3], "in the order in which they came"
     for n in (0, 2, 3, 4, 5):
         await stage.end(n)
     assert stage.most == 3
     assert [end.outcome for end in rig.ends] == [Outcome.DONE] * 6
-    assert (rig.runner.idle, rig.runner.room(ahead=False)) == (True, (3, 3))
+    assert (rig.runner.idle, rig.slots.room(ahead=False)) == (True, (3, 3))
 
 
 @pytest.mark.usefixtures("_all_wait")
@@ -71,13 +70,13 @@ async def test_what_waits_counts_as_room_taken() -> None:
     stage = Stage()
     rig = Rig(stage.handle, concurrency=3)
     rig.runner.take([held("0")])
-    assert rig.runner.room(ahead=False) == (2, 2)
+    assert rig.slots.room(ahead=False) == (2, 2)
     rig.runner.take([held(str(n)) for n in range(1, 5)])
-    assert rig.runner.room(ahead=False) == (0, 0)
+    assert rig.slots.room(ahead=False) == (0, 0)
     await asyncio.sleep(0.001)
     await stage.end(0)
-    assert rig.runner.room(ahead=False) == (0, 0), "one that waited has the slot"
-    assert rig.runner.freed.is_set()
+    assert rig.slots.room(ahead=False) == (0, 0), "one that waited has the slot"
+    assert rig.slots.freed.is_set()
 
 
 @pytest.mark.usefixtures("_all_wait")
@@ -149,7 +148,7 @@ async def test_threads_are_bounded_as_well() -> None:
         rig.runner.take([held(n) for n in pair])
         await rig.have_ended(int(pair[1]) + 1)
     assert (most, {end.outcome for end in rig.ends}) == (2, {Outcome.DONE})
-    await rig.runner.close(1)
+    await rig.close()
 
 
 @pytest.mark.parametrize("makes", [lambda: None, lambda: ValueError("no")], ids=["done", "failed"])
@@ -157,7 +156,7 @@ async def test_a_thread_that_outlives_its_ttr_keeps_its_slot(
     makes: Callable[[], Exception | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It can't be cancelled; its attempt has ended, and what it does in the end changes nothing more."""
-    monkeypatch.setattr(watchdog, "_ROUND_S", 0.001)
+    monkeypatch.setattr(deadline, "_ROUND_S", 0.001)
     begun, go_on = threading.Event(), threading.Event()
 
     def handle(_body: int) -> None:
@@ -171,33 +170,13 @@ async def test_a_thread_that_outlives_its_ttr_keeps_its_slot(
     rig.runner.take([one])
     assert await asyncio.to_thread(begun.wait, 10)
     one.deadline = 0.0  # its time has passed
-    watch = asyncio.create_task(rig.runner.watch())
+    watch = asyncio.create_task(rig.deadlines.run())
     assert await rig.have_ended(1) == {"1": Outcome.RETRY}
     assert rig.ends[0].error == "TimeoutError: TTR 1m passed"
     await rig.freed(lambda: rig.runner.idle)
-    assert rig.runner.room(ahead=False) == (0, 0)
+    assert rig.slots.room(ahead=False) == (0, 0)
     go_on.set()
-    await rig.freed(lambda: rig.runner.room(ahead=False) == (1, 1))
+    await rig.freed(lambda: rig.slots.room(ahead=False) == (1, 1))
     assert len(rig.ends) == 1
     watch.cancel()
-    await rig.runner.close(1)
-
-
-@in_virtual_time
-async def test_slots_are_kept_for_jobs_that_are_expected() -> None:
-    rig = Rig(Stage().handle, concurrency=3)
-    for they_come in (True, False):
-        rig.runner.freed.clear()
-        free_slots = rig.runner.expect(2)
-        await asyncio.sleep(0.04)
-        assert rig.runner.room(ahead=False) == (1, 1)
-        assert rig.runner.idle
-        assert not rig.runner.freed.is_set()
-        if they_come:
-            free_slots()
-        else:
-            await asyncio.sleep(0.02)
-        assert rig.runner.room(ahead=False) == (3, 3)
-        assert rig.runner.freed.is_set()
-        free_slots()
-        assert rig.runner.room(ahead=False) == (3, 3), "only once"
+    await rig.close()

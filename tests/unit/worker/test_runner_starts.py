@@ -93,27 +93,27 @@ async def test_what_waits_for_a_slot_goes_back_and_nothing_more_is_fetched_ahead
         await go_on.wait()
 
     rig = Rig(handle)
-    rig.runner._mean_s = 0.0
+    rig.slots._mean_s = 0.0
     for _ in range(30):
-        rig.runner._ended_lately.count(time.monotonic())
-    most, at_once = rig.runner.room(ahead=True)
+        rig.slots._ended_lately.count(time.monotonic())
+    most, at_once = rig.slots.room(ahead=True)
     assert (most > 10, at_once) == (True, 10)
-    assert rig.runner.room(ahead=False) == (10, 10)
+    assert rig.slots.room(ahead=False) == (10, 10)
     before = time.monotonic()
     rig.runner.take([held(str(n), 60_000, before) for n in range(15)])
     await rig.have_ended(5)
     assert [end.held.job.id for end in rig.ends] == ["10", "11", "12", "13", "14"]
     assert {end.outcome for end in rig.ends} == {Outcome.RELEASED}
     assert all(end.held.started_ms == 0 for end in rig.ends)
-    assert rig.runner.room(ahead=True) == (0, 0)
+    assert rig.slots.room(ahead=True) == (0, 0)
     go_on.set()
     await asyncio.wait(rig.runner._running)
-    rig.runner._mean_s = 0.0
-    assert rig.runner.room(ahead=True) == (10, 10), "ten have just ended, but others had to go back"
+    rig.slots._mean_s = 0.0
+    assert rig.slots.room(ahead=True) == (10, 10), "ten have just ended, but others had to go back"
 
 
 async def test_nothing_is_fetched_ahead_of_handlers_that_are_all_held_up() -> None:
     """The mean of those that have ended knows nothing of these."""
     rig = Rig(lambda body: body)
-    rig.runner._mean_s = 0.0001
-    assert rig.runner.room(ahead=True) == (10, 10)
+    rig.slots._mean_s = 0.0001
+    assert rig.slots.room(ahead=True) == (10, 10)

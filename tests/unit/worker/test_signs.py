@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pytest
 from redis.exceptions import ResponseError
 
-from streamdq.link.batcher import ThreadBatcher
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
 from streamdq.operations.attempts import End, Outcome
@@ -18,11 +17,11 @@ from streamdq.process.loop import wait
 from streamdq.times.clock import ManualClock, RedisClock
 from streamdq.worker import blocked_loop
 from streamdq.worker import signs as signs_module
-from streamdq.worker.outcomes import OutcomeSender
+from streamdq.worker.ends import EndSender
 from streamdq.worker.signs import Signs
 from tests.unit.fake_redis import LOST, Call, Rig, call_of
 from tests.unit.virtual_time import in_virtual_time
-from tests.unit.worker.rig import held
+from tests.unit.worker.rig import held, member_of
 
 
 class Pumped:
@@ -49,7 +48,6 @@ class BlockingLink:
 
     def __init__(self, link: Any) -> None:
         self._link = link
-        self.batcher = ThreadBatcher(60.0)
 
     def send(self, commands: Sequence[Command], _timeout_s: float, _blocking: bool = False) -> list[Any]:
         replies = []
@@ -81,22 +79,24 @@ class Signing(Rig):
         self.blocked_until = 0.0  # the thread ran until then
         blocking: Any = BlockingLink(self.link)
         attempts: Any = self
-        self.sender = OutcomeSender(self.link, self.scripts, self.topics, "g", "me", self.settled)
+        self.sender = EndSender(member_of(self.link, self), self)
         self.signs = Signs(blocking, self.session, self.scripts, "me", attempts, self.sender, lambda: self.holding)
         self.signs.leave = lambda: self.left.append(time.monotonic())
 
     def named(self, _task: Any) -> dict[str, Any]:
         return {"topic": "t", "id": "j"}
 
-    def overdue(self, _now: float) -> Iterator[tuple[asyncio.Task[None] | None, End]]:
-        while self.late:
-            yield self.late.pop(0)
+    def overdue(self, _now: float) -> list[asyncio.Task[None]]:
+        late, self.late = self.late, []
+        for _, end in late:
+            self.sender.put_beside(end)
+        return [task for task, _ in late if task is not None]
 
     def cut(self, task: asyncio.Task[None]) -> None:
         task.cancel()
 
-    def settled(self, ends: list[End], stale: set[int]) -> None:
-        self.settled_ends.append((ends, stale))
+    def confirmed(self, ends: Sequence[End], stale: Collection[int]) -> None:
+        self.settled_ends.append(([*ends], {*stale}))
 
     def sign(self, _: Call) -> Any:
         if self.failing:

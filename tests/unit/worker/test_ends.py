@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest
@@ -12,11 +13,11 @@ from redis.exceptions import ResponseError
 from streamdq.config import MAX_CLAIM, GroupSettings, TopicSettings
 from streamdq.keys import ShardKeys
 from streamdq.operations.attempts import End, Outcome
-from streamdq.worker import outcomes as module
-from streamdq.worker.outcomes import OutcomeSender
+from streamdq.worker import ends as module
+from streamdq.worker.ends import EndSender
 from tests.unit.fake_redis import LOST, Call, Rig
 from tests.unit.virtual_time import in_virtual_time
-from tests.unit.worker.rig import NOW_MS, held
+from tests.unit.worker.rig import NOW_MS, held, member_of
 
 TOPIC = TopicSettings(groups={"g": GroupSettings()}, shards=2)
 A, B = ShardKeys("ns", "t", 0), ShardKeys("ns", "t", 1)
@@ -32,7 +33,7 @@ class Sending(Rig):
         self.settled: list[tuple[list[str], set[int]]] = []
         for name in ("finish", "retry", "bury", "release"):
             self.link.answers[name] = self.take
-        self.sender = OutcomeSender(self.link, self.scripts, self.topics, "g", "me", self._settled)
+        self.sender = EndSender(member_of(self.link, self), self)
 
     def take(self, call: Call) -> Any:
         width, first = {"finish": (4, 7), "release": (4, 7), "retry": (8, 9), "bury": (7, 9)}[call.name]
@@ -40,8 +41,8 @@ class Sending(Rig):
         self.sent.append((call.name, shard, list(call.args[first::width])))
         return [NOW_MS]
 
-    def _settled(self, ends: list[End], stale: set[int]) -> None:
-        self.settled.append(([end.held.job.id for end in ends], stale))
+    def confirmed(self, ends: Sequence[End], stale: Collection[int]) -> None:
+        self.settled.append(([end.held.job.id for end in ends], set(stale)))
 
     def put(self, id: str, outcome: Outcome = Outcome.DONE, shard: ShardKeys = A, generation: str = "0") -> None:
         one = held(id)

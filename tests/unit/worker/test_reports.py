@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from streamdq import Bury, Retry, Snooze
 from streamdq.operations.attempts import Outcome
-from streamdq.worker.outcomes import OutcomeSender
+from streamdq.worker.ends import EndSender
 from tests.unit.worker.rig import Rig, held
 
 Line = tuple[str, str, bool]  # level, the line's error, whether the exception came with it
@@ -67,7 +67,7 @@ class Told:
         rig = Rig(handle, retry=retry, show_errors=show)
         with self._log.at_level(level, "streamdq"):
             await rig.run(held("1"))
-            rig.runner.settled(rig.ends, set())
+            rig.reports.confirmed(rig.ends, set())
         assert "swordfish" not in self._log.text
         return [
             (one.levelname.lower(), vars(one)["streamdq_fields"]["error"], one.exc_info is not None)
@@ -133,7 +133,7 @@ async def test_without_show_errors_neither_message_nor_traceback_is_logged(
         ("warning", "ValueError", False),
         ("error", "Bury", False),
     ]
-    assert "test_ends_logged.py" in caplog.records[-1].streamdq_fields["at"]  # type: ignore[attr-defined]
+    assert "test_reports.py" in caplog.records[-1].streamdq_fields["at"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("in_thread", [True, False])
@@ -148,7 +148,7 @@ async def test_the_calls_begin_with_the_users(caplog: pytest.LogCaptureFixture, 
     rig = Rig(plain if in_thread else asynchronous, retry="1s", show_errors=show)
     with caplog.at_level(logging.DEBUG, "streamdq"):
         await rig.run(held("1"))
-        rig.runner.settled(rig.ends, set())
+        rig.reports.confirmed(rig.ends, set())
     failed, ended = [one for one in caplog.records if one.levelno in (logging.DEBUG, logging.WARNING)][-2:]
     own = [] if in_thread else ["asynchronous"]
     assert [call.rpartition(".")[2] for call in failed.streamdq_fields["way"]] == [*own, "plain", "do"]  # type: ignore[attr-defined]
@@ -165,7 +165,7 @@ async def in_the_standard_library() -> None:
 
 
 async def in_streamdq() -> None:
-    await OutcomeSender.drained(Mock(_empty=asyncio.Event(), size=1))
+    await EndSender.drained(Mock(_empty=asyncio.Event(), size=1))
 
 
 @pytest.mark.parametrize("waits", [in_the_standard_library, in_streamdq])
@@ -180,9 +180,9 @@ async def test_one_whose_ttr_passed_is_told_so_with_the_users_own_line(
         rig.runner.take([one])
         await asyncio.sleep(0)
         one.deadline = 0.0
-        watch = asyncio.create_task(rig.runner.watch())
+        watch = asyncio.create_task(rig.deadlines.run())
         assert await rig.have_ended(1) == {"1": Outcome.RETRY}
-        rig.runner.settled(rig.ends, set())
+        rig.reports.confirmed(rig.ends, set())
         watch.cancel()
     fields = caplog.records[0].streamdq_fields  # type: ignore[attr-defined]
     assert fields["error"] == "TTR 1s passed"

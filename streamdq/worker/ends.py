@@ -1,4 +1,6 @@
-"""Sends outcomes to Redis: attempts that end within the same few milliseconds share one script call."""
+"""How attempts end, and how Redis hears of it. Each ends once, whoever ends it: the worker's loop, or the thread of the
+signs while the loop is blocked. Ends of the same few milliseconds share one script call.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +8,155 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
+from typing import Protocol
+
+from pydantic import ValidationError
 
 from ..config import MAX_CLAIM
-from ..errors import ServerError, StreamdqError
+from ..errors import BodyUnreadable, ServerError, StreamdqError
+from ..job.job import end_attempt
 from ..keys import ShardKeys
-from ..link.connection import AsyncLink, Link
-from ..link.session import arun, begin, run
+from ..link.connection import Link
+from ..link.session import Op, arun, begin, run
 from ..metrics import declared
-from ..operations.attempts import End, Outcome, can_be_sent, ends_together, settle
-from ..process.logs import log, what
+from ..operations.attempts import (
+    DeadReason,
+    End,
+    Held,
+    Outcome,
+    can_be_sent,
+    ends_together,
+    failed,
+    hide,
+    settle,
+    tell_calls,
+    too_late,
+    unreadable,
+)
+from ..operations.failures import is_a, text_of, why_invalid
+from ..process.logs import log, way, what, where, where_called
 from ..process.loop import cancel_and_wait
 from ..store.scripts import Scripts
-from ..store.topics import Topics
+from ..times.durations import show_ms
+from .member import Member
 
 _BACKOFF_S = 0.2
 _GATHER_S = 0.001  # the longest that the first end of a batch waits for others
 _MOST_BEGUN = 16  # calls whose replies are awaited at once: Redis stands still
 _NEVER = float("inf")
+_COMPLAIN_S = 10.0  # between warnings of bodies that can't be read
+PASSED = "TimeoutError: TTR "
+"""How the error of an attempt begins whose TTR has passed."""
 
-
+_DONE = Outcome.DONE  # each look into the class of an Enum takes as long as a call
 _Key = tuple[ShardKeys, Outcome, str]  # shard, outcome, generation of the group
 
 
-class OutcomeSender:
+class Ends:
+    """Decides how an attempt ends, and has that sent."""
+
+    def __init__(self, member: Member, sender: EndSender, clock: Clock, *, show_errors: bool = True) -> None:
+        """``show_errors``: log and keep the messages and tracebacks of exceptions."""
+        self._member = member
+        self._sender = sender
+        self.clock = clock
+        self._show_errors = show_errors
+        self._lock = threading.Lock()
+        self._complain_at = 0.0
+        self.is_draining = False  # whoever is cancelled now goes back
+
+    def end(self, held: Held, end: End, took_s: float = 0.0) -> None:
+        """Unless it has ended before."""
+        if self._is_first(held, took_s):
+            self._sender.put(end)
+
+    def end_beside(self, held: Held, end: End, took_s: float) -> bool:
+        """As ``end``, for another thread than the loop's; whether it had not ended before."""
+        first = self._is_first(held, took_s)
+        if first:
+            self._sender.put_beside(end)
+        return first
+
+    def _is_first(self, held: Held, took_s: float) -> bool:
+        with self._lock:
+            if held.ended:
+                return False
+            held.ended, held.took_s = True, took_s
+        end_attempt(held.job)
+        return True
+
+    def release(self, held: Held) -> None:
+        """The job goes back, uncounted."""
+        self.end(held, End(held, Outcome.RELEASED))
+
+    def returned(self, held: Held, error: BaseException | None) -> End:
+        """How it ends when the handler has returned, or raised this."""
+        return End(held, _DONE) if error is None else self.raised(held, error)
+
+    def raised(self, held: Held, error: BaseException) -> End:
+        """How it ends when the handler has raised this, or was cancelled."""
+        cancelled = is_a(error, asyncio.CancelledError)  # by the watchdog or by the drain; `late` tells which
+        if cancelled and (held.lost or (self.is_draining and not held.late)):
+            return End(held, Outcome.RELEASED)
+        naming = self._member.naming(held.job)
+        log.debug("attempt failed", error=text_of(error).partition(":")[0], way=way(error), **naming)
+        if cancelled:
+            # Without `late` the handler awaited something that was cancelled. If its job were handed back, it would run
+            # again at once, forever; so this counts as a failure.
+            told: BaseException | str = _passed(held) if held.late else "CancelledError: the handler cancelled itself"
+        else:
+            told = error
+        end = failed(held, told, self._member.retry_of(held))
+        end.at = where_called(error) if held.late else where(error)
+        if self._show_errors:
+            tell_calls(end, error)
+            end.cause = None if held.late or held.job.is_hidden else error
+        else:
+            hide(end, own=cancelled)
+        return end
+
+    def too_late(self, held: Held) -> End:
+        """How it ends when it came too late to start."""
+        return too_late(held, self._member.retry_of(held), self.clock.now_ms())
+
+    def refused(self, held: Held, error: BaseException) -> End:
+        """How it ends when its body does not get as far as the handler."""
+        if is_a(error, BodyUnreadable):
+            self._complain(held, error)
+            return unreadable(held, error)
+        if is_a(error, ValidationError):
+            hidden = not self._show_errors
+            why = why_invalid(error, hidden=held.job.is_hidden or hidden)
+            return End(held, Outcome.DEAD, why, reason=DeadReason.INVALID, hidden=hidden)
+        return self.raised(held, error)  # by the user's own validator or upcast function
+
+    def _complain(self, held: Held, error: BodyUnreadable) -> None:
+        now = time.monotonic()
+        if now >= self._complain_at:  # it may be so for every job, again and again
+            self._complain_at = now + _COMPLAIN_S
+            log.warning("a body can't be read here", why=error.why, **self._member.naming(held.job))
+
+
+def _passed(held: Held) -> str:
+    """The error of an attempt whose TTR has passed."""
+    return f"{PASSED}{show_ms(held.touch_ms or held.ttr_ms)} passed"
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Redis's time."""
+
+
+class Confirmed(Protocol):
+    """Hears of ends that Redis has received (reports.py)."""
+
+    def confirmed(self, ends: Sequence[End], stale: Collection[int]) -> None:
+        """``ends``: of one topic and outcome; ``stale``: the indexes of those that Redis refused."""
+
+
+class EndSender:
     """Collects the ends of attempts and sends them. If a call fails, its ends are kept and sent again; none is
     dropped.
 
@@ -39,23 +165,10 @@ class OutcomeSender:
     While the loop is blocked, the thread of the signs (signs.py) sends what waits; whoever takes an end sends it.
     """
 
-    def __init__(
-        self,
-        link: AsyncLink,
-        scripts: Scripts,
-        topics: Topics,
-        group: str,
-        consumer: str,
-        settled: Callable[[list[End], set[int]], None],
-        namespace: str = "",
-    ) -> None:
-        """``settled`` is called with ends that Redis has received, and the indexes of those it refused as stale."""
-        self._link = link
-        self._scripts = scripts
-        self._topics = topics
-        self._group = group
-        self._consumer = consumer
-        self._settled = settled
+    def __init__(self, member: Member, reports: Confirmed) -> None:
+        self._member = member
+        self._link = member.link
+        self._reports = reports
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()  # for `_waiting` and `size`
         self._waiting: dict[_Key, list[End]] = {}
@@ -64,7 +177,7 @@ class OutcomeSender:
         self._empty = asyncio.Event()
         self._begun: set[asyncio.Task[set[int]]] = set()
         self._since = _NEVER  # when the first end came that was not sent
-        self._gauge = declared.UNSENT.labels(namespace, group)
+        self._gauge = declared.UNSENT.labels(member.namespace, member.group)
         self._gauge.set(0)
         self.size = 0  # what Redis has not confirmed
 
@@ -110,7 +223,7 @@ class OutcomeSender:
                 try:
                     if not (batch := self._take(key)):
                         break
-                    rest = begin(self._link, settle(self._scripts, shard, self._group, self._consumer, batch))
+                    rest = begin(self._link, self._call(self._member.scripts, shard, batch))
                 except Exception as error:  # as a handler has changed its Job
                     log.debug("ends not sent at once", error=what(error), generation=generation)
                     rest = None
@@ -135,7 +248,7 @@ class OutcomeSender:
         with self._lock:
             self.size -= len(batch)
         self._gauge.set(self.size)
-        self._settled(batch, stale)
+        self._reports.confirmed(batch, stale)
         if self.size == 0:
             self._empty.set()
 
@@ -160,7 +273,7 @@ class OutcomeSender:
                 try:
                     if not (batch := self._take(key)):
                         break
-                    stale = run(link, settle(scripts, key[0], self._group, self._consumer, batch))
+                    stale = run(link, self._call(scripts, key[0], batch))
                 except Exception as raised:
                     error = raised
                     self._put_back(key, batch)
@@ -250,7 +363,7 @@ class OutcomeSender:
             try:
                 if not (batch := self._take(key)):
                     return
-                stale = await arun(self._link, settle(self._scripts, key[0], self._group, self._consumer, batch))
+                stale = await arun(self._link, self._call(self._member.scripts, key[0], batch))
             except BaseException as error:
                 self._put_back(key, batch)
                 if not isinstance(error, Exception) or isinstance(error, StreamdqError):
@@ -275,8 +388,11 @@ class OutcomeSender:
             log.error("ends can't be sent, their handlers have changed the Job", topic=topic, attempts=dropped)
         return dropped > 0
 
+    def _call(self, scripts: Scripts, shard: ShardKeys, batch: list[End]) -> Op[set[int]]:
+        return settle(scripts, shard, self._member.group, self._member.consumer, batch)
+
     def _groups(self, topic: str) -> int:
-        settings = self._topics.known.get(topic)  # None: the topic was deleted
+        settings = self._member.topics.known.get(topic)  # None: the topic was deleted
         return len(settings.groups) if settings else 1
 
     async def drained(self) -> None:

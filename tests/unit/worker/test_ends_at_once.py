@@ -14,7 +14,7 @@ from streamdq.link.failures import LinkError
 from streamdq.operations.attempts import Outcome
 from tests.unit.fake_redis import LOST, call_of
 from tests.unit.virtual_time import in_virtual_time
-from tests.unit.worker.test_outcomes import Sending
+from tests.unit.worker.test_ends import Sending
 
 
 class AtOnce(Sending):
