@@ -205,6 +205,16 @@ class Server:
         self.close()
 
 
+class ClusterClient(redis.RedisCluster):
+    """That of redis-py leaves its connections open when it is closed."""
+
+    def close(self) -> None:
+        for node in self.get_nodes():
+            if node.redis_connection is not None:
+                node.redis_connection.connection_pool.disconnect()
+        super().close()
+
+
 class Cluster:
     """Three masters of one binary on loopback, every slot served; with ``replicas``, one for each of them."""
 
@@ -238,9 +248,9 @@ class Cluster:
     def url(self) -> str:
         return "redis+cluster://" + ",".join(node.address for node in self.nodes)
 
-    def client(self, **options: Any) -> redis.RedisCluster:
+    def client(self, **options: Any) -> ClusterClient:
         port = next(node.port for node in (*self.nodes, *self.replicas) if node.running)
-        return redis.RedisCluster(host="127.0.0.1", port=port, **options)
+        return ClusterClient(host="127.0.0.1", port=port, **options)
 
     def flush(self) -> None:
         for node in self.nodes:

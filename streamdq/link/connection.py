@@ -306,6 +306,11 @@ class AsyncLink(_Routes):
         replies: list[Any] = await self._nodes[""].replies(begun, commands, timeout_s)
         return replies
 
+    def drop_begun(self) -> None:
+        """Closes the connection of calls that were begun, as whoever waited for their replies was cancelled."""
+        if not self.is_cluster:
+            self._nodes[""].drop_begun()
+
     async def look(self, commands: Sequence[Command], timeout_s: float, changed: Changed) -> list[Any]:
         """Like ``send``, for commands that read keys of a Cluster. ``changed`` is called when one of the keys changes
         after its reply, once for each, and also when that can't be known any more.

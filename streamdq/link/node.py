@@ -322,6 +322,15 @@ class AsyncConnections:
         lane.last = begun.done
         return begun
 
+    def drop_begun(self) -> None:
+        """Closes the connection of the calls that were begun and have not ended. A task that is cancelled before its
+        first step reads no reply, and closes nothing; calls after it would wait for it in vain.
+        """
+        lane, self._lane = self._lane, None
+        if lane is not None:
+            lane.has_failed = True
+            lane.connection._close()
+
     async def _open(self) -> None:
         """One more connection."""
         connection = self.make()
@@ -430,6 +439,7 @@ class AsyncConnections:
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])
+        self.drop_begun()
         if self._sweeping is not None:
             self._sweeping.cancel()
         while (connection := self._idle.take()) is not None:

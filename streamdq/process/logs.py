@@ -55,27 +55,34 @@ _SECRETS = (
     r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|signature|credential"
     r"|(?:access|account|api|encryption|private|secret|signing)[_-]?key)s?"
 )
+_SOME = r"(?!(?:None|null|true|false)(?:[\s,;)\]}]|$))"  # that there is none often tells what is wrong
 _IS = r"\s{0,9}(?:[:=]>?|->)\s{0,9}"
 # In a URL, and in the way drivers describe their connection: password=x host=y.
-_PARAMETER = re.compile(rf"(?i)((?:{_SECRETS}|[?&;](?:key|sig|auth))=['\"]?)[^&;#\s'\"]+")
+_PARAMETER = re.compile(rf"(?i)((?:{_SECRETS}|[?&;](?:key|sig|auth))=['\"]?){_SOME}[^&;#\s'\"]+")
 # As settings are written: password = x, api_key: 'x y'. Not of tokens: parsers tell of an unexpected one.
 _SAID = re.compile(
     r"(?i)((?:pass(?:word|wd|phrase)|pwd|secret|(?:access|account|api|encryption|private|secret|signing)[_-]?key)s?"
-    rf"{_IS})[^\s'\",;]+"
+    rf"{_IS}){_SOME}[^\s'\",;]+"
 )
 # Also within brackets, as password=['x'] and password=Secret('x'); and as fields are shown: "password": "x".
 _ITS = rf"({_SECRETS}[\\'\"\s]{{0,12}}[:=,>-][\s=>\w\[({{\\]{{0,40}})(?<![ac-z0-9_])"  # no apostrophe, as in can't
 _QUOTED = re.compile(rf"(?is){_ITS}'(?:[^'\\]|\\.)+")
 _DOUBLY_QUOTED = re.compile(rf'(?is){_ITS}"(?:[^"\\]|\\.)+')
 # What tells by its beginning that it is one: streamdq's own, and of services that many call.
-_KNOWN = re.compile(r"\b(whsec_|sdq_|gh[pousr]_|sk_live_|xox[a-z]-|AKIA)[A-Za-z0-9+/=_-]+")
+_KNOWN = re.compile(
+    r"\b(whsec_|sdq_|gh[pousr]_|github_pat_|glpat-|[sr]k_(?:live|test)_|sk-(?:ant|proj|svcacct)-|xox[a-z]-|AKIA|AIza|npm_|hf_)"
+    r"[A-Za-z0-9+/=_-]{8,}|\b(eyJ)[A-Za-z0-9_.-]{20,}"  # the latter: JSON Web Tokens
+)
+# As options of a command, which an error of subprocess quotes, and as elements of XML.
+_OPTION = re.compile(rf"(?i)(--[a-z0-9-]{{0,30}}{_SECRETS}\s{{1,9}})(?!-)[^\s'\",]+")
+_ELEMENT = re.compile(rf"(?i)(<(?:\w{{1,30}}:)?\w{{0,30}}{_SECRETS}(?:\s[^<>]{{0,200}})?>)[^<>]+")
 _PEM = re.compile(r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----)[\w+/=\s\\:,.-]+")
 # As programs show headers and fields: {'Authorization': 'Token x'}, "password": "x". Bounded: texts come from anywhere.
 _HEADER = re.compile(
     r"(?i)(\b(?:(?:proxy-)?authorization|(?:set-)?cookie|x-[a-z-]{0,30}(?:token|key|secret|signature))['\"]?\s{0,3}"
     r"(?:[:=]\s{0,3}(?:b?['\"])?|(?<=['\"]),\s{0,3}b?['\"]))(?!\s{0,3}(?:bearer|basic)\s)[^'\"\r\n]+"
 )
-_BEARER = re.compile(r"(?i)\b(bearer|basic)[\s:=]+[A-Za-z0-9+/=._~-]{8,}")
+_BEARER = re.compile(r"(?i)\b(bearer|basic)[\s:=]+(?!auth)[A-Za-z0-9+/=._~-]{8,}")
 # And the words of which each of them needs one: to look for these takes a tenth of the time, and most texts have none.
 _WORDS = ("pass", "pwd", "secret", "token", "signature", "credential", "key")
 _NAMED = (
@@ -86,7 +93,28 @@ _NAMED = (
     (_HEADER, r"\1…", ("authorization", "cookie", "x-")),
     (_BEARER, r"\1 …", ("bearer", "basic")),
     (_SAID, r"\1…", ("pass", "pwd", "secret", "key")),
-    (_KNOWN, r"\1…", ("whsec_", "sdq_", "gh", "sk_live_", "xox", "akia")),
+    (_OPTION, r"\1…", _WORDS),
+    (_ELEMENT, r"\1…", _WORDS),
+    (
+        _KNOWN,
+        r"\1\2…",
+        (
+            "whsec_",
+            "sdq_",
+            "gh",
+            "github",
+            "glpat-",
+            "k_live_",
+            "k_test_",
+            "sk-",
+            "xox",
+            "akia",
+            "aiza",
+            "npm_",
+            "hf_",
+            "eyj",
+        ),
+    ),
 )
 # C0 except tab and newline, DEL, C1; the marks, embeddings, overrides and isolates of Unicode's bidirectional
 # algorithm; line and paragraph separators; the byte order mark; surrogates, which can't be written at all.

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import copy_context
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from ..errors import NewerFormat
 from ..job.job import Job, check_ttr
 from ..job.ttr import LONGEST_CUT_MS
 from ..keys import ShardKeys
-from ..link.session import arun
+from ..link.connection import Link
+from ..link.session import Op, arun, run
 from ..operations.attempts import End, Held, can_be_sent
 from ..process.cancellations import uncancelled
 from ..process.logs import log, what
 from ..process.loop import wait
+from ..store.scripts import Scripts
 from ..times.durations import Duration
 from .ends import Ends
 from .hung import HungHandlers
@@ -134,8 +138,8 @@ class Deadlines:
         ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
         if held.late:
             return
-        held.deadline = time.monotonic() + ttr_ms / 1000
         held.touch_ms = ttr_ms
+        held.deadline = time.monotonic() + ttr_ms / 1000  # last: Touches reads it first
         if not held.touching:  # otherwise the touch that is about to be sent carries the latest TTR
             held.touching = True
             self._loop.call_soon_threadsafe(self._touched, held, context=self._context)
@@ -186,6 +190,25 @@ class Deadlines:
         held.late = True
         return self._ends.raised(held, asyncio.CancelledError())
 
+    def send_touches(self, link: Link, scripts: Scripts, until: float) -> Iterator[Exception | None]:
+        """Sends the last touches that Redis has not received, by the other thread's ``link`` and ``scripts``; no call
+        begins after ``until`` on the monotonic clock. For each call, what it raised.
+        """
+        touched: dict[tuple[ShardKeys, str], list[Held]] = {}
+        for held in filter(_is_untold, chain.from_iterable(list(self.running.values()))):
+            touched.setdefault((held.shard, held.generation), []).append(held)
+        for key in random.sample(list(touched), len(touched)):
+            if time.monotonic() >= until:
+                return
+            error: Exception | None = None
+            try:
+                batch = {held: held.touch_ms for held in touched[key][:_MOST_TOUCHES]}
+                for lost in run(link, self._touches.tell(scripts, *key, batch)):
+                    self._loop.call_soon_threadsafe(self.lost, lost)
+            except Exception as raised:
+                error = raised
+            yield error
+
     def cut(self, task: asyncio.Task[None]) -> None:
         """In the loop: cancels the handler of attempts that were ended so."""
         if (held := self.running.get(task)) is not None:
@@ -196,6 +219,11 @@ class Deadlines:
 def _is_up(attempts: Iterable[Held], now: float) -> bool:
     """Whether the TTR of one of them passes: then the call that makes them is cancelled for all."""
     return any(one.begun and not one.ended and now >= one.cut_at for one in attempts)
+
+
+def _is_untold(held: Held) -> bool:
+    """Whether Redis has not received its last touch, as far as is known."""
+    return held.touch_ms > 0 and held.told != held.deadline and not held.ended and can_be_sent(held)
 
 
 def _returned(held: Held) -> tuple[Any, BaseException | None] | None:
@@ -210,7 +238,7 @@ def _returned(held: Held) -> tuple[Any, BaseException | None] | None:
 class Touches:
     """Sends touches to Redis; however often a handler touches its job, at most one is under way. Those that come during
     a call go with the next one, only the latest of each claim. A touch that failed is sent again for as long as the
-    attempt runs.
+    attempt runs. While the event loop is blocked, another thread sends them (``Deadlines.send_touches``).
     """
 
     def __init__(self, member: Member, deadlines: Deadlines) -> None:
@@ -262,13 +290,20 @@ class Touches:
         return True
 
     async def _call(self, shard: ShardKeys, generation: str, batch: dict[Held, int]) -> None:
+        for lost in await arun(self._member.link, self.tell(self._member.scripts, shard, generation, batch)):
+            self._deadlines.lost(lost)
+
+    def tell(self, scripts: Scripts, shard: ShardKeys, generation: str, batch: Mapping[Held, int]) -> Op[list[Held]]:
+        """Returns those whose claim was taken over."""
         member = self._member
+        deadlines = [(held, held.deadline) for held in batch]
+        deadlines = [(held, at) for held, at in deadlines if held.touch_ms == batch[held]]  # no other touch has come
         group_ttr_ms = member.topics.settings_of(shard.topic).ttr_of(member.group)
         claims = [part for held, ttr_ms in batch.items() for part in (held.main, held.entry, held.job.id, ttr_ms)]
-        call = member.scripts.touch(shard, member.group, generation, member.consumer, group_ttr_ms, claims)
-        refused = await arun(member.link, call)
-        for held in [held for i, held in enumerate(batch) if i in refused.stale and not held.ended]:
-            self._deadlines.lost(held)
+        refused = yield from scripts.touch(shard, member.group, generation, member.consumer, group_ttr_ms, claims)
+        for held, deadline in deadlines:
+            held.told = deadline
+        return [held for i, held in enumerate(batch) if i in refused.stale and not held.ended]
 
     def close(self) -> None:
         for task in self._sending:

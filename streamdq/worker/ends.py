@@ -275,8 +275,10 @@ class EndSender:
                         break
                     stale = run(link, self._call(scripts, key[0], batch))
                 except Exception as raised:
-                    error = raised
                     self._put_back(key, batch)
+                    if not isinstance(raised, StreamdqError) and self._give_up_unsendable(key):
+                        continue
+                    error = raised
                     self._loop.call_soon_threadsafe(self._filled.set)
                 else:
                     self._loop.call_soon_threadsafe(self._are_confirmed, batch, stale)
@@ -313,6 +315,7 @@ class EndSender:
                         self._empty.set()
         finally:
             await cancel_and_wait([*sending.values(), *self._begun])
+            self._link.drop_begun()
 
     async def _gather(self) -> None:
         """Waits for as long as the next iterations of the loop bring more ends, up to a whole batch: under load, the

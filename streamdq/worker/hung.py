@@ -114,8 +114,12 @@ class HungHandlers:
             self._full_since = now
             log.error("handlers hang in all slots: this worker claims no more jobs", slots=self._slots)
         if 0 < self._exit_s <= now - self._full_since:
-            self.ends_worker = True
-            self._stopping.set()
+            self.end_worker()
+
+    def end_worker(self) -> None:
+        """Nothing can free the slots: the worker drains, and raises HandlersHung."""
+        self.ends_worker = True
+        self._stopping.set()
 
     async def _tell(self) -> None:
         """Tells Redis how many there are."""

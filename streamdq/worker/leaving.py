@@ -7,8 +7,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import sys
 import threading
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from ..process.logs import calls_in, handed_over
@@ -34,8 +37,14 @@ async def left_over() -> list[str]:
 
 
 async def _still_there(tasks: Iterable[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
+    """Those that go on after a while. A further Ctrl-C, which cancels this task, ends the wait and nothing else: a loop
+    that ended because of it would wait for them for ever.
+    """
     tasks = set(tasks)
-    return (await asyncio.wait(tasks, timeout=END_S))[1] if tasks else set()
+    with suppress(asyncio.CancelledError):
+        if tasks:
+            await asyncio.wait(tasks, timeout=END_S)
+    return {task for task in tasks if not task.done()}
 
 
 def _named(task: asyncio.Task[Any]) -> str:
@@ -43,17 +52,30 @@ def _named(task: asyncio.Task[Any]) -> str:
 
 
 def leave(code: int) -> None:
-    """Ends this process now, though something in it goes on. Before that, log lines are written, children of
-    multiprocessing are ended, and functions of ``atexit`` are called, as those that flush metrics; all that has a few
-    seconds, as any of it may hang.
+    """Ends this process now, though something in it goes on. Before that, log lines and what was printed are written,
+    children of multiprocessing are ended, and functions of ``atexit`` are called, as those that flush metrics; all that
+    has a few seconds, as any of it may hang.
     """
-    handed_over.flush(_LINES_S)
-    last = threading.Thread(target=_finish, name="streamdq-leave", daemon=True)
-    last.start()
-    last.join(_AT_EXIT_S)
-    os._exit(code)
+    try:
+        handed_over.flush(_LINES_S)
+        until = time.monotonic() + _AT_EXIT_S
+        last = [threading.Thread(target=each, name="streamdq-leave", daemon=True) for each in (_write_out, _finish)]
+        for thread in last:
+            thread.start()
+        for thread in last:
+            thread.join(max(0.0, until - time.monotonic()))
+    finally:  # also if no thread can start, or Ctrl-C is pressed once more
+        os._exit(code)
+
+
+def _write_out() -> None:
+    """What was printed is in a buffer if stdout is no terminal."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # it is None, closed, an object of the program's own, or nobody reads it
+            stream.flush()
 
 
 def _finish() -> None:
     end_children()
     atexit._run_exitfuncs()
+    _write_out()

@@ -122,7 +122,7 @@ class Serving:
         self._signalled_at: float | None = None  # the last time; more within ONE_SIGNAL_S are the same signal
 
     async def serve(self, burst: Burst, signals: bool) -> None:
-        before = install(self._on_signal) if signals else {}
+        before = self._own_process() if signals else {}
         started = False
         try:
             async with until(self.stopping):
@@ -169,6 +169,11 @@ class Serving:
                 finally:
                     uninstall(before, self._signalled_at)
 
+    def _own_process(self) -> dict[int, Any]:
+        """The process is the worker's: signals end it, and it ends if the event loop hangs."""
+        self._signs.all_hang = None
+        return install(self._on_signal)
+
     async def _close(self) -> None:
         self._signs.close()
         self._hung.close()
@@ -186,7 +191,9 @@ class Serving:
         brief = orders.settings.model_copy(update={"call_timeout_s": min(CALL_S, orders.settings.call_timeout_s)})
         own = Session(brief, self.session.keys.namespace, self.session.clock, link.target, self.session.bodies)
         own.node_of = link.node_of
-        return Signs(link, own, Scripts(own), self.name, self._deadlines, self._sender, self._holds_claims)
+        signs = Signs(link, own, Scripts(own), self.name, self._deadlines, self._sender, self._holds_claims)
+        signs.all_hang = self._hung.end_worker
+        return signs
 
     async def _shut_down(self) -> None:
         self._hurrying.clear()  # who hurried the handlers did not mean what closes connections and writes what is left

@@ -3,7 +3,7 @@ mover takes the claims over within seconds. An idle worker has nothing to lose, 
 
 They come from a thread of their own, with a connection of its own (pulse.py): a handler that blocks the event loop does
 not make the worker dead. The same thread says who blocks the loop (blocked_loop.py), and does meanwhile what the loop
-would: it ends attempts whose TTR passes, and hands back those that can't start in time.
+would: it ends attempts whose TTR passes, sends touches, and hands back those that can't start in time.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class Attempts(Protocol):
 
     def cut(self, task: asyncio.Task[None]) -> None: ...
 
+    def send_touches(self, link: Link, scripts: Scripts, until: float) -> Iterable[Exception | None]: ...
+
 
 class Signs:
     """One consumer's signs. ``holds``: whether it holds claims. ``link``, ``session``, ``scripts``: the thread's own.
@@ -71,6 +73,8 @@ class Signs:
         self._failures = Failures("signs", session.keys.namespace)
         self._on = session.settings.worker_timeout_s > 0 and not session.clock.manual
         self._told_at: float | None = None
+        self._gave_up = False  # the loop as it is blocked now
+        self.all_hang: Callable[[], None] | None = None  # ends the worker, in the loop, if the process is not its own
         self.leave: Callable[[], None] = partial(leave, EXIT_HUNG)
         self.leave_drained: Callable[[], None] = partial(leave, 0)
 
@@ -122,7 +126,7 @@ class Signs:
             self._stand_in(blocked_s)
             self._leave_if_told(blocked_s)
         else:
-            self._late_since = None
+            self._late_since, self._gave_up = None, False
         wait_s = _OFTEN_S if blocked_s > 0 else _LOOK_S
         return min(wait_s, max(0.0, self._due - time.monotonic())) if self._on else wait_s
 
@@ -146,19 +150,33 @@ class Signs:
         for task in self._attempts.overdue(now):
             self._late_since = self._late_since or now
             self._loop.call_soon_threadsafe(self._attempts.cut, task)
+        if blocked_s >= _OFTEN_S:
+            self._note("touches", self._attempts.send_touches(self._link, self._scripts, now + _SENDING_S))
         exit_s = self._session.settings.hung_exit_s
         leaves = self._late_since is not None and 0 < exit_s <= min(blocked_s, now - self._late_since)
         until = float("inf") if leaves else now + _SENDING_S
-        for error in self._outcomes.send_beside(self._link, self._scripts, until):
+        self._note("ends", self._outcomes.send_beside(self._link, self._scripts, until))
+        if leaves and not self._gave_up:
+            self._gave_up = True
+            self._hangs(blocked_s)
+
+    def _note(self, of: str, calls: Iterable[Exception | None]) -> None:
+        """Makes the calls, and logs those that fail."""
+        for error in calls:
             if error is None:
-                self._failures.worked("ends")
+                self._failures.worked(of)
             else:
-                self._failures.failed("ends", error)
-        if leaves:
-            log.error(
-                "the event loop hangs beyond the TTR of its handlers: this process ends, to be started again",
-                consumer=self._consumer, blocked_s=round(blocked_s, 1), exit_code=EXIT_HUNG, calls=self._watch.calls(),
-            )  # fmt: skip
+                self._failures.failed(of, error)
+
+    def _hangs(self, blocked_s: float) -> None:
+        then = "this worker ends when it is back" if self.all_hang else "this process ends, to be started again"
+        log.error(
+            f"the event loop hangs beyond the TTR of its handlers: {then}", consumer=self._consumer,
+            blocked_s=round(blocked_s, 1), exit_code=None if self.all_hang else EXIT_HUNG, calls=self._watch.calls(),
+        )  # fmt: skip
+        if self.all_hang:
+            self._loop.call_soon_threadsafe(self.all_hang)
+        else:
             self.leave()
 
     def _leave_if_told(self, blocked_s: float) -> None:

@@ -434,9 +434,11 @@ def test_a_burst_of_what_is_due_ends_though_a_job_waits(
 
 
 ENDLESS = """
-import asyncio, logging, threading
+import asyncio, logging, sys, threading
 import streamdq.worker.leaving
 from streamdq import Worker
+
+sys.stdout.reconfigure(write_through=False)
 
 streamdq.worker.leaving.END_S = streamdq.worker.leaving._AT_EXIT_S = 0.1
 worker = Worker()
@@ -470,6 +472,7 @@ def hang(_body: int) -> None:
 
 @worker.handler("block", ttr="1h")
 async def block(_body: int) -> None:
+    print("printed before")
     begun("block")
     threading.Event().wait()
 
@@ -497,9 +500,10 @@ def test_on_sigterm_it_ends_without_what_goes_on(
     process = start("--url", server.url, "worker", "shop:worker")
     until(lambda: lines(tmp_path / "begun") == [topic], "the handler runs")
     process.terminate()
-    _, err = process.communicate(timeout=HANG_S)
+    out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     assert "this process ends without it" in events(err)[-1]["event"]
+    assert ("printed before" in out) == (topic == "block"), "what stdout had in its buffer is written"
 
 
 @pytest.mark.usefixtures("endless")

@@ -175,6 +175,9 @@ def test_what_knows_the_password_does_not_show_it() -> None:
         "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nswordfish", "DB_PASS=swordfish", "a?pass=swordfish&b=1",
         "AccountName=a;AccountKey=swordfish==", "password    =    swordfish", "password => swordfish",
         "password=['swordfish']", "User(password=Pw('swordfish'))", "ghp_swordfish is not known", "Bearer: swordfish",
+        "github_pat_swordfish", "sk_test_swordfish", "eyJhbGciOiJI.eyJzdWIiOiIx.swordfish expired",
+        "password=Nonesuch-swordfish", "Command 'mysql --password swordfish' returned 1",
+        "<wsse:Password Type='x'>swordfish</wsse:Password>",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("beside", ["", "…"])
@@ -203,7 +206,8 @@ def test_they_are_hidden_as_programs_show_headers_and_fields(text: str, beside: 
     [
         "topic a@b: https://shop.example/path?page=2 answered 500; basic rules",
         "unexpected token: expected a value", "at http://host:80/a@b, [::1]:80/a@b",
-        "cookie jar is empty", "{'tokenizer': 'gpt'}",
+        "cookie jar is empty", "{'tokenizer': 'gpt'}", "Basic authentication failed",
+        "connect(password=None, token=null)", "--token --verbose", "<token/><id>7</id>",
     ],
 )  # fmt: skip
 def test_text_without_credentials_stays(text: str) -> None:

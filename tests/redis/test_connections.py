@@ -18,6 +18,9 @@ import redis
 from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.errors import AuthenticationFailed, ServerUnavailable, TooManyCalls
 from streamdq.link.node import KEPT
+from streamdq.link.session import begin
+from streamdq.queue import store_of
+from streamdq.store.namespace import redis_time_us
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.redis.proxies import proxy
 from tests.servers import Cluster, Server
@@ -41,6 +44,24 @@ def watching(server: Server) -> Iterator[redis.Redis]:
 
 def cut_all(client: redis.Redis) -> None:
     client.client_kill_filter(_type="normal", skipme=True)
+
+
+async def test_a_call_that_is_cancelled_before_it_waits_for_its_reply_leaves_no_connection(
+    redis_server: Server,
+) -> None:
+    """A task that is cancelled before its first step closes nothing."""
+    async with AsyncQueue(redis_server.url, NAMESPACE, settings=SETTINGS) as queue:
+        with watching(redis_server) as client:
+            await queue.stats()
+            waiting = begin(queue._link, redis_time_us(store_of(queue).session))
+            assert waiting is not None
+            task = asyncio.create_task(waiting)
+            task.cancel()
+            await asyncio.wait([task])
+            assert of_the_queue(client) == 1
+            queue._link.drop_begun()
+            await eventually(lambda: of_the_queue(client) == 0, "it is closed")
+            await queue.stats()
 
 
 # -- kept alive

@@ -21,7 +21,7 @@ from streamdq.operations.doctor import doctor
 from streamdq.queue import carry_out, store_of
 from streamdq.worker import blocked_loop, hung
 from tests.redis.harness import NAMESPACE, Seen, Space
-from tests.waiting import eventually, until
+from tests.waiting import HANG_S, eventually, until
 
 
 @pytest.fixture
@@ -203,6 +203,37 @@ async def test_what_a_thread_returns_while_the_loop_is_blocked_is_told_meanwhile
     assert space.queue.cancel("fails", "j")
 
 
+async def test_a_thread_that_touches_its_job_keeps_it_while_the_loop_is_blocked(space: Space) -> None:
+    worker, seen, loop = space.worker(), Seen(), asyncio.get_running_loop()
+    is_blocked, told = threading.Event(), threading.Event()
+
+    def is_told() -> bool:
+        group = space.job("j", "threads").groups["default"]
+        assert group.deadline_ms is not None
+        assert group.started_ms is not None
+        return group.deadline_ms - group.started_ms >= 7_200_000
+
+    @worker.handler("threads", ttr="1h", retry="none")
+    def touch(_body: int, job: Job) -> None:
+        loop.call_soon_threadsafe(seen.add, job.id)
+        assert is_blocked.wait(HANG_S)
+        job.touch("2h")
+        until(is_told, "Redis has received the touch")
+        told.set()
+
+    @worker.handler("t", ttr="1h", retry="none")
+    async def block(_body: int) -> None:
+        is_blocked.set()
+        assert told.wait(HANG_S)
+
+    async with space.serving(worker):
+        space.queue.enqueue("threads", 1, id="j")
+        await seen.count(1)
+        space.queue.enqueue("t", 1, id="blocks")
+        await eventually(lambda: not space.queue.stats().running, "both have ended")
+    assert told.is_set()
+
+
 async def test_an_end_is_sent_though_the_threads_call_fails_when_the_loop_is_back(space: Space) -> None:
     worker, seen, hangs, fails = space.worker(), Seen(), threading.Event(), threading.Event()
 
@@ -295,7 +326,7 @@ async def test_threads_that_hang_in_all_slots_are_shown_and_end_the_worker(
         assert space.queue.cancel("t", id)
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("soon", "no_take_over")
 async def test_handlers_that_ignore_their_cancellation_are_shown_and_end_the_process(
     space: Space, lines: list[tuple[str, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,7 +356,7 @@ async def test_handlers_that_ignore_their_cancellation_are_shown_and_end_the_pro
     assert space.queue.cancel("t", "j")
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("soon", "no_take_over")
 async def test_after_some_time_the_worker_ends_and_says_why(space: Space, caplog: pytest.LogCaptureFixture) -> None:
     worker, goes_on, seen = space.worker(concurrency=1, hung_exit_s=0.01), threading.Event(), Seen()
 

@@ -31,7 +31,7 @@ from streamdq.store.topics import Topics
 from tests.conftest import BINARIES
 from tests.redis.harness import taken
 from tests.sentinels import Sentinels
-from tests.servers import Cluster, Server
+from tests.servers import Cluster, ClusterClient, Server
 from tests.waiting import HANG_S, until
 
 ROOT = Path(__file__).parents[2]
@@ -58,9 +58,12 @@ class Limited:
         for client in self._clients:
             client.execute_command("ACL", "SETUSER", USER, right)
 
-    def client(self) -> redis.RedisCluster:
+    def client(self) -> ClusterClient:
         """With all rights."""
-        return redis.RedisCluster.from_url(self.url.replace(LOGIN, "").replace("redis+cluster", "redis").split(",")[0])
+        first = self.url.replace(LOGIN, "").replace("redis+cluster", "redis").split(",")[0]
+        client = ClusterClient.from_url(first)
+        assert isinstance(client, ClusterClient)
+        return client
 
     def close(self) -> None:
         for client in self._clients:

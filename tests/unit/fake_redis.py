@@ -79,6 +79,10 @@ class FakeLink:
         """Each call is awaited."""
 
     @staticmethod
+    def drop_begun() -> None:
+        """There is none."""
+
+    @staticmethod
     def node_of(_key: str) -> str:
         return ""
 

@@ -71,6 +71,18 @@ async def test_also_while_a_call_is_under_way() -> None:
     assert len(rig.settled) == len(rig.sent)
 
 
+@in_virtual_time
+async def test_when_it_ends_calls_that_are_under_way_leave_no_connection_open() -> None:
+    rig = AtOnce()
+    dropped: list[int] = []
+    rig.link.drop_begun = lambda: dropped.append(len(rig.sender._begun))
+    async with rig.running():
+        await asyncio.sleep(0.005)
+        rig.burst(20, 0.001)
+        assert rig.sender._begun
+    assert dropped == [0]
+
+
 @pytest.mark.parametrize(("is_open", "cluster"), [(False, False), (True, True)])
 @in_virtual_time
 async def test_without_a_connection_for_it_the_loop_sends_them(is_open: bool, cluster: bool) -> None:

@@ -17,6 +17,7 @@ from streamdq.process.loop import wait
 from streamdq.times.clock import ManualClock, RedisClock
 from streamdq.worker import blocked_loop
 from streamdq.worker import signs as signs_module
+from streamdq.worker.deadline import Deadlines
 from streamdq.worker.ends import EndSender
 from streamdq.worker.signs import Signs
 from tests.unit.fake_redis import LOST, Call, Rig, call_of
@@ -79,7 +80,11 @@ class Signing(Rig):
         self.blocked_until = 0.0  # the thread ran until then
         blocking: Any = BlockingLink(self.link)
         attempts: Any = self
-        self.sender = EndSender(member_of(self.link, self), self)
+        member = member_of(self.link, self)
+        none: Any = None
+        self.sender = EndSender(member, self)
+        self.deadlines = Deadlines(member, none, none, none)
+        self.send_touches = self.deadlines.send_touches
         self.signs = Signs(blocking, self.session, self.scripts, "me", attempts, self.sender, lambda: self.holding)
         self.signs.leave = lambda: self.left.append(time.monotonic())
 
@@ -357,6 +362,65 @@ async def test_what_the_thread_could_not_send_the_loop_sends(signing: Make) -> N
         await rig.sender.drained()
         sending.cancel()
     assert rig.settled_ends == [([end], set())]
+
+
+@in_virtual_time
+async def test_an_end_that_cant_be_sent_holds_up_no_other_while_it_is_blocked(signing: Make) -> None:
+    """Its handler has deleted what is sent of its Job."""
+    rig = signing()
+    rig.link.answers["finish"] = lambda _: [1]
+    broken, done = held("broken"), held("done")
+    del broken.job.id
+    async with rig.running():
+        rig.claim()
+        await asyncio.sleep(1)
+        rig.sender.put(End(broken, Outcome.DONE))
+        rig.sender.put(End(done, Outcome.DONE))
+        rig.block(1)
+        assert len(rig.link.calls["finish"]) == 1
+        await asyncio.sleep(0.1)
+        assert rig.sender.size == 0
+
+
+@in_virtual_time
+async def test_touches_are_sent_while_it_is_blocked(signing: Make) -> None:
+    """Those of handlers in threads, each once; a call that fails is made again."""
+    rig = signing()
+    rig.link.answers["touch"] = lambda _: LOST if rig.failing else [1]
+    async with rig.running():
+        rig.claim()
+        await asyncio.sleep(1)
+        one = held("j")
+        one.deadline, one.touch_ms = time.monotonic() + 10, 10_000
+        rig.deadlines.running[asyncio.create_task(asyncio.sleep(3600))] = [one]
+        rig.block(1)
+        assert len(rig.link.calls["touch"]) == 1
+        one.deadline += 5
+        rig.failing = True
+        rig.block(1)
+        calls = len(rig.link.calls["touch"])
+        assert calls > 2
+        rig.failing = False
+        rig.block(1)
+        assert len(rig.link.calls["touch"]) == calls + 1
+
+
+@in_virtual_time
+async def test_a_program_with_a_loop_of_its_own_is_not_ended(signing: Make) -> None:
+    """Only the worker ends, when the loop is back."""
+    rig = signing(hung_exit_s=60)
+    rig.link.answers["retry"] = lambda _: [1]
+    ended: list[float] = []
+    rig.signs.all_hang = lambda: ended.append(time.monotonic())
+    async with rig.running():
+        rig.claim()
+        await asyncio.sleep(1)
+        task = asyncio.create_task(asyncio.sleep(0))
+        rig.late = [(task, End(held("j"), Outcome.RETRY, "its TTR passed", 0, 1))]
+        rig.block(300)
+        assert (rig.left, ended) == ([], [])
+        await asyncio.sleep(1)
+        assert len(ended) == 1
 
 
 @in_virtual_time
