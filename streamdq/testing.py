@@ -25,7 +25,7 @@ from .store.counters import Counters, GroupCounter
 from .store.replies import RATED, Moved, ShardStats
 from .times.clock import ManualClock
 from .times.durations import Duration, to_ms
-from .worker.worker import Worker, bound_to, has_begun, running_in, serves_every_topic
+from .worker.worker import Worker, bound_to, orders_of, serving_of
 
 __all__ = ["ManualClock", "Memory", "RunWorker", "drain", "memory"]
 
@@ -138,7 +138,8 @@ async def _serving(worker: Worker, late: list[Job]) -> AsyncIterator[asyncio.Tas
     try:
         yield task
     except asyncio.CancelledError:
-        late += running_in(worker)
+        if (serving := serving_of(worker)) is not None:
+            late += serving.running
         task.cancel()  # not `stop`, which waits for the handlers
         raise
     finally:
@@ -181,7 +182,8 @@ async def _rated(queue: AsyncQueue, shard: ShardKeys, stats: ShardStats) -> Move
 async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
     store = store_of(queue)
     known = await carry_out_async(queue, store.topics.refresh())
-    begun = has_begun(worker) and _awaited(worker, known) <= (known.keys() & worker.topics)
+    serving = serving_of(worker)
+    begun = serving is not None and serving.begun and _awaited(worker, known) <= (known.keys() & worker.topics)
     look = _Look(not begun, None, {})
     for topic in worker.topics & known.keys():
         for shard in store.topics.shards(topic):
@@ -193,7 +195,7 @@ async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
 
 def _awaited(worker: Worker, known: Mapping[str, TopicSettings]) -> frozenset[str]:
     """The topics that the worker serves, or will find by itself in a moment."""
-    if not serves_every_topic(worker):
+    if orders_of(worker).handlers.every is None:
         return worker.topics
     return worker.topics | {topic for topic, settings in known.items() if worker.group in settings.groups}
 

@@ -12,6 +12,19 @@ from typing import Any
 from .forks import renew_in_child
 
 
+class ThreadOf:
+    """Runs a function, and knows in which thread."""
+
+    __slots__ = ("ident",)
+
+    def __init__(self) -> None:
+        self.ident: int | None = None
+
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        self.ident = threading.get_ident()
+        return function(*args)
+
+
 class HandlerThreads(Executor):
     """Like ThreadPoolExecutor, but the process does not wait for these threads when it exits: a drained worker has
     handed their jobs back, and must not hang with them, nor with a storage. And each call has a copy of its caller's

@@ -10,7 +10,7 @@ import typer
 
 from ..config import DEFAULT_GROUP
 from ..errors import InvalidInput
-from ..worker.processes import command_line, end_with_parent
+from ..process.processes import command_line, end_with_parent
 from .common import GroupOption, commands, given_globals
 from .metrics import (
     LOOPBACK,

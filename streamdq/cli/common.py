@@ -14,8 +14,8 @@ from typer.core import TyperCommand
 from .. import terminal
 from ..errors import StreamdqError
 from ..operations.inspect import topic_names
+from ..process.signals import Stop, install, uninstall
 from ..queue import Queue, carry_out, store_of
-from ..worker.signals import Stop, install, uninstall
 
 EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130  # 4: EXIT_HUNG of worker/hung.py
 

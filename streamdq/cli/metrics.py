@@ -10,8 +10,8 @@ import typer
 
 from ..errors import InvalidInput
 from ..process import logs
-from ..worker.processes import Supervisor, end_children
-from ..worker.signals import Stop, drop_at_exit, install
+from ..process.processes import Supervisor, end_children
+from ..process.signals import Stop, drop_at_exit, install
 from .common import commands
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from ..errors import InvalidInput, StreamdqError
 from ..link.session import check_namespace
 from ..process import logs
 from ..process.logs import log
+from ..process.processes import command_line, end_with_parent
+from ..process.signals import Stop, install
 from ..queue import Queue, carry_out, store_of
 from ..times.clock import RedisClock
 from ..times.durations import number_in
-from ..worker.processes import command_line, end_with_parent
-from ..worker.signals import Stop, install
 from .common import EXIT_NO, EXIT_UNAVAILABLE, Json, commands, given, given_globals
 from .metrics import (
     LOOPBACK,
@@ -40,7 +40,7 @@ from .metrics import (
 if TYPE_CHECKING:
     from ..worker.handlers import Handler
     from ..worker.rehearsal import Rehearsed
-    from ..worker.serving import Burst
+    from ..worker.serving import Burst, Orders
     from ..worker.worker import Worker
 
 app = commands()
@@ -155,7 +155,7 @@ def _weights(given: list[str] | None) -> dict[str, float] | None:
 
 
 def _import_worker(target: str) -> Worker:
-    from ..worker.target import import_worker
+    from .target import import_worker
 
     try:
         return import_worker(target)
@@ -221,21 +221,23 @@ def rehearse(
     Exit code 1: some bodies would be refused, or can't be read here.
     """
     from ..worker.rehearsal import rehearse as run_rehearsal
-    from ..worker.worker import codec_of, declared_in
+    from ..worker.worker import orders_of
 
     found = _import_worker(target)
     if given(context, "url") or found.url is None:
         found.url = context.obj.url
     if given(context, "namespace"):
         found.namespace = context.obj.namespace
+    orders = orders_of(found)
+    declared = {(one.topic, one.id) for one in orders.declared}
     with (
-        Queue(found.url, found.namespace, codec=codec_of(found)) as queue,
+        Queue(found.url, found.namespace, codec=orders.where.codec) as queue,
         terminal.progress_bar("jobs") as bar,
     ):
         store = store_of(queue)
         results = [
-            carry_out(queue, run_rehearsal(store, handler, found.group, limit, bar.reach, declared_in(found)))
-            for handler in _rehearsed(queue, found, topic)
+            carry_out(queue, run_rehearsal(store, handler, found.group, limit, bar.reach, declared))
+            for handler in _rehearsed(queue, orders, topic)
         ]
     refused = sum(result.refused for result in results)
     if as_json:
@@ -246,13 +248,11 @@ def rehearse(
         raise typer.Exit(EXIT_NO)
 
 
-def _rehearsed(queue: Queue, worker: Worker, topics: list[str] | None) -> list[Handler]:
-    from ..worker.worker import handlers_of, serves_every_topic
-
-    handlers = handlers_of(worker)
-    if serves_every_topic(worker):
+def _rehearsed(queue: Queue, orders: Orders, topics: list[str] | None) -> list[Handler]:
+    handlers = orders.handlers
+    if handlers.every is not None:
         known = carry_out(queue, store_of(queue).topics.registry())
-        handlers.serve([name for name, settings in known.items() if worker.group in settings.groups])
+        handlers.serve([name for name, settings in known.items() if orders.group in settings.groups])
     for name in topics or ():
         if name not in handlers:
             raise InvalidInput(f"topic: the worker has no handler for {name!r}, only for {', '.join(sorted(handlers))}")

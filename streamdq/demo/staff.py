@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from ..errors import StreamdqError
-from ..worker.processes import command_line
+from ..process.processes import command_line
 from .interrupts import interrupted_afterwards
 from .shop import ANALYST_GROUP, DIRECTORY_VARIABLE, SHOP_GROUP, SPEED_VARIABLE, Scale
 

@@ -41,9 +41,9 @@ from ..operations.jobs import EnqueueResult
 from ..process.logs import log, what
 from ..queue import AsyncQueue, Queue, store_of
 from ..version import __version__
+from ..worker.handlers import called
 from ..worker.middleware import Attempt, CallNext
 from ..worker.reports import may_be_shown
-from ..worker.user_functions import called
 from ..worker.worker import Worker
 
 _SCHEMA = "https://opentelemetry.io/schemas/1.27.0"

@@ -20,7 +20,7 @@ LONG_S = 10.0
 """A block that lasts longer is logged while it lasts."""
 _SAMPLE_S = 0.5  # after so long, it looks who blocks the loop
 # Below these calls in a stack, what the loop runs begins: a handler, or a task of the program's own.
-_CALL_USERS = (f"{OWN_CODE}worker{os.sep}user_functions.py:", f"{Path(asyncio.__file__).parent}{os.sep}")
+_CALL_USERS = (f"{OWN_CODE}worker{os.sep}handlers.py:", f"{Path(asyncio.__file__).parent}{os.sep}")
 _UVLOOP = f"{os.sep}uvloop{os.sep}"
 
 

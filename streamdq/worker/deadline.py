@@ -24,10 +24,10 @@ from ..process.loop import wait
 from ..store.scripts import Scripts
 from ..times.durations import Duration
 from .ends import Ends
+from .handlers import is_complete
 from .hung import HungHandlers
 from .member import Member
 from .slots import Slots
-from .user_functions import is_complete
 
 _LONGEST_CUT_S = LONGEST_CUT_MS / 1000
 _ROUND_S = 0.05

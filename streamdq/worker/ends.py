@@ -102,13 +102,7 @@ class Ends:
             return End(held, Outcome.RELEASED)
         naming = self._member.naming(held.job)
         log.debug("attempt failed", error=text_of(error).partition(":")[0], way=way(error), **naming)
-        if cancelled:
-            # Without `late` the handler awaited something that was cancelled. If its job were handed back, it would run
-            # again at once, forever; so this counts as a failure.
-            told: BaseException | str = _passed(held) if held.late else "CancelledError: the handler cancelled itself"
-        else:
-            told = error
-        end = failed(held, told, self._member.retry_of(held))
+        end = failed(held, _passed(held) if cancelled else error, self._member.retry_of(held))
         end.at = where_called(error) if held.late else where(error)
         if self._show_errors:
             tell_calls(end, error)
@@ -140,7 +134,11 @@ class Ends:
 
 
 def _passed(held: Held) -> str:
-    """The error of an attempt whose TTR has passed."""
+    """The error of an attempt that was cancelled. If it is not late, the handler awaited something that was cancelled.
+    If its job were handed back, it would run again at once, forever; so this counts as a failure.
+    """
+    if not held.late:
+        return "CancelledError: the handler cancelled itself"
     return f"{PASSED}{show_ms(held.touch_ms or held.ttr_ms)} passed"
 
 

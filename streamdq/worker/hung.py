@@ -5,7 +5,6 @@ each keeps its slot until it ends.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from ..link.session import arun
 from ..metrics import declared
 from ..process.logs import calls_in, calls_of, log
 from ..store.namespace import tell_hung
+from ..threads import ThreadOf
 from .member import Member
 
 EXIT_HUNG = 4
@@ -24,23 +24,6 @@ EXIT_HUNG = 4
 _HUNG_S = 1.0  # after it was given up: one that ends by then was only late
 _LOOK_S = 1.0
 _TELL_S = 10.0  # how often Redis is told, while there are any
-
-
-class ThreadOf:
-    """Runs a function, and knows in which thread."""
-
-    __slots__ = ("ident",)
-
-    def __init__(self) -> None:
-        self.ident: int | None = None
-
-    def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        self.ident = threading.get_ident()
-        return function(*args)
-
-    def calls(self) -> list[str]:
-        """What it is in now."""
-        return calls_of(self.ident)
 
 
 @dataclass(slots=True)
@@ -75,7 +58,8 @@ class HungHandlers:
 
     def add(self, call: asyncio.Future[Any], thread: ThreadOf, job: Job) -> None:
         """The call's attempt has ended, and the call has not."""
-        self._add(call, "a handler's thread goes on beyond its TTR", thread.calls, job)
+        calls = partial(_calls_in, thread)
+        self._add(call, "a handler's thread goes on beyond its TTR", calls, job)
 
     def add_deaf(self, attempt: asyncio.Task[Any], job: Job) -> None:
         """The attempt was cancelled, and has been given up, as its handler goes on."""
@@ -135,3 +119,8 @@ class HungHandlers:
 
     def close(self) -> None:
         self._gauge.set(0)
+
+
+def _calls_in(thread: ThreadOf) -> list[str]:
+    """What it is in now."""
+    return calls_of(thread.ident)

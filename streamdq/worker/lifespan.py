@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from ..process.logs import as_exc_info, log, what
-from .user_functions import run
+from .handlers import run
 
 
 async def start(functions: Sequence[Callable[[], Any]]) -> None:

@@ -1,10 +1,13 @@
-"""Who claims, runs and ends a group's jobs here."""
+"""Who claims, runs and ends a group's jobs here, and on which Redis."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..codec.protocol import Codec
+from ..config import Settings
 from ..job.job import Job
 from ..job.retry import RetrySchedule
 from ..link.connection import AsyncLink
@@ -13,6 +16,18 @@ from ..operations.attempts import Held
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
 from ..store.topics import Topics
+from ..times.clock import RedisClock
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The Redis that a worker uses, and how: as for ``open_session``."""
+
+    url: str | None
+    namespace: str
+    settings: Settings
+    clock: RedisClock | None = None
+    codec: Sequence[Codec] | None = None
 
 
 @dataclass(frozen=True, slots=True)

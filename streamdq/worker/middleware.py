@@ -12,7 +12,7 @@ from ..errors import InvalidInput
 from ..job.job import Job
 from ..operations.attempts import End, Held, Outcome
 from ..process.logs import log, what
-from .user_functions import called, drop
+from .handlers import called, drop
 
 _TWICE = "twice; an attempt runs its handler once"
 _TOO_LATE = "when the middleware had returned"

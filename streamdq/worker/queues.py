@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InvalidInput
 from ..forks import renew_in_child
 from ..process.loop import running_loop
+from .member import Where
 
 if TYPE_CHECKING:
-    from ..codec.protocol import Codec
-    from ..config import Settings
     from ..queue import AsyncQueue, Queue
-    from ..times.clock import RedisClock
 
 
 class HandlerQueues:
     """Each is opened when a handler first asks for it, and closed with the worker."""
 
-    def __init__(
-        self,
-        url: str | None,
-        namespace: str | None,
-        settings: Settings,
-        clock: RedisClock | None,
-        codec: Sequence[Codec] | None,
-    ) -> None:
-        self._url, self._namespace = url, namespace
-        self._settings, self._clock, self._codec = settings, clock, codec
+    def __init__(self, where: Where) -> None:
+        self._where = where
         self._awaited: AsyncQueue | None = None
         self._blocking: Queue | None = None
         self.after_fork()
@@ -46,9 +35,8 @@ class HandlerQueues:
         if self._awaited is None:
             from ..queue import AsyncQueue
 
-            self._awaited = AsyncQueue(
-                self._url, self._namespace, codec=self._codec, settings=self._settings, clock=self._clock
-            )
+            at = self._where
+            self._awaited = AsyncQueue(at.url, at.namespace, codec=at.codec, settings=at.settings, clock=at.clock)
         return self._awaited
 
     def blocking(self) -> Queue:
@@ -59,9 +47,8 @@ class HandlerQueues:
             if self._blocking is None:
                 from ..queue import Queue
 
-                self._blocking = Queue(
-                    self._url, self._namespace, codec=self._codec, settings=self._settings, clock=self._clock
-                )
+                at = self._where
+                self._blocking = Queue(at.url, at.namespace, codec=at.codec, settings=at.settings, clock=at.clock)
             return self._blocking
 
     async def close(self) -> None:

@@ -17,8 +17,7 @@ from ..store import reads
 from ..store.progress import Phase, Progress
 from ..store.records import job_in
 from ..store.redis_store import RedisStore
-from .handlers import Handler
-from .user_functions import called
+from .handlers import Handler, called
 
 _PAGE = 250
 _SHOWN = 20

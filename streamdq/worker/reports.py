@@ -9,6 +9,7 @@ import inspect
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from pydantic import ValidationError
@@ -21,9 +22,9 @@ from ..process.loop import cancel_and_wait
 from ..threads import HandlerThreads
 from .ended_files import EndedFiles
 from .ends import PASSED
+from .handlers import called, completed
 from .member import Member
 from .middleware import tell
-from .user_functions import called, completed
 
 _MOST = 1000
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -33,6 +34,7 @@ _LEVELS = {
 }  # fmt: skip
 _GO_ON = frozenset({Outcome.RETRY, Outcome.SNOOZED})
 _FAILED = frozenset({Outcome.RETRY, Outcome.DEAD})
+_listeners_of = attrgetter("held.listeners")
 
 
 class Reports:
@@ -56,7 +58,8 @@ class Reports:
     def confirmed(self, ends: Sequence[End], stale: Collection[int]) -> None:
         """Redis has received these ends of one topic and outcome; it refused those whose index is in ``stale``."""
         self._freed.set()
-        tell(ends, stale)
+        if any(map(_listeners_of, ends)):
+            tell(ends, stale)
         outcome = ends[0].outcome
         if outcome is Outcome.DONE:
             if self._files is not None:

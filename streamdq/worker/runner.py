@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from operator import attrgetter
 from typing import Any
@@ -13,15 +13,13 @@ from ..job.job import ENCODED, Queues, begin_attempt
 from ..operations.attempts import DeadReason, End, Held, Outcome
 from ..operations.failures import is_a
 from ..process.logs import log, what
-from ..threads import HandlerThreads
+from ..threads import HandlerThreads, ThreadOf
 from .deadline import Deadlines
 from .ends import Ends
-from .handlers import Handler
-from .hung import ThreadOf
+from .handlers import Handler, called, completed, drop, run
 from .member import Member
 from .middleware import Attempt, Middleware, listen, through
 from .slots import Slots
-from .user_functions import called, completed, drop, run
 
 _DEAF_S = 1.0  # how long the drain waits for a handler that ignores its cancellation
 _is_elsewhere = attrgetter("job.is_elsewhere")
@@ -100,10 +98,8 @@ class Runner:
             return
         if self._middleware:
             error = await self._through_middleware(handler, fit, bodies)
-        elif handler.is_async:
-            error = await run(_call, handler, fit, bodies)
         else:
-            error = await self._in_thread(handler, fit, bodies)
+            error = await self._handled(handler, fit, bodies)
         ended = time.monotonic()
         self._slots.took(started, ended)
         ends = self._ends
@@ -130,16 +126,21 @@ class Runner:
                 fit.append(one)
         return fit, bodies
 
+    def _handled(
+        self, handler: Handler, fit: list[Held], bodies: list[Any]
+    ) -> Coroutine[Any, Any, BaseException | None]:
+        """Calls the handler; the exception that it raises."""
+        if handler.is_async:
+            return run(_call, handler, fit, bodies)
+        return self._in_thread(handler, fit, bodies)
+
     async def _through_middleware(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> BaseException | None:
         called, raised = False, None
 
         async def call() -> BaseException | None:
             nonlocal called, raised
             called = True
-            if handler.is_async:
-                raised = await run(_call, handler, fit, bodies)
-            else:
-                raised = await self._in_thread(handler, fit, bodies)
+            raised = await self._handled(handler, fit, bodies)
             return raised
 
         first = fit[0]

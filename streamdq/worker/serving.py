@@ -9,13 +9,12 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, Literal, TypeVar
 
-from ..codec.protocol import Codec
-from ..config import MAX_BATCH, Settings
+from ..config import MAX_BATCH
 from ..errors import HandlersHung, NewerFormat, UnknownTopic
 from ..job.job import Job
 from ..link.connection import AsyncLink, ConnectionLimits, Link
@@ -25,10 +24,10 @@ from ..operations.attempts import Held
 from ..operations.inspect import stats
 from ..process.logs import log, what
 from ..process.loop import cancel_and_wait, running_loop, supervise
+from ..process.signals import ONE_SIGNAL_S, install, uninstall
 from ..store.blocking import listen
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
-from ..times.clock import RedisClock
 from .consumer import BLOCK_S, Consumer, Limits
 from .deadline import Deadlines
 from .declared import Declared, DeclaredSchedules
@@ -37,12 +36,11 @@ from .ends import Ends, EndSender
 from .handlers import Handlers
 from .hung import HungHandlers
 from .lifespan import shut_down, start, until
-from .member import Member
+from .member import Member, Where
 from .middleware import Middleware
 from .queues import HandlerQueues
 from .reports import DeadLetterNotices, Reports
 from .runner import Runner
-from .signals import ONE_SIGNAL_S, install, uninstall
 from .signs import CALL_S, Signs
 from .slots import Slots
 from .turns import Limit, Turns
@@ -54,27 +52,29 @@ _REGISTRY_S = 300.0  # how often it looks at the registry if no ring comes: the 
 _SCHEDULES_S = 20.0  # the same if it declares schedules: no ring tells that Redis has lost them
 
 
-@dataclass(frozen=True)
-class Orders:
-    """What a worker was told."""
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """The functions that users have registered, in their order."""
 
-    url: str | None
-    namespace: str
+    on_startup: list[Callable[[], Any]] = field(default_factory=list)
+    on_shutdown: list[Callable[[], Any]] = field(default_factory=list)
+    on_dead: list[Callable[..., Any]] = field(default_factory=list)
+    middleware: list[Middleware] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What a worker was told. ``prune``: it removes schedules that the code no longer declares."""
+
+    where: Where
     group: str
     concurrency: int
-    settings: Settings
-    clock: RedisClock | None
-    codec: Sequence[Codec] | None
     handlers: Handlers
-    every_topic: bool  # it finds topics by itself
     turns: Turns
-    on_dead: list[Callable[..., Any]]
-    declared: list[Declared]
-    prune: bool  # it removes schedules that the code no longer declares
+    hooks: Hooks
+    declared: Sequence[Declared]
+    prune: bool
     show_errors: bool
-    middleware: Sequence[Middleware]
-    on_startup: Sequence[Callable[[], Any]]
-    on_shutdown: Sequence[Callable[[], Any]]
 
 
 Burst = bool | Literal["due"]
@@ -89,33 +89,31 @@ class Serving:
         self.stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
         self._ended = asyncio.Event()  # ends the mover, after the last outcome was sent
-        self._orders, self._group = orders, orders.group
+        self._orders, self._group, at = orders, orders.group, orders.where
+        self._settings = at.settings
         self.handlers = orders.handlers
         self._served = set(orders.handlers)
-        self.link, self.session = open_session(
-            orders.url, orders.namespace, orders.settings, orders.clock, AsyncLink, orders.codec
-        )
+        self.link, self.session = open_session(at.url, at.namespace, at.settings, at.clock, AsyncLink, at.codec)
         self.name = self.session.consumer
         self._store = RedisStore(self.session)
         self._topics = self._store.topics
         self._schedules = DeclaredSchedules(self.link, self._store, orders.declared)
-        self._queues = HandlerQueues(orders.url, orders.namespace, orders.settings, orders.clock, orders.codec)
+        self._queues = HandlerQueues(at)
         member = Member(self.link, self._store, self._group, self.name)
         freed = asyncio.Event()
         self._files = None if self.session.bodies.files is None else EndedFiles(member)
-        self._notices = DeadLetterNotices(orders.on_dead, member)
+        self._notices = DeadLetterNotices(orders.hooks.on_dead, member)
         reports = Reports(member, freed, self._notices, self._files, show_errors=orders.show_errors)
         self._sender = EndSender(member, reports)
         self.consumer = Consumer(member, self._sender.failing, orders.turns)
         ends = Ends(member, self._sender, self.consumer, show_errors=orders.show_errors)
         self._slots = Slots(orders.concurrency, orders.handlers, ends, orders.turns, freed)
-        self._hung = HungHandlers(member, orders.concurrency, orders.settings.hung_exit_s, self.stopping)
+        self._hung = HungHandlers(member, orders.concurrency, at.settings.hung_exit_s, self.stopping)
         self._deadlines = Deadlines(member, self._slots, ends, self._hung)
-        self._runner = Runner(
-            member, orders.handlers, self._slots, self._deadlines, ends, self._queues, orders.middleware
-        )
+        middleware = tuple(orders.hooks.middleware)
+        self._runner = Runner(member, orders.handlers, self._slots, self._deadlines, ends, self._queues, middleware)
         self._mover = Mover(self.link, self.session, self._store.scripts, self._topics, self.name, self._ended)
-        self._signs = self._signs_of(orders)
+        self._signs = self._signs_of(at)
         self._loop = asyncio.get_running_loop()
         self._told_what_waits = False
         self._refused: NewerFormat | None = None
@@ -126,7 +124,7 @@ class Serving:
         started = False
         try:
             async with until(self.stopping):
-                await start(self._orders.on_startup)
+                await start(self._orders.hooks.on_startup)
                 started = True
             if not started:
                 return
@@ -148,9 +146,9 @@ class Serving:
                 await supervise("claim", lambda: self._claim(burst), self.stopping, namespace)
                 if self._refused is not None:
                     raise self._refused
-                await self._drain(self._orders.settings.grace_s)
+                await self._drain(self._settings.grace_s)
                 if self._hung.ends_worker:
-                    raise HandlersHung(self._orders.concurrency, self._orders.settings.hung_exit_s)
+                    raise HandlersHung(self._orders.concurrency, self._settings.hung_exit_s)
             except (asyncio.CancelledError, NewerFormat):
                 # From now on nobody watches the handlers or reports their outcomes, so running jobs go back as well.
                 await self._drain(0.0)
@@ -184,11 +182,11 @@ class Serving:
         finally:
             await self.link.close()
 
-    def _signs_of(self, orders: Orders) -> Signs:
+    def _signs_of(self, at: Where) -> Signs:
         """Those of this consumer, with a connection of their own, on which no call takes long."""
         limits = ConnectionLimits(1, 1)
-        link = Link(orders.url or orders.settings.url, CALL_S, limits)
-        brief = orders.settings.model_copy(update={"call_timeout_s": min(CALL_S, orders.settings.call_timeout_s)})
+        link = Link(at.url or at.settings.url, CALL_S, limits)
+        brief = at.settings.model_copy(update={"call_timeout_s": min(CALL_S, at.settings.call_timeout_s)})
         own = Session(brief, self.session.keys.namespace, self.session.clock, link.target, self.session.bodies)
         own.node_of = link.node_of
         signs = Signs(link, own, Scripts(own), self.name, self._deadlines, self._sender, self._holds_claims)
@@ -198,7 +196,7 @@ class Serving:
     async def _shut_down(self) -> None:
         self._hurrying.clear()  # who hurried the handlers did not mean what closes connections and writes what is left
         async with until(self._hurrying):
-            await shut_down(self._orders.on_shutdown, show_errors=self._orders.show_errors)
+            await shut_down(self._orders.hooks.on_shutdown, show_errors=self._orders.show_errors)
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         """Ends the worker if a loop ended because it met data of a newer version; loops survive any other error."""
@@ -265,7 +263,7 @@ class Serving:
         """
         known = await arun(self.link, self._topics.refresh())
         served = set(self.handlers.named)
-        if self._orders.every_topic:
+        if self.handlers.every is not None:
             served |= {topic for topic, settings in known.items() if self._group in settings.groups}
             self.handlers.serve(served)
         self._served = served
@@ -361,7 +359,7 @@ class Serving:
 
     async def _in_time(self, telling: Coroutine[Any, Any, None]) -> None:
         try:
-            async with asyncio.timeout(self._orders.settings.call_timeout_s):
+            async with asyncio.timeout(self._settings.call_timeout_s):
                 await telling
         except Exception as error:
             log.warning("stopped without telling Redis", unsent=self._sender.size, error=what(error))
@@ -390,7 +388,7 @@ class Serving:
         await self._in_time(self._all_sent())
         await self._in_time(self._leave())
         self._deadlines.close()
-        await self._notices.close(self._orders.settings.call_timeout_s)
+        await self._notices.close(self._settings.call_timeout_s)
         self._runner.close()
         log.info("worker stopped", consumer=self.name)
 

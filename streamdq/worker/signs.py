@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from ..config import SIGN_S
 from ..link.connection import AsyncLink, Link
 from ..link.session import Op, Session, arun, run
+from ..process.leaving import leave
 from ..process.logs import log
 from ..process.loop import Failures
 from ..store.namespace import drop_sign
@@ -24,7 +25,6 @@ from ..store.scripts import Scripts
 from .blocked_loop import BLOCKED_S, LoopWatch
 from .ends import EndSender
 from .hung import EXIT_HUNG
-from .leaving import leave
 from .pulse import pulse
 
 CALL_S = 1.0

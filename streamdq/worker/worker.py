@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Concatenate, Generic, ParamSpec, overload
 
@@ -15,10 +15,12 @@ from ..codec.envelope import check_version
 from ..codec.protocol import Codec
 from ..config import DEFAULT_GROUP, Settings
 from ..errors import HandlersHung, InvalidInput
-from ..job.job import Job, check_group, check_topic, check_ttr
+from ..job.job import check_group, check_topic, check_ttr
 from ..job.retry import RetryInput, RetrySchedule
 from ..operations.schedules import ScheduleOptions, check_schedule_id, planned
 from ..process.descriptors import reserve_standard
+from ..process.heap import settled
+from ..process.leaving import leave, left_over
 from ..process.logs import log, shown_in_script, what
 from ..process.loop import running_loop
 from ..store.records import encode
@@ -26,14 +28,12 @@ from ..times.clock import RedisClock
 from ..times.durations import Duration
 from ..topic import Topic
 from .declared import Declared
-from .handlers import Handler, Handlers, Upcast, handler_of, upcast_of, with_upcasts
-from .heap import settled
+from .handlers import Handler, Handlers, Upcast, check, handler_of, upcast_of, with_upcasts
 from .hung import EXIT_HUNG
-from .leaving import leave, left_over
+from .member import Where
 from .middleware import Middleware
-from .serving import Burst, Orders, Serving
+from .serving import Burst, Hooks, Orders, Serving
 from .turns import turns_of
-from .user_functions import check
 
 B = TypeVar("B")
 P = ParamSpec("P")
@@ -98,10 +98,7 @@ class Worker(Generic[S]):
         self._every: Handler | None = None
         self._declared: dict[tuple[str, str], Declared] = {}
         self._implied: set[str] = set()  # topics whose handler only a schedule has named so far
-        self._on_dead: list[Callable[..., Any]] = []
-        self._on_startup: list[Callable[[], Any]] = []
-        self._on_shutdown: list[Callable[[], Any]] = []
-        self._middleware: list[Middleware] = []
+        self._hooks = Hooks()
         self._serving: Serving | None = None
 
     @overload
@@ -242,7 +239,7 @@ class Worker(Generic[S]):
         It gets the Job, with the reason and the error in ``job.groups[group]``.
         """
         check(function, "on_dead")
-        self._on_dead.append(function)
+        self._hooks.on_dead.append(function)
         return function
 
     @property
@@ -267,7 +264,7 @@ class Worker(Generic[S]):
         signals cancel it.
         """
         check(function, "on_startup")
-        self._on_startup.append(function)
+        self._hooks.on_startup.append(function)
         return function
 
     def on_shutdown(self, function: F) -> F:
@@ -276,7 +273,7 @@ class Worker(Generic[S]):
         signal that comes meanwhile cancels it, if it is not the first.
         """
         check(function, "on_shutdown")
-        self._on_shutdown.append(function)
+        self._hooks.on_shutdown.append(function)
         return function
 
     def middleware(self, function: M) -> M:
@@ -287,7 +284,7 @@ class Worker(Generic[S]):
         The TTR covers all of them. How the attempt ended for its jobs, ``attempt.on_end`` tells.
         """
         check(function, "middleware")
-        self._middleware.append(function)
+        self._hooks.middleware.append(function)
         return function
 
     def run(self, burst: Burst = False) -> None:
@@ -340,14 +337,7 @@ class Worker(Generic[S]):
         for topic in (*(self._weights or ()), *(self._priority or ())):
             if topic not in self._handlers and self._every is None:
                 raise InvalidInput(f"worker: it has no handler for {topic!r}, which it gives a weight or a priority")
-        self._serving = Serving(
-            Orders(
-                self.url, self.namespace, self.group, self.concurrency, self._settings, self._clock, self._codec,
-                handlers_of(self), self._every is not None, turns_of(self._weights, self._priority), self._on_dead,
-                list(self._declared.values()), self.prune, self.show_errors,
-                tuple(self._middleware), tuple(self._on_startup), tuple(self._on_shutdown),
-            )
-        )  # fmt: skip
+        self._serving = Serving(orders_of(self))
         self.name = self._serving.name
         try:
             await self._serving.serve(burst, signals)
@@ -392,27 +382,30 @@ def _refuse_at_import(call: str) -> None:
         raise InvalidInput(f"worker: {target} calls {call} while `streamdq worker` imports it; {rule}")
 
 
-def serves_every_topic(worker: Worker) -> bool:
-    """Whether the worker finds topics by itself. For other modules of streamdq."""
-    return worker._every is not None
+# -- for other modules of streamdq
 
 
-def handlers_of(worker: Worker) -> Handlers:
-    """The worker's handlers, with their upcast functions. For other modules of streamdq.
+def orders_of(worker: Worker) -> Orders:
+    """What the worker was told.
 
     Raises:
         InvalidInput: an upcast function does not fit its handler.
     """
-    return Handlers(with_upcasts(worker._handlers, worker._upcasts), worker._every)
+    return Orders(
+        where=Where(worker.url, worker.namespace, worker._settings, worker._clock, worker._codec), group=worker.group,
+        concurrency=worker.concurrency, turns=turns_of(worker._weights, worker._priority),
+        handlers=Handlers(with_upcasts(worker._handlers, worker._upcasts), worker._every), hooks=worker._hooks,
+        declared=list(worker._declared.values()), prune=worker.prune, show_errors=worker.show_errors,
+    )  # fmt: skip
 
 
-def declared_in(worker: Worker) -> Collection[tuple[str, str]]:
-    """Topic and id of each schedule that the worker's code declares. For other modules of streamdq."""
-    return worker._declared.keys()
+def serving_of(worker: Worker) -> Serving | None:
+    """Its call of ``serve``; None: it does not serve."""
+    return worker._serving
 
 
 def bound_to(worker: Worker, url: str | None, clock: RedisClock | None) -> tuple[str | None, RedisClock | None]:
-    """Serves there from the next ``serve`` on; returns where it would have served. For other modules of streamdq.
+    """Serves there from the next ``serve`` on; returns where it would have served.
 
     Raises:
         InvalidInput: it is serving.
@@ -422,18 +415,3 @@ def bound_to(worker: Worker, url: str | None, clock: RedisClock | None) -> tuple
     before = worker.url, worker._clock
     worker.url, worker._clock = url, clock
     return before
-
-
-def codec_of(worker: Worker) -> Sequence[Codec] | None:
-    """What the worker was given. For other modules of streamdq."""
-    return worker._codec
-
-
-def has_begun(worker: Worker) -> bool:
-    """Whether it serves, and its topics and schedules are there. For other modules of streamdq."""
-    return worker._serving is not None and worker._serving.begun
-
-
-def running_in(worker: Worker) -> list[Job]:
-    """The jobs whose handlers run. For other modules of streamdq."""
-    return [] if worker._serving is None else worker._serving.running

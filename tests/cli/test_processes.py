@@ -19,9 +19,9 @@ from tests.turns import others_later
 from tests.waiting import HANG_S, until
 
 ONE_SIGNAL = """
-import streamdq.worker.processes, streamdq.worker.serving, streamdq.worker.signals
+import streamdq.process.processes, streamdq.worker.serving, streamdq.process.signals
 
-for module in (streamdq.worker.processes, streamdq.worker.serving, streamdq.worker.signals):
+for module in (streamdq.process.processes, streamdq.worker.serving, streamdq.process.signals):
     module.ONE_SIGNAL_S = {}
 """
 """At the head of the user's module, for how long signals count as one; else a busy machine would decide it."""
@@ -227,7 +227,7 @@ INTERRUPTED = (
     + """
 import asyncio, atexit, signal, sys
 from streamdq import Worker
-from streamdq.worker.signals import drop_at_exit
+from streamdq.process.signals import drop_at_exit
 
 met = set()
 
@@ -256,7 +256,7 @@ else:
 """
 TOLD_TO_STOP = INTERRUPTED_WORKER.replace("    sys.setprofile", "    worker.stop()\n    sys.setprofile")
 INTERRUPTED_SUPERVISOR = """
-supervisor = streamdq.worker.processes.Supervisor(["sleep", "60"], 1)
+supervisor = streamdq.process.processes.Supervisor(["sleep", "60"], 1)
 start = supervisor._start
 
 def interrupted_start(number):
@@ -269,7 +269,7 @@ sys.exit(supervisor.run())
 
 
 TOLD_TWICE = """
-supervisor = streamdq.worker.processes.Supervisor(["sleep", "60"], 1)
+supervisor = streamdq.process.processes.Supervisor(["sleep", "60"], 1)
 start, stop, kill = supervisor._start, supervisor._stop, supervisor._kill
 
 def told_start(number):
@@ -435,12 +435,12 @@ def test_a_burst_of_what_is_due_ends_though_a_job_waits(
 
 ENDLESS = """
 import asyncio, logging, sys, threading
-import streamdq.worker.leaving
+import streamdq.process.leaving
 from streamdq import Worker
 
 sys.stdout.reconfigure(write_through=False)
 
-streamdq.worker.leaving.END_S = streamdq.worker.leaving._AT_EXIT_S = 0.1
+streamdq.process.leaving.END_S = streamdq.process.leaving._AT_EXIT_S = 0.1
 worker = Worker()
 
 class Stuck(logging.Handler):

@@ -129,7 +129,7 @@ class SimulatedLoop(BaseEventLoop):
         return True
 
     def install(self, handler: Callable[[int, None], Any]) -> dict[int, Any]:
-        """Handles the running process's signals, as streamdq.worker.signals.install does."""
+        """Handles the running process's signals, as streamdq.process.signals.install does."""
         process = running.get()
         assert process is not None
         process.handler = handler

@@ -28,8 +28,8 @@ OTHERS = {
     ("store/schedules.py", "_replace"),
     ("store/settling.py", "_replace"),
     ("store/topics.py", "_replace"),
-    ("worker/leaving.py", "_exit"),  # of os
-    ("worker/leaving.py", "_run_exitfuncs"),  # of atexit
+    ("process/leaving.py", "_exit"),  # of os
+    ("process/leaving.py", "_run_exitfuncs"),  # of atexit
 }
 """What libraries and Python have no other name for."""
 

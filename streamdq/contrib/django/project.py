@@ -6,7 +6,7 @@ import os
 
 import django
 
-from ...worker.target import import_worker
+from ...cli.target import import_worker
 
 django.setup()
 worker = import_worker(os.environ["STREAMDQ_WORKER"])

@@ -9,7 +9,7 @@ import pytest
 
 from streamdq.cli.common import run_until_signal
 from streamdq.errors import FolderBusy, FolderError, ServerUnavailable
-from streamdq.worker import signals
+from streamdq.process import signals
 
 AWAY = (ServerUnavailable, FolderError)
 

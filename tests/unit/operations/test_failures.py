@@ -93,7 +93,7 @@ def test_an_endless_recursion_is_cut_and_so_is_an_endless_chain() -> None:
 
 
 def test_calls_of_streamdq_that_led_to_the_users_code_are_left_out() -> None:
-    from streamdq.worker.user_functions import called
+    from streamdq.worker.handlers import called
 
     _, error = called(fails)
     assert error is not None

@@ -16,7 +16,7 @@ from streamdq.worker.deadline import Deadlines
 from streamdq.worker.ends import Ends
 from streamdq.worker.handlers import handler_of
 from streamdq.worker.hung import HungHandlers
-from streamdq.worker.member import Member
+from streamdq.worker.member import Member, Where
 from streamdq.worker.middleware import Middleware
 from streamdq.worker.queues import HandlerQueues
 from streamdq.worker.reports import DeadLetterNotices, Reports
@@ -80,7 +80,7 @@ class Rig:
         hung = HungHandlers(member, concurrency, 0, asyncio.Event())
         self.deadlines = Deadlines(member, self.slots, ends, hung)
         self.deadlines._touches = me
-        queues = HandlerQueues("memory://unused", "test", Settings(), None, None)
+        queues = HandlerQueues(Where("memory://unused", "test", Settings()))
         self.runner = Runner(member, handlers, self.slots, self.deadlines, ends, queues, middleware)
 
     # -- what Redis, the sender of ends, and that of touches are told

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from streamdq.worker import processes
-from streamdq.worker.processes import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, Supervisor
+from streamdq.process import processes
+from streamdq.process.processes import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, Supervisor
 from tests.waiting import HANG_S, until
 
 

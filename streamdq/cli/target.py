@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import InvalidInput
-from .worker import Worker, importing
+from ..worker.worker import Worker, importing
 
 
 def import_worker(target: str) -> Worker:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from ..process.logs import calls_in, handed_over
+from .logs import calls_in, handed_over
 from .processes import end_children
 
 END_S = 3.0

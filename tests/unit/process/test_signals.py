@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from streamdq.worker.signals import ONE_SIGNAL_S, SIGNALS, Stop, install, uninstall
+from streamdq.process.signals import ONE_SIGNAL_S, SIGNALS, Stop, install, uninstall
 from tests.unit.test_forks import in_child
 from tests.waiting import HANG_S, until
 

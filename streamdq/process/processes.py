@@ -16,13 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from ..process.logs import log
+from .logs import log
 from .signals import LOOK_S, ONE_SIGNAL_S, install, uninstall
-
-if TYPE_CHECKING:
-    from ..exporter.exporter import ProcessFiles
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 _HEALTHY_S = 10.0
@@ -84,13 +81,20 @@ class _Child:
     restart_at: float | None = None
 
 
+class MetricsFiles(Protocol):
+    """Where the processes leave their metrics (exporter.py)."""
+
+    def environment(self, number: int) -> dict[str, str]: ...
+
+    def ended(self, number: int) -> None: ...
+
+
 class Supervisor:
     """Runs ``count`` copies of a command until all have ended with exit code 0, or it is told to stop."""
 
     def __init__(
-        self, command: Sequence[str], count: int, *, burst: bool = False, files: ProcessFiles | None = None
+        self, command: Sequence[str], count: int, *, burst: bool = False, files: MetricsFiles | None = None
     ) -> None:
-        """``files``: where the processes leave their metrics."""
         self._command = list(command)
         self._files = files
         self._burst = burst

@@ -1,0 +1,134 @@
+"""A job's way through the files: docs/architecture.md names those whose code runs for a job, and no others."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import streamdq
+from streamdq import Worker
+from tests.redis.harness import Space
+from tests.waiting import HANG_S, until
+
+PACKAGE = Path(streamdq.__file__).parent
+PAGE = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+SECTION = PAGE.partition("\n## A job's way through the files\n")[2].partition("\n## ")[0]
+BY_THE_CLOCK = (
+    "Consumer.heartbeat.", "Firing.", "HungHandlers.run.", "Lease.", "LoopWatch.", "Mover._refresh.", "Mover._tidy.",
+    "NodeMover._walk.", "Pulse.", "Reclaimer.", "Serving._watch_topics.", "Settling.", "SilentWorkers.",
+)  # fmt: skip
+"""Classes and methods that work by the clock, whether there is a job or not: nothing that they call is on its way."""
+
+
+class Trace:
+    """Notes which files of the package have code that runs: for the caller of ``enqueue``, the mover and the worker."""
+
+    def __init__(self) -> None:
+        self.caller: set[str] = set()
+        self.mover: set[str] = set()
+        self.worker: set[str] = set()
+        self._is_on = False
+        self._files: dict[CodeType, str] = {}
+
+    @contextmanager
+    def of_new_threads(self) -> Iterator[None]:
+        """Follows the threads that begin in the block, while it is ``on``."""
+        threading.setprofile(self._called_elsewhere)
+        try:
+            yield
+        finally:
+            threading.setprofile(None)
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        self._is_on = True
+        try:
+            yield
+        finally:
+            self._is_on = False
+
+    @contextmanager
+    def here(self) -> Iterator[None]:
+        """Follows this thread."""
+        before = sys.getprofile()
+        sys.setprofile(self._called_here)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+
+    def _called_here(self, frame: FrameType, event: str, _argument: Any) -> None:
+        if event == "call" and (file := self._file_of(frame.f_code)):
+            self.caller.add(file)
+
+    def _called_elsewhere(self, frame: FrameType, event: str, _argument: Any) -> None:
+        if not self._is_on or event != "call" or not (file := self._file_of(frame.f_code)):
+            return
+        calls = list(self._calls(frame))
+        if not any(f"{code.co_qualname}.".startswith(BY_THE_CLOCK) for code in calls):
+            of_mover = any(self._file_of(code).startswith("mover/") for code in calls)
+            (self.mover if of_mover else self.worker).add(file)
+
+    def _calls(self, frame: FrameType | None) -> Iterator[CodeType]:
+        """Of the package: this one, and those that led to it."""
+        while frame is not None:
+            if self._file_of(frame.f_code):
+                yield frame.f_code
+            frame = frame.f_back
+
+    def _file_of(self, code: CodeType) -> str:
+        """Within the package; '' for others."""
+        if code not in self._files:
+            path = Path(code.co_filename)
+            self._files[code] = str(path.relative_to(PACKAGE)) if path.is_relative_to(PACKAGE) else ""
+        return self._files[code]
+
+
+def followed(space: Space, handler: Callable[[dict], Any]) -> Trace:
+    """One job's way, after another one has had whatever happens but once."""
+    trace, worker, topics = Trace(), space.worker(), space.queue.stats().topics
+    done = topics["t"].groups["default"].done if topics else 0
+    worker.handler("t")(handler)
+    with trace.of_new_threads():
+        serving = threading.Thread(target=worker.run)
+        serving.start()
+        try:
+            until(lambda: worker._serving is not None and worker._serving.begun, "the worker has started")
+            space.queue.enqueue("t", {"n": 1}, delay="10ms")
+            until(lambda: has_ended(space, worker, done + 1), "the first job has ended")
+            with trace.on():
+                with trace.here():
+                    space.queue.enqueue("t", {"n": 2}, delay="50ms")
+                until(lambda: has_ended(space, worker, done + 2), "the job has ended")
+        finally:
+            worker.stop()
+            serving.join(HANG_S)
+    return trace
+
+
+def has_ended(space: Space, worker: Worker, count: int) -> bool:
+    """So many jobs are done, and the worker knows it."""
+    serving = worker._serving
+    assert serving is not None
+    return space.stats().done == count and serving._sender.size == 0 and serving._runner.idle
+
+
+async def in_the_loop(_body: dict) -> None: ...
+
+
+def in_a_thread(_body: dict) -> None: ...
+
+
+def test_the_page_names_the_files_that_run_for_a_job(space: Space) -> None:
+    """Those of a handler in the event loop and of one in a thread, with its topic's and its worker's defaults."""
+    traces = [followed(space, in_the_loop), followed(space, in_a_thread)]
+    ran = {file for trace in traces for file in (*trace.caller, *trace.mover, *trace.worker)}
+    named = set(re.findall(r"`((?!tests/)[\w/]+\.py)`", SECTION))
+    assert sorted(ran - named) == [], "the page does not name them"
+    assert sorted(named - ran) == [], "no job runs them"
