@@ -17,7 +17,8 @@ from streamdq import NewJob
 from streamdq.config import MAX_CLAIM
 from streamdq.link.command import Command
 from streamdq.link.connection import Link
-from streamdq.link.session import Op, open_session, run
+from streamdq.link.opening import open_session
+from streamdq.link.session import Op, run
 from streamdq.operations import audit, jobs, topics
 from streamdq.operations.attempts import DeadReason, End, Held, Outcome, ends_together, held_in, settle
 from streamdq.store.batches import MAX_BYTES

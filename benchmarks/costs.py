@@ -15,7 +15,8 @@ from functools import partial
 from streamdq import NewJob, Queue
 from streamdq.config import MAX_CLAIM
 from streamdq.link.connection import Link
-from streamdq.link.session import open_session, run
+from streamdq.link.opening import open_session
+from streamdq.link.session import run
 from streamdq.operations.attempts import End, Held, Outcome, held_in, settle
 from streamdq.store.redis_store import RedisStore
 

@@ -9,7 +9,8 @@ from math import inf
 
 from streamdq import NewJob, Queue
 from streamdq.link.connection import Link
-from streamdq.link.session import open_session, run
+from streamdq.link.opening import open_session
+from streamdq.link.session import run
 from streamdq.operations.attempts import End, Outcome, held_in, settle
 from streamdq.store.redis_store import RedisStore
 

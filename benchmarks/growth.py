@@ -15,7 +15,8 @@ from functools import partial
 from streamdq import Queue
 from streamdq.keys import NamespaceKeys
 from streamdq.link.connection import Link
-from streamdq.link.session import open_session, run
+from streamdq.link.opening import open_session
+from streamdq.link.session import run
 from streamdq.store.scripts import Scripts
 
 from .figures import Figure

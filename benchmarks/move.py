@@ -8,7 +8,8 @@ import redis
 
 from streamdq import Queue
 from streamdq.link.connection import Link
-from streamdq.link.session import open_session, run
+from streamdq.link.opening import open_session
+from streamdq.link.session import run
 from streamdq.store.scripts import Scripts
 
 from .figures import Figure

@@ -91,7 +91,7 @@ def _standing_still(scale: Scale) -> Iterator[Alert]:
         "30s",
         "No mover is at work for @namespace",
         "For 30 seconds no process has held the mover's lease of namespace @namespace, so due jobs are not moved. "
-        "Delayed jobs: {{ $value | humanize }}. Any running worker takes the lease within 5 seconds.",
+        "Delayed jobs: {{ $value | humanize }}. Any running worker takes the lease within 2.5 seconds.",
     )
     yield Alert(
         "StreamdqOverdue",

@@ -7,8 +7,10 @@ local lacking, may_delete = {}, true
 local function try(...)
   local reply = redis.pcall(...)
   local text = type(reply) == 'table' and reply.err or ''
-  -- NOPERM: from 7.0 on
-  if not string.find(text, 'NOPERM') and not string.find(text, 'user executing the script') then return end
+  -- Redis 6.2, Redis 7.0 and later, Valkey 9.1
+  local is_denied = string.find(text, 'user executing the script') or string.find(text, 'NOPERM')
+    or string.find(text, 'ACL failure')
+  if not is_denied then return end
   lacking[#lacking + 1] = ...
   may_delete = may_delete and ... ~= 'del'
 end

@@ -33,10 +33,6 @@ MAX_KEY_CONCURRENCY = 10_000
 """Attempts of a key at once."""
 
 
-MAX_MOVERS = 16
-"""At work at once."""
-
-
 START_WITHIN_S = 1.0
 """A claimed job starts within this time or goes back. So no job of a topic starts later than this after a pause."""
 
@@ -129,17 +125,10 @@ class Settings(FromEnvironment):
         "history rows; 0 keeps none.",
     )
     lease_ms: int = Field(
-        default=950,
+        default=1300,
         ge=500,
         le=600_000,
-        description="A dead mover is replaced within this time; an idle one's lease may last 16 times as long.",
-    )
-    movers: int | None = Field(
-        default=None,
-        ge=1,
-        le=MAX_MOVERS,
-        description="How many movers may be at work at once, each for a part of the shards. None: 1; on Cluster one "
-        "for each primary, as far as there are 64 shards for each further one.",
+        description="A mover that was killed is replaced within this time and a second.",
     )
     worker_timeout_s: float = Field(
         default=3.0,

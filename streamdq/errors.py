@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 FORMAT = 2
 """The newest format of stored data that this version knows, as in lua/lib/stored_format.lua."""
@@ -26,11 +26,15 @@ def _restored(kind: type[Portable], args: tuple[Any, ...], attributes: dict[str,
 
 
 class StreamdqError(Portable):
-    """The base class of all errors of streamdq."""
+    """The base class of all errors of streamdq. ``exit_code``: the command's, when it ends with this error."""
+
+    exit_code: ClassVar[int] = 1
 
 
 class InvalidInput(StreamdqError, ValueError):
     """An argument is invalid. Nothing was written."""
+
+    exit_code = 2
 
 
 class JobExists(StreamdqError):
@@ -68,9 +72,13 @@ class NotSent(StreamdqError):
 class UnknownTopic(StreamdqError, LookupError):
     """The topic does not exist: nobody has configured it, enqueued to it or served it."""
 
+    exit_code = 2
+
 
 class UnknownGroup(StreamdqError, LookupError):
     """The topic has no such consumer group. ``configure(topic, groups=[...])`` creates one."""
+
+    exit_code = 2
 
 
 class ScheduleMissing(StreamdqError, LookupError):
@@ -102,6 +110,8 @@ class StaleClaim(StreamdqError):
 
 class ServerError(StreamdqError):
     """Redis refused a command."""
+
+    exit_code = 3
 
 
 class ServerUnavailable(ServerError, ConnectionError):
@@ -166,6 +176,8 @@ class NewerFormat(StreamdqError):
     whole number.
     """
 
+    exit_code = 3
+
     def __init__(self, format: float | str) -> None:
         super().__init__(
             f"the data in Redis has format {format}, which a newer version of streamdq wrote; this one knows formats "
@@ -190,6 +202,8 @@ class HandlersHung(StreamdqError):
     """A worker has ended by itself, to be started again: for STREAMDQ_HUNG_EXIT_S, each of its slots was taken by a
     handler that hangs beyond its TTR. The log says where they hang. Nothing is lost: their attempts had ended.
     """
+
+    exit_code = 4
 
     def __init__(self, slots: int, for_s: float) -> None:
         super().__init__(
@@ -217,9 +231,13 @@ class BodyDamaged(BodyUnreadable):
 class BodyStorageUnavailable(StreamdqError):
     """The storage of large bodies can't be reached, or refuses. When an enqueue raises this, nothing was enqueued."""
 
+    exit_code = 3
+
 
 class MissingExtra(StreamdqError):
     """An optional package is needed and not installed."""
+
+    exit_code = 2
 
     def __init__(self, package: str, extra: str = "") -> None:
         name = package.partition(".")[0]  # an ImportError names the module
@@ -227,12 +245,22 @@ class MissingExtra(StreamdqError):
         super().__init__(f"this needs {name}, which is not installed: pip install {what}")
 
 
+class ExtensionBroken(StreamdqError):
+    """A command or codec of another package is needed and can't be loaded."""
+
+    exit_code = 2
+
+
 class EmbeddedError(StreamdqError):
     """The embedded Redis could not be found or started."""
+
+    exit_code = 3
 
 
 class ArchiveError(StreamdqError):
     """The archive's database failed. A dead letter that it may not have is still in Redis."""
+
+    exit_code = 3
 
 
 class ArchiveUnavailable(ArchiveError):
@@ -246,6 +274,8 @@ class ArchiveRefusesWrites(ArchiveError):
 class ArchiveMissing(ArchiveError):
     """The database has no archive. ``streamdq archive --to`` creates one."""
 
+    exit_code = 2
+
 
 class ArchiveVersion(ArchiveError):
     """This version of streamdq does not know the version of the archive's tables. Nothing was read or written."""
@@ -253,6 +283,8 @@ class ArchiveVersion(ArchiveError):
 
 class OutboxError(StreamdqError):
     """The outbox's database failed. What has not been relayed yet is still in it."""
+
+    exit_code = 3
 
 
 class OutboxUnavailable(OutboxError):
@@ -265,6 +297,8 @@ class OutboxRefusesWrites(OutboxError):
 
 class OutboxMissing(OutboxError):
     """The database has no outbox. ``streamdq outbox create`` makes one."""
+
+    exit_code = 2
 
 
 class OutboxVersion(OutboxError):

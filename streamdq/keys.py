@@ -37,34 +37,15 @@ class NamespaceKeys:
         """STRING, expires: the consumer whose mover is at work."""
         return f"{{{self.namespace}}}:mover"
 
-    def mover_at(self, place: int) -> str:
-        """STRING, expires: the same for one of several places at work; the first is ``mover``."""
-        return f"{self.mover}:{place}" if place > 1 else self.mover
+    @cached_property
+    def standbys(self) -> str:
+        """ZSET, expires: the consumers whose movers wait for the lease -> when each looks at it next, ms."""
+        return f"{{{self.namespace}}}:standbys"
 
     @cached_property
-    def deputy(self) -> str:
-        """STRING, expires: the consumer whose mover is next in line."""
-        return f"{{{self.namespace}}}:deputy"
-
-    @cached_property
-    def reserve(self) -> str:
-        """STRING, expires: the consumer whose mover is next in line after the deputy."""
-        return f"{{{self.namespace}}}:reserve"
-
-    @cached_property
-    def fourth(self) -> str:
-        """STRING, expires: the consumer whose mover is next in line after the reserve."""
-        return f"{{{self.namespace}}}:fourth"
-
-    @cached_property
-    def asked(self) -> str:
-        """STREAM, one entry: somebody asked whether the mover at work is alive, or other movers are at work now."""
-        return f"{{{self.namespace}}}:asked"
-
-    @cached_property
-    def line(self) -> str:
-        """STREAM, one entry: somebody has left the line for the mover's lease, or moved up in it."""
-        return f"{{{self.namespace}}}:line"
+    def mover_stopped(self) -> str:
+        """STREAM, one entry: the mover at work has stopped, and its lease is free."""
+        return f"{{{self.namespace}}}:mover_stopped"
 
     @cached_property
     def signs(self) -> str:

@@ -7,6 +7,7 @@ first call. So a program loads what it uses.
 from __future__ import annotations
 
 import threading
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from . import operations
@@ -75,6 +76,29 @@ def _awaited(
     return cast("Callable[Concatenate[AsyncQueue, P], Coroutine[Any, Any, T]]", UsedOperation(operation, made))
 
 
+def _enqueued(
+    operation: Callable[[], Callable[Concatenate[RedisStore, P], Op[T]]],
+) -> Callable[Concatenate[AsyncQueue, P], Coroutine[Any, Any, T]]:
+    """AsyncQueue.enqueue: calls that several tasks make at the same time go together."""
+
+    def made(
+        _found: Callable[Concatenate[RedisStore, P], Op[T]],
+    ) -> Callable[Concatenate[AsyncQueue, P], Coroutine[Any, Any, T]]:
+        from .link.session import arun
+
+        prepare: Any = operations.jobs.prepare
+
+        async def method(self: AsyncQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            self._link.stay()  # before it may wait for a call of another task
+            given, named = plain_arguments(args, kwargs)
+            call = await arun(self._link, prepare(self._store, *given, **named))
+            return cast("T", call.job(await self._batcher.put(call)))
+
+        return method
+
+    return cast("Callable[Concatenate[AsyncQueue, P], Coroutine[Any, Any, T]]", UsedOperation(operation, made))
+
+
 class _Base:
     """The common part of both queues.
 
@@ -92,7 +116,7 @@ class _Base:
         settings: Settings | None = None,
         clock: RedisClock | None = None,
     ) -> None:
-        from .link.session import open_session
+        from .link.opening import open_session
         from .store.redis_store import RedisStore
 
         self._link, session = open_session(url, namespace, settings, clock, self._link_class(), codec)
@@ -243,7 +267,14 @@ class AsyncQueue(_Base):
 
         return AsyncLink
 
-    enqueue = _awaited(lambda: operations.jobs.enqueue)
+    @cached_property
+    def _batcher(self) -> Any:
+        from .link.session import arun
+        from .operations.batcher import Batcher
+
+        return Batcher(partial(arun, self._link), self._store.session.settings.call_timeout_s)
+
+    enqueue = _enqueued(lambda: operations.jobs.enqueue)
     enqueue_many = _awaited(lambda: operations.jobs.enqueue_many)
     get = _awaited(lambda: operations.inspect.get)
     cancel = _awaited(lambda: operations.jobs.cancel)

@@ -24,8 +24,8 @@ R_co = TypeVar("R_co", covariant=True)
 _NO_TYPES = (str, bytes, int, float, list, tuple, dict, set)
 
 
-class JobOptions(TypedDict, total=False):
-    """The options of ``Topic.enqueue``: those of ``Queue.enqueue``, without ``version``, which the topic has."""
+class RowOptions(TypedDict, total=False):
+    """The options of ``Queue.enqueue`` that ``outbox.enqueue`` has, too. ``Queue.enqueue`` says what they mean."""
 
     delay: Duration | None
     at: Moment | str | None
@@ -36,13 +36,18 @@ class JobOptions(TypedDict, total=False):
     expire: Duration | None
     tz: str | None
     quiet: str | None
+    key: str | None
+    on_conflict: OnConflict
+
+
+class JobOptions(RowOptions, total=False):
+    """The options of ``Topic.enqueue``: those of ``Queue.enqueue``, without ``version``, which the topic has."""
+
     window: Duration | None
     unique_for: Duration | None
     rate_of_id: str | None
     at_most: Duration | None
-    key: str | None
     unique_after: UniqueAfter
-    on_conflict: OnConflict
     durable: str | None
 
 

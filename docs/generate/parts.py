@@ -15,7 +15,6 @@ from docs.generate.openapi import operations, table
 from streamdq import Queue, Worker, errors
 from streamdq.callback import CallbackSettings
 from streamdq.cli.app import app
-from streamdq.cli.root import SECTIONS
 from streamdq.config import HttpSettings, Settings
 from streamdq.http.problems import KINDS
 from streamdq.metrics import declared
@@ -161,7 +160,7 @@ def commands() -> str:
     root: Any = typer.main.get_command(app)
     within = root.commands
     parts = _commands(root, "streamdq", 2, within=False)
-    for title, names in SECTIONS.items():
+    for title, names in root.sections().items():
         parts.append(f"## {title}")
         for name in names:
             parts += _commands(within[name], f"streamdq {name}", 3)

@@ -10,7 +10,8 @@ from streamdq.dump.arrow import table_in
 from streamdq.errors import HistoryUnreadable, ServerUnavailable, UnknownTopic
 from streamdq.keys import ShardKeys
 from streamdq.link.connection import Link
-from streamdq.link.session import Op, open_session, run
+from streamdq.link.opening import open_session
+from streamdq.link.session import Op, run
 from streamdq.store import history_reads
 from streamdq.store.entries import FIRST, ms_of
 from streamdq.store.redis_store import RedisStore

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
@@ -13,30 +14,16 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from .. import terminal
-from ..errors import (
-    ArchiveError,
-    ArchiveMissing,
-    BodyStorageUnavailable,
-    EmbeddedError,
-    HandlersHung,
-    InvalidInput,
-    MissingExtra,
-    NewerFormat,
-    OutboxError,
-    OutboxMissing,
-    ServerError,
-    StreamdqError,
-    UnknownGroup,
-    UnknownTopic,
-)
+from .. import extensions, terminal
+from ..errors import StreamdqError
 from ..process.logs import visible
 from ..version import __version__
 from . import streams
-from .common import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Globals, commands
+from .common import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Globals, commands
 from .root import PARTS, Root, command_in
 from .wording import in_options
 
+_MODULE_OF = {name: part for part, names in PARTS.items() for name in names}
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer does not export it
 
 HELP = """A delay queue on Redis.
@@ -89,13 +76,44 @@ def options(
 
 
 @cache
-def application(*parts: str) -> typer.Typer:
-    """The commands of these modules, of all by default: only these are imported."""
+def application(*names: str) -> typer.Typer:
+    """The commands of these names, and those of their modules; of all by default. Only these modules are imported.
+
+    Raises:
+        ExtensionBroken: one of the names is that of an extension that can't be loaded.
+    """
     made = commands(help=HELP, cls=Root, add_completion=True)
     made.callback()(options)
-    for part in parts or PARTS:
-        made.add_typer(import_module(f".{part}", __package__).app)
+    for part in dict.fromkeys(_parts_of(names) if names else _all_parts()):
+        made.add_typer(part)
     return made
+
+
+def _parts_of(names: Sequence[str]) -> Iterator[typer.Typer]:
+    for name in names:
+        if name in _MODULE_OF:
+            yield _module(_MODULE_OF[name])
+        elif extension := extensions.find(extensions.COMMANDS, name):
+            yield extension.load(typer.Typer)
+
+
+def _all_parts() -> Iterator[typer.Typer]:
+    """An extension that can't be used is complained about, and the others are there."""
+    yield from map(_module, PARTS)
+    taken = dict.fromkeys(_MODULE_OF, "streamdq")
+    for extension in extensions.found(extensions.COMMANDS):
+        try:
+            if extension.name in taken:
+                raise extension.broken(f"{taken[extension.name]} has a command of that name")
+            taken[extension.name] = extension.package
+            yield extension.load(typer.Typer)
+        except StreamdqError as error:
+            terminal.complain(str(error))
+
+
+def _module(name: str) -> typer.Typer:
+    app: typer.Typer = import_module(f".{name}", __package__).app
+    return app
 
 
 def _application_for(arguments: Sequence[str]) -> typer.Typer:
@@ -103,7 +121,8 @@ def _application_for(arguments: Sequence[str]) -> typer.Typer:
     named = "" if "_STREAMDQ_COMPLETE" in os.environ else command_in(arguments)
     if not named and "--version" in arguments:
         named = "find"  # any of those that need little
-    return application(*(part for part, names in PARTS.items() if named in names))
+    known = named in _MODULE_OF or (named and extensions.find(extensions.COMMANDS, named))
+    return application(named) if known else application()
 
 
 def _options_of(app: typer.Typer, arguments: Sequence[str]) -> set[str]:
@@ -117,20 +136,6 @@ def __getattr__(name: str) -> Any:
     if name == "app":  # for those that look at all commands
         return application()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _exit_code(error: StreamdqError) -> int:
-    if isinstance(error, InvalidInput | UnknownTopic | UnknownGroup | ArchiveMissing | OutboxMissing | MissingExtra):
-        return EXIT_USAGE
-    if isinstance(
-        error, ServerError | EmbeddedError | ArchiveError | OutboxError | NewerFormat | BodyStorageUnavailable
-    ):
-        return EXIT_UNAVAILABLE
-    if isinstance(error, HandlersHung):
-        from ..worker.hung import EXIT_HUNG  # only a worker raises it
-
-        return EXIT_HUNG
-    return EXIT_NO
 
 
 def _complain_of_usage(error: Any) -> None:
@@ -153,7 +158,11 @@ def _complain_of_usage(error: Any) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    app = _application_for(arguments)
+    try:
+        app = _application_for(arguments)
+    except StreamdqError as error:
+        terminal.complain(str(error), error)
+        return error.exit_code
     try:
         return app(args=arguments, prog_name="streamdq", standalone_mode=False) or EXIT_OK
     except _UsageError as error:
@@ -167,7 +176,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     except StreamdqError as error:
         terminal.complain(in_options(str(error), _options_of(app, arguments)), error)
-        return _exit_code(error)
+        return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
 
@@ -176,7 +185,8 @@ def main() -> int:
     """The entry point. If the reader of stdout has gone away (`… | head`), it ends without a message."""
     streams.prepare()
     try:
-        _application_for(sys.argv[1:])
+        with suppress(StreamdqError):  # which `run` tells
+            _application_for(sys.argv[1:])
         gc.freeze()
         gc.enable()
         code = run()

@@ -25,7 +25,7 @@ app = commands()
 ARCHIVE = commands(
     help="Keep dead letters in a database, and send them back.", invoke_without_command=True, no_args_is_help=False
 )
-app.add_typer(ARCHIVE, name="archive")
+app.add_typer(ARCHIVE, name="archive", rich_help_panel="Storage")
 
 To = Annotated[
     str | None,

@@ -28,7 +28,7 @@ app = commands()
 _ALL = "all"
 
 
-@app.command()
+@app.command(rich_help_panel="Workers")
 def callback(
     context: typer.Context,
     topic: Annotated[

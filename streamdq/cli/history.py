@@ -27,7 +27,7 @@ START = f"{datetime.fromtimestamp(START_MS / 1000, UTC):%Y-%m-%d}"
 Out = Annotated[str, typer.Option(help="The dump's folder, or a URL that fsspec supports.", show_default=False)]
 
 
-@app.command(name="simulate-history")
+@app.command(name="simulate-history", rich_help_panel="History")
 def simulate_history(
     out: Out,
     events: Annotated[int, typer.Option(min=1, help="How many rows.")] = 1_000_000,
@@ -56,7 +56,7 @@ def simulate_history(
     answer(as_json, result, text)
 
 
-@app.command(cls=WithId)
+@app.command(cls=WithId, rich_help_panel="History")
 def history(
     context: typer.Context,
     topic: Topic,
@@ -84,7 +84,7 @@ def history(
         raise typer.Exit(EXIT_NO)
 
 
-@app.command()
+@app.command(rich_help_panel="History")
 def dump(
     context: typer.Context,
     out: Out,
@@ -165,7 +165,7 @@ def _follow(dumper: Dumper, pause_s: float, out: str, as_json: bool) -> None:
         raise typer.Exit(EXIT_NO)
 
 
-@app.command(name="forget-dump")
+@app.command(name="forget-dump", rich_help_panel="History")
 def forget_dump(
     context: typer.Context,
     dump: Annotated[str, typer.Argument(help="The dump's id, as `streamdq doctor` shows it", show_default=False)],
@@ -181,7 +181,7 @@ def forget_dump(
     answer(as_json, {"dump": dump, "forgotten": found}, text, yes=found)
 
 
-@app.command(name="compact")
+@app.command(name="compact", rich_help_panel="History")
 def compact_(
     out: Out,
     grace: Annotated[str, typer.Option(help="How long replaced files stay for readers that still use them.")] = "1h",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 app = commands()
 
 
-@app.command()
+@app.command(rich_help_panel="Servers")
 def serve(
     context: typer.Context,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
@@ -105,7 +105,7 @@ def _hangups_wait() -> Iterator[None]:
 
 
 SECRET = commands(help="Replace the secret that signs claims over HTTP.")
-app.add_typer(SECRET, name="secret")
+app.add_typer(SECRET, name="secret", rich_help_panel="Servers")
 
 
 @SECRET.command()
@@ -166,7 +166,7 @@ def _since(secrets: Secrets) -> str:
     return f"{datetime.fromtimestamp((secrets.since_ms or 0) / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-@app.command()
+@app.command(rich_help_panel="Servers")
 def token(
     name: Annotated[str, typer.Argument(help="The token's name, as logs show it", show_default=False)],
     roles: Annotated[list[str], typer.Argument(help="producer, worker, viewer, admin", show_default=False)],

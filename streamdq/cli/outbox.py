@@ -23,7 +23,7 @@ from ..errors import (
     StreamdqError,
 )
 from ..job.job import check_id
-from ..link.session import check_namespace
+from ..link.opening import check_namespace
 from ..process.logs import log, what
 from ..times.durations import show_ms
 from .common import Json, OptionalTopic, answer, commands, open_queue, run_until_signal
@@ -39,7 +39,7 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 
 app = commands()
 OUTBOX = commands(help="Enqueue jobs in a database's own transactions.")
-app.add_typer(OUTBOX, name="outbox")
+app.add_typer(OUTBOX, name="outbox", rich_help_panel="Storage")
 
 From = Annotated[
     str,

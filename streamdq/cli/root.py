@@ -14,16 +14,15 @@ from typer.core import TyperGroup
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Jobs": ("enqueue", "get", "cancel", "reschedule", "jobs", "find", "dead", "schedule"),
     "Topics": ("topic", "stats", "upcoming", "scale"),
-    "Workers": ("worker", "mover", "rehearse", "callback"),
-    "Servers": ("serve", "token", "secret", "exporter"),
+    "Workers": ("worker", "mover", "rehearse"),
+    "Servers": ("exporter",),
     "Checks": ("audit", "doctor", "demo"),
-    "History": (
-        "history", "dump", "compact", "forget-dump", "analyze", "capacity", "live", "what-if", "sql",
-        "simulate-history",
-    ),
-    "Storage": ("outbox", "archive", "bodies"),
+    "History": (),
+    "Storage": ("bodies",),
 }  # fmt: skip
-"""Each command is in one of them."""
+"""The sections of the help, and the commands that are always there, each in one of them. Those of optional parts
+follow; their ``rich_help_panel`` names the section.
+"""
 
 PARTS: Mapping[str, Sequence[str]] = {
     "jobs": ("enqueue", "get", "cancel", "reschedule", "dead"),
@@ -31,20 +30,11 @@ PARTS: Mapping[str, Sequence[str]] = {
     "schedules": ("schedule",),
     "topics": ("topic", "stats", "upcoming", "scale", "audit", "doctor"),
     "work": ("worker", "mover", "rehearse", "demo"),
-    "callback": ("callback",),
-    "http": ("serve", "token", "secret"),
     "metrics": ("exporter",),
-    "history": ("history", "dump", "compact", "forget-dump", "simulate-history"),
-    "analyze": ("analyze",),
-    "capacity": ("capacity",),
-    "live": ("live",),
-    "what_if": ("what-if",),
-    "sql": ("sql",),
-    "archive": ("archive",),
     "bodies": ("bodies",),
-    "outbox": ("outbox",),
 }  # fmt: skip
 """The modules and their commands, in the order of the completion. A call imports only the module of its command."""
+_OTHERS = "Others"
 
 _GLOBAL = ("--url", "--namespace")
 _OF_COMMANDS = "--json"  # most commands have it, and take it in front of their names, too
@@ -60,10 +50,20 @@ class Root(TyperGroup):
         """The sections, each in the order above."""
         width = max(len(name) for name in self.commands)
         room = formatter.width - width - 6
-        for section, names in SECTIONS.items():
+        for section, names in self.sections().items():
             rows = [(f"{name:<{width}}", self.commands[name].get_short_help_str(room)) for name in names]
             with formatter.section(_bold(section)):
                 formatter.write_dl([(_colored(name), text) for name, text in rows])
+
+    def sections(self) -> dict[str, list[str]]:
+        """The commands of each section."""
+        found = {section: [*names] for section, names in SECTIONS.items()}
+        always = {name for names in SECTIONS.values() for name in names}
+        for name, command in self.commands.items():
+            if name not in always:
+                panel = getattr(command, "rich_help_panel", None)
+                found.setdefault(panel if isinstance(panel, str) else _OTHERS, []).append(name)
+        return {section: [name for name in names if name in self.commands] for section, names in found.items()}
 
     def _behind(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments with ``--json`` after the command, if that has it."""

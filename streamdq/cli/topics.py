@@ -14,7 +14,7 @@ from rich.live import Live
 
 from .. import terminal
 from ..config import DEFAULT_GROUP, Settings
-from ..link.session import check_namespace
+from ..link.opening import check_namespace
 from ..operations import json_out
 from ..operations.acl import more_rights, rights
 from ..operations.waiting_keys import By

@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 from .. import terminal
 from ..config import Settings
 from ..errors import InvalidInput, StreamdqError
-from ..link.session import check_namespace
+from ..link.opening import check_namespace
 from ..process import logs
 from ..process.logs import log
 from ..process.processes import command_line, end_with_parent

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from .. import extensions
 from ..config import Settings, read_text
-from ..errors import InvalidInput
+from ..errors import InvalidInput, StreamdqError
 from .bodies import Bodies
 from .encrypt import Encrypt
 from .offload import Offload
@@ -31,7 +32,7 @@ def bodies_of(
     if settings.offload:
         known["offload"] = Offload(settings.offload, settings.offload_over_bytes, settings.offload_timeout_s)
     if codec is None:
-        codec = [_named(name, known) for name in settings.codec.replace(",", " ").split()]
+        codec = [_named(name, known, settings) for name in settings.codec.replace(",", " ").split()]
     if not files:
         codec = [one for one in codec if not isinstance(one, Offload)]
     return Bodies(namespace, settings.max_body_bytes, settings.max_decoded_bytes, codec, known.values())
@@ -43,16 +44,35 @@ _NEEDED = {
 }
 
 
-def _named(name: str, known: Mapping[str, Codec]) -> Codec:
+def _named(name: str, known: Mapping[str, Codec], settings: Settings) -> Codec:
     if name == "zstd":
         return Zstd()
     if name == TRACE:
         return Trace()
     if name not in _NEEDED:
-        raise InvalidInput(f"STREAMDQ_CODEC: {name[:40]!r} is none of trace, zstd, encrypt and offload")
+        return _of_package(name, settings)
     if name not in known:
         raise InvalidInput(f"STREAMDQ_CODEC: {name} needs {_NEEDED[name]}")
     return known[name]
+
+
+def _of_package(name: str, settings: Settings) -> Codec:
+    extension = extensions.find(extensions.CODECS, name)
+    if extension is None:
+        raise InvalidInput(
+            f"STREAMDQ_CODEC: {name[:40]!r} is none of trace, zstd, encrypt and offload, nor a codec of an installed "
+            "package"
+        )
+    make = extension.load()
+    try:
+        made: Codec = make(settings)
+        if made.name != name:
+            raise extension.broken(f"its name is {made.name!r}; bodies are stored with that")
+    except StreamdqError:
+        raise
+    except Exception as error:
+        raise extension.broken(f"{type(error).__name__}: {error}") from error
+    return made
 
 
 def _keys(settings: Settings) -> list[str]:

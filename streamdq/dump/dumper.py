@@ -26,7 +26,8 @@ from ..errors import FolderBusy, InvalidInput, ServerRefusesWrites, ServerUnavai
 from ..job.job import check_topic
 from ..keys import ShardKeys
 from ..link.connection import Link
-from ..link.session import Op, open_session, run
+from ..link.opening import open_session
+from ..link.session import Op, run
 from ..process.logs import log
 from ..store import history_reads, namespace
 from ..store.entries import FIRST, ms_of, order_of

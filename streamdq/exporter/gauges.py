@@ -129,12 +129,13 @@ def read_gauges(store: RedisStore, reader: Reader) -> Op[Readings]:
         for number in range(topics[topic].reach)
     ]
     missing: dict[tuple[str, str], int] = {}
+    alive = yield from namespace.alive(store.session)
     for start in range(0, len(shards), _CHUNK):
         if time.monotonic() > until:
             raise ServerUnavailable(
                 f"Redis at {store.session.address} answers slowly: {start} of {len(shards)} shards were read"
             )
-        yield from _read_shards(store, shards[start : start + _CHUNK], readings, missing)
+        yield from _read_shards(store, shards[start : start + _CHUNK], readings, missing, alive)
     for (topic, _), jobs in missing.items():
         readings.put(declared.IMBALANCE, jobs, topic)
     readings.put(declared.UP, 1)
@@ -154,6 +155,7 @@ def _read_shards(
     shards: Sequence[tuple[ShardKeys, TopicSettings]],
     readings: Readings,
     missing: dict[tuple[str, str], int],
+    alive: Collection[str],
 ) -> Op[None]:
     """``missing``: the shards' imbalances are added to those of their topics and groups."""
     found = yield from store.scripts.stats_of([(shard, topic.group_names) for shard, topic in shards])
@@ -168,7 +170,7 @@ def _read_shards(
         if asked[-1].scheduled:
             for outcome, counter in _BECAME.items():
                 readings.count(declared.OCCURRENCES, shard, stats.counts.of_shard(counter), outcome)
-    gauges = yield from reads.gauges(store.session, asked, _PENDING)
+    gauges = yield from reads.gauges(store.session, asked, _PENDING, alive)
     for (shard, _), stats, one in zip(shards, found, gauges, strict=True):
         _put_gauges(readings, shard, stats, one)
 

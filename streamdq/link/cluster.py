@@ -1,14 +1,14 @@
 """Redis Cluster: which node serves a key, and what to do when a node redirects to another one.
 
-``routed`` is a generator, like operations: it yields exchanges with one node and receives their replies, so that the
-blocking and the awaiting link share it. A redirected command has not run, even if other commands of the call have.
+``routed`` makes of a request one for each node. A redirected command has not run, even if other commands of the call
+have.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -16,49 +16,36 @@ from redis.crc import key_slot
 from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseError, TryAgainError
 
 from .command import Behind, Command
-from .failures import LinkError
+from .failures import Crowded, LinkError
+from .session import Op, Request, pause
 
 _REDIRECTS = 5
 _LEARN_S = 1.0
+_TURN_S = 0.005
 _NOT_RUN = (AskError, TryAgainError, ClusterDownError)  # a MovedError is an AskError, too
 _ASKING = Command("", ("ASKING",))
 _SLOTS = Command("", ("CLUSTER", "SLOTS"))
 _UNKNOWN = ResponseError("not asked yet")
 
-
-@dataclass(slots=True)
-class Exchange:
-    """Commands for one node, ``host:port``."""
-
-    node: str
-    commands: Sequence[Command]
-    timeout_s: float
-
-
-@dataclass(slots=True)
-class Learn:
-    """Asks the link to learn the slots (``learning``), one caller at a time, unless another has done so since
-    ``version``.
-    """
-
-    version: int
-    timeout_s: float
-
-
-Steps = Generator[Exchange | Learn, Any, list[Any]]
 Unit = tuple[list[int], list[Any]]
 """A command and those behind it: their indexes, and the replies of the node that was asked."""
+Replies = dict[int, Any]
+To = Callable[[str, Sequence[Command]], Request]
+"""Makes a request to a node."""
 
 
 class Slots:
     """This process's table of which node serves which slot."""
 
-    def __init__(self, hosts: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, hosts: Sequence[tuple[str, int]], on_change: Callable[[], None] = lambda: None) -> None:
+        """``on_change`` is called when the table has changed, also for a single slot."""
         self._seeds = [f"{host}:{port}" for host, port in hosts]
         self._nodes: dict[int, str] = {}
         self._suspects: set[str] = set()
+        self._on_change = on_change
         self.version = 0
-        self.changes = 0  # of the table, also of a single slot
+        self.is_learning = False
+        self.learned_at = float("-inf")  # when it was asked for, on the monotonic clock
 
     @property
     def names(self) -> set[str]:
@@ -90,7 +77,7 @@ class Slots:
     def moved(self, slot: int, node: str) -> None:
         """Corrects one slot only: there is no need to ask for all slots when one moves."""
         self._nodes[slot] = node
-        self.changes += 1
+        self._on_change()
 
     def candidates(self) -> list[str]:
         """The nodes to ask, in a different order each time, because a node that is cut off from the others may have an
@@ -108,7 +95,7 @@ class Slots:
         self._nodes = nodes
         self._suspects = set()
         self.version += 1
-        self.changes += 1
+        self._on_change()
 
 
 def address(host: bytes | str | None, port: int, asked: str) -> str:
@@ -117,54 +104,86 @@ def address(host: bytes | str | None, port: int, asked: str) -> str:
     return f"{asked.rpartition(':')[0] if text in (None, '', '?') else text}:{port}"
 
 
-def learning(slots: Slots, timeout_s: float) -> Steps:
-    """Asks one node after the other, each only briefly: a node that hangs must not use up the call's time.
+def learned(slots: Slots, timeout_s: float) -> Op[None]:
+    """Learns the slots. Many may need them at once; only one asks.
 
     Raises:
-        LinkError: none answered.
+        LinkError: no node has ever told.
     """
-    deadline = time.monotonic() + timeout_s
+    version, began, pause_s = slots.version, time.monotonic(), _TURN_S
+    # Not for ever: who asks may be a thread that a forked child doesn't have.
+    while slots.is_learning and time.monotonic() - began < min(timeout_s, _LEARN_S):
+        yield from pause(pause_s)
+        pause_s *= 2
+    if slots.version != version:
+        return
+    if (left_s := timeout_s - (time.monotonic() - began)) <= 0:
+        raise LinkError(TimeoutError("the Cluster's nodes don't answer who serves which slot"), sent=False)
+    slots.is_learning = True
+    try:
+        yield from _ask_all(slots, left_s)
+    finally:
+        slots.is_learning = False
+
+
+def _ask_all(slots: Slots, timeout_s: float) -> Op[None]:
+    """Asks one node after the other, each only briefly: a node that hangs must not use up the call's time."""
+    began = time.monotonic()
     names = slots.candidates()
     failed: LinkError | None = None
     for left, name in zip(range(len(names), 0, -1), names, strict=True):
-        brief_s = min(_LEARN_S, (deadline - time.monotonic()) / (left + 1))
+        brief_s = min(_LEARN_S, (began + timeout_s - time.monotonic()) / (left + 1))
         try:
-            (reply,) = yield Exchange(name, [_SLOTS], brief_s)
+            (reply,) = yield from _asked(slots, Request([_SLOTS], brief_s, node=name))
         except LinkError as error:
             failed = LinkError(error, sent=False)
             continue
         if not isinstance(reply, ResponseError):
             slots.learn(reply, name)
-            return []
+            slots.learned_at = began
+            return
         failed = LinkError(reply, sent=False)
-    assert failed is not None
-    if not slots.names:
+    if failed is not None and not slots.names:
         raise failed
-    return []  # the old table may still be correct
+    # the old table may still be correct
 
 
-def routed(slots: Slots, commands: Sequence[Command], timeout_s: float, blocking: bool) -> Steps:
-    """The replies in order. ``blocking``: each node gets the whole time-out, which all nodes share otherwise.
+def _asked(slots: Slots, request: Request) -> Op[list[Any]]:
+    """The replies of one node."""
+    try:
+        replies: list[Any] = yield request
+    except LinkError as error:
+        if not isinstance(error, Crowded):
+            slots.suspect(request.node)
+        raise
+    return replies
+
+
+def routed(slots: Slots, request: Request) -> Op[list[Any]]:
+    """The replies in order. If it is ``blocking``, each node gets the whole time-out, which all nodes share otherwise.
 
     Raises:
         LinkError: a node did not answer, or its slot is migrating; ``sent`` covers all commands, and what the other
             nodes answered is in ``answered``.
     """
-    deadline = time.monotonic() + timeout_s
+    if request.after_s is not None:
+        yield from pause(request.after_s)
+    commands, deadline = request.commands, time.monotonic() + request.timeout_s
     replies: dict[int, Any] = {}
     pending, ran = list(range(len(commands))), False
 
-    def left_s() -> float:
-        return timeout_s if blocking else deadline - time.monotonic()
+    def to(node: str, some: Sequence[Command]) -> Request:
+        left_s = request.timeout_s if request.blocking else deadline - time.monotonic()
+        return replace(request, node=node, commands=some, timeout_s=left_s, after_s=None)
 
     for _ in range(_REDIRECTS):
         try:
-            yield from _known(slots, commands, pending, left_s())
+            yield from _known(slots, commands, pending, to("", ()).timeout_s)
             for name, indexes in _by_node(slots, commands, pending):
-                got = yield Exchange(name, [commands[i] for i in indexes], left_s())
+                got = yield from _asked(slots, to(name, [commands[i] for i in indexes]))
                 units = _units(commands, indexes, got)
                 ran |= _any_ran(units)
-                replies |= yield from _all_followed(slots, name, commands, units, left_s())
+                replies |= yield from _all_followed(slots, name, commands, units, to)
         except LinkError as error:
             error.sent |= ran
             error.answered = _answered(commands, replies)
@@ -175,11 +194,10 @@ def routed(slots: Slots, commands: Sequence[Command], timeout_s: float, blocking
     raise LinkError(ConnectionError("the Cluster's nodes name one another for a slot"), sent=ran)
 
 
-def _known(
-    slots: Slots, commands: Sequence[Command], pending: list[int], timeout_s: float
-) -> Generator[Any, Any, None]:
+def _known(slots: Slots, commands: Sequence[Command], pending: Sequence[int], timeout_s: float) -> Op[None]:
+    """Learns the slots if a key's node is not known."""
     if any(slots.node_of(commands[i].key) is None for i in pending):
-        yield Learn(slots.version, timeout_s)
+        yield from learned(slots, timeout_s)
 
 
 def _units(commands: Sequence[Command], indexes: list[int], replies: list[Any]) -> list[Unit]:
@@ -205,27 +223,29 @@ def _by_node(slots: Slots, commands: Sequence[Command], pending: list[int]) -> I
         yield name, [i for other, i in names if other == name]
 
 
-def _all_followed(
-    slots: Slots, name: str, commands: Sequence[Command], units: Sequence[Unit], timeout_s: float
-) -> Generator[Any, Any, dict[int, Any]]:
+def _all_followed(slots: Slots, name: str, commands: Sequence[Command], units: Sequence[Unit], to: To) -> Op[Replies]:
     """The replies by index, after redirections have been followed."""
-    replies: dict[int, Any] = {}
+    replies: Replies = {}
     for indexes, got in units:
-        unit = [commands[i] for i in indexes]
-        replies.update(zip(indexes, (yield from _followed(slots, name, unit, got, timeout_s)), strict=True))
+        whole = yield from _followed(slots, name, [commands[i] for i in indexes], got, to)
+        replies.update(zip(indexes, whole, strict=True))
     return replies
 
 
 def _followed(
-    slots: Slots, name: str, unit: Sequence[Command], replies: Sequence[Any], timeout_s: float
-) -> Generator[Any, Any, Sequence[Any]]:
+    slots: Slots,
+    name: str,
+    unit: Sequence[Command],
+    replies: Sequence[Any],
+    to: To,
+) -> Op[Sequence[Any]]:
     """The replies to a command and those behind it, or the replies of the node to which the slot is migrating. After a
     MovedError, which is then the reply to all of them, the table has the new node.
     """
     reply = replies[0]
     if isinstance(reply, AskError) and not isinstance(reply, MovedError):
         name = address(reply.host, reply.port, name)
-        _, *replies = yield Exchange(name, [_ASKING, *unit], timeout_s)
+        _, *replies = yield from _asked(slots, to(name, [_ASKING, *unit]))
         reply = replies[0]
     if isinstance(reply, MovedError):
         slots.moved(reply.slot_id, address(reply.host, reply.port, name))

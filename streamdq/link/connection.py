@@ -20,16 +20,14 @@ import redis.sentinel
 from redis.backoff import NoBackoff
 
 from ..errors import InvalidInput, WrongLoop
-from ..forks import renew_in_child
 from ..threads import HandlerThreads
 from .address import Target, parse_url
-from .batcher import Batcher
-from .cluster import Exchange, Learn, Slots, Steps, learning, routed
+from .cluster import Slots, learned, routed
 from .command import Command
 from .deadline import timed
-from .failures import Crowded, LinkError
-from .fair_semaphore import FairSemaphore
+from .failures import LinkError
 from .node import AsyncConnections, Begun, ConnectionLimits, Connections
+from .session import Op, Request, arun
 from .tracking import Changed, Tracking
 
 __all__ = ["AsyncLink", "ConnectionLimits", "Link", "LinkError", "forget_memory"]
@@ -99,7 +97,7 @@ class _Routes:
         self._timeout_s = timeout_s
         self._nodes: dict[str, Any] = {}
         self._sentinels: list[Any] = []
-        self._slots = Slots(self.target.hosts)
+        self._slots = Slots(self.target.hosts, self._slots_changed)
         if self.target.kind == "node":
             pool = flavour.pool.from_url(self.target.url, **self._options)
             if "path" in pool.connection_kwargs:  # redis-py takes any for UTF-8
@@ -168,21 +166,28 @@ class _Routes:
 
     def _node(self, name: str) -> Any:
         """The connections to a Cluster node, ``host:port``."""
-        if name not in self._nodes:
+        node = self._nodes.get(name)
+        if node is None:
             host, _, port = name.rpartition(":")
             secured = {"connection_class": self._flavour.secured} if self.target.tls else {}
             options = {**self._options, **self.target.options, **secured}
             pool = self._flavour.pool(host=host, port=int(port), **options)
-            self._nodes.setdefault(name, self._connections(pool))  # another thread may have been faster
-        return self._nodes[name]
+            node = self._nodes.setdefault(name, self._connections(pool))  # another thread may have been faster
+        return node
 
-    def _gone(self) -> list[Any]:
-        """Removes and returns the connections to nodes that serve no slot any more."""
-        return [self._nodes.pop(name) for name in set(self._nodes) - self._slots.names]
+    def _slots_changed(self) -> None:
+        """Closes connections to nodes that serve no slot any more."""
+        for name in set(self._nodes) - self._slots.names:
+            if (gone := self._nodes.pop(name, None)) is not None:  # another thread may have been faster
+                gone.close()
 
-    def _suspect(self, step: Exchange | Learn, error: LinkError) -> None:
-        if isinstance(step, Exchange) and not isinstance(error, Crowded):
-            self._slots.suspect(step.node)
+    def route(self, request: Request) -> Op[list[Any]]:
+        """On Cluster: the replies of the nodes that serve the keys.
+
+        Raises:
+            LinkError: there was no reply.
+        """
+        return routed(self._slots, request)
 
 
 class Link(_Routes):
@@ -190,59 +195,20 @@ class Link(_Routes):
 
     def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits) -> None:
         super().__init__(url, timeout_s, limits, _SYNC)
-        self.after_fork()
-        renew_in_child(self)
-
-    def after_fork(self) -> None:
-        self._learning = FairSemaphore(1)
 
     def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
-        """The replies, including error replies, within ``timeout_s``.
+        """The replies of a server that is no Cluster, including error replies, within ``timeout_s``.
 
         Raises:
             LinkError: there was no reply.
         """
-        if not self.is_cluster:
-            replies: list[Any] = self._nodes[""].send(commands, timeout_s, blocking)
-            return replies
-        return self._carry_out(routed(self._slots, commands, timeout_s, blocking), blocking)
+        replies: list[Any] = self._nodes[""].send(commands, timeout_s, blocking)
+        return replies
 
-    def _carry_out(self, steps: Steps, blocking: bool = False) -> list[Any]:
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    replies = self._step(step, blocking)
-                except LinkError as error:
-                    self._suspect(step, error)
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(replies)
-        except StopIteration as stop:
-            result: list[Any] = stop.value
-            return result
-
-    def _step(self, step: Exchange | Learn, blocking: bool) -> list[Any]:
-        if isinstance(step, Exchange):
-            replies: list[Any] = self._node(step.node).send(step.commands, step.timeout_s, blocking)
-            return replies
-        return self._learn(step)
-
-    def _learn(self, step: Learn) -> list[Any]:
-        """Many threads may need the slots at once; only one asks."""
-        began = time.monotonic()
-        place = self._learning.enter(step.timeout_s)
-        try:
-            if place is None:
-                raise LinkError(TimeoutError("the Cluster's nodes don't answer who serves which slot"), sent=False)
-            if self._slots.version == step.version:
-                self._carry_out(learning(self._slots, step.timeout_s - (time.monotonic() - began)))
-                for node in self._gone():
-                    node.close()
-        finally:
-            place = None
-            self._learning.wake()
-        return []
+    def at(self, node: str) -> Connections:
+        """The same for a Cluster's node."""
+        connections: Connections = self._node(node)
+        return connections
 
     def close(self) -> None:
         """Lets calls under way end normally; their connections are closed after that."""
@@ -257,11 +223,7 @@ class AsyncLink(_Routes):
 
     def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits) -> None:
         super().__init__(url, timeout_s, limits, _ASYNC)
-        self.batcher = Batcher(timeout_s)
-        self._learning = asyncio.Lock()
         self._tracking: dict[str, Tracking] = {}  # by the name of the Cluster's node
-        self._tracked = 0  # Slots.changes by then
-        self._learned_at = float("-inf")  # when a Cluster's nodes last told who serves which slot
         self._threads = HandlerThreads(_WORK_THREADS)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -289,68 +251,41 @@ class AsyncLink(_Routes):
     async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
         """Like Link.send."""
         self.stay()
-        if not self.is_cluster:
-            replies: list[Any] = await self._nodes[""].send(commands, timeout_s, blocking)
-            return replies
-        return await self._carry_out(routed(self._slots, commands, timeout_s, blocking), blocking)
-
-    def begin(self, commands: Sequence[Command]) -> Begun | None:
-        """Sends commands now, before anything else runs in the event loop; ``replies`` waits for the replies. None:
-        nothing was sent, as no connection is open for that, or this is a Cluster.
-        """
-        begun: Begun | None = None if self.is_cluster else self._nodes[""].begin(commands)
-        return begun
-
-    async def replies(self, begun: Begun, commands: Sequence[Command], timeout_s: float) -> list[Any]:
-        """Like ``send``, of a call that was begun."""
-        replies: list[Any] = await self._nodes[""].replies(begun, commands, timeout_s)
+        replies: list[Any] = await self._nodes[""].send(commands, timeout_s, blocking)
         return replies
+
+    def at(self, node: str) -> AsyncConnections:
+        """Like Link.at."""
+        self.stay()
+        connections: AsyncConnections = self._node(node)
+        return connections
+
+    def begin(self, commands: Sequence[Command], timeout_s: float) -> Begun | None:
+        """Sends commands now, before anything else runs in the event loop; what is returned waits for the replies, as
+        ``send`` does. None: nothing was sent, as no connection is open for that, or this is a Cluster.
+        """
+        begun: Begun | None = None if self.is_cluster else self._nodes[""].begin(commands, timeout_s)
+        return begun
 
     def drop_begun(self) -> None:
         """Closes the connection of calls that were begun, as whoever waited for their replies was cancelled."""
         if not self.is_cluster:
             self._nodes[""].drop_begun()
 
-    async def look(self, commands: Sequence[Command], timeout_s: float, changed: Changed) -> list[Any]:
-        """Like ``send``, for commands that read keys of a Cluster. ``changed`` is called when one of the keys changes
-        after its reply, once for each, and also when that can't be known any more.
+    async def look(self, node: str, commands: Sequence[Command], timeout_s: float, changed: Changed) -> list[Any]:
+        """Like ``send``, for commands that read keys of a Cluster's node. ``changed`` is called when one of the keys
+        changes after its reply, once for each, and also when that can't be known any more.
         """
-        return await self._carry_out(routed(self._slots, commands, timeout_s, blocking=True), True, changed)
-
-    async def _carry_out(self, steps: Steps, blocking: bool = False, changed: Changed | None = None) -> list[Any]:
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    replies = await self._step(step, blocking, changed)
-                except LinkError as error:
-                    self._suspect(step, error)
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(replies)
-        except StopIteration as stop:
-            self._track_anew()
-            result: list[Any] = stop.value
-            return result
-
-    async def _step(self, step: Exchange | Learn, blocking: bool, changed: Changed | None) -> list[Any]:
-        if isinstance(step, Learn):
-            return await self._learn(step)
-        if changed is not None:
-            return await self._tracking_at(step.node).look(step.commands, step.timeout_s, changed)
-        replies: list[Any] = await self._node(step.node).send(step.commands, step.timeout_s, blocking)
-        return replies
+        return await self._tracking_at(node).look(commands, timeout_s, changed)
 
     def _tracking_at(self, name: str) -> Tracking:
         if name not in self._tracking:
             self._tracking[name] = Tracking(self._node(name).make)
         return self._tracking[name]
 
-    def _track_anew(self) -> None:
-        """If slots have moved: whoever waits for a change of a key must look at it where it is now."""
-        if self._tracked == self._slots.changes:
-            return
-        self._tracked = self._slots.changes
+    def _slots_changed(self) -> None:
+        """Whoever waits for a change of a key must look at it where it is now."""
+        super()._slots_changed()
         for name in self._tracking.keys() - self._slots.names:
             self._tracking.pop(name).close()
         for name, tracking in self._tracking.items():
@@ -359,21 +294,6 @@ class AsyncLink(_Routes):
     def _is_at(self, name: str, key: str) -> bool:
         return self._slots.node_of(key) == name
 
-    async def _learn(self, step: Learn) -> list[Any]:
-        """Many tasks may need the slots at once; only one asks."""
-        try:
-            async with asyncio.timeout(step.timeout_s), self._learning:
-                if self._slots.version == step.version:
-                    began = time.monotonic()
-                    await self._carry_out(learning(self._slots, step.timeout_s))
-                    self._learned_at = began
-                    for node in self._gone():
-                        await node.close()
-        except TimeoutError as error:
-            why = "the Cluster's nodes don't answer who serves which slot"
-            raise LinkError(TimeoutError(why), sent=False) from error
-        return []
-
     async def check_looks(self) -> None:
         """Whether this user may wait for changes of keys (``look``) on a Cluster's nodes, as far as these answer.
 
@@ -381,13 +301,11 @@ class AsyncLink(_Routes):
             LinkError: no node has ever told which slots there are.
             AuthenticationFailed: it may not.
         """
-        if not self.is_cluster:
-            return
         if not self._slots.names:
             await self.learn_slots()
         for name in sorted(self._slots.names):
             with contextlib.suppress(LinkError):
-                await self._tracking_at(name).check(self._timeout_s)
+                await self._tracking_at(name).look((), self._timeout_s, None)
 
     async def learn_slots(self, unless_within_s: float = 0.0) -> None:
         """Asks a Cluster which node has which slot, unless it has told so lately. Whoever waits for a change of a key
@@ -396,9 +314,8 @@ class AsyncLink(_Routes):
         Raises:
             LinkError: no node has ever told.
         """
-        if time.monotonic() - self._learned_at >= unless_within_s:
-            await self._learn(Learn(self._slots.version, self._timeout_s))
-        self._track_anew()
+        if time.monotonic() - self._slots.learned_at >= unless_within_s:
+            await arun(self, learned(self._slots, self._timeout_s))
 
     async def close(self) -> None:
         """Like Link.close."""
@@ -406,7 +323,8 @@ class AsyncLink(_Routes):
         for tracking in self._tracking.values():
             tracking.close()
         for node in list(self._nodes.values()):
-            await node.close()
+            node.close()
+            await node.closed()
         for sentinel in self._sentinels:
             await sentinel.aclose()
         if self.target.embedded:

@@ -11,6 +11,7 @@ redis-py reads those of the handshake.
 from __future__ import annotations
 
 import math
+import select
 import socket
 import threading
 import time
@@ -21,8 +22,7 @@ from typing import Any
 import hiredis
 from redis.exceptions import InvalidResponse
 
-from .readiness import POLLIN, POLLOUT, new_poll
-
+POLLIN, POLLOUT = 1, 4  # POSIX leaves their values open; every system has these
 _SHORTEST_S = 0.001  # 0 would mean: don't wait at all
 _FOREVER = float("inf")
 _READ_BYTES = 65_536
@@ -46,6 +46,31 @@ def _left_s(own_s: float | None) -> float | None:
     if own_s is not None:
         return min(own_s, left_s)
     return left_s if left_s != _FOREVER else None
+
+
+class _Select:
+    """The same with ``select``, for programs in which ``poll`` is missing: eventlet removes it, as it would block all
+    others.
+    """
+
+    def __init__(self) -> None:
+        self._read: list[Any] = []
+        self._write: list[Any] = []
+
+    def register(self, of: Any, events: int) -> None:
+        if events & POLLIN:
+            self._read.append(of)
+        if events & POLLOUT:
+            self._write.append(of)
+
+    def poll(self, timeout_ms: float | None = None) -> list[Any]:
+        found = select.select(self._read, self._write, [], None if timeout_ms is None else timeout_ms / 1000)
+        return [*found[0], *found[1]]
+
+
+def new_poll() -> Any:
+    """An object with ``register`` and ``poll``."""
+    return select.poll() if hasattr(select, "poll") else _Select()
 
 
 class _Socket:

@@ -86,7 +86,7 @@ _SIGNS = (
         Meaning.RIGHTS,
         "login",
         (exceptions.NoPermissionError,),
-        ("NOPERM", "unauthenticated", "user executing the script"),
+        ("NOPERM", "unauthenticated", "user executing the script", "ACL failure"),
     ),
     _Sign(Meaning.LOADING, "loading", (exceptions.BusyLoadingError,), ("LOADING",)),
     _Sign(Meaning.FULL, "server", (), ("max number of clients",)),

@@ -9,11 +9,11 @@ and until when.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 import redis
@@ -22,11 +22,10 @@ from redis.sentinel import SentinelManagedConnection
 
 from ..forks import renew_in_child
 from .command import Command, packed
-from .deadline import set_deadline
+from .deadline import POLLIN, new_poll, set_deadline
 from .error_replies import Meaning, meaning_of
 from .failures import Crowded, count_reply, translate
 from .fair_semaphore import FairSemaphore
-from .readiness import POLLIN, new_poll
 
 KEPT = 4
 """How many idle connections stay open."""
@@ -49,50 +48,58 @@ class ConnectionLimits(NamedTuple):
 
 class _Idle:
     """Open connections that no call uses. The most recently used one is taken first, so that connections left over from
-    a burst grow old and are closed.
+    a burst grow old, and later calls close them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, close: Callable[[Any], None], has_ended: Callable[[Any], bool]) -> None:
+        self._close = close
+        self._has_ended = has_ended
         self._since: deque[tuple[float, Any]] = deque()
+        self.is_closed = False  # those in use are closed when their call has ended
 
-    def __len__(self) -> int:
-        return len(self._since)
-
-    def put(self, connection: Any) -> None:
-        self._since.append((time.monotonic(), connection))
+    def drop(self) -> None:
+        self._since.clear()
 
     def take(self) -> Any:
-        """An idle connection, or None."""
+        """A connection that the server has not closed, or None."""
+        while (connection := self._last()) is not None and self._has_ended(connection):
+            self._close(connection)
+        return connection
+
+    def _last(self) -> Any:
         try:
             return self._since.pop()[1]
         except IndexError:
             return None
 
-    def take_old(self) -> Any:
-        """A connection to close, because it was unused for long and there are more than ``KEPT``; or None."""
-        try:
-            since, connection = self._since.popleft()
-        except IndexError:
-            return None
-        if len(self._since) >= KEPT and time.monotonic() - since >= IDLE_S:
-            return connection
-        self._since.appendleft((since, connection))
-        return None
+    def put(self, connection: Any, replies: Sequence[Any]) -> None:
+        self._since.append((time.monotonic(), connection))
+        if self.is_closed or _is_replicas(replies):
+            self.close()
+        elif len(self._since) > KEPT:
+            self._close_old()
 
-    def drop(self) -> None:
-        self._since.clear()
+    def _close_old(self) -> None:
+        """Closes those that were unused for long, as long as there are more than ``KEPT``."""
+        too_long = time.monotonic() - IDLE_S
+        while len(self._since) > KEPT:
+            try:
+                since, connection = self._since.popleft()
+            except IndexError:  # other threads took them meanwhile
+                return
+            if since > too_long:
+                self._since.appendleft((since, connection))
+                return
+            self._close(connection)
+
+    def close(self) -> None:
+        while (connection := self._last()) is not None:
+            self._close(connection)
 
 
-def _was_closed(sock: Any) -> bool:
-    """Whether the server closed this idle connection: then it has something to read."""
-    if sock is None:
-        return True
-    look = new_poll()
-    try:
-        look.register(sock.fileno(), POLLIN)
-    except (OSError, ValueError):  # it has no descriptor any more
-        return True
-    return bool(look.poll(0))
+def _never(_connection: Any) -> bool:
+    """Fakeredis never closes a connection."""
+    return False
 
 
 def _is_replicas(replies: Sequence[Any]) -> bool:
@@ -123,9 +130,7 @@ class Connections:
     def _start(self) -> None:
         self._line = FairSemaphore(self._limits.connections)
         self._blocked = FairSemaphore(self._limits.blocked_reads)
-        self._idle = _Idle()
-        self._sweeping = threading.Lock()
-        self._closed = threading.Event()
+        self._idle = _Idle(methodcaller("disconnect"), _has_ended if self._packed else _never)
 
     def after_fork(self) -> None:
         """A forked child must not use its parent's sockets or wait for its parent's threads."""
@@ -154,7 +159,7 @@ class Connections:
             line.wake()
 
     def _call(self, commands: Sequence[Command]) -> list[Any]:
-        connection, sent = self._take(), False
+        connection, sent = self._idle.take(), False
         try:
             if connection is None:
                 connection = self._make()
@@ -169,16 +174,8 @@ class Connections:
             if isinstance(error, FAILURES):
                 raise translate(error, sent) from error
             raise
-        self._put(connection, replies)
+        self._idle.put(connection, replies)
         return replies
-
-    def _take(self) -> Any:
-        """An idle connection that the server has not closed, if there is one."""
-        while (connection := self._idle.take()) is not None:
-            if not self._packed or (connection._sock is not None and not connection._sock.has_something()):
-                return connection
-            connection.disconnect()
-        return None
 
     def _exchange(self, connection: Any, commands: Sequence[Command]) -> list[Any]:
         if not self._packed:  # fakeredis takes one command at a time
@@ -194,44 +191,14 @@ class Connections:
         sock.sendall(b"".join([packed(command) for command in commands]))  # one system call
         return [_reply(connection) for _ in commands]
 
-    def _put(self, connection: Any, replies: Sequence[Any]) -> None:
-        self._idle.put(connection)
-        if self._closed.is_set() or _is_replicas(replies):  # closed while the call was under way
-            self._close_idle()
-        elif len(self._idle) > KEPT and self._sweeping.acquire(blocking=False):
-            try:
-                threading.Thread(
-                    target=_sweep, args=(weakref.ref(self), self._closed), name="streamdq-idle", daemon=True
-                ).start()
-            except RuntimeError:  # no thread can start, as the process is ending, which closes them as well
-                self._sweeping.release()
-
-    def sweep(self) -> bool:
-        """Closes connections that were idle for long; returns whether there may be more later."""
-        while (connection := self._idle.take_old()) is not None:
-            connection.disconnect()
-        if len(self._idle) > KEPT:
-            return True
-        self._sweeping.release()
-        return False
-
     def close(self) -> None:
         """Closes idle connections now, and those in use when their call has ended."""
-        self._closed.set()
-        self._close_idle()
-
-    def _close_idle(self) -> None:
-        while (connection := self._idle.take()) is not None:
-            connection.disconnect()
+        self._idle.is_closed = True
+        self._idle.close()
 
 
-def _sweep(reference: weakref.ref[Connections], closed: threading.Event) -> None:
-    """A thread's body, for as long as there are too many idle connections. It holds only a weak reference to them."""
-    while not closed.wait(IDLE_S):
-        connections = reference()
-        if connections is None or not connections.sweep():
-            return
-        del connections
+def _has_ended(connection: Any) -> bool:
+    return connection._sock is None or connection._sock.has_something()
 
 
 def _reply(connection: Any) -> Any:
@@ -279,12 +246,8 @@ class _Lane:
         connection._writer.transport.set_write_buffer_limits(high=0)
 
 
-class Begun(NamedTuple):
-    """A call that was sent, whose replies are to be read."""
-
-    lane: _Lane
-    before: asyncio.Future[None] | None
-    done: asyncio.Future[None]
+Begun = Callable[[], Awaitable[list[Any]]]
+"""Waits for the replies to a call that was sent."""
 
 
 class AsyncConnections:
@@ -296,20 +259,18 @@ class AsyncConnections:
         self._packed = packed
         self._line = asyncio.Semaphore(limits.connections)
         self._blocked = asyncio.Semaphore(limits.blocked_reads)
-        self._idle = _Idle()
-        self._sweeping: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._idle = _Idle(_close_async, _has_ended_async if packed else _never)
         self._lane: _Lane | None = None
         self._opening: asyncio.Task[None] | None = None
 
-    def begin(self, commands: Sequence[Command]) -> Begun | None:
-        """Sends commands now, before anything else runs in the loop; ``replies`` waits for the replies. None: there is
-        no open connection for that, and nothing was sent; the next time there may be one.
+    def begin(self, commands: Sequence[Command], timeout_s: float) -> Begun | None:
+        """Sends commands now, before anything else runs in the loop. None: there is no open connection for that, and
+        nothing was sent; the next time there may be one.
         """
         if self._lane is None:
-            if not self._packed or self._closed:
+            if not self._packed or self._idle.is_closed:
                 return None
-            if (connection := self._take()) is None:
+            if (connection := self._idle.take()) is None:
                 if self._opening is None or self._opening.done():
                     self._opening = asyncio.create_task(self._open())
                 return None
@@ -318,9 +279,8 @@ class AsyncConnections:
         if writer is None or writer.is_closing():
             return None
         writer.writelines([packed(command) for command in commands])
-        begun = Begun(lane, lane.last, asyncio.get_running_loop().create_future())
-        lane.last = begun.done
-        return begun
+        before, lane.last = lane.last, asyncio.get_running_loop().create_future()
+        return partial(self._replies, lane, before, lane.last, len(commands), timeout_s)
 
     def drop_begun(self) -> None:
         """Closes the connection of the calls that were begun and have not ended. A task that is cancelled before its
@@ -342,18 +302,25 @@ class AsyncConnections:
             if not isinstance(error, FAILURES):
                 raise
             return  # whoever needs it will be told
-        self._put(connection, ())
+        self._idle.put(connection, ())
 
-    async def replies(self, begun: Begun, commands: Sequence[Command], timeout_s: float) -> list[Any]:
-        """Like ``send``, of a call that was begun."""
-        lane, connection = begun.lane, begun.lane.connection
+    async def _replies(
+        self,
+        lane: _Lane,
+        before: asyncio.Future[None] | None,
+        done: asyncio.Future[None],
+        count: int,
+        timeout_s: float,
+    ) -> list[Any]:
+        """The replies to a call that was sent ``before`` others; the next one waits until this is ``done``."""
+        connection = lane.connection
         try:
             async with asyncio.timeout(timeout_s):
-                if begun.before is not None:
-                    await asyncio.shield(begun.before)
+                if before is not None:
+                    await asyncio.shield(before)
                 if lane.has_failed:
                     raise ConnectionError("the connection was closed")
-                replies = [await _aread(connection) for _ in commands]
+                replies = [await _aread(connection) for _ in range(count)]
         except BaseException as error:
             lane.has_failed = True
             if self._lane is lane:
@@ -363,10 +330,10 @@ class AsyncConnections:
                 raise translate(error, True) from error
             raise
         finally:
-            begun.done.set_result(None)
-        if lane.last is begun.done:
+            done.set_result(None)
+        if lane.last is done:
             self._lane = None
-            self._put(connection, replies)
+            self._idle.put(connection, replies)
         return replies
 
     async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
@@ -379,13 +346,13 @@ class AsyncConnections:
                 entered = True
                 if blocking:
                     limit.reschedule(asyncio.get_running_loop().time() + timeout_s)
-                connection = self._take()
+                connection = self._idle.take()
                 if connection is None:
                     connection = self.make()
                     await _connect(connection)
                 sent = True
                 replies = await self._exchange(connection, commands)
-            self._put(connection, replies)
+            self._idle.put(connection, replies)
             return replies
         except BaseException as error:
             if connection is not None:
@@ -399,13 +366,6 @@ class AsyncConnections:
             if entered:
                 line.release()
 
-    def _take(self) -> Any:
-        while (connection := self._idle.take()) is not None:
-            if not self._packed or not _has_ended(connection):
-                return connection
-            connection._close()
-        return None
-
     async def _exchange(self, connection: Any, commands: Sequence[Command]) -> list[Any]:
         if not self._packed:
             replies = []
@@ -416,37 +376,18 @@ class AsyncConnections:
         await connection.send_packed_command([packed(command) for command in commands], check_health=False)
         return [await _aread(connection) for _ in commands]
 
-    def _put(self, connection: Any, replies: Sequence[Any]) -> None:
-        self._idle.put(connection)
-        if self._closed or _is_replicas(replies):
-            self._close_idle()
-        elif len(self._idle) > KEPT and self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(IDLE_S, self._sweep)
-
-    def _sweep(self) -> None:
-        while (connection := self._idle.take_old()) is not None:
-            connection._close()
-        more = len(self._idle) > KEPT
-        self._sweeping = asyncio.get_running_loop().call_later(IDLE_S, self._sweep) if more else None
-
-    def _close_idle(self) -> None:
-        while (connection := self._idle.take()) is not None:
-            connection._close()
-
-    async def close(self) -> None:
+    def close(self) -> None:
         """Closes idle connections now, and those in use when their call has ended."""
-        self._closed = True
+        self._idle.is_closed = True
+        self._idle.close()
+        self.drop_begun()
         if self._opening is not None:
             self._opening.cancel()
+
+    async def closed(self) -> None:
+        """Waits until none is being opened any more."""
+        if self._opening is not None:
             await asyncio.wait([self._opening])
-        self.drop_begun()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-        while (connection := self._idle.take()) is not None:
-            writer = getattr(connection, "_writer", None)
-            await connection.disconnect(nowait=True)
-            if isinstance(writer, asyncio.StreamWriter):
-                writer.transport.abort()  # a TLS shutdown would need the loop, which may end now
 
 
 async def _connect(connection: Any) -> None:
@@ -461,14 +402,25 @@ async def _connect(connection: Any) -> None:
         raise asyncio.CancelledError
 
 
-def _has_ended(connection: Any) -> bool:
-    """Like _was_closed; also notices what the event loop has not seen yet, and what came along with the last reply and
-    would be taken for the next one.
+def _close_async(connection: Any) -> None:
+    writer = getattr(connection, "_writer", None)
+    connection._close()
+    if isinstance(writer, asyncio.StreamWriter):
+        writer.transport.abort()  # a TLS shutdown would need the loop, which may end now
+
+
+def _has_ended_async(connection: Any) -> bool:
+    """Whether the server has closed it, also if the event loop has not seen that yet; or something came along with the
+    last reply, which would be taken for the next one.
     """
-    writer, parser = connection._writer, connection._parser
-    if writer is None or writer.is_closing() or _was_closed(writer.get_extra_info("socket")):
+    writer, parser, look = connection._writer, connection._parser, new_poll()
+    if writer is None or writer.is_closing() or (sock := writer.get_extra_info("socket")) is None:
         return True
-    return parser._reader.has_data() or bool(parser._stream._buffer)
+    try:
+        look.register(sock.fileno(), POLLIN)
+    except (OSError, ValueError):  # it has no descriptor any more
+        return True
+    return bool(look.poll(0)) or parser._reader.has_data() or bool(parser._stream._buffer)
 
 
 async def _aread(connection: Any) -> Any:

@@ -1,65 +1,59 @@
 """Calls to Redis: which may be repeated, until when, and what an error reply means.
 
-An operation is a generator. It yields Requests (and Pauses), receives the replies, and never waits itself. ``run``
-executes it with blocking calls, ``arun`` awaits them; so the synchronous and the asynchronous API share everything
-else.
+An operation is a generator. It yields steps, as a rule Requests, receives what they result in, and never waits itself.
+``run`` executes it with blocking calls, ``arun`` awaits them; so the synchronous and the asynchronous API share
+everything else.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import re
-import secrets
-import socket
 import time
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redis.exceptions import ResponseError
 
 from ..codec.bodies import Bodies
 from ..codec.configured import bodies_of
-from ..codec.protocol import Codec
 from ..config import Settings
-from ..errors import InvalidInput, ServerUnavailable, TooManyCalls
-from ..keys import NamespaceKeys, plain
-from ..times.clock import RedisClock, wall_s
+from ..errors import ServerUnavailable, TooManyCalls
+from ..keys import NamespaceKeys
+from ..times.clock import RedisClock
 from . import failures
 from .address import Target
-from .batcher import Batched
 from .command import Command
-from .connection import AsyncLink, ConnectionLimits, Link, LinkError
+from .consumers import consumer_name
 from .error_replies import as_streamdq
-from .failures import Crowded
+from .failures import Crowded, LinkError
+
+if TYPE_CHECKING:
+    from .connection import AsyncLink, Link
 
 T = TypeVar("T")
-_NAMESPACE = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-_CONSUMER = re.compile(r"(.+)-(\d{1,10})-([0-9a-z]{6}|[0-9a-z]{10})")  # six: as releases up to 0.1 wrote it
-_NAMED = 10
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 
 
 @dataclass(slots=True)
 class Request:
-    """Commands to send together. ``changed``: see AsyncLink.look; it is None unless the commands are sent there."""
+    """Commands to send together. It results in their replies, or a LinkError.
+
+    ``node``: of a Cluster; cluster.py makes one for each node. ``changed``: see AsyncLink.look; it is None unless the
+    commands are sent there. ``after_s``: how long to wait before. ``begun``: waits for the replies; the commands were
+    sent before (``begin``).
+    """
 
     commands: Sequence[Command]
     timeout_s: float
     blocking: bool = False
     changed: Callable[[str], None] | None = None
-
-
-@dataclass(slots=True)
-class Pause:
-    """Wait before the next request."""
-
-    seconds: float
+    node: str = ""
+    after_s: float | None = None
+    begun: Callable[[], Awaitable[list[Any]]] | None = None
 
 
 @dataclass(slots=True)
@@ -71,14 +65,25 @@ class Work:
 
 @dataclass(slots=True)
 class Together:
-    """Operations to run at the same time, each in a thread if the caller does not await."""
+    """Operations to run at the same time, each in a thread if the caller does not await. It results in what each
+    returns, or raises.
+    """
 
     ops: Sequence[Generator[Any, Any, Any]]
 
 
-Op = Generator[Request | Pause | Work | Batched | Together, Any, T]
-CallResult = tuple[T | None, Exception | None]
-"""What a call returned, or the exception that it raised."""
+Step = Request | Work | Together
+Op = Generator[Step, Any, T]
+
+
+def pause(seconds: float) -> Op[None]:
+    """Waits."""
+    yield Request((), 0.0, after_s=seconds)
+
+
+def _as_it_is(request: Request) -> Op[list[Any]]:
+    replies: list[Any] = yield request
+    return replies
 
 
 class Session:
@@ -101,18 +106,23 @@ class Session:
         self.is_fake = target.kind == "memory"
         self.consumer = consumer_name()
         self.node_of: Callable[[str], str] = lambda _: ""  # on Cluster, the node that serves a key
+        self.route: Callable[[Request], Op[list[Any]]] = _as_it_is  # on Cluster, to these nodes
         self.permitted = set[str]()  # the nodes that run scripts for this user (store/rights.py)
         self.asking = set[str]()  # those that a call of this process is just asking for that
         self.by_evalsha = dict[str, float]()  # those that can't be called by FCALL, and until when (store/calling.py)
         self.waits_for_redis = True  # False: if nobody listens at first, calls fail at once
         failures.expect(namespace)
 
+    def use(self, link: Link | AsyncLink) -> None:
+        """On Cluster, the link knows where commands go."""
+        if link.is_cluster:
+            self.node_of, self.route = link.node_of, link.route
+
     def _call_once(self, request: Request) -> Op[list[Any]]:
         try:
-            replies: list[Any] = yield request
+            return (yield from self.route(request))
         except LinkError as error:
             raise self.unavailable(error) from error
-        return replies
 
     def call(
         self,
@@ -137,23 +147,29 @@ class Session:
         failures.calls_of(self.keys.namespace)
         if timeout_s is not None:
             return (yield from self._call_once(Request(commands, timeout_s, True, changed)))
-        left_s, pause_s = min(within_s, self.settings.call_timeout_s), _FIRST_PAUSE_S
-        deadline = time.monotonic() + left_s
-        told: _Told | None = None
+        request, pause_s = Request(commands, min(within_s, self.settings.call_timeout_s)), _FIRST_PAUSE_S
+        deadline = time.monotonic() + request.timeout_s
+        known: dict[int, Any] = {}  # what some of a Cluster's nodes have answered when others have not
+        left: Sequence[int] = range(len(commands))
         while True:
             try:
-                replies: list[Any] = yield Request(commands, left_s)
+                replies = yield from self.route(request)
                 self.waits_for_redis = True  # it was there, and is expected back
-                return replies if told is None else told.whole(replies)
+                return _in_order(known, left, replies) if known else replies
             except LinkError as error:
-                told, commands = _left(told, commands, error.answered)
                 left_s = deadline - time.monotonic() - pause_s
-                in_vain = error.refused and not self.waits_for_redis
-                if left_s <= 0 or in_vain or (error.sent and not repeatable):
+                if left_s <= 0 or self._is_final(error, repeatable):
                     raise self.unavailable(error) from error
+                known |= {left[i]: reply for i, reply in error.answered.items()}
+                left = sorted({*left}.difference(known))
             # Clients that lost Redis at the same moment must not all come back at the same moment.
-            yield Pause(pause_s * random.uniform(0.5, 1))  # noqa: S311 - no secret
+            after_s = pause_s * random.uniform(0.5, 1)  # noqa: S311 - no secret
+            request = Request([commands[i] for i in left], left_s, after_s=after_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _is_final(self, error: LinkError, repeatable: bool) -> bool:
+        """Whether to send the call again would be wrong, or in vain."""
+        return (error.sent and not repeatable) or (error.refused and not self.waits_for_redis)
 
     def unavailable(self, error: LinkError) -> ServerUnavailable:
         if isinstance(error, Crowded):
@@ -163,86 +179,10 @@ class Session:
         )
 
 
-class _Told:
-    """The replies to some of a call's commands."""
-
-    def __init__(self, count: int) -> None:
-        self._replies: list[Any] = [None] * count
-        self._left = [*range(count)]  # the indexes of those that have none yet
-
-    def left_of(self, commands: Sequence[Command], answered: Mapping[int, Any]) -> list[Command]:
-        """Those of the commands left that have no reply yet. ``answered``: replies by the index of these commands."""
-        for i, reply in answered.items():
-            self._replies[self._left[i]] = reply
-        kept = [i for i in range(len(commands)) if i not in answered]
-        self._left = [self._left[i] for i in kept]
-        return [commands[i] for i in kept]
-
-    def whole(self, replies: Sequence[Any]) -> list[Any]:
-        """All replies in order, with these of the commands that were left."""
-        for i, reply in zip(self._left, replies, strict=True):
-            self._replies[i] = reply
-        return self._replies
-
-
-def _left(
-    told: _Told | None, commands: Sequence[Command], answered: Mapping[int, Any]
-) -> tuple[_Told | None, Sequence[Command]]:
-    """What is known of the replies, and the commands left, after some were ``answered``, as a rule none."""
-    if answered:
-        told = told or _Told(len(commands))
-        commands = told.left_of(commands, answered)
-    return told, commands
-
-
-def consumer_name() -> str:
-    """A name that no other process ever had: with a reused name, a process would take over a dead consumer's claims.
-    ``begun_ms`` reads it.
-    """
-    host = "".join(c if c.isalnum() or c in "-." else "-" for c in socket.gethostname())
-    return f"{host}-{os.getpid()}-{_digits(int(wall_s()), 6)}{_digits(secrets.randbelow(36**4), 4)}"
-
-
-def _digits(number: int, count: int) -> str:
-    return "".join(_DIGITS[number // 36**i % 36] for i in reversed(range(count)))
-
-
-def begun_ms(consumer: str) -> tuple[str, int | None, int | None]:
-    """The host and the process id in a consumer's name, and when it was named, in ms by its host's clock; None: its
-    name does not tell.
-    """
-    found = _CONSUMER.fullmatch(consumer)
-    if found is None:
-        return consumer, None, None
-    host, pid, named = found.groups()
-    return host, int(pid), int(named[:6], 36) * 1000 if len(named) == _NAMED else None
-
-
-def check_namespace(namespace: str) -> str:
-    if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
-        raise InvalidInput(f"namespace: {namespace!r} is not valid; use 1 to 64 of A-Z a-z 0-9 . _ : -")
-    return plain(namespace)
-
-
-def open_session(
-    url: str | None,
-    namespace: str | None,
-    settings: Settings | None,
-    clock: RedisClock | None,
-    link: type[Any],
-    codec: Sequence[Codec] | None = None,
-) -> tuple[Any, Session]:
-    """A Link or AsyncLink, and what operations need to know. ``url`` None: ``$STREAMDQ_URL``, else the embedded
-    server; ``namespace`` None: ``$STREAMDQ_NAMESPACE``, else ``streamdq``; ``codec`` None: ``$STREAMDQ_CODEC``.
-    """
-    settings = settings or Settings()
-    namespace = check_namespace(settings.namespace if namespace is None else namespace)
-    bodies = bodies_of(namespace, settings, codec)
-    limits = ConnectionLimits(settings.max_connections, settings.max_blocked_reads)
-    opened = link(url or settings.url, settings.call_timeout_s, limits)
-    session = Session(settings, namespace, clock or RedisClock(), opened.target, bodies)
-    session.node_of = opened.node_of
-    return opened, session
+def _in_order(known: dict[int, Any], left: Sequence[int], replies: Sequence[Any]) -> list[Any]:
+    """All replies, in the order of their commands: those that are ``known``, and those to the commands ``left``."""
+    found = known | dict(zip(left, replies, strict=True))
+    return [found[i] for i in sorted(found)]
 
 
 def checked(reply: Any) -> Any:
@@ -257,61 +197,24 @@ def checked(reply: Any) -> Any:
     raise as_streamdq(reply) from reply
 
 
-def together(ops: Sequence[Op[T]]) -> Op[list[CallResult[T]]]:
-    """Runs operations at the same time, such as one for each of a Cluster's nodes."""
-    found: list[CallResult[T]] = []
+def together(ops: Sequence[Op[T]]) -> Op[list[T | Exception]]:
+    """Runs operations at the same time, such as one for each of a Cluster's nodes: what each returns, or raises."""
     if len(ops) > 1:
-        found = yield Together(ops)
+        found: list[T | Exception] = yield Together(ops)
         return found
     for op in ops:
         try:
-            found.append(((yield from op), None))
+            return [(yield from op)]
         except Exception as error:
-            found.append((None, error))
-    return found
+            return [error]
+    return []
 
 
-def returned(result: CallResult[T]) -> T:
-    """What the call returned; what it raised is raised."""
-    value, error = result
-    if error is not None:
-        raise error
-    return cast(T, value)
-
-
-def result_of(function: Callable[[], T]) -> CallResult[T]:
-    """What the function returns, and what it raises."""
-    try:
-        return function(), None
-    except Exception as error:
-        return None, error
-
-
-def _carried_out(op: Op[T], result: Any, error: Exception | None) -> Any:
-    """The operation's next step, after one that is no request."""
-    return op.send(result) if error is None else op.throw(error)
-
-
-def _wait_for(link: Link, step: Pause | Work | Together) -> CallResult[Any]:
-    """What the step results in, and the error that it raises."""
-    if isinstance(step, Together):
-        calls = [partial(result_of, partial(run, link, op)) for op in step.ops]
-        with ThreadPoolExecutor(len(calls)) as threads:
-            return [future.result() for future in [threads.submit(call) for call in calls]], None
-    if isinstance(step, Pause):
-        time.sleep(step.seconds)
-        return None, None
-    return result_of(step.function)
-
-
-async def _await(link: AsyncLink, step: Pause | Work | Together) -> CallResult[Any]:
-    if isinstance(step, Together):
-        return await asyncio.gather(*(_result(link, op) for op in step.ops)), None
-    if isinstance(step, Pause):
-        await asyncio.sleep(step.seconds)
-        return None, None
-    found: tuple[Any, Exception | None] = await link.in_thread(result_of, step.function)
-    return found
+def returned(result: T | Exception) -> T:
+    """What an operation returned; what it raised is raised."""
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def run(link: Link, op: Op[T]) -> T:
@@ -319,62 +222,72 @@ def run(link: Link, op: Op[T]) -> T:
     try:
         step = next(op)
         while True:
-            if isinstance(step, Request):
-                try:
-                    replies = link.send(step.commands, step.timeout_s, step.blocking)
-                except LinkError as error:
-                    step = op.throw(error)
-                else:
-                    step = op.send(replies)
-            elif isinstance(step, Batched):
-                try:
-                    (result,) = run(link, step.operation([step.item]))
-                except Exception as error:
-                    step = op.throw(error)
-                else:
-                    step = op.send(result)
+            try:
+                result = _carry_out(link, step)
+            except Exception as error:
+                step = op.throw(error)
             else:
-                step = _carried_out(op, *_wait_for(link, step))
+                step = op.send(result)
     except StopIteration as stop:
         return cast(T, stop.value)
 
 
-async def _result(link: AsyncLink, op: Op[T]) -> CallResult[T]:
+def _carry_out(link: Link, step: Step) -> Any:
+    if isinstance(step, Request):
+        if step.after_s is not None:
+            time.sleep(step.after_s)
+        if not step.commands:
+            return []
+        return (link.at(step.node) if step.node else link).send(step.commands, step.timeout_s, step.blocking)
+    if isinstance(step, Work):
+        return step.function()
+    with ThreadPoolExecutor(len(step.ops)) as threads:
+        return list(threads.map(partial(_result, link), step.ops))
+
+
+def _result(link: Link, op: Op[T]) -> T | Exception:
     try:
-        return await arun(link, op), None
+        return run(link, op)
     except Exception as error:
-        return None, error
+        return error
 
 
-async def _sent(link: AsyncLink, step: Request) -> list[Any]:
-    if step.changed is not None:
-        return await link.look(step.commands, step.timeout_s, step.changed)
-    return await link.send(step.commands, step.timeout_s, step.blocking)
-
-
-async def arun(link: AsyncLink, op: Op[T]) -> T:
-    """Runs an operation, awaiting its calls."""
+async def arun(link: AsyncLink, op: Op[T], step: Step | None = None) -> T:
+    """Runs an operation, awaiting its calls. ``step``: the operation's first, if it has come so far."""
     try:
-        step = next(op)
+        step = step or next(op)
         while True:
-            if isinstance(step, Request):
-                try:
-                    replies = await _sent(link, step)
-                except LinkError as error:
-                    step = op.throw(error)
-                else:
-                    step = op.send(replies)
-            elif isinstance(step, Batched):
-                try:
-                    result = await link.batcher.result(step, partial(arun, link))
-                except Exception as error:
-                    step = op.throw(error)
-                else:
-                    step = op.send(result)
+            try:
+                result = await _await(link, step)
+            except Exception as error:
+                step = op.throw(error)
             else:
-                step = _carried_out(op, *(await _await(link, step)))
+                step = op.send(result)
     except StopIteration as stop:
         return cast(T, stop.value)
+
+
+async def _await(link: AsyncLink, step: Step) -> Any:
+    if isinstance(step, Work):
+        return await link.in_thread(step.function)
+    if isinstance(step, Together):
+        return await asyncio.gather(*(_aresult(link, op) for op in step.ops))
+    if step.after_s is not None:
+        await asyncio.sleep(step.after_s)
+    if not step.commands:
+        return []
+    if step.begun is not None:
+        return await step.begun()
+    if step.changed is not None:
+        return await link.look(step.node, step.commands, step.timeout_s, step.changed)
+    return await (link.at(step.node) if step.node else link).send(step.commands, step.timeout_s, step.blocking)
+
+
+async def _aresult(link: AsyncLink, op: Op[T]) -> T | Exception:
+    try:
+        return await arun(link, op)
+    except Exception as error:
+        return error
 
 
 def begin(link: AsyncLink, op: Op[T]) -> Coroutine[Any, Any, T] | None:
@@ -382,45 +295,9 @@ def begin(link: AsyncLink, op: Op[T]) -> Coroutine[Any, Any, T] | None:
     carries out the rest. None: nothing was sent, and the operation is of no use any more.
     """
     step = next(op)
-    begun = link.begin(step.commands) if isinstance(step, Request) else None
-    if begun is None:
-        op.close()
-        return None
-    return _rest(link, op, step, begun)  # type: ignore[arg-type]
-
-
-async def _rest(link: AsyncLink, op: Op[T], step: Request, begun: Any) -> T:
-    def go_on() -> Op[T]:
-        """What is left of the operation, of which one step is there already."""
-        try:
-            following = op.send(replies) if failed is None else op.throw(failed)
-            while True:
-                try:
-                    result = yield following
-                except Exception as error:
-                    following = op.throw(error)
-                else:
-                    following = op.send(result)
-        except StopIteration as stop:
-            return cast(T, stop.value)
-
-    replies, failed = [], None
-    try:
-        replies = await link.replies(begun, step.commands, step.timeout_s)
-    except LinkError as error:
-        failed = error
-    return await arun(link, go_on())
-
-
-async def may_wait(link: AsyncLink, session: Session) -> None:
-    """Checks that this user may wait for jobs and rings on a Cluster; elsewhere that needs no right of its own.
-
-    Raises:
-        AuthenticationFailed: the user may not.
-        ServerUnavailable
-    """
-    if link.is_cluster:
-        try:
-            await link.check_looks()
-        except LinkError as error:
-            raise session.unavailable(error) from error
+    if isinstance(step, Request):
+        step.begun = link.begin(step.commands, step.timeout_s)
+        if step.begun is not None:
+            return arun(link, op, step)
+    op.close()
+    return None

@@ -52,8 +52,9 @@ class Tracking:
         self._calls: deque[_Call] = deque()
         self._told: dict[str, set[Changed]] = {}  # whom to tell of each key's next change
 
-    async def look(self, commands: Sequence[Command], timeout_s: float, changed: Changed) -> list[Any]:
+    async def look(self, commands: Sequence[Command], timeout_s: float, changed: Changed | None) -> list[Any]:
         """The replies, including error replies. From each key's reply on, ``changed`` is called when it changes.
+        Without commands, it only opens the connection.
 
         Raises:
             LinkError: the connection failed; it is closed.
@@ -65,26 +66,14 @@ class Tracking:
                 async with self._opening:
                     if self._connection is None:
                         await self._open()
+                if not commands:
+                    return []
                 sent = True
                 return await self._send(commands, changed)
         except FAILURES as error:
             if isinstance(error, TimeoutError):
                 self.close()
             raise translate(error, sent) from error
-
-    async def check(self, timeout_s: float) -> None:
-        """Opens the connection, if it is not open.
-
-        Raises:
-            LinkError: it can't be opened now.
-            AuthenticationFailed, UnsupportedServer: from the handshake.
-        """
-        try:
-            async with asyncio.timeout(timeout_s), self._opening:
-                if self._connection is None:
-                    await self._open()
-        except FAILURES as error:
-            raise translate(error, sent=False) from error
 
     async def _open(self) -> None:
         connection = self._make()

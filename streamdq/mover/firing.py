@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 
 from ..keys import ShardKeys
@@ -44,10 +44,9 @@ class Firing:
         self._looking: set[ShardKeys] = set()
         self._again: set[ShardKeys] = set()  # to be looked at after the look that is under way
 
-    def look_for_shards(self, mine: Collection[ShardKeys]) -> None:
-        """After the topics have changed, or the shards that are this process's."""
+    def look_for_shards(self) -> None:
+        """After the topics have changed."""
         first = {self._session.keys.shard(name, 0) for name, topic in self._topics.known.items() if topic.scheduled}
-        first.intersection_update(mine)
         self._timers.drop([shard for shard in self._timers.shards if shard not in first])
         for shard in first:
             if shard not in self._timers:
@@ -59,10 +58,6 @@ class Firing:
         """Something may be due there earlier than expected."""
         if shard in self._timers:
             self._timers.at(shard)
-
-    def idle_s(self) -> float:
-        """For how many seconds no schedule has to be looked at."""
-        return self._timers.idle_s()
 
     def look_everywhere(self) -> None:
         self._timers.everywhere()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..process.logs import log
-from ..store import reads
+from ..store import namespace, reads
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 
 IDLE_MS = 1_800_000
-"""A live consumer sends heartbeats, to each shard of a Cluster every ten minutes, so one that was idle for half an hour
-is gone. If it is alive after all, that does no harm: Redis creates it again when it reads."""
+"""A consumer that was idle for half an hour, and whose process takes no part in the election, is gone. If it is alive
+after all, that does no harm: Redis creates it again when it reads."""
 
 _LIMIT = 100
 
@@ -36,9 +38,10 @@ class Janitor:
     async def tidy(self, shard: ShardKeys, idle_ms: int = IDLE_MS) -> int:
         """Removes idle consumers without claims from the shard's groups; returns how many."""
         topic = self._topics.known.get(shard.topic)
+        alive = await arun(self._link, namespace.alive(self._session))
         removed = 0
         for group in topic.group_names if topic else ():
-            for name in await self._gone(shard, group, idle_ms):
+            for name in await self._gone(shard, group, idle_ms, alive):
                 # If it has got entries since we looked, the script hands them back.
                 await arun(self._link, self._scripts.remove_consumer(shard, group, name, _LIMIT))
                 removed += 1
@@ -46,12 +49,13 @@ class Janitor:
             log.info("removed dead consumers", topic=shard.topic, consumers=removed)
         return removed
 
-    async def _gone(self, shard: ShardKeys, group: str, idle_ms: int) -> list[bytes]:
-        """Consumers that are idle in both streams and have nothing pending in either."""
+    async def _gone(self, shard: ShardKeys, group: str, idle_ms: int, alive: Collection[str]) -> list[bytes]:
+        """Consumers that are not alive, are idle in both streams and have nothing pending in either."""
         op = reads.consumers(self._session, [(shard.ready, group), (shard.ready_of(group), group)])
         gone: set[bytes] = set()
         busy = {b"_reclaim"}
         for consumers in await arun(self._link, op):
             for one in consumers:
-                (gone if one.pending == 0 and one.idle_ms > idle_ms else busy).add(one.raw)
+                is_gone = one.pending == 0 and one.idle_ms > idle_ms and one.name not in alive
+                (gone if is_gone else busy).add(one.raw)
         return sorted(gone - busy)

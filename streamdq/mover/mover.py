@@ -1,9 +1,9 @@
 """The mover: moves jobs from the buckets to the ready streams the moment they are due.
 
-Every worker process has one; a lease lets one of them work for the whole namespace (lease.py), or several, each for a
-part of the shards (places.py). It runs a NodeMover for each Redis node (node_mover.py) and listens to the shards'
-``wake`` streams for jobs with an earlier due time (rings.py). The lease only saves work; correctness does not depend on
-it: each script is atomic, so two movers would only find less to do.
+Every worker process has one; one of them is elected to work for the whole namespace (alive/election.py). It runs a
+NodeMover for each Redis node (node_mover.py) and listens to the shards' ``wake`` streams for jobs with an earlier due
+time (rings.py). The election only saves work; correctness does not depend on it: each script is atomic, so two movers
+would only find less to do.
 
 On an idle Redis, a BLOCK timeout ends up to one server tick late (80 ms measured). So no blocking read times a due job;
 the mover sleeps on its own timer until the next due time.
@@ -19,30 +19,30 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from ..config import MAX_MOVERS, Settings
+from ..config import Settings
 from ..errors import NewerFormat, ServerUnavailable, StreamdqError
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink, LinkError
-from ..link.session import Session, arun, may_wait, open_session
+from ..link.opening import may_wait, open_session
+from ..link.session import Session, arun
 from ..process.logs import log
 from ..process.loop import Failures, cancel_and_wait, supervise
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 from ..times.clock import RedisClock
+from .alive.dead_workers import DeadWorkers, Holders
+from .alive.election import Election
 from .firing import Firing
 from .janitor import Janitor
-from .lease import Lease
 from .node_mover import NodeMover
 from .rate import RatedTopic
 from .rings import Listener
 from .settling import Settling
-from .silent import Holders, SilentWorkers
 
 _TIDY_S = 60.0
 _SHARDS_S = 10.0
 _REFRESH_EVERY = 3
-_SLOTS_S = 60.0
-_SHARDS_EACH = 64  # for so many, one more mover may be at work by default: it sends six commands a second at rest
+_SLOTS_S, _EACH_SLOTS_S = 60.0, 1.0
 
 
 class Mover:
@@ -63,10 +63,7 @@ class Mover:
         self._topics = topics
         self._name = name
         self._stopping = stopping
-        self._lease = Lease(
-            link, session, scripts, name, stopping, self._idle_s, self._listen_along, self._most,
-            rests=session.settings.movers is None,
-        )  # fmt: skip
+        self.election = Election(link, session, scripts, name, stopping)
         self._listener = self._new_listener()
         self._node_movers: dict[str, NodeMover] = {}
         self._moving: dict[str, asyncio.Task[None]] = {}  # by the same nodes
@@ -77,13 +74,13 @@ class Mover:
         self._broken: asyncio.Future[None]  # gets the error of a task in _running that failed
         self._failures = Failures("janitor", session.keys.namespace)
         self._janitor = Janitor(link, session, scripts, topics)
-        self._silent = SilentWorkers(link, session, scripts, topics)
+        self._dead_workers = DeadWorkers(link, session, scripts, topics)
         self._firing = Firing(link, session, scripts, topics, self._look_at)
-        self._settling = Settling(link, session, scripts, topics, self._lease.places.is_mine)
+        self._settling = Settling(link, session, scripts, topics)
         self.leading = False
 
     async def run(self) -> None:
-        """Waits until the lease is free, then works until the lease is lost or the process stops."""
+        """Waits until it is elected, then works until the lease is lost or the process stops."""
         loop = asyncio.get_running_loop()
         forget = self._session.clock.on_change(partial(loop.call_soon_threadsafe, self._look_everywhere))
         following: list[asyncio.Task[None]] = []
@@ -93,54 +90,52 @@ class Mover:
         try:
             while not self._stopping.is_set():
                 await self._check()
-                if await self._lease.acquire():
+                if await self.election.win():
                     try:
                         await self._lead()
                     except NewerFormat:  # so that a mover that knows the format can take over at once
-                        await self._lease.give_up()
+                        await self.election.give_up()
                         raise
         finally:
             forget()
             await cancel_and_wait(following)
 
     async def _follow_slots(self) -> None:
-        """On Cluster, learns once a minute which node has which slot: where a shard that never rang has moved, nobody
-        tells of its first ring. In line as well, as the deputy hears rings. The process's worker may have asked.
+        """On Cluster, learns now and then which node has which slot: where a shard that never rang has moved, nobody
+        tells of its first ring.
         """
         while True:
-            await asyncio.sleep(_SLOTS_S)
+            await asyncio.sleep(self.election.apart_s(_SLOTS_S, _EACH_SLOTS_S))
             with contextlib.suppress(LinkError):  # the table that it has may still be correct
                 await self._link.learn_slots(unless_within_s=_SLOTS_S / 2)
 
     async def _check(self) -> None:
         """Whoever may hear no rings, or may not run scripts, must not have the lease."""
-        with contextlib.suppress(ServerUnavailable):  # see Lease.acquire
+        with contextlib.suppress(ServerUnavailable):  # see Election.win
             await may_wait(self._link, self._session)
             await arun(self._link, self._scripts.check_rights([self._session.keys.mover]))
 
     async def _lead(self) -> None:
         try:
             await arun(self._link, self._topics.refresh())
-            await self._lease.look()
-        except ServerUnavailable:  # the registry is on the same node as the lease: see Lease.acquire
+        except ServerUnavailable:  # the registry is on the same node as the lease: see Election.win
             if not self._link.is_cluster or not self._topics.known:
                 raise
-        log.debug("mover at work", mover=self._name, place=self._lease.places.mine)
+        log.debug("mover at work", mover=self._name)
         self._node_movers, self._moving, self._rated, self._running = {}, {}, {}, set()
         self._listener = self._new_listener()
         self._broken = asyncio.get_running_loop().create_future()
         self._look_for_shards()
         parts = (
-            self._lease.keep,
+            self.election.keep,
             self._listener.run,
             self._tidy,
             self._refresh,
-            self._silent.run,
+            self._dead_workers.run,
             self._firing.run,
             self._settling.run,
         )
         tasks = [asyncio.create_task(part()) for part in parts]
-        tasks.append(asyncio.create_task(self._lease.watch(self._look_for_shards)))
         stop = asyncio.create_task(self._stopping.wait())
         self.leading = True
         try:
@@ -152,26 +147,12 @@ class Mover:
             self.leading = False
             await cancel_and_wait([*tasks, stop, self._broken, *self._running])
         if self._stopping.is_set():
-            await self._lease.give_up()
+            await self.election.give_up()
 
     # -- shards and their nodes
 
     def _known_shards(self) -> list[ShardKeys]:
         return [shard for topic in self._topics.known for shard in self._topics.shards(topic)]
-
-    def _most(self) -> int:
-        """How many movers may be at work at once."""
-        if (movers := self._session.settings.movers) is not None:
-            return movers
-        if not self._link.is_cluster:
-            return 1
-        shards = sum(topic.shards for topic in self._topics.known.values())
-        return min(self._link.primaries, 1 + shards // _SHARDS_EACH, MAX_MOVERS)
-
-    def _is_mine(self, shard: ShardKeys) -> bool:
-        """Whether the shard is in this process's part. The shards of a topic with a rate stay together."""
-        topic = self._topics.known.get(shard.topic)
-        return self._lease.places.is_mine(shard.topic if topic and topic.rate else str(shard))
 
     def _look_at(self, shard: ShardKeys) -> None:
         if shard in self._node_of:
@@ -183,9 +164,7 @@ class Mover:
             node_mover.look_everywhere()
 
     def _look_for_shards(self) -> None:
-        """Gives each shard of this process's part to its node's mover, which looks at new ones and drops those that
-        left its node, or the part.
-        """
+        """Gives each shard to its node's mover, which looks at new ones and drops those that left its node."""
         nodes, before = self._shards_by_node(), self._node_of
         self._node_of = {shard: node for node, shards in nodes.items() for shard in shards}
         self._rung_by = {shard.wake: shard for shard in self._node_of}
@@ -200,7 +179,7 @@ class Mover:
             node_mover.keep(nodes.get(node, set()))
         self._drop(before.keys() - self._node_of.keys())
         self._listener.look_again()
-        self._firing.look_for_shards(self._node_of)
+        self._firing.look_for_shards()
 
     def _end_parts(self, nodes: Iterable[str]) -> None:
         for node in nodes:
@@ -209,13 +188,13 @@ class Mover:
 
     def _drop(self, shards: Iterable[ShardKeys]) -> None:
         for shard in shards:
-            self._silent.hold(shard, {})
+            self._dead_workers.hold(shard, {})
         for topic in self._rated.keys() - {shard.topic for shard in self._node_of}:
             self._rated.pop(topic)[1].cancel()
 
     def _shards_by_node(self) -> dict[str, set[ShardKeys]]:
         nodes: dict[str, set[ShardKeys]] = {}
-        for shard in filter(self._is_mine, self._known_shards()):
+        for shard in self._known_shards():
             # While the Cluster's topology is not known, a shard stays where it was.
             node = self._link.node_of(shard.bucket) or self._node_of.get(shard, "")
             nodes.setdefault(node, set()).add(shard)
@@ -232,7 +211,7 @@ class Mover:
 
     def _hold(self, shard: ShardKeys, holders: Holders) -> None:
         if shard in self._node_of:
-            self._silent.hold(shard, holders)
+            self._dead_workers.hold(shard, holders)
 
     def _supervise(self, name: str, body: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         """Runs the body beside the mover's own loops; if it ends with an error, so does the mover."""
@@ -246,12 +225,6 @@ class Mover:
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._broken.done():
             self._broken.set_exception(error)
-
-    def _idle_s(self) -> float:
-        """For how many seconds nothing is to be done, as far as is known."""
-        if not all(rated.idle for rated, _ in self._rated.values()):
-            return 0.0
-        return min([self._firing.idle_s(), *(node_mover.idle_s() for node_mover in self._node_movers.values())])
 
     # -- topics with a rate
 
@@ -279,8 +252,7 @@ class Mover:
         return Listener(self._link, self._session, self._streams, self._heard, self._deaf)
 
     def _streams(self) -> list[str]:
-        names = self._session.keys
-        return [names.asked, names.wake, *(shard.wake for shard in self._node_of)]
+        return [self._session.keys.wake, *(shard.wake for shard in self._node_of)]
 
     async def _heard(self, rung: Collection[str]) -> None:
         if self._session.keys.wake in rung:
@@ -288,30 +260,11 @@ class Mover:
             self._look_for_shards()
             for node_mover in self._node_movers.values():
                 node_mover.check_versions()
-        if self._session.keys.asked in rung:
-            self._lease.told()
         for name in rung:
             shard = self._rung_by.get(name)
             if shard in self._node_of:
                 self._node_movers[self._node_of[shard]].rung(shard)
                 self._firing.look_at(shard)
-        if rung:
-            self._lease.rung()  # not before it is known that there is something to do
-
-    async def _listen_along(self) -> None:
-        """As the deputy: only to know when the mover at work has to show that it is alive."""
-        streams = lambda: [self._session.keys.wake, *(shard.wake for shard in self._known_shards())]  # noqa: E731
-        self._listener = Listener(self._link, self._session, streams, self._overheard, self._lease.rung)
-        await self._listener.run()
-
-    async def _overheard(self, rung: Collection[str]) -> None:
-        if rung:
-            self._lease.rung()
-        if self._session.keys.wake in rung:
-            await arun(self._link, self._topics.refresh())
-            self._listener.look_again()
-        # Meanwhile a mover that has heard it as well does not make its lease last longer than usual.
-        await asyncio.sleep(self._lease.usual_s)
 
     def _deaf(self) -> None:
         """Rings were not heard for a while, and Redis may have lost its last writes."""
@@ -326,8 +279,7 @@ class Mover:
 
     async def _tidy(self) -> None:
         for beat in count():
-            if self._lease.is_first:
-                await self._end_changes()
+            await self._end_changes()
             await asyncio.sleep(_TIDY_S)
             if shards := list(self._node_of):
                 shard = shards[beat % len(shards)]

@@ -14,7 +14,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from itertools import compress, count
-from math import ceil
 
 from ..config import MAX_BATCH, TopicSettings
 from ..keys import ShardKeys
@@ -28,19 +27,18 @@ from ..store.replies import RATED, Moved
 from ..store.scripts import Scripts
 from ..store.topics import Topics, changing
 from ..times.clock import RedisTime
+from .alive.dead_workers import Holders
 from .rate import is_rated
 from .reclaim import Reclaimer
 from .shard_timers import NEVER, ShardTimers
-from .silent import Holders
 
 _TRIES = 5
 _FIRST_BATCH = 64  # so that the first of many jobs that are due at once can start before the others are moved
 _BEAT_S = 1.15  # by then the blocked read that returned with a ring is under way again
 _HEADS = 64  # per beat: a round trip of some 100 µs; with this many shards a missed job waits a second or two
 _COUNTERS_EVERY = 10  # passes
-_QUIET_S = 11.5  # between looks while nothing rings
-_QUIET_SHARDS = 20  # in one such look, however many there are
-_CLUSTER_ROUND_S = 60.0  # on Cluster, where namespaces have many shards, each is looked at about once in that time
+_QUIET_S = 20.0  # between looks while nothing rings
+_QUIET_SHARDS = 5  # in one such look, however many there are: two commands for each
 _VERSIONS_EVERY = 5  # passes of such looks
 _MISSED_S = 0.1  # a head that is earlier than expected by more than this means a missed ring
 
@@ -84,10 +82,6 @@ class NodeMover:
     def look_everywhere(self) -> None:
         self._timers.everywhere()
         self._reclaimer.look_now()
-
-    def idle_s(self) -> float:
-        """For how many seconds nothing is due and nothing runs, as far as is known."""
-        return self._timers.idle_s() if self._reclaimer.idle else 0.0
 
     def rung(self, shard: ShardKeys) -> None:
         """Something earlier arrived there."""
@@ -235,8 +229,7 @@ class NodeMover:
         shards, begin = self._timers.shards, self._looked_at
         if begin >= len(shards):
             self._quiet_passes, begin = self._quiet_passes + 1, 0
-        most = ceil(len(shards) * _QUIET_S / _CLUSTER_ROUND_S) if self._link.is_cluster else _QUIET_SHARDS
-        self._looked_at = begin + min(most, _QUIET_SHARDS)
+        self._looked_at = begin + _QUIET_SHARDS
         return shards[begin : self._looked_at]
 
     async def _beat(self, shards: list[ShardKeys], counters: bool, versions: bool) -> None:

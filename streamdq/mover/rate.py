@@ -50,11 +50,6 @@ class RatedTopic:
         self._wanted = asyncio.Event()
         self._failures = Failures("rate", session.keys.namespace)
 
-    @property
-    def idle(self) -> bool:
-        """Whether no shard is in hand."""
-        return not self._wanting
-
     def want(self, shard: ShardKeys) -> None:
         self._wanting.add(shard)
         self._anew.add(shard)

@@ -18,7 +18,7 @@ from ..process.loop import Failures
 from ..store.replies import Reclaimed
 from ..store.scripts import Scripts
 from ..store.topics import Topics
-from .silent import Holders
+from .alive.dead_workers import Holders
 
 _TICK_S = 0.5
 _SLOW_S = 5.0  # for shards with ready jobs only: they may hide a job that was lost between a read and its claim
@@ -64,11 +64,6 @@ class Reclaimer:
         self._watched: dict[ShardKeys, _Watch] = {}
         self._wanted = asyncio.Event()
         self._failures = Failures("reclaim", session.keys.namespace)
-
-    @property
-    def idle(self) -> bool:
-        """Whether no shard is watched."""
-        return not self._watched
 
     def watch(self, shard: ShardKeys) -> None:
         """Starts watching a shard in which jobs run or will soon run."""

@@ -5,7 +5,6 @@ without such topics it does nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from ..config import TopicSettings
 from ..link.connection import AsyncLink
@@ -21,18 +20,13 @@ _PAGES = 50  # at one look: a page takes Redis less than a millisecond
 
 
 class Settling:
-    """Each topic has a walk of its own, which is lost with the mover: the next one begins anew. ``is_mine``: whether
-    this mover looks after a topic, where several are at work.
-    """
+    """Each topic has a walk of its own, which is lost with the mover: the next one begins anew."""
 
-    def __init__(
-        self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics, is_mine: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics) -> None:
         self._link = link
         self._session = session
         self._scripts = scripts
         self._topics = topics
-        self._is_mine = is_mine
         self._walks: dict[str, Walk] = {}
         self._failures = Failures("settling", session.keys.namespace)
 
@@ -40,7 +34,7 @@ class Settling:
         """Never returns."""
         while True:
             known = self._topics.known.items()
-            unsettled = {topic: settings for topic, settings in known if settings.former and self._is_mine(topic)}
+            unsettled = {topic: settings for topic, settings in known if settings.former}
             for topic in self._walks.keys() - unsettled.keys():
                 del self._walks[topic]
             for topic, settings in unsettled.items():

@@ -84,10 +84,6 @@ class ShardTimers:
         self._uncertain.update(due)
         return due
 
-    def idle_s(self) -> float:
-        """For how many seconds no look is under way, failed, or due."""
-        return 0.0 if self._uncertain else max(0.0, self._first() - time.monotonic())
-
     def _first(self) -> float:
         """The earliest time."""
         while self._queue and self._at.get(self._queue[0][2]) != self._queue[0][0]:

@@ -51,10 +51,10 @@ def doctor(store: RedisStore) -> Op[list[Finding]]:
     if any(found.verdict == "problem" and found.advice == _ALL_RIGHTS for found in findings):
         return findings  # the rest calls scripts
     findings += yield from _durability(store)
-    skew_s, _ = yield from namespace.skew_and_mover(store.session)
-    movers = yield from namespace.movers_at_work(store.session)
+    skew_s, mover = yield from namespace.skew_and_mover(store.session)
+    alive = yield from namespace.alive(store.session)
     figures = yield from stats(store)
-    findings += [_clock(skew_s), _movers(figures, movers), *_unserved(figures)]
+    findings += [_clock(skew_s), _mover(figures, mover, len(alive)), *_unserved(figures)]
     audited = yield from audit(store)
     if audited.balanced:
         findings.append(Finding("ok", f"counters balance, no orphans; live jobs: {audited.left:,}"))
@@ -175,9 +175,9 @@ def _levels(store: RedisStore) -> Op[dict[tuple[str, str], tuple[str, str]]]:
     return found
 
 
-def _movers(stats: Stats, names: Sequence[str]) -> Finding:
-    if names:
-        return Finding("ok", f"mover{'s' * (len(names) > 1)} at work: {', '.join(names)}")
+def _mover(stats: Stats, name: str | None, processes: int) -> Finding:
+    if name is not None:
+        return Finding("ok", f"mover at work: {name}; processes that would take its place: {max(0, processes - 1):,}")
     waits = any(topic.overdue_ms > OVERDUE_MS and not topic.paused for topic in stats.topics.values())
     return Finding(
         "problem" if waits else "advice",

@@ -283,8 +283,8 @@ def _count_consumers(store: RedisStore, shards: Sequence[ShardKeys], stats: Stat
             for asked in nodes.values()
         ]
     )
-    for asked, outcome in zip(nodes.values(), found, strict=True):
-        for (shard, group), count in zip(asked, returned(outcome), strict=True):
+    for asked, result in zip(nodes.values(), found, strict=True):
+        for (shard, group), count in zip(asked, returned(result), strict=True):
             figures = stats.topics[shard.topic].groups[group]
             figures.consumers = max(figures.consumers, count)
 

@@ -15,7 +15,6 @@ from ..job.job import Decoder, Job, JobState, NewJob, check_topic
 from ..job.retry import RetryInput
 from ..job.uniqueness import NO_RULE, DerivedId, UniqueAfter
 from ..keys import ShardKeys, shard_of
-from ..link.batcher import Batched, twin
 from ..link.session import Op
 from ..metrics import recorded
 from ..store import reads
@@ -26,6 +25,7 @@ from ..store.replies import Enqueued, FoundJob
 from ..store.scripts import Scripts
 from ..store.topics import changing
 from ..times.durations import Duration, Moment
+from .batcher import twin
 from .former_homes import Kept, put_there
 from .inspect import REPAIRS, ask, get, job_of, known_group, shard_with
 from .large_bodies import put_away, take_back
@@ -148,14 +148,30 @@ def enqueue(
         DurabilityUnsupported: this Redis can't confirm it; nothing was written.
         ServerUnavailable: no reply in time; the job may have been enqueued. Repeat the call with the same id.
     """
+    call = yield from prepare(
+        store, topic, body, delay=delay, id=id, at=at, ttr=ttr, retry=retry, url=url, expire=expire, tz=tz, quiet=quiet,
+        window=window, version=version, unique_for=unique_for, rate_of_id=rate_of_id, at_most=at_most, key=key,
+        unique_after=unique_after, on_conflict=on_conflict, durable=durable,
+    )  # fmt: skip
+    (reply,) = yield from call.put([call])
+    return call.job(reply)
+
+
+def prepare(
+    store: RedisStore,
+    topic: str,
+    body: Any = NO_BODY,
+    *,
+    on_conflict: OnConflict = "reject",
+    durable: str | None = None,
+    **options: Any,
+) -> Op[EnqueueCall]:
+    """What ``enqueue`` does before it sends the job. Takes the same arguments."""
     check_conflict(on_conflict)
     if topic not in store.topics.known:
         topic = check_topic(topic)
-    new = NewJob(
-        body, delay, id, at, ttr, retry, url, expire, tz, quiet, window, version, unique_for, rate_of_id, at_most, key,
-        unique_after,
-    )  # fmt: skip
-    if quiet is not None or window is not None:
+    new = NewJob(body, **options)
+    if new.quiet is not None or new.window is not None:
         new = yield from _settled(store, topic, new)
     bodies = store.session.bodies
     job = encode(new, bodies.most_bytes, bodies.seal(topic))
@@ -165,20 +181,61 @@ def enqueue(
     settings = store.topics.settled(topic)
     if settings is None:
         settings = yield from store.topics.shared(topic, store.topics.ensure)
-    try:
-        reply: Put = yield _with_others(store, topic, settings.shards, job, on_conflict, durable)
-    except NotDurable as error:
-        raise NotDurable(error.level, error.why, job.id) from None
-    if reply.existing:
-        _check_kept(topic, job, reply, on_conflict)
-    return reply.job(topic, job)
+    return EnqueueCall(store, topic, shard_of(job.id, settings.shards, job.key), job, on_conflict, durable)
 
 
-def _check_kept(topic: str, job: Encoded, reply: Put, on_conflict: OnConflict) -> None:
-    if on_conflict != "keep":
-        raise refusal(topic, job, reply.taken[0], on_conflict)
-    if reply.unseen is not None:
-        raise twin(reply.unseen)
+class EnqueueCall(NamedTuple):
+    """A call of ``enqueue`` that is ready to be sent, alone or together with others (batcher.py, pipeline.py)."""
+
+    store: RedisStore
+    topic: str
+    shard: int  # its number
+    encoded: Encoded
+    on_conflict: OnConflict
+    durable: str | None
+
+    @property
+    def kind(self) -> tuple[str, int, OnConflict, str | None, bool]:
+        """Those with the same can go together."""
+        # Those with a rule of their own go by themselves: else they might overtake others with the same id.
+        return self.topic, self.shard, self.on_conflict, self.durable, self.encoded.rule != ""
+
+    def put(self, calls: Sequence[EnqueueCall]) -> Op[list[Put]]:
+        """Sends these calls, of which it is one."""
+        store, topic, jobs = self.store, self.topic, [call.encoded for call in calls]
+        try:
+            if len(jobs) == 1:
+                done = yield from _put_one(store, topic, jobs[0], self.on_conflict, self.durable)
+            else:
+                done = yield from put(store, topic, jobs, self.on_conflict, self.durable)
+        except NotDurable as error:
+            raise self.own(error) from None
+        if self.on_conflict == "keep" and done.existing:
+            try:
+                done = yield from _with_kept(store, topic, store.session.keys.shard(topic, self.shard), jobs, done)
+            except StreamdqError as error:  # of no concern to those that have been enqueued
+                done = done.with_kept({}, unseen=error)
+        return [done] if len(jobs) == 1 else [done.of(i) for i in range(len(jobs))]
+
+    def own(self, error: Exception) -> Exception:
+        """What this call raises after an error that concerns all that were sent together."""
+        if isinstance(error, NotDurable):
+            return NotDurable(error.level, error.why, self.encoded.id)
+        return twin(error)
+
+    def job(self, reply: Put) -> Job:
+        """What this call returns. ``reply``: to it, of ``put``.
+
+        Raises:
+            JobExists, IdTaken
+            ServerUnavailable, BodyStorageUnavailable: the existing job, which is to be returned, can't be read.
+        """
+        if reply.existing:
+            if self.on_conflict != "keep":
+                raise refusal(self.topic, self.encoded, reply.taken[0], self.on_conflict)
+            if reply.unseen is not None:
+                raise twin(reply.unseen)
+        return reply.job(self.topic, self.encoded)
 
 
 def _settled(store: RedisStore, topic: str, new: NewJob) -> Op[NewJob]:
@@ -314,28 +371,6 @@ def _at_former_homes(
     left = {*kept.left, *set(indexes).difference(asked)}
     kept.left = [i for i in indexes if i in left]  # in their order
     return kept
-
-
-def _with_others(
-    store: RedisStore, topic: str, shards: int, job: Encoded, on_conflict: OnConflict, durable: str | None
-) -> Batched:
-    """The step that enqueues the job, together with others of the same shard that come at the same time."""
-
-    def together(jobs: Sequence[Encoded]) -> Op[list[Put]]:
-        if len(jobs) == 1:
-            done = yield from _put_one(store, topic, jobs[0], on_conflict, durable)
-        else:
-            done = yield from put(store, topic, jobs, on_conflict, durable)
-        if on_conflict == "keep" and done.existing:
-            try:
-                done = yield from _with_kept(store, topic, store.session.keys.shard(topic, number), jobs, done)
-            except StreamdqError as error:  # of no concern to those that have been enqueued
-                done = done.with_kept({}, unseen=error)
-        return [done] if len(jobs) == 1 else [done.of(i) for i in range(len(jobs))]
-
-    number = shard_of(job.id, shards, job.key)
-    # Those with a rule of their own go by themselves: else they might overtake others with the same id.
-    return Batched((topic, number, on_conflict, durable, job.rule != ""), job, together)
 
 
 def _with_kept(store: RedisStore, topic: str, shard: ShardKeys, jobs: Sequence[Encoded], done: Put) -> Op[Put]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ..errors import GroupMissing
 from ..keys import ShardKeys
-from ..link.session import Op, Pause, Session
+from ..link.session import Op, Session, pause
 from ..store import namespace, reads
 
 SLICE = 25
@@ -39,7 +39,7 @@ class Pace:
         fewest = yield from left()
         looked = since = time.monotonic()
         while fewest > SLICE // 2 and self._left_s > 0:
-            yield Pause(_LOOK_S)
+            yield from pause(_LOOK_S)
             found = yield from left()
             before, looked = looked, time.monotonic()
             self._left_s -= looked - before

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Hashable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self
 
 from ..config import MAX_BATCH
 from ..errors import NotSent
 from ..job.job import Job
-from ..link.batcher import Batched, twin
 from ..link.connection import AsyncLink, Link
 from ..link.session import Op, arun, run
 from ..store.batches import MAX_BYTES
 from ..store.redis_store import RedisStore
-from .jobs import enqueue
+from .batcher import twin
+from .jobs import EnqueueCall, Put, enqueue, prepare
 from .methods import as_method, plain_arguments
 
 P = ParamSpec("P")
@@ -24,9 +24,9 @@ P = ParamSpec("P")
 class Pipelined:
     """A job that was handed to a pipeline. ``id``: the job's, known at once."""
 
-    def __init__(self, operation: Op[Job], id: str) -> None:
-        self.id = id
-        self._operation: Op[Job] | None = operation
+    def __init__(self, call: EnqueueCall) -> None:
+        self.id = call.encoded.id
+        self._call: EnqueueCall | None = call
         self._job: Job | None = None
         self._error: Exception | None = None
 
@@ -50,15 +50,18 @@ class Pipelined:
         """What ``job`` raises if the job was sent; None if it is there, or was not sent."""
         return self._error
 
-    def end(self, carry_on: Callable[[Op[Job]], Any]) -> None:
-        """For the pipeline: the call's last step. Does nothing if it has ended, before sending was interrupted."""
-        operation, self._operation = self._operation, None
-        if operation is None:
+    def end(self, result: Put | Exception) -> None:
+        """For the pipeline: the reply, or an error that concerns others as well. Does nothing if it has ended, before
+        sending was interrupted.
+        """
+        call, self._call = self._call, None
+        if call is None:
+            return
+        if isinstance(result, Exception):
+            self._error = call.own(result)
             return
         try:
-            carry_on(operation)
-        except StopIteration as stop:
-            self._job = stop.value
+            self._job = call.job(result)
         except Exception as error:
             self._error = error
 
@@ -66,28 +69,37 @@ class Pipelined:
 class _Part:
     """Calls that one call to Redis carries out."""
 
-    def __init__(self, step: Batched) -> None:
-        self.kind = step.kind
-        self.place: Any = step.kind[:2]  # topic, and number of the shard
-        self.operation = step.operation
-        self.calls: list[Pipelined] = []
-        self.items: list[Any] = []
+    def __init__(self, first: EnqueueCall) -> None:
+        self._first = first
+        self._calls: list[EnqueueCall] = []
+        self.kind = first.kind
+        self.pipelined: list[Pipelined] = []
         self.sent = False
+
+    @property
+    def bucket(self) -> str:
+        """Of the shard that they are for."""
+        return self._first.store.session.keys.shard(self._first.topic, self._first.shard).bucket
+
+    def add(self, call: EnqueueCall) -> Pipelined:
+        self._calls.append(call)
+        self.pipelined.append(Pipelined(call))
+        return self.pipelined[-1]
 
     def send(self) -> Op[Exception | None]:
         """Returns the error that concerns all of them."""
         try:
-            results = yield from self.operation(self.items)
+            replies = yield from self._first.put(self._calls)
         except Exception as error:
             self.fail(error)
             return error
-        for call, result in zip(self.calls, results, strict=True):
-            call.end(lambda operation, result=result: operation.send(result))  # type: ignore[misc]
+        for one, reply in zip(self.pipelined, replies, strict=True):
+            one.end(reply)
         return None
 
     def fail(self, error: Exception) -> None:
-        for call in self.calls:
-            call.end(lambda operation: operation.throw(twin(error)))
+        for one in self.pipelined:
+            one.end(error)
 
 
 class _Collected:
@@ -98,7 +110,6 @@ class _Collected:
     def __init__(self, store: RedisStore, node_of: Callable[[str], str]) -> None:
         """``node_of``: the Cluster node that serves a key; '' if it is not known now, or without a Cluster."""
         self._patience_s = store.session.settings.call_timeout_s
-        self._keys = store.session.keys
         self._node_of = node_of
         self.handed = 0
         self.errors: list[Exception] = []
@@ -107,34 +118,25 @@ class _Collected:
 
     def _begin(self) -> None:
         self._parts: list[_Part] = []
-        self._last: dict[Hashable, _Part] = {}
+        self._last: dict[tuple[str, int], _Part] = {}
         self._count = self._bytes = 0
 
-    def add(self, operation: Op[Job]) -> Op[Pipelined]:
-        """Goes on until the job is ready to be sent, and sends all if these are enough."""
-        step: Any = next(operation)
-        while not isinstance(step, Batched):  # it asks for what it has to know, such as the topic's settings
-            try:
-                reply = yield step
-            except Exception as error:
-                step = operation.throw(error)
-            else:
-                step = operation.send(reply)
-        call = Pipelined(operation, step.item.id)
-        self._part_for(step).calls.append(call)
-        self._last[step.kind[:2]].items.append(step.item)
+    def add(self, preparing: Op[EnqueueCall]) -> Op[Pipelined]:
+        """Adds one, and sends all if these are enough."""
+        call = yield from preparing
+        pipelined = self._part_for(call).add(call)
         self.handed += 1
         self._count += 1
-        self._bytes += len(step.item.rest)
+        self._bytes += len(call.encoded.rest)
         if self._count >= MAX_BATCH or self._bytes >= MAX_BYTES:
             yield from self.send()
-        return call
+        return pipelined
 
-    def _part_for(self, step: Batched) -> _Part:
-        place = step.kind[:2]
+    def _part_for(self, call: EnqueueCall) -> _Part:
+        place = call.topic, call.shard
         part = self._last.get(place)
-        if part is None or part.kind != step.kind:
-            part = self._last[place] = _Part(step)
+        if part is None or part.kind != call.kind:
+            part = self._last[place] = _Part(call)
             self._parts.append(part)
         return part
 
@@ -149,7 +151,7 @@ class _Collected:
         self._unsent += self._parts
         self._begin()
         for part in list(self._unsent):
-            node = self._node_of(self._keys.shard(*part.place).bucket)
+            node = self._node_of(part.bucket)
             error = _error_of(node, failed) if time.monotonic() > until else None
             if error is not None:
                 part.fail(error)
@@ -157,7 +159,7 @@ class _Collected:
                 failed[node] = error
             if not part.sent:  # nor by another task meanwhile
                 part.sent = True
-                self.errors += [call.error for call in part.calls if call.error is not None]
+                self.errors += [one.error for one in part.pipelined if one.error is not None]
         self._unsent = [part for part in self._unsent if not part.sent]
 
     def check(self) -> None:
@@ -176,7 +178,7 @@ def _blocking(
 ) -> Callable[Concatenate[Pipeline, P], Pipelined]:
     def method(self: Pipeline, /, *args: P.args, **kwargs: P.kwargs) -> Pipelined:
         given, named = plain_arguments(args, kwargs)
-        return run(self._link, self._collected.add(operation(self._store, *given, **named)))
+        return run(self._link, self._collected.add(prepare(self._store, *given, **named)))
 
     as_method(method, operation, __name__, "Pipeline.enqueue", "Pipelined")
     return method
@@ -187,7 +189,7 @@ def _awaited(
 ) -> Callable[Concatenate[AsyncPipeline, P], Coroutine[Any, Any, Pipelined]]:
     async def method(self: AsyncPipeline, /, *args: P.args, **kwargs: P.kwargs) -> Pipelined:
         given, named = plain_arguments(args, kwargs)
-        return await arun(self._link, self._collected.add(operation(self._store, *given, **named)))
+        return await arun(self._link, self._collected.add(prepare(self._store, *given, **named)))
 
     as_method(method, operation, __name__, "AsyncPipeline.enqueue", "Pipelined")
     return method

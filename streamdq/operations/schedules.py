@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from pydantic_core import from_json
+from typing_extensions import Unpack
 
 from ..codec.envelope import Envelope, envelope_in, from_text
 from ..config import MAX_BATCH
@@ -70,26 +71,66 @@ class PutSchedule(NamedTuple):
     after: Schedule
 
 
+class ScheduleOptions(TypedDict, total=False):
+    """When a schedule runs, and the options of its jobs: those of ``Queue.schedule`` and ``Worker.schedule``. Either
+    ``cron`` or ``every`` is needed. Durations are seconds or texts such as "10m".
+    """
+
+    cron: str | None
+    """An expression of five fields, or six, seconds first."""
+    every: Duration | None
+    """An interval of at least a second: the first job comes after one."""
+    tz: str
+    """The time zone of ``cron``, such as "Europe/Paris"; "UTC" by default."""
+    dst: Dst
+    """A local time that does not exist, because clocks are set forward, runs at the first moment after the gap; one
+    that comes twice runs "once", the default, or "both" times.
+    """
+    jitter: Duration | None
+    """Each occurrence is due up to so much later, always the same for all hosts."""
+    start: Moment | None
+    """No occurrence comes before this moment."""
+    until: Moment | None
+    """Nor one after this moment."""
+    overlap: Overlap
+    """If the job of the last occurrence has not ended in all groups, "allow", the default, enqueues another, "skip"
+    does not, and "queue" enqueues one when it has ended.
+    """
+    catch_up: Duration | Literal["none", "last"]
+    """Of occurrences that are more than 30 s late, because no mover was running, "none" runs, the "last" one, which is
+    the default, or all that are at most so late.
+    """
+    ttr: Duration | None
+    """How long an attempt of its jobs may take, as for ``enqueue``."""
+    retry: RetryInput | None
+    """The delays between the attempts of its jobs, as for ``enqueue``."""
+    url: str | None
+    """Where a callback worker POSTs the body of its jobs."""
+    expire: Duration | None
+    """An attempt that would start later than this after its due time is given up instead."""
+    version: int
+    """Of the body's shape, as for ``enqueue``; 1 by default."""
+
+
+_OF_JOBS = ("ttr", "retry", "url", "expire", "version")
+
+
+def planned(body: Any, options: ScheduleOptions, *, declared: bool = False) -> tuple[Definition, NewJob]:
+    """What the options say: when the schedule runs, and the job of its occurrences.
+
+    Raises:
+        InvalidInput: one is invalid.
+        TypeError: one is unknown.
+    """
+    if unknown := options.keys() - ScheduleOptions.__annotations__.keys():
+        raise TypeError(f"schedule() got an unexpected keyword argument {min(unknown)!r}")
+    of_jobs: dict[str, Any] = {name: value for name, value in options.items() if name in _OF_JOBS}
+    when: dict[str, Any] = {name: value for name, value in options.items() if name not in _OF_JOBS}
+    return define(**when, declared=declared), NewJob({} if body is None else body, **of_jobs)
+
+
 def schedule(
-    store: RedisStore,
-    topic: str,
-    body: Any = None,
-    *,
-    id: str = "default",
-    cron: str | None = None,
-    every: Duration | None = None,
-    tz: str = "UTC",
-    dst: Dst = "once",
-    jitter: Duration | None = None,
-    start: Moment | None = None,
-    until: Moment | None = None,
-    overlap: Overlap = "allow",
-    catch_up: Duration | Literal["none", "last"] = "last",
-    ttr: Duration | None = None,
-    retry: RetryInput | None = None,
-    url: str | None = None,
-    expire: Duration | None = None,
-    version: int = 1,
+    store: RedisStore, topic: str, body: Any = None, *, id: str = "default", **options: Unpack[ScheduleOptions]
 ) -> Op[Schedule]:
     """Enqueues a job whenever the time comes: by a cron expression of five fields (or six, seconds first) in a time
     zone, or every so often, for the first time after one interval. Each occurrence is a job of its own; its id is the
@@ -97,29 +138,14 @@ def schedule(
 
     A schedule with this id is changed, from its next occurrence on; if nothing differs, nothing happens.
 
-    ``dst``: a local time that does not exist, because clocks are set forward, runs at the first moment after the gap;
-    one that comes twice runs once, or "both" times. ``jitter``: each occurrence is due up to so much later, always the
-    same for all hosts. ``overlap``: if the job of the last occurrence has not ended in all groups, "allow" enqueues
-    another, "skip" does not, and "queue" enqueues one when it has ended. ``catch_up``: of occurrences that are more
-    than 30 s late, because no mover was running, "none" runs, the "last" one, or all that are at most so late.
-    ``version``: of the body's shape, as for ``enqueue``.
+    ``options``: ``cron`` or ``every``, and ``tz``, ``dst``, ``jitter``, ``start``, ``until``, ``overlap``,
+    ``catch_up``, ``ttr``, ``retry``, ``url``, ``expire`` and ``version``, which ``ScheduleOptions`` describes.
 
     Raises:
         InvalidInput: an argument is invalid; nothing was changed.
         ServerUnavailable: no reply in time; repeat the call.
     """
-    definition = define(
-        cron=cron,
-        every=every,
-        tz=tz,
-        dst=dst,
-        jitter=jitter,
-        start=start,
-        until=until,
-        overlap=overlap,
-        catch_up=catch_up,
-    )
-    new = NewJob({} if body is None else body, ttr=ttr, retry=retry, url=url, expire=expire, version=version)
+    definition, new = planned(body, options)
     return (yield from put_schedule(store, topic, id, definition, new)).after
 
 

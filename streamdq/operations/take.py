@@ -10,7 +10,7 @@ from ..errors import BodyUnreadable, GroupMissing, StaleClaim
 from ..job.job import JobState, check_group, check_topic, check_ttr
 from ..job.retry import Bury
 from ..keys import ShardKeys
-from ..link.session import Op, Pause
+from ..link.session import Op, pause
 from ..store.blocking import Entries, read_streams
 from ..store.redis_store import RedisStore
 from ..times.durations import Duration, to_ms
@@ -38,7 +38,7 @@ def take(
             if held or left_s <= 0 or not wanted():
                 return held
             if paused:
-                yield Pause(min(_PAUSED_S, left_s))
+                yield from pause(min(_PAUSED_S, left_s))
                 continue
             # No job: perhaps because the number of the topic's shards has changed.
             settings = yield from known_group(store, topic, group, anew=True)

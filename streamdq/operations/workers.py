@@ -9,7 +9,8 @@ from typing import NamedTuple
 from ..config import TopicSettings
 from ..errors import ServerUnavailable
 from ..keys import ShardKeys
-from ..link.session import Op, begun_ms, returned, together
+from ..link.consumers import begun_ms
+from ..link.session import Op, returned, together
 from ..store import namespace, reads
 from ..store.members import member_in
 from ..store.progress import Phase
@@ -90,7 +91,7 @@ def workers(store: RedisStore, topics: Mapping[str, TopicSettings]) -> Op[Worker
     for name, job in (yield from _running(store, busy[:_MOST_BUSY])):
         if name in found:
             found[name].jobs.append(job)
-    yield from _look_at_signs(store, found)
+    yield from _look_at_signs(store, found, now_ms)
     return Workers(now_ms, sorted(found.values(), key=lambda one: one.name), len(asked) == len(places))
 
 
@@ -104,14 +105,16 @@ def _places(store: RedisStore, topics: Mapping[str, TopicSettings]) -> list[Plac
     ]
 
 
-def _look_at_signs(store: RedisStore, found: dict[str, Working]) -> Op[None]:
-    movers = yield from namespace.movers_at_work(store.session)
+def _look_at_signs(store: RedisStore, found: dict[str, Working], now_ms: int) -> Op[None]:
+    mover = yield from namespace.mover_at_work(store.session)
+    alive = yield from namespace.alive(store.session)
     signs = yield from namespace.signs_of(store.session, list(found))
     hung = yield from namespace.hung_of(store.session, list(found))
     for worker, signed_ms, (threads, slots) in zip(found.values(), signs, hung, strict=True):
-        worker.seen_ms = max(worker.seen_ms, signed_ms or 0)
+        lives = worker.name in alive and not worker.held  # one that holds claims has to give signs
+        worker.seen_ms = now_ms if lives else max(worker.seen_ms, signed_ms or 0)
         worker.hung, worker.slots = threads, slots
-        worker.mover = worker.name in movers
+        worker.mover = worker.name == mover
         worker.jobs.sort(key=lambda job: job.started_ms)
 
 
@@ -131,14 +134,14 @@ def _consumers(store: RedisStore, places: Sequence[Place]) -> Op[list[tuple[Plac
     nodes: dict[str, list[Place]] = {}
     for place in places:
         nodes.setdefault(store.session.node_of(place.stream), []).append(place)
-    outcomes = yield from together(
+    results = yield from together(
         [reads.consumers(store.session, [(one.stream, one.group) for one in part]) for part in nodes.values()]
     )
     found: list[tuple[Place, list[reads.GroupConsumer]]] = []
-    for part, outcome in zip(nodes.values(), outcomes, strict=True):
-        if isinstance(outcome[1], ServerUnavailable) and len(nodes) > 1:
+    for part, result in zip(nodes.values(), results, strict=True):
+        if isinstance(result, ServerUnavailable) and len(nodes) > 1:
             continue  # a node of a Cluster is lost: the others' workers are shown
-        found += zip(part, returned(outcome), strict=True)
+        found += zip(part, returned(result), strict=True)
     return found
 
 

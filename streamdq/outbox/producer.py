@@ -15,7 +15,7 @@ from ..errors import InvalidInput, MissingExtra
 from ..job.job import NewJob, check_topic
 from ..job.retry import RetryInput
 from ..job.uniqueness import DerivedId
-from ..link.session import check_namespace
+from ..link.opening import check_namespace
 from ..operations.jobs import NO_BODY, OnConflict
 from ..store.records import Encoded, encode, fields_in, url_and_key
 from ..times.durations import Duration, Moment
@@ -24,6 +24,9 @@ from .checks import check_relayed
 if TYPE_CHECKING:
     from sqlalchemy import Insert
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+    from typing_extensions import Unpack
+
+    from ..topic import RowOptions
 
     AsyncHandle = AsyncSession | AsyncConnection | async_scoped_session[Any]
 
@@ -43,20 +46,26 @@ def forget_settings() -> None:
 
 @overload
 def enqueue(
-    db: AsyncHandle, topic: str, body: Any = ..., *, delay: Duration | None = ..., at: Moment | str | None = ...,
-    id: str | DerivedId | None = ..., ttr: Duration | None = ..., retry: RetryInput | None = ..., url: str | None = ...,
-    expire: Duration | None = ..., tz: str | None = ..., quiet: str | None = ..., version: int = ...,
-    key: str | None = ..., on_conflict: OnConflict = ..., namespace: str | None = ...,
-) -> Coroutine[Any, Any, str]: ...  # fmt: skip
+    db: AsyncHandle,
+    topic: str,
+    body: Any = ...,
+    *,
+    version: int = ...,
+    namespace: str | None = ...,
+    **options: Unpack[RowOptions],
+) -> Coroutine[Any, Any, str]: ...
 
 
 @overload
 def enqueue(
-    db: Any, topic: str, body: Any = ..., *, delay: Duration | None = ..., at: Moment | str | None = ...,
-    id: str | DerivedId | None = ..., ttr: Duration | None = ..., retry: RetryInput | None = ..., url: str | None = ...,
-    expire: Duration | None = ..., tz: str | None = ..., quiet: str | None = ..., version: int = ...,
-    key: str | None = ..., on_conflict: OnConflict = ..., namespace: str | None = ...,
-) -> str: ...  # fmt: skip
+    db: Any,
+    topic: str,
+    body: Any = ...,
+    *,
+    version: int = ...,
+    namespace: str | None = ...,
+    **options: Unpack[RowOptions],
+) -> str: ...
 
 
 def enqueue(

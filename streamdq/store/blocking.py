@@ -1,5 +1,5 @@
 """Waiting for entries of ready streams and ``wake`` streams, by blocking reads or, on Cluster, by looks that tell of
-the next change; and the consumer's heartbeat.
+the next change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from ..link.session import Op, Session, checked
 
 _BLOCK_GRACE_S = 3.0
 _LOOK_S = 2.0
-_END = "18446744073709551615-0"  # after the last possible entry
 
 Entries = list[bytes | str]
 """Three values per entry: stream ('m' shared, 'g' the group's own), entry id, member."""
@@ -123,18 +122,5 @@ def join(session: Session, group: str, consumer: str, shards: Sequence[ShardKeys
             Command(shard.ready, ("XGROUP", "CREATECONSUMER", name, group, consumer))
             for shard in shards
             for name in (shard.ready, shard.ready_of(group))
-        ]
-    )
-
-
-def heartbeat(session: Session, group: str, consumer: str, shards: Sequence[ShardKeys]) -> Op[None]:
-    """The consumer's heartbeat: asks for its pending entries after the last possible id. The reply is empty, but Redis
-    resets the consumer's idle time. One command; on Cluster one for each shard.
-    """
-    parts = [[shard.ready] for shard in shards] if session.is_cluster else [[shard.ready for shard in shards]]
-    yield from session.call(
-        [
-            Command(streams[0], ("XREADGROUP", "GROUP", group, consumer, "STREAMS", *streams, *[_END] * len(streams)))
-            for streams in parts
         ]
     )

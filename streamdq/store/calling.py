@@ -19,7 +19,7 @@ from ..errors import AuthenticationFailed
 from ..keys import absent_beside
 from ..link.command import Behind, Command
 from ..link.error_replies import Meaning, meaning_of
-from ..link.session import Op, Pause, Session, checked
+from ..link.session import Op, Session, checked, pause
 from .assembly import function_of, library, load_script, sha_of, source_of
 from .rights import TRIALS, refusal
 
@@ -165,7 +165,7 @@ class ScriptCalls:
             for _ in range(_ASKING_LOOKS):  # the first burst of a process asks once
                 if session.node_of(key) not in session.asking:
                     break
-                yield Pause(_ASKING_S)  # not for ever: who asks may be a thread that a forked child doesn't have
+                yield from pause(_ASKING_S)  # not for ever: who asks may be a thread that a forked child doesn't have
             node = session.node_of(key)
             if node in session.permitted:
                 continue

@@ -1,4 +1,4 @@
-"""Single keys of the namespace (the mover's leases, signs of life, the signing secret, sessions of the web page,
+"""Single keys of the namespace (the mover's lease, signs of life, the signing secret, sessions of the web page,
 dumps), and Redis's time and INFO. An operation is one command, unless its docstring says otherwise.
 """
 
@@ -10,7 +10,6 @@ from hashlib import sha256
 
 from redis.exceptions import ResponseError
 
-from ..config import MAX_MOVERS
 from ..errors import ServerUnavailable
 from ..link.command import Command
 from ..link.session import Op, Session, checked
@@ -70,25 +69,17 @@ def lacks_looks(session: Session, keys: Sequence[str]) -> Op[list[str]]:
     return list(dict.fromkeys(found))
 
 
-# -- leases: keys that expire and name their holder, such as the mover at work
+# -- who is alive
 
 
-def lease_holder(session: Session, key: str) -> Op[str | None]:
-    """The lease's holder, or None."""
-    name: bytes | None = yield from one(session, key, "GET", key)
-    return None if name is None else name.decode()
+MISSED_S = 5
+"""A standby that is so late for its turn is dead: as in the script ``lease``."""
 
 
 def mover_at_work(session: Session) -> Op[str | None]:
     """The consumer whose mover is at work, or None."""
-    return (yield from lease_holder(session, session.keys.mover))
-
-
-def movers_at_work(session: Session) -> Op[list[str]]:
-    """The consumers whose movers are at work, if there may be several. One call."""
-    keys = [session.keys.mover_at(place) for place in range(1, MAX_MOVERS + 1)]
-    replies = yield from session.call([Command(key, ("GET", key)) for key in keys])
-    return [name.decode() for name in map(checked, replies) if name is not None]
+    name: bytes | None = yield from one(session, session.keys.mover, "GET", session.keys.mover)
+    return None if name is None else name.decode()
 
 
 def skew_and_mover(session: Session) -> Op[tuple[float, str | None]]:
@@ -102,37 +93,44 @@ def skew_and_mover(session: Session) -> Op[tuple[float, str | None]]:
     return middle_s - int(seconds) - int(micros) / 1e6, None if name is None else name.decode()
 
 
-def prolong_lease(session: Session, key: str, ms: int) -> Op[str | None]:
-    """Prolongs the lease for its present holder, whoever that is; returns the holder, or None.
+def alive(session: Session) -> Op[frozenset[str]]:
+    """The consumers of processes that take part in the election: that of the mover at work, and those of the standbys
+    that have not missed their turn. One call; none if the node with the lease is lost.
+    """
+    mover, standbys = session.keys.mover, session.keys.standbys
+    asked = [("TIME",), ("GET", mover), ("ZRANGE", standbys, 0, -1, "WITHSCORES")]
+    try:
+        replies = yield from session.call([Command(mover, args) for args in asked])
+    except ServerUnavailable:
+        if not session.is_cluster:
+            raise
+        return frozenset()
+    (seconds, _), name, turns = map(checked, replies)
+    missed_ms = (int(seconds) - MISSED_S) * 1000
+    found = [one for one, turn_ms in zip(turns[::2], turns[1::2], strict=True) if float(turn_ms) >= missed_ms]
+    return frozenset(one.decode() for one in (*found, *([] if name is None else [name])))
+
+
+def prolong_lease(session: Session, ms: int) -> Op[str | None]:
+    """Prolongs the mover's lease for its present holder, whoever that is; returns the holder, or None.
 
     A plain command costs a fraction of a script, and is not refused at the memory limit.
     """
+    key = session.keys.mover
     name: bytes | None = yield from one(session, key, "GETEX", key, "PX", ms)
     return None if name is None else name.decode()
 
 
-def lease_left_ms(session: Session, key: str) -> Op[int]:
-    """How long the lease is still held; below 0 if it is not held."""
-    left: int = yield from one(session, key, "PTTL", key)
-    return left
+def notify_standbys(session: Session, name: str) -> Op[None]:
+    """The mover's lease is free: all standbys look."""
+    key = session.keys.mover_stopped
+    yield from one(session, key, "XADD", key, "MAXLEN", 1, "*", "mover", name)
 
 
-def leases_left_ms(session: Session, keys: Sequence[str]) -> Op[list[int]]:
-    """The same for several leases, in one call."""
-    replies = yield from session.call([Command(key, ("PTTL", key)) for key in keys])
-    return [int(checked(reply)) for reply in replies]
-
-
-def tell_movers(session: Session, name: str) -> Op[None]:
-    """Whoever is at work looks who else is."""
-    key = session.keys.asked
-    yield from one(session, key, "XADD", key, "MAXLEN", 1, "*", "by", name)
-
-
-def tell_line(session: Session, name: str) -> Op[None]:
-    """Whoever stands in line for the mover's lease looks whether the place before its own is free."""
-    key = session.keys.line
-    yield from one(session, key, "XADD", key, "MAXLEN", 1, "*", "by", name)
+def leave_standbys(session: Session, name: str) -> Op[None]:
+    """The process stops, so another standby may have its turn."""
+    key = session.keys.standbys
+    yield from one(session, key, "ZREM", key, name)
 
 
 def drop_sign(session: Session, consumer: str) -> Op[None]:

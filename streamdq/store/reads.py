@@ -15,6 +15,7 @@ from ..config import layout_in
 from ..keys import ShardKeys
 from ..link.command import Command
 from ..link.session import Op, Session, checked
+from . import namespace
 from .commands import in_steps, one
 from .counters import GroupCounter, group_field
 from .members import id_in
@@ -373,26 +374,29 @@ def consumers(session: Session, places: Sequence[tuple[str, str]]) -> Op[list[li
 
 
 def live_consumers(session: Session, places: Sequence[tuple[str, str]]) -> Op[list[int]]:
-    """How many consumers of each (stream, group) are alive. They send a heartbeat every minute; one with pending claims
-    counts as well, until these are taken over.
+    """How many consumers of each (stream, group) are alive: those whose processes are, and any other that has read
+    lately. One with pending claims counts as well, until these are taken over.
     """
+    alive = yield from namespace.alive(session)
     commands = [Command(name, ("XINFO", "CONSUMERS", name, group)) for name, group in places]
-    return [_alive(reply) for reply in (yield from in_steps(session, commands))]
+    return [_alive(reply, alive) for reply in (yield from in_steps(session, commands))]
 
 
 def alive_beside(session: Session, places: Sequence[tuple[str, str]], own: str) -> Op[list[bool]]:
     """Whether each (stream, group) has a consumer that is alive, beside the one of this name."""
+    alive = yield from namespace.alive(session)
     return [
-        any((one.pending or one.idle_ms < _ALIVE_MS) and one.name not in (own, _FINDER.decode()) for one in found)
+        any(_lives(one, alive) and one.name not in (own, _FINDER.decode()) for one in found)
         for found in (yield from consumers(session, places))
     ]
 
 
-def _alive(reply: Any) -> int:
-    rows = reply if isinstance(reply, list) else []
-    return sum(
-        1 for _, name, _, pending, _, idle_ms, *_ in rows if (pending or idle_ms < _ALIVE_MS) and name != _FINDER
-    )
+def _alive(reply: Any, alive: Collection[str]) -> int:
+    return sum(1 for one in _consumers(reply) if one.raw != _FINDER and _lives(one, alive))
+
+
+def _lives(one: GroupConsumer, alive: Collection[str]) -> bool:
+    return bool(one.pending or one.idle_ms < _ALIVE_MS or one.name in alive)
 
 
 def _consumers(reply: Any) -> list[GroupConsumer]:
@@ -443,10 +447,12 @@ class GaugesOf(NamedTuple):
     scheduled: bool
 
 
-def gauges(session: Session, asked: Sequence[GaugesOf], most_pending: int) -> Op[list[ShardGauges]]:
+def gauges(
+    session: Session, asked: Sequence[GaugesOf], most_pending: int, alive: Collection[str]
+) -> Op[list[ShardGauges]]:
     """One call. It has one command per time and per group, two more per busy group, and three if there are schedules;
     those of busy groups read up to ``most_pending`` pending entries of both streams. A missing group has no consumers
-    and no pending entries.
+    and no pending entries. ``alive``: see namespace.alive.
     """
     commands = [command for one in asked for command in _gauge_commands(one, most_pending)]
     replies = iter((yield from session.call(commands)) if commands else ())
@@ -455,7 +461,7 @@ def gauges(session: Session, asked: Sequence[GaugesOf], most_pending: int) -> Op
             [checked(next(replies)) for _ in one.ends_ms],
             _schedule_counts(next(replies), next(replies), next(replies)) if one.scheduled else None,
             {
-                group: GroupGauges(_alive(next(replies)), _oldest_ms(replies) if group in one.busy else 0)
+                group: GroupGauges(_alive(next(replies), alive), _oldest_ms(replies) if group in one.busy else 0)
                 for group in one.groups
             },
         )

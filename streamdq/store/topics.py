@@ -19,7 +19,7 @@ from ..config import DEFAULT_GROUP, MOST_FORMER, START_WITHIN_S, Layout, TopicSe
 from ..errors import ServerUnavailable, TopicNotEmpty, TopicServed, UnknownTopic
 from ..keys import ShardKeys
 from ..link.command import Command
-from ..link.session import Op, Pause, Session, checked
+from ..link.session import Op, Session, checked, pause
 from ..process.logs import log
 from . import namespace, reads
 from .batches import most_jobs
@@ -196,7 +196,7 @@ class Topics:
         until, pause_s = time.monotonic() + _LONGEST_TURN_S, _TURN_S
         waited = topic in self._asked
         while topic in self._asked and time.monotonic() < until:
-            yield Pause(pause_s)
+            yield from pause(pause_s)
             pause_s *= 2  # if a thousand callers looked often, they would hold up the one that they wait for
         if waited and (settings := self.settled(topic)) is not None:
             return settings
@@ -608,7 +608,7 @@ class Topics:
             replies = yield from self._session.call(commands)
             if not any(int(count or 0) > 0 for reply in replies for count in checked(reply)):
                 return
-            yield Pause(min(left_s, _LOOK_S))
+            yield from pause(min(left_s, _LOOK_S))
 
 
 def changing(topic: str) -> ServerUnavailable:

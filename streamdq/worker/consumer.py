@@ -8,15 +8,14 @@ moment. Elsewhere all shards share one server, and a failure is raised.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from math import ceil
 from typing import Any, TypeVar
 
 from ..config import MAX_CLAIM
 from ..errors import GroupMissing, ServerError
 from ..keys import ShardKeys
-from ..link.connection import LinkError
 from ..link.session import arun
 from ..operations import measured
 from ..operations.attempts import Held, held_in
@@ -30,15 +29,14 @@ from .quiet_shards import QuietShards
 from .turns import Limit, Turns
 
 T = TypeVar("T")
-BLOCK_S = 15.0  # for so long Redis may give jobs to a process that was stopped
+BLOCK_S = 15.0  # for so long, if there are few processes, Redis may give jobs to one that was stopped
+_EACH_BLOCK_S = 2.0
 _SWEEP_S = 0.01  # how often a busy consumer looks at its quiet topics
 _PATIENCE_S, _SHORT_PATIENCE_S = 0.05, 0.005  # how long to wait for a claim; the short one while another is late
 _FAILING_S = 0.2
 _LEAVE_LIMIT = 100
 _REPAIR_S = 0.05  # between repairs, in case another client keeps breaking things
 _PAUSED_S = 1.0  # how often it looks at paused topics
-_HEARTBEAT_S = 60.0
-_EVERYWHERE = 10  # heartbeats: so often in each shard of a Cluster, and otherwise in one of each topic and node
 _TOGETHER = 50  # shards in one blocked read: Redis goes through all of them when one has a job
 
 
@@ -49,9 +47,15 @@ Limits = Mapping[str, Limit]
 class Consumer:
     """Claims a worker's jobs. Only one task at a time may call ``next`` or ``hand_back``."""
 
-    def __init__(self, member: Member, failing: Collection[ShardKeys] = (), turns: Turns | None = None) -> None:
+    def __init__(
+        self,
+        member: Member,
+        failing: Collection[ShardKeys] = (),
+        turns: Turns | None = None,
+        apart_s: Callable[[float, float], float] = max,
+    ) -> None:
         """``failing``: shards to which outcomes can't be sent now; no more jobs are claimed from them. ``turns``: which
-        topic is next.
+        topic is next. ``apart_s``: see Election.apart_s.
         """
         self.group = member.group
         self.name = member.consumer
@@ -63,7 +67,7 @@ class Consumer:
         self._served: set[str] = set()
         self._shards: list[ShardKeys] = []
         self._seen: list[ShardKeys] = []  # where Redis may know this consumer: also shards that it serves no more
-        self._telling: set[asyncio.Task[None]] = set()  # calls under way that make it known, or say that it is alive
+        self._telling: set[asyncio.Task[None]] = set()  # calls under way that make it known
         self._has_left = False
         self._active: list[ShardKeys] = []  # probably have ready jobs; claimed from in turn
         self._resting: dict[ShardKeys, float] = {}  # paused, or failed: until when
@@ -73,11 +77,11 @@ class Consumer:
         self._crowded: set[ShardKeys] = set()
         self._failing = failing
         self._turns = turns or Turns()
+        self._apart_s = apart_s
         self._failures = Failures("claim", member.namespace)
         self._swept = 0.0
         self._changed = asyncio.Event()  # the served topics or shards have changed
         self._watched = QuietShards(member, self._activate)  # on Cluster only
-        self._beats = 0  # heartbeats, also those of which one failed
 
     def now_ms(self) -> int:
         """Redis's time, or the injected one."""
@@ -120,13 +124,15 @@ class Consumer:
         """Makes this consumer known to its groups: before Redis 7.2 a blocked read does not do that."""
         await self._tell(arun(self._link, blocking.join(self._session, self.group, self.name, self._shards)))
 
-    async def next(self, room: Callable[[], Limits], wait_s: float = BLOCK_S) -> list[Held]:
+    async def next(self, room: Callable[[], Limits], wait_s: float | None = None) -> list[Held]:
         """Waits for ready jobs and claims them: jobs of one shard, at most its topic's limit. Returns none after about
-        ``wait_s``, or when there is no room. Claims nothing from topics whose limit is missing or 0.
+        ``wait_s``, or when a blocked read ends, or when there is no room. Claims nothing from topics whose limit is
+        missing or 0.
 
         ``room`` is called again before each round, because slots are freed and taken while this waits.
         """
-        give_up = time.monotonic() + wait_s
+        longest_s = self._apart_s(BLOCK_S, _EACH_BLOCK_S * ceil(len(self._shards) / _TOGETHER))
+        give_up = time.monotonic() + (longest_s if wait_s is None else wait_s)
         while limits := room():
             try:
                 held = await self._claim_some(limits)
@@ -248,6 +254,7 @@ class Consumer:
             if settings is None or self.group not in settings.groups:
                 gone.add(topic)
         self.serve(sorted(self._served - gone))
+        await self.join()
         await asyncio.sleep(_REPAIR_S)
 
     def _late_ones(self) -> list[Held]:
@@ -358,7 +365,7 @@ class Consumer:
     async def _wait(self, limits: Limits, wait_s: float) -> None:
         """Blocks until a read returns, a shard has rested, or ``wait_s`` has passed."""
         soonest = min(self._resting.values(), default=float("inf")) - time.monotonic()
-        timeout_s = max(0.001, min(wait_s, soonest, BLOCK_S))
+        timeout_s = max(0.001, min(wait_s, soonest))
         self._watched.stirred.clear()
         self._read(self._quiet(limits), limits, timeout_s)
         events = (self._changed, self._watched.stirred) if self._link.is_cluster else (self._changed,)
@@ -390,33 +397,7 @@ class Consumer:
             else:
                 self._activate(shard)
 
-    # -- heartbeat and leaving
-
-    async def heartbeat(self) -> None:
-        """A loop's body: tells Redis every minute that this consumer is alive. Neither a blocked read nor waiting for a
-        free slot does that; without heartbeats, the consumer would count as gone and be removed.
-
-        On Cluster it learns at the same time which node has which slot: that of a shard at rest may have moved.
-        """
-        while True:
-            await asyncio.sleep(_HEARTBEAT_S)
-            self._beats += 1
-            if self._link.is_cluster:
-                with contextlib.suppress(LinkError):  # the table that it has may still be correct
-                    await self._link.learn_slots()
-            await self._everywhere(self._send_heartbeat, self._heartbeats(everywhere=self._beats % _EVERYWHERE == 0))
-
-    def _heartbeats(self, *, everywhere: bool) -> list[list[ShardKeys]]:
-        """The shards in which to give one, by node."""
-        nodes: dict[str, list[ShardKeys]] = {}
-        for shard in self._shards:
-            nodes.setdefault(self._link.node_of(shard.ready), []).append(shard)
-        if everywhere or not self._link.is_cluster:
-            return list(nodes.values())
-        return [list({shard.topic: shard for shard in reversed(shards)}.values()) for shards in nodes.values()]
-
-    async def _send_heartbeat(self, shards: list[ShardKeys]) -> None:
-        await self._tell(arun(self._link, blocking.heartbeat(self._session, self.group, self.name, shards)))
+    # -- leaving
 
     async def _tell(self, call: Coroutine[Any, Any, None]) -> None:
         """Makes a call that would make this consumer known again after it has left: then it does not make it."""

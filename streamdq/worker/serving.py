@@ -18,7 +18,8 @@ from ..config import MAX_BATCH
 from ..errors import HandlersHung, NewerFormat, UnknownTopic
 from ..job.job import Job
 from ..link.connection import AsyncLink, ConnectionLimits, Link
-from ..link.session import Session, arun, may_wait, open_session
+from ..link.opening import may_wait, open_session
+from ..link.session import Session, arun
 from ..mover.mover import Mover
 from ..operations.attempts import Held
 from ..operations.inspect import stats
@@ -28,7 +29,7 @@ from ..process.signals import ONE_SIGNAL_S, install, uninstall
 from ..store.blocking import listen
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
-from .consumer import BLOCK_S, Consumer, Limits
+from .consumer import Consumer, Limits
 from .deadline import Deadlines
 from .declared import Declared, DeclaredSchedules
 from .ended_files import EndedFiles
@@ -48,6 +49,7 @@ from .turns import Limit, Turns
 T = TypeVar("T")
 _MOST_UNSENT = 4 * MAX_BATCH
 _BURST_WAIT_S = 0.2
+_EACH_REGISTRY_S = 8.0
 _REGISTRY_S = 300.0  # how often it looks at the registry if no ring comes: the mover at work does, and rings
 _SCHEDULES_S = 20.0  # the same if it declares schedules: no ring tells that Redis has lost them
 
@@ -105,7 +107,10 @@ class Serving:
         self._notices = DeadLetterNotices(orders.hooks.on_dead, member)
         reports = Reports(member, freed, self._notices, self._files, show_errors=orders.show_errors)
         self._sender = EndSender(member, reports)
-        self.consumer = Consumer(member, self._sender.failing, orders.turns)
+        self.consumer = Consumer(
+            member, self._sender.failing, orders.turns,
+            lambda least_s, each_s: self._mover.election.apart_s(least_s, each_s),
+        )  # fmt: skip
         ends = Ends(member, self._sender, self.consumer, show_errors=orders.show_errors)
         self._slots = Slots(orders.concurrency, orders.handlers, ends, orders.turns, freed)
         self._hung = HungHandlers(member, orders.concurrency, at.settings.hung_exit_s, self.stopping)
@@ -134,7 +139,7 @@ class Serving:
             bodies = {"mover": self._mover.run, "outcomes": self._sender.run, "watchdog": self._deadlines.run}
             if self._files is not None:
                 bodies["files"] = self._files.run
-            bodies |= {"alive": self.consumer.heartbeat, "topics": self._watch_topics, "hung": self._hung.run}
+            bodies |= {"topics": self._watch_topics, "hung": self._hung.run}
             namespace = self.session.keys.namespace
             loops = [
                 self._loop.create_task(supervise(name, body, self._ended, namespace)) for name, body in bodies.items()
@@ -188,7 +193,7 @@ class Serving:
         link = Link(at.url or at.settings.url, CALL_S, limits)
         brief = at.settings.model_copy(update={"call_timeout_s": min(CALL_S, at.settings.call_timeout_s)})
         own = Session(brief, self.session.keys.namespace, self.session.clock, link.target, self.session.bodies)
-        own.node_of = link.node_of
+        own.use(link)
         signs = Signs(link, own, Scripts(own), self.name, self._deadlines, self._sender, self._holds_claims)
         signs.all_hang = self._hung.end_worker
         return signs
@@ -251,10 +256,11 @@ class Serving:
         any case now and then.
         """
         seen: dict[str, bytes] = {}
-        block_s = _SCHEDULES_S if self._orders.declared else _REGISTRY_S
+        least_s = _SCHEDULES_S if self._orders.declared else _REGISTRY_S
         while True:
             await self._look_for_topics()
             await self._schedules.keep()
+            block_s = self._mover.election.apart_s(least_s, _EACH_REGISTRY_S)
             seen |= await arun(self.link, listen(self.session, [self.session.keys.wake], seen, block_s))
 
     async def _look_for_topics(self) -> None:
@@ -285,7 +291,7 @@ class Serving:
                     self._slots.freed.clear()
                     held = await self._unless(stop, self._no_room())
                 else:
-                    wait_s = _BURST_WAIT_S if burst else BLOCK_S
+                    wait_s = _BURST_WAIT_S if burst else None
                     held = await self._unless(stop, self.consumer.next(self._room, wait_s))
                 if held:
                     self._runner.take(held)

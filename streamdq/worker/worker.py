@@ -7,27 +7,25 @@ import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, overload
+from typing import Any, Concatenate, Generic, ParamSpec, overload
 
-from typing_extensions import TypeVar  # that of Python 3.11 has no default
+from typing_extensions import TypeVar, Unpack  # the TypeVar of Python 3.11 has no default
 
 from ..codec.envelope import check_version
 from ..codec.protocol import Codec
 from ..config import DEFAULT_GROUP, Settings
 from ..errors import HandlersHung, InvalidInput
-from ..job.job import NewJob, check_group, check_topic, check_ttr
+from ..job.job import check_group, check_topic, check_ttr
 from ..job.retry import RetryInput, RetrySchedule
-from ..operations.schedules import check_schedule_id
+from ..operations.schedules import ScheduleOptions, check_schedule_id, planned
 from ..process.descriptors import reserve_standard
 from ..process.heap import settled
 from ..process.leaving import leave, left_over
 from ..process.logs import log, shown_in_script, what
 from ..process.loop import running_loop
-from ..schedules.definition import Overlap, define
-from ..schedules.recurrence import Dst
 from ..store.records import encode
 from ..times.clock import RedisClock
-from ..times.durations import Duration, Moment
+from ..times.durations import Duration
 from ..topic import Topic
 from .declared import Declared
 from .handlers import Handler, Handlers, Upcast, check, handler_of, upcast_of, with_upcasts
@@ -180,41 +178,19 @@ class Worker(Generic[S]):
         return register
 
     def schedule(
-        self,
-        topic: str,
-        body: Any = None,
-        *,
-        id: str = "default",
-        cron: str | None = None,
-        every: Duration | None = None,
-        tz: str = "UTC",
-        dst: Dst = "once",
-        jitter: Duration | None = None,
-        start: Moment | None = None,
-        until: Moment | None = None,
-        overlap: Overlap = "allow",
-        catch_up: Duration | Literal["none", "last"] = "last",
-        ttr: Duration | None = None,
-        retry: RetryInput | None = None,
-        url: str | None = None,
-        expire: Duration | None = None,
-        version: int = 1,
+        self, topic: str, body: Any = None, *, id: str = "default", **options: Unpack[ScheduleOptions]
     ) -> Callable[[F], F]:
         """Declares a schedule beside the handler of its jobs: a worker that starts makes it as ``Queue.schedule`` does,
         or changes it to what the code says, and makes it again if Redis loses it. The function becomes the topic's
         handler, unless ``handler`` registers it with options of its own. A schedule that is no longer declared stays,
-        unless a worker with ``prune`` starts.
+        unless a worker with ``prune`` starts. ``options``: those of ``Queue.schedule`` (``ScheduleOptions``).
 
         Raises:
             InvalidInput: an argument is invalid, the topic has another handler, or the id was declared before.
         """
         if callable(topic):
             raise InvalidInput('schedule: name the topic: @worker.schedule("topic", every="10m")')
-        definition = define(
-            cron=cron, every=every, tz=tz, dst=dst, jitter=jitter, start=start, until=until, overlap=overlap,
-            catch_up=catch_up, declared=True,
-        )  # fmt: skip
-        new = NewJob({} if body is None else body, ttr=ttr, retry=retry, url=url, expire=expire, version=version)
+        definition, new = planned(body, options, declared=True)
         encode(new, self._settings.max_body_bytes)
         topic, id = check_topic(topic), check_schedule_id(id)
         one = Declared(topic, id, definition, new)

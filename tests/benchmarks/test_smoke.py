@@ -67,7 +67,7 @@ def test_a_workload_that_fails_is_reported_and_the_next_one_runs(bench: Bench, m
 
 
 TRIED = (
-    "enqueue", "enqueue-at-once", "pipeline", "enqueue-many", "move", "movers", "drain", "topics", "keys", "find",
+    "enqueue", "enqueue-at-once", "pipeline", "enqueue-many", "move", "drain", "topics", "keys", "find",
     "memory", "crash", "storm", "scrape", "many", "history", "dump", "command-line",
 )  # fmt: skip
 """The others take minutes, however small."""

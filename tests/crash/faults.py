@@ -42,7 +42,7 @@ class Placed(Protocol):
 FAULTS: list[Fault] = []
 TAKEN_OVER_S = TTR_S + 1
 """A claim whose worker is gone is taken over: its TTR, half a second until the mover looks, and the start."""
-MOVER_S = 1.0
+MOVER_S = 2.5
 """A killed mover is replaced."""
 BACK_S = 2 + MOVER_S + TAKEN_OVER_S
 """Redis is back: loops that failed pause for 2 s at most, a mover takes the lease, claims of lost replies go back."""
@@ -95,12 +95,12 @@ def worker_killed_long(scene: Scene) -> float:
     return worker_killed(scene)
 
 
-@fault("the worker whose mover is at work is killed (-9), its TTR is 1 h", 3.5, again=IN_HAND // 2, topic=LONG)
+@fault("the worker whose mover is at work is killed (-9), its TTR is 1 h", 5, again=IN_HAND // 2, topic=LONG)
 def mover_killed_long(scene: Scene) -> float:
     return mover_killed(scene)
 
 
-@fault("all workers are killed (-9), and two others started; their TTR is 1 h", 4, topic=LONG)
+@fault("all workers are killed (-9), and two others started; their TTR is 1 h", 5, topic=LONG)
 def all_workers_killed_long(scene: Scene) -> float:
     return all_workers_killed(scene)
 

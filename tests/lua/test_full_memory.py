@@ -45,15 +45,16 @@ def test_due_jobs_become_ready(shard: Shard) -> None:
 @pytest.mark.parametrize("held", [False, True])
 def test_a_mover_gets_the_lease(shard: Shard, held: bool) -> None:
     if held:
-        shard.run(shard.scripts.lease("me", 5_000))
+        shard.run(shard.scripts.lease("me", 5_000, 0.5))
     with full(shard):
-        assert shard.run(shard.scripts.lease("me", 5_000)) == (True, 5_000)
+        assert shard.run(shard.scripts.lease("me", 5_000, 0.5)) == (True, 0, 1)
 
 
-def test_a_mover_is_asked_whether_it_lives(shard: Shard) -> None:
-    shard.run(shard.scripts.lease("other", 60_000))
+def test_a_standby_gets_its_turn(shard: Shard) -> None:
+    shard.run(shard.scripts.lease("other", 60_000, 0.5))
     with full(shard):
-        assert shard.run(shard.scripts.lease("me", 5_000, asked=shard.session.keys.asked)) == (False, 5_000)
+        assert shard.run(shard.scripts.lease("me", 5_000, 0.5)) == (False, 500, 2)
+        assert shard.run(shard.scripts.lease("another", 5_000, 0.5)) == (False, 1_000, 3)
 
 
 def test_a_rate_goes_on_to_permit(shard: Shard) -> None:

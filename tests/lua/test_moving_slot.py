@@ -116,11 +116,17 @@ def _deleting(shard: Shard) -> None:
     shard.topics.known["t"] = shard.run(shard.scripts.register_topic("t", patch))
 
 
+def _two_processes(shard: Shard) -> None:
+    for name in ("me", "standby"):
+        shard.run(shard.scripts.lease(name, 60_000, 0.5))
+
+
 EMPTIED: dict[str, tuple[Callable[[Shard], object], Callable[[Shard], object]]] = {
     "drop_lease": (
-        lambda shard: shard.run(shard.scripts.lease("me", 60_000)),
-        lambda shard: shard.scripts.drop_lease("me", shard.session.keys.mover),
+        lambda shard: shard.run(shard.scripts.lease("me", 60_000, 0.5)),
+        lambda shard: shard.scripts.drop_lease("me"),
     ),
+    "lease": (_two_processes, lambda shard: shard.scripts.lease("standby", 60_000, 0.5)),
     "list_ids": (_taken, lambda shard: shard.scripts.list_ids(shard.k, 1, "taken", b"0", 10)),
     "read_signs": (
         lambda shard: shard.run(shard.scripts.sign("me", 5.0)),

@@ -24,10 +24,10 @@ source = lua.text_of("lua/lease.lua")
 wait = sys.argv[1] == "hang"
 found = [Mutant("lua/lease.lua", 0, "", now, source.replace(was, now)) for was, now in ((
     ("redis.call('SET'", "repeat until false redis.call('SET'"),
-    ("local holder", "while redis.call('SET', KEYS[1], 1) do end local holder"),
+    ("local turns", "while redis.call('SET', KEYS[1], 1) do end local turns"),
 ) if wait else (
-    ("holder ~= name", "false"),
-    ("local holder", "local  holder"),
+    ("holder == name", "false"),
+    ("local turns", "local  turns"),
 ))]
 results = {}
 # Of those that hang nothing else is asked: a slow machine may hold another for one.

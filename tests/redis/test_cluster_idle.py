@@ -8,22 +8,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from itertools import chain
 
 import pytest
 
 from streamdq import NewJob, Worker
-from streamdq.errors import ServerUnavailable
-from streamdq.http.pages.overview import glance
-from streamdq.keys import ShardKeys, shard_of
+from streamdq.http.pages.overview import consumers, glance
+from streamdq.keys import shard_of
 from streamdq.link.session import run
 from streamdq.mover.node_mover import NodeMover
-from streamdq.store.reads import consumers
 from streamdq.worker.consumer import Consumer
 from tests.conftest import EACH_BINARY
 from tests.migration import Migration
 from tests.redis.harness import NAMESPACE, Seen, Space, opened, recorder
-from tests.redis.movers import mover_at
+from tests.redis.movers import idle_s, mover_at
 from tests.servers import Binary, Cluster, Server
 from tests.waiting import eventually, until
 
@@ -76,36 +73,6 @@ async def watching(*workers: Worker, shards: int = SHARDS) -> list[Consumer]:
 
     await eventually(lambda: len(found()) == len(workers), "they watch")
     return found()
-
-
-async def test_a_heartbeat_goes_to_one_shard_of_each_node(many: Space, nodes: Cluster) -> None:
-    """More seldom to all: who counts consumers takes the shard that has most."""
-    worker = many.worker()
-    worker.handler("t")(lambda _: None)
-    async with many.serving(worker):
-        (consumer,) = await watching(worker)
-        some, every = ([*chain(*consumer._heartbeats(everywhere=all))] for all in (False, True))
-        assert len(every) == SHARDS
-        assert len({consumer._link.node_of(shard.ready) for shard in some}) == len(some) == len(nodes.nodes)
-
-
-async def test_while_a_node_is_lost_the_others_shards_get_heartbeats_as_well(
-    many: Space, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise the consumer would count as gone from them after a while."""
-    monkeypatch.setattr("streamdq.worker.consumer._HEARTBEAT_S", 0.01)
-    given: set[ShardKeys] = set()
-
-    async def send(_: Consumer, shards: list[ShardKeys]) -> None:
-        given.update(shards)
-        raise ServerUnavailable("one of the nodes does not answer")
-
-    monkeypatch.setattr(Consumer, "_send_heartbeat", send)
-    monkeypatch.setattr("streamdq.worker.consumer._EVERYWHERE", 3)
-    worker = many.worker()
-    worker.handler("t")(lambda _: None)
-    async with many.serving(worker):
-        await eventually(lambda: len(given) == SHARDS, "each shard has got one")
 
 
 Break = Callable[[Cluster], None]
@@ -169,7 +136,7 @@ async def test_a_mover_alone_hears_a_ring_in_a_slot_that_moved_without_one(
             stream = mover._session.keys.shard("t", 0).wake
             with nodes.client() as client:
                 client.delete(stream)
-            await eventually(lambda: mover._idle_s() > 10 and stream in mover._listener._watch._until, "it waits")
+            await eventually(lambda: idle_s(mover) > 10 and stream in mover._listener._watch._until, "it waits")
             move = Migration(nodes, "t:0")
             await asyncio.to_thread(move.begin)
             await asyncio.to_thread(move.move_all)
@@ -268,33 +235,14 @@ async def test_every_worker_reads_every_shard(many: Space, nodes: Cluster, seen:
         await eventually(lambda: many.audit().left == 0, "all done")
 
 
-async def test_a_consumer_counts_wherever_it_has_shown_itself(many: Space, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its heartbeats go to one shard of each node; a job that is ready waits in another one."""
-    monkeypatch.setattr("streamdq.worker.consumer._HEARTBEAT_S", 0.1)
-    monkeypatch.setattr("streamdq.store.reads._ALIVE_MS", 1_000)
-    full, free = asyncio.Event(), asyncio.Event()
-    worker = many.worker(concurrency=1)
-
-    @worker.handler("t")
-    async def handler(_: int) -> None:
-        full.set()
-        await free.wait()
-
+async def test_a_consumer_counts_in_every_shard_while_its_process_lives(
+    many: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No read of its tells a shard of it: it is told of changes."""
+    monkeypatch.setattr("streamdq.store.reads._ALIVE_MS", 0)
+    worker = many.worker()
+    worker.handler("t")(lambda _: None)
     async with many.serving(worker):
-        (consumer,) = await watching(worker)
-        shown = {shard.shard for shard in chain(*consumer._heartbeats(everywhere=False))}
-        held, waits, *_ = (id for id in map(str, range(500)) if shard_of(id, SHARDS) not in shown)
-        await asyncio.to_thread(many.queue.enqueue, "t", 1, id=held)
-        await full.wait()
-        await asyncio.to_thread(many.queue.enqueue, "t", 1, id=waits)
-        silent = ShardKeys(NAMESPACE, "t", shard_of(waits, SHARDS)).ready
-
-        def idle_ms() -> int:
-            (row,) = run(many.queue._link, consumers(many.queue._store.session, [(silent, "default")]))[0]
-            return row.idle_ms
-
-        await eventually(lambda: idle_ms() > 1_000, "it has not shown itself there for long")
+        await watching(worker)
         (glanced,) = run(many.queue._link, glance(many.queue._store, ["t"]))
-        assert glanced.stats.groups["default"].consumers == 1
-        free.set()
-        await eventually(lambda: many.audit().left == 0, "all done")
+        assert run(many.queue._link, consumers(many.queue._store, glanced, "default")) == 1

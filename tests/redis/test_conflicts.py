@@ -11,7 +11,7 @@ import pytest
 from streamdq import Bury, Job, JobExists, JobState, NewJob
 from streamdq.errors import InvalidInput, ServerUnavailable
 from streamdq.keys import ShardKeys
-from streamdq.link.session import Op, Pause
+from streamdq.link.session import Op, pause
 from streamdq.operations.pipeline import Pipelined
 from streamdq.store.scripts import Scripts
 from tests.redis.harness import Seen, Space
@@ -79,7 +79,7 @@ def test_a_kept_job_that_cannot_be_looked_up_fails_no_other(space: Space, monkey
     space.queue.enqueue("t", "first", id="a", delay="1h")
 
     def fails(*_: Any) -> Op[Any]:
-        yield Pause(0)
+        yield from pause(0)
         raise ServerUnavailable("no reply")
 
     def both() -> None:

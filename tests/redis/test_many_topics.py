@@ -22,6 +22,7 @@ from streamdq.queue import store_of
 from streamdq.store.redis_store import RedisStore
 from tests.conftest import EACH_BINARY
 from tests.redis.harness import NAMESPACE
+from tests.redis.topology import whole
 from tests.servers import Cluster, Pool, Server
 
 KEYS = NamespaceKeys(NAMESPACE)
@@ -60,12 +61,16 @@ def calls_of(queue: Queue, op: Op[Any]) -> list[int]:
     sizes = []
 
     def counted() -> Op[Any]:
-        step = next(op)
+        calls = whole(queue, op)
+        step = next(calls)
         while True:
             if isinstance(step, Request):
                 sizes.append(len(step.commands))
+                reply = yield from store_of(queue).session.route(step)
+            else:
+                reply = yield step
             try:
-                step = op.send((yield step))
+                step = calls.send(reply)
             except StopIteration:
                 return
 

@@ -22,7 +22,7 @@ from streamdq.errors import AuthenticationFailed, NotDurable
 from streamdq.http import Tokens, create_app
 from streamdq.http.auth import Role, new_token
 from streamdq.link.connection import AsyncLink
-from streamdq.link.session import open_session
+from streamdq.link.opening import open_session
 from streamdq.mover.mover import Mover
 from streamdq.operations.acl import CLUSTER_COMMANDS, DISK_COMMANDS, FUNCTION_COMMANDS, more_rights, rights
 from streamdq.store.rights import COMMANDS

@@ -10,13 +10,14 @@ import pytest
 
 from streamdq.keys import shard_of
 from streamdq.link.connection import AsyncLink
-from streamdq.link.session import open_session, run
+from streamdq.link.opening import open_session
+from streamdq.link.session import run
 from streamdq.mover.mover import Mover
 from streamdq.mover.node_mover import NodeMover
 from streamdq.mover.rings import Listener
 from streamdq.process.loop import cancel_and_wait
 from tests.redis.harness import NAMESPACE, Seen, Space, recorder
-from tests.redis.movers import mover_at
+from tests.redis.movers import idle_s, mover_at
 from tests.servers import Server
 from tests.waiting import HANG_S, eventually
 
@@ -85,7 +86,7 @@ async def test_rings_are_heard_again_once_one_was_missed(
 
             def is_over() -> bool:
                 ((last, _),) = client.xrange(shard.wake)  # the claim rings as well, after the job
-                return mover._listener._seen.get(shard.wake) == last and mover._idle_s() > 60
+                return mover._listener._seen.get(shard.wake) == last and idle_s(mover) > 60
 
             await eventually(is_over, "the looks that these rings led to are over")
             client.delete(shard.wake)
@@ -118,7 +119,7 @@ async def test_a_ring_that_is_deleted_between_two_reads_is_made_up_for(
     async def disturbed(self: Mover, rung: Collection[str]) -> None:
         await heard(self, rung)
         if shard.wake in rung and not deleted.is_set():
-            await eventually(lambda: self._idle_s() > 60, "the look that this ring led to is over")
+            await eventually(lambda: idle_s(self) > 60, "the look that this ring led to is over")
             space.queue.enqueue("t", "x", id="a", delay="50ms")
             with redis_server.client() as client:
                 assert client.delete(shard.wake) == 1

@@ -55,10 +55,10 @@ def upgrade(client: Any, topic: str = "t", registry: bool = True) -> None:
 
 
 def everything(client: Any) -> dict[bytes, bytes]:
-    """But for what expires, and the stream in which a mover tells those in line that it leaves: that of a ``take`` also
-    does if it leaves because of the format.
+    """But for what expires, and the stream in which a mover that stops notifies the standbys: that of a ``take`` also
+    stops because of the format.
     """
-    keys = set(client.scan_iter()) - {KEYS.line.encode()}
+    keys = set(client.scan_iter()) - {KEYS.mover_stopped.encode()}
     return {key: client.dump(key) for key in keys if client.pttl(key) == -1}
 
 

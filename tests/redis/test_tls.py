@@ -18,9 +18,7 @@ from tests.redis.proxies import Losing, proxy
 from tests.servers import Binary, Server, binaries, free_port
 from tests.waiting import eventually
 
-SPEAKING_TLS = [
-    pytest.param(binary, id=binary.name) for binary in binaries() if b"tls-ca-cert-file" in binary.path.read_bytes()
-]
+SPEAKING_TLS = [pytest.param(binary, id=binary.name) for binary in binaries() if binary.speaks_tls]
 
 
 class Secured(NamedTuple):

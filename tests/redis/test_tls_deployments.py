@@ -17,9 +17,7 @@ from tests.redis.harness import NAMESPACE, SETTINGS
 from tests.servers import Binary, Server, binaries, free_port
 from tests.waiting import until
 
-SPEAKING_TLS = [
-    pytest.param(binary, id=binary.name) for binary in binaries() if b"tls-ca-cert-file" in binary.path.read_bytes()
-]
+SPEAKING_TLS = [pytest.param(binary, id=binary.name) for binary in binaries() if binary.speaks_tls]
 SERVICE = "shop"
 
 

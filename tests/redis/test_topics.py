@@ -13,7 +13,8 @@ from streamdq.config import GroupSettings, Layout, TopicSettings
 from streamdq.errors import InvalidInput, UnknownTopic
 from streamdq.keys import ShardKeys
 from streamdq.link.connection import AsyncLink
-from streamdq.link.session import arun, open_session
+from streamdq.link.opening import open_session
+from streamdq.link.session import arun
 from streamdq.mover.rate import RatedTopic
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics

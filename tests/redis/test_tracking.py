@@ -14,6 +14,7 @@ from streamdq.errors import AuthenticationFailed
 from streamdq.link.command import Command
 from streamdq.link.connection import AsyncLink, ConnectionLimits
 from streamdq.link.failures import LinkError
+from streamdq.link.session import Request, arun
 from tests.migration import Migration
 from tests.redis.harness import Seen
 from tests.servers import Cluster, Server
@@ -35,8 +36,10 @@ class Looker:
 
     async def look(self, *keys: str) -> list[object]:
         """Their lengths."""
-        commands = [Command(key, ("XLEN", key)) for key in keys]
-        return list(await self.link.look(commands, TIMEOUT_S, self.told.add))
+        return await self.ask([Command(key, ("XLEN", key)) for key in keys])
+
+    async def ask(self, commands: list[Command], timeout_s: float = TIMEOUT_S) -> list[object]:
+        return await arun(self.link, self.link.route(Request(commands, timeout_s, True, self.told.add)))
 
     def server_of(self, key: str) -> Server:
         name = self.link.node_of(key)
@@ -66,7 +69,7 @@ def kill_tracking(server: Server) -> int:
 
 async def test_a_look_that_ends_with_an_error_tells_of_the_next_change_as_well(looker: Looker) -> None:
     """Redis refuses to tell of a stream that is missing, and remembers it all the same."""
-    (reply,) = await looker.link.look([Command(ABSENT, ("XINFO", "STREAM", ABSENT))], TIMEOUT_S, looker.told.add)
+    (reply,) = await looker.ask([Command(ABSENT, ("XINFO", "STREAM", ABSENT))])
     assert "no such key" in str(reply)
     add(looker.cluster, ABSENT)
     assert await looker.told.count(1) == [ABSENT]
@@ -148,7 +151,7 @@ async def test_a_call_under_way_fails_with_its_connection(looker: Looker) -> Non
 async def test_a_server_that_hangs_costs_the_time_out_and_the_connection(looker: Looker) -> None:
     await looker.look(KEY)
     with stopped(looker.server_of(KEY)), pytest.raises(LinkError):
-        await looker.link.look([Command(OTHER, ("XLEN", OTHER))], 0.2, looker.told.add)
+        await looker.ask([Command(OTHER, ("XLEN", OTHER))], 0.2)
     assert looker.told.all == [KEY]
     assert await looker.look(KEY) == [0]
 
@@ -181,7 +184,7 @@ async def test_a_slot_that_has_moved_is_a_change_of_its_keys(looker: Looker) -> 
     move.move_all()
     move.end()
     assert looker.told.all == []
-    await looker.link.send([Command(KEY, ("XLEN", KEY))], TIMEOUT_S)
+    await arun(looker.link, looker.link.route(Request([Command(KEY, ("XLEN", KEY))], TIMEOUT_S)))
     assert looker.told.all == [ABSENT]
 
 
@@ -192,7 +195,7 @@ async def test_a_user_without_the_right_is_told_so(looker: Looker) -> None:
     link = AsyncLink(looker.cluster.url.replace("://", "://poor:x@"), TIMEOUT_S, LIMITS)
     try:
         with pytest.raises(AuthenticationFailed, match="doctor --acl"):
-            await link.look([Command(KEY, ("XLEN", KEY))], TIMEOUT_S, looker.told.add)
+            await arun(link, link.route(Request([Command(KEY, ("XLEN", KEY))], TIMEOUT_S, True, looker.told.add)))
     finally:
         await link.close()
         for node in looker.cluster.nodes:

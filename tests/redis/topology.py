@@ -7,19 +7,36 @@ from typing import Any
 from unittest.mock import patch
 
 from streamdq import Queue
-from streamdq.link.session import Op, Request
+from streamdq.link.session import Op, Request, run
 from streamdq.operations import topics
 from tests.redis.harness import Seen, Space
 
 
+def _as_it_is(request: Request) -> Op[list[Any]]:
+    return (yield request)
+
+
+def whole(queue: Queue, op: Op[Any]) -> Op[Any]:
+    """The operation, but it yields whole calls: those that a Cluster's nodes share are not split up."""
+    reply: Any = None
+    while True:
+        try:
+            with patch.object(queue._store.session, "route", _as_it_is):
+                step = op.send(reply)
+        except StopIteration as stop:
+            return stop.value
+        reply = yield step
+
+
 def steps(queue: Queue, op: Op[Any]) -> Iterator[None]:
     """Carries an operation out; yields before each of its calls. Left alone, it is a process that was killed there."""
-    step = next(op)
+    calls = whole(queue, op)
+    step = next(calls)
     try:
         while True:
             yield
             assert isinstance(step, Request)
-            step = op.send(queue._link.send(step.commands, step.timeout_s, step.blocking))
+            step = calls.send(run(queue._link, queue._store.session.route(step)))
     except StopIteration:
         return
     finally:

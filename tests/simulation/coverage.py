@@ -45,8 +45,8 @@ _OUTCOMES = (
     "schedule: changed meanwhile", "schedule: missed", "schedule: all accounted for",
     *(f"relay: {what}" for what in _RELAYED),
     *(f"relayed: {what}" for what in ("unknown", "live", "ended")),
-    "lease: asked", "lease: asked in vain", "killed as the idle mover", "stopped as the idle mover",
-    "killed as one of several movers", "stopped as one of several movers",
+    "lease: elected", "lease: a new standby", "lease: a standby in its turn",
+    "killed as the mover", "stopped as the mover",
     "archive: 1", "archive: 0", "restore: 1", "restore: 0", "restore: -1", "restore: settings out of date",
     "restore: to another shard",
 )  # fmt: skip

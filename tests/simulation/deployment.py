@@ -23,7 +23,7 @@ class Deployment(World):
 
     def __init__(self, script: Script, **settings: Any) -> None:
         super().__init__(1)
-        self.settings = self.settings.model_copy(update={"movers": None, **settings})
+        self.settings = self.settings.model_copy(update=settings)
         self.keys = NamespaceKeys(self.settings.namespace)
         self.workers: dict[Process, Worker] = {}
         self.started: list[tuple[Any, float, Process]] = []  # body, when, and where

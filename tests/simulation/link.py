@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
 from redis.exceptions import ResponseError
 
-from streamdq.config import Settings
-from streamdq.link.batcher import Batcher
 from streamdq.link.command import Command
 from streamdq.link.failures import count_reply, translate
 
@@ -239,15 +238,9 @@ class SimulatedLink:
     def __init__(self, network: Network, target: Any) -> None:
         self._network = network
         self.target = target
-        self.batcher = Batcher(Settings().call_timeout_s)
 
-    def begin(self, commands: Sequence[Command]) -> asyncio.Future[list[Any]]:
-        return self._network.begin(commands, False)
-
-    async def replies(
-        self, begun: asyncio.Future[list[Any]], commands: Sequence[Command], timeout_s: float
-    ) -> list[Any]:
-        return await self._answered(begun, commands, timeout_s)
+    def begin(self, commands: Sequence[Command], timeout_s: float) -> Callable[[], Awaitable[list[Any]]]:
+        return partial(self._answered, self._network.begin(commands, False), commands, timeout_s)
 
     async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
         return await self._answered(self._network.begin(commands, blocking), commands, timeout_s)

@@ -145,7 +145,7 @@ class Model:
         self._disturbances: list[int] = []  # how many calls there had been by then
         self.lost_data = False  # Redis has, at some time
         self.clock_was_back = False
-        self.asked: tuple[str, int] = ("", 0)  # who asked last whether the mover at work is alive, and when
+        self.standbys: set[bytes] = set()  # who waits for the mover's lease
         self.lives: Callable[[str], bool] = lambda _: False  # whether this consumer gives signs of life for sure
         self._steps = steps
         self._claimed: dict[

@@ -409,16 +409,17 @@ def move(model: Model, call: Call) -> None:
 
 
 def lease(model: Model, call: Call) -> None:
-    """Only the mover's has somebody who is asked."""
-    held, _, asked = call.reply
-    if len(call.keys) < 2:
-        return
-    consumer = call.args[0].decode()
-    if asked:
-        model.happened["lease: asked"] += 1
-        model.asked = consumer, call.now_ms
-    elif held and model.asked[0] == consumer and call.now_ms - model.asked[1] < 1_500:
-        model.happened["lease: asked in vain"] += 1
+    held, _, processes = call.reply
+    if processes < 1:
+        model.broken(f"{processes} processes, and one of them has just called")
+    name = call.args[0]
+    if held:
+        model.standbys.discard(name)
+    model.happened[
+        f"lease: {'elected' if held else 'a standby in its turn' if name in model.standbys else 'a new standby'}"
+    ] += 1
+    if not held:
+        model.standbys.add(name)
 
 
 STEPS: dict[str, Step] = {

@@ -25,7 +25,7 @@ Trouble = Callable[["World"], Coroutine[Any, Any, None]]
 def planned(plan: Plan) -> Iterator[Trouble]:
     for trouble, there in (
         (kill_some, plan.crashes),
-        (kill_idle_movers, plan.crashes),
+        (kill_movers, plan.crashes),
         (deploy, plan.deploys),
         (cut_some, plan.network),
         (shake, plan.server),
@@ -50,10 +50,8 @@ async def kill_some(world: World) -> None:
 
 def stop(world: World, process: Process, seconds: float) -> None:
     world.note("stopped", process)
-    if process is world.idle_mover():
-        world.note("stopped as the idle mover")
-    if process in world.several_movers():
-        world.note("stopped as one of several movers")
+    if process is world.mover():
+        world.note("stopped as the mover")
     world.loop.stop_process(process)
     world.progress.trouble()
     world.loop.call_later(seconds, _go_on, world, process)
@@ -64,12 +62,12 @@ def _go_on(world: World, process: Process) -> None:
     world.progress.trouble()
 
 
-async def kill_idle_movers(world: World) -> None:
-    """Others are killed while they work, as there is always something to do."""
-    chance = Random(f"{world.seed} idle movers")
+async def kill_movers(world: World) -> None:
+    """The mover at work: of many processes it is seldom hit by chance."""
+    chance = Random(f"{world.seed} movers")
     while not world.calm:
         await asyncio.sleep(chance.uniform(0.1, 1.0))
-        process = world.idle_mover()
+        process = world.mover()
         if world.calm or process is None or process.stopped or not process.alive:
             continue
         if chance.random() < 0.5:

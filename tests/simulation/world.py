@@ -84,8 +84,7 @@ class World:
         self.ids: list[tuple[str, str]] = []  # of jobs, with their topics
         self.processes: list[Process] = []
         self.calm = False  # no more faults, nothing new
-        movers = 3 if Random(f"{seed} movers at work").random() < 0.15 else None
-        self.settings = Settings(url=_URL, call_timeout_s=2.0, grace_s=2.0, history_length=200, movers=movers)
+        self.settings = Settings(url=_URL, call_timeout_s=2.0, grace_s=2.0, history_length=200)
         self._serials = count()
         self._names = count()
         self._tasks: list[tuple[Process | None, asyncio.Task[None]]] = []
@@ -240,10 +239,8 @@ class World:
     def _died(self, process: Process, kind: str, main: Main) -> None:
         self.note("killed", process)
         self.progress.trouble()
-        if process is self.idle_mover():
-            self.note("killed as the idle mover")
-        if process in self.several_movers():
-            self.note("killed as one of several movers")
+        if process is self.mover():
+            self.note("killed as the mover")
         if not self.calm:
             self.loop.call_later(self.random.expovariate(1.0), self._start_again, kind, main)
 
@@ -266,19 +263,10 @@ class World:
         alive = {process for process, task in self._tasks if not task.done()}
         return [p for p in self.processes if p in alive and p.alive and p.name.startswith(kind)]
 
-    def idle_mover(self) -> Process | None:
-        """The worker whose mover is at work, if that has the long lease of one with nothing to do."""
-        key = NamespaceKeys(self.settings.namespace).mover
-        holder = self.store.ask("GET", key)
-        if holder is None or self.store.ask("PTTL", key) <= self.settings.lease_ms:
-            return None
-        return next((process for process, worker in self.serving.items() if worker.name == holder.decode()), None)
-
-    def several_movers(self) -> list[Process]:
-        """The workers whose movers are at work, if there may be several."""
-        keys, movers = NamespaceKeys(self.settings.namespace), self.settings.movers or 0
-        holders = {self.store.ask("GET", keys.mover_at(place)) for place in range(1, movers + 1)}
-        return [process for process, worker in self.serving.items() if worker.name.encode() in holders]
+    def mover(self) -> Process | None:
+        """The worker whose mover is at work."""
+        holder = self.store.ask("GET", NamespaceKeys(self.settings.namespace).mover)
+        return next((process for process, worker in self.serving.items() if worker.name.encode() == holder), None)
 
     def others_at_work(self) -> bool:
         """Whether anything but workers has yet to end."""

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from dashboards import slo as alerts
 from streamdq import Queue
-from streamdq.cli import analyze as cli_analyze
 from streamdq.cli import app as cli
 from streamdq.config import TopicSettings
 from streamdq.dump.manifest import StreamMark
 from streamdq.dump.open_folder import open_folder
+from streamdq_spark.commands import analyze as cli_analyze
 from streamdq_spark.measures import OBJECTIVE, SLO_MS
 from streamdq_spark.report import write_report
 from streamdq_spark.tables import read_table

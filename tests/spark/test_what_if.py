@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from streamdq.cli.what_if import _verdict
+from streamdq_spark.commands.what_if import _verdict
 from streamdq_spark.events import EVENTS
 from streamdq_spark.questions.pools import pool_numbers
 from streamdq_spark.whatif import Answer, Change, QueueAnswer, what_if

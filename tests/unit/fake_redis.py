@@ -14,7 +14,6 @@ import pytest
 
 from streamdq.config import Settings, TopicSettings
 from streamdq.link.address import Target
-from streamdq.link.batcher import Batcher
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
 from streamdq.link.session import Session
@@ -59,7 +58,6 @@ class FakeLink:
         self.answers: dict[str, Callable[[Call], Any]] = {}
         self.calls: dict[str, list[Call]] = defaultdict(list)
         self.takes_s = takes_s
-        self.batcher = Batcher(60.0)
 
     async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:  # noqa: ARG002
         calls = [call_of(command) for command in commands]
@@ -75,7 +73,7 @@ class FakeLink:
         return replies
 
     @staticmethod
-    def begin(_commands: Sequence[Command]) -> None:
+    def begin(_commands: Sequence[Command], _timeout_s: float) -> None:
         """Each call is awaited."""
 
     @staticmethod

@@ -201,16 +201,8 @@ def _look_at_history(
 def _count_consumers(
     store: RedisStore, found: Mapping[str, Glance], places: Sequence[tuple[ShardKeys, str]]
 ) -> Op[None]:
-    """Of the groups that have these places, by the shard with the most. On a Cluster, a consumer may have shown itself
-    in another shard of the topic lately (Consumer.heartbeat).
-    """
+    """Of the groups that have these places, by the shard with the most."""
     asked = list(places)
-    if store.session.is_cluster:
-        groups = dict.fromkeys((shard.topic, group) for shard, group in places)
-        asked = [
-            (shard, group) for topic, group in groups for shard in store.topics.shards(topic)
-            if shard not in found[topic].lost
-        ]  # fmt: skip
     counts = yield from reads.live_consumers(store.session, [(shard.ready, group) for shard, group in asked])
     for (shard, group), count in zip(asked, counts, strict=True):
         figures = found[shard.topic].stats.groups[group]

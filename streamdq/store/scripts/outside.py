@@ -1,4 +1,4 @@
-"""What is outside of a topic: leases, the secret of claims; and what other stores ask for: dumps, outboxes."""
+"""What is outside of a topic: the mover's lease, the secret of claims, and what other stores ask for: dumps, outboxes."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from ..replies import DumpRegistration, RelayReply, registration_in, relay_reply
 
 
 class OutsideScripts(ScriptCalls):
-    def lease(self, name: str, lease_ms: int, key: str | None = None, asked: str | None = None) -> Op[tuple[bool, int]]:
-        """Takes the mover's lease, or that of another ``key``, if it is free. Returns whether ``name`` holds it now,
-        and for how many ms it is still held. ``asked``: the stream to which another holder listens, who has to answer
-        if its lease lasts longer than ``lease_ms``.
+    def lease(self, name: str, lease_ms: int, place: float) -> Op[tuple[bool, int, int]]:
+        """Takes the mover's lease if it is free. Returns whether ``name`` holds it now, in how many ms to look again if
+        not, and how many processes there are. ``place``: from 0 to 1, where among the others' turns a new standby
+        begins.
         """
-        names = self._session.keys
-        keys = keys_of("lease", names, call=[key or names.mover], given=[asked] if asked else ())
-        held, left_ms, _ = yield from self._run("lease", keys, (name, lease_ms))
-        return held == 1, left_ms
+        keys = keys_of("lease", self._session.keys)
+        held, wait_ms, processes = yield from self._run("lease", keys, (name, lease_ms, place))
+        return held == 1, wait_ms, processes
 
-    def drop_lease(self, name: str, key: str) -> Op[bool]:
-        """Frees the lease if ``name`` holds it; returns whether it did."""
-        reply = yield from self._run("drop_lease", keys_of("drop_lease", self._session.keys, call=[key]), (name,))
+    def drop_lease(self, name: str) -> Op[bool]:
+        """Frees the mover's lease if ``name`` holds it; returns whether it did."""
+        reply = yield from self._run("drop_lease", keys_of("drop_lease", self._session.keys), (name,))
         return bool(reply == 1)
 
     def rotate_secret(self, new: str) -> Op[tuple[str, str]]:

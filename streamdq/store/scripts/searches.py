@@ -89,15 +89,15 @@ class SearchScripts(ScriptCalls):
         lost: set[ShardKeys] = set()
         left = list(nodes.values())
         while left:
-            outcomes = yield from together([self.stats_of(part[:STATS_STEP], brief_s) for part in left])
-            for part, outcome in zip(left, outcomes, strict=True):
-                if isinstance(error := outcome[1], ServerUnavailable):
+            results = yield from together([self.stats_of(part[:STATS_STEP], brief_s) for part in left])
+            for part, result in zip(left, results, strict=True):
+                if isinstance(result, ServerUnavailable):
                     lost |= {k for k, _ in part}
                     part.clear()
                     if len(lost) == len(shards):
-                        raise error
+                        raise result
                 else:
-                    _take_step(part, returned(outcome), take)
+                    _take_step(part, returned(result), take)
             left = [part for part in left if part]
         return lost
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+import typer
 
+from streamdq import extensions
 from streamdq.cli.app import application
 from streamdq.cli.root import PARTS, SECTIONS
 from tests.waiting import HANG_S
@@ -35,7 +38,7 @@ def test_it_does_not_import_what_it_does_not_need(call: tuple[str, ...]) -> None
 
 def test_each_command_is_in_its_module() -> None:
     for part, names in PARTS.items():
-        made = application(part)
+        made = application(names[0])
         groups = [group.typer_instance for group in made.registered_groups]
         commands = {
             one.name or one.callback.__name__  # type: ignore[union-attr]
@@ -44,6 +47,14 @@ def test_each_command_is_in_its_module() -> None:
             for one in group.registered_commands
         } | {one.name for group in groups if group is not None for one in group.registered_groups}
         assert commands == set(names), part
-    assert sorted(name for names in PARTS.values() for name in names) == sorted(
-        name for names in SECTIONS.values() for name in names
-    )
+    always = sorted(name for names in SECTIONS.values() for name in names)
+    assert sorted(name for names in PARTS.values() for name in names) == always
+
+
+def test_each_optional_command_is_in_its_module() -> None:
+    found = list(extensions.found(extensions.COMMANDS))
+    assert {"outbox", "analyze", "serve"} <= {extension.name for extension in found}
+    for extension in found:
+        root: Any = typer.main.get_command(application(extension.name))
+        assert extension.name in root.commands
+        assert isinstance(root.commands[extension.name].rich_help_panel, str), extension.name

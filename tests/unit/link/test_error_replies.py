@@ -65,6 +65,10 @@ WORDS = (
         ),
         (exceptions.ResponseError("NEWERFORMAT 2 script: 1, on @user_script:9."), Meaning.NEWER_FORMAT),
         (exceptions.ResponseError("WRONGTYPE Operation against a key"), Meaning.OTHER),
+        (
+            exceptions.ResponseError("ACL failure in script: User u has no permissions to run the 'zadd' command"),
+            Meaning.RIGHTS,
+        ),
         (exceptions.ResponseError("ERR Unknown Redis command called from script"), Meaning.OTHER),
         (OSError("no route to host"), Meaning.OTHER),
     ],

@@ -310,7 +310,7 @@ async def test_a_look_that_fails_is_made_up_for() -> None:
         assert rig.missed == [rig.shard()]
 
 
-@pytest.mark.parametrize(("topics", "a_second"), [(1, 0.3), (20, 5.5), (500, 5.5)])
+@pytest.mark.parametrize(("topics", "a_second"), [(1, 0.2), (20, 0.8), (100, 0.8)])
 @in_virtual_time
 async def test_while_nothing_rings_it_asks_little_however_many_topics_there_are(topics: int, a_second: float) -> None:
     rig = Moving(None, **{f"t{n}": TOPIC for n in range(topics)})
@@ -323,20 +323,6 @@ async def test_while_nothing_rings_it_asks_little_however_many_topics_there_are(
     assert asked / 600 < a_second
     assert len(looked) == topics, "all have their turn"
     assert rig.link.calls["HGET"]
-
-
-@pytest.mark.parametrize("topics", [1, 21, 64])
-@in_virtual_time
-async def test_on_a_cluster_each_quiet_shard_is_looked_at_about_once_a_minute(topics: int) -> None:
-    rig = Moving(None, **{f"t{n}": TOPIC for n in range(topics)})
-    rig.link.is_cluster = True
-    async with rig.running():
-        await asyncio.sleep(60)
-        rig.link.calls["ZRANGE"].clear()
-        await asyncio.sleep(60)
-        looked = [call.args[0] for call in rig.link.calls["ZRANGE"]]
-    assert len(set(looked)) == topics
-    assert len(looked) <= 6 + 1.3 * topics
 
 
 @in_virtual_time

@@ -10,7 +10,6 @@ from streamdq.config import Settings, TopicSettings
 from streamdq.errors import JobExists
 from streamdq.job.job import NewJob
 from streamdq.link.address import Target
-from streamdq.link.batcher import Batched
 from streamdq.link.session import Op, Session
 from streamdq.operations import jobs
 from streamdq.operations.jobs import EnqueueResult, Put
@@ -42,11 +41,9 @@ def other(id: str) -> bytes:
 def answered(op: Op[Any], taken: dict[int, bytes], jobs: int = 1) -> Any:
     """What the operation returns when its one script call finds these ids taken."""
     flat = [value for i, record in taken.items() for value in (i + 1, record)]
-    step, reply = next(op), [[1, NOW_MS, jobs, *flat]]
-    if isinstance(step, Batched):
-        reply = answered(step.operation([step.item]), taken)[0]
+    next(op)
     with pytest.raises(StopIteration) as returned:
-        op.send(reply)
+        op.send([[1, NOW_MS, jobs, *flat]])
     return returned.value.value
 
 

@@ -99,9 +99,11 @@ def test_who_counts_as_alive(session: Session) -> None:
     rows = [
         row(b"live", 0, 5), row(b"_reclaim", 3, 5), row(b"gone", 0, 3 * minutes), row(b"at work", 1, 9 * minutes),
     ]  # fmt: skip
-    found, sent = answered(reads.live_consumers(session, [("a", "g"), ("b", "g")]), [rows, NO_GROUP])
-    assert found == [2, 0]
-    assert sent == [[("XINFO", "CONSUMERS", "a", "g"), ("XINFO", "CONSUMERS", "b", "g")]]
+    rows += [row(b"stands by", 0, 9 * minutes), row(b"moves", 0, 9 * minutes), row(b"missed its turn", 0, 9 * minutes)]
+    alive = [[b"100", b"0"], b"moves", [b"missed its turn", b"94000", b"stands by", b"96000"]]
+    found, sent = answered(reads.live_consumers(session, [("a", "g"), ("b", "g")]), alive, [rows, NO_GROUP])
+    assert found == [4, 0]
+    assert sent[1] == [("XINFO", "CONSUMERS", "a", "g"), ("XINFO", "CONSUMERS", "b", "g")]
 
 
 def test_a_history_that_grows_while_it_is_looked_at(session: Session) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,14 +24,14 @@ class AtOnce(Sending):
     def __init__(self, *, cluster: bool = False) -> None:
         super().__init__(cluster=cluster)
         self.open = True
-        self.link.begin, self.link.replies = self._begin, self._replies
+        self.link.begin = self._begin
 
-    def _begin(self, commands: Sequence[Command]) -> list[Any] | None:
+    def _begin(self, commands: Sequence[Command], _timeout_s: float) -> Callable[[], Awaitable[list[Any]]] | None:
         if not self.open:
             return None
-        return [self.link.answers[call.name](call) for call in map(call_of, commands)]
+        return partial(self._replies, [self.link.answers[call.name](call) for call in map(call_of, commands)])
 
-    async def _replies(self, begun: list[Any], _commands: Sequence[Command], _timeout_s: float) -> list[Any]:
+    async def _replies(self, begun: list[Any]) -> list[Any]:
         await asyncio.sleep(self.link.takes_s)  # real time: virtual here
         if isinstance(begun[0], LinkError):
             raise begun[0]

@@ -12,15 +12,16 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from typer.core import TyperCommand
 
-from .. import terminal
-from ..errors import InvalidInput, MissingExtra
-from ..times.durations import to_ms
-from .common import Json, commands, open_queue
-from .spark_options import DAY, Master, Memory, Quarantine, Verbose, date_of
+from streamdq import terminal
+from streamdq.cli.common import Json, commands, open_queue
+from streamdq.errors import InvalidInput, MissingExtra
+from streamdq.times.durations import to_ms
+
+from .options import DAY, Master, Memory, Quarantine, Verbose, date_of
 
 if TYPE_CHECKING:
-    from streamdq_spark.analysis import Plan
-    from streamdq_spark.waiting import Waiting
+    from ..analysis import Plan
+    from ..waiting import Waiting
 
 app = commands()
 _Report = Annotated[
@@ -53,7 +54,7 @@ class _Analyze(TyperCommand):
         return super().parse_args(ctx, [word.removeprefix("--input=") for word in args if word != "--input"])
 
 
-@app.command(cls=_Analyze)
+@app.command(cls=_Analyze, rich_help_panel="History")
 def analyze(
     context: typer.Context,
     dump: Annotated[str, typer.Argument(help="The folder or URL of a dump.", show_default=False)],
@@ -90,8 +91,9 @@ def analyze(
     """
     try:
         from streamdq_spark import analysis
-        from streamdq_spark.report import write_report
-        from streamdq_spark.session import session, settings_for
+
+        from ..report import write_report
+        from ..session import session, settings_for
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "pyspark", "spark") from error
     days = date_of(first), date_of(last)
@@ -137,8 +139,8 @@ def _tell(summary: dict[str, Any], plan: Plan, output: str, report: Path | None)
 
 
 def _tell_changes(plan: Plan, compare: tuple[str, str]) -> None:
-    from streamdq_spark.report import load_tables
-    from streamdq_spark.report.compared import changed
+    from ..report import load_tables
+    from ..report.compared import changed
 
     found = changed(load_tables(plan.target, ["compared"], plan.first_day, plan.last_day).get("compared", ()))
     if not found:
@@ -152,7 +154,7 @@ def _tell_changes(plan: Plan, compare: tuple[str, str]) -> None:
 
 
 def _check_report(report: Path | None) -> None:
-    from streamdq_spark.report import check_report
+    from ..report import check_report
 
     if report is not None:
         check_report(report)
@@ -180,7 +182,7 @@ def _share(text: str) -> float:
 
 
 def _waiting(context: typer.Context) -> Waiting:
-    from streamdq_spark.waiting import waiting_in
+    from ..waiting import waiting_in
 
     with open_queue(context) as queue:
         return waiting_in(queue)

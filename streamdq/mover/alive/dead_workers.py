@@ -1,4 +1,9 @@
-"""Takes over the claims of workers that give no sign of life, whatever their TTR. The mover at work runs it."""
+"""Takes over the claims of workers that died, whatever their TTR. The mover at work runs it.
+
+A worker that holds claims gives a sign of life every second. It is dead when the mover has seen the same last sign for
+two seconds, and that sign is older than ``STREAMDQ_WORKER_TIMEOUT_S`` by Redis's clock. Redis's clock alone proves
+nothing, as it may have jumped; nor does what the mover saw, if it or Redis stood still meanwhile: then it begins again.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +11,20 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from ..keys import ShardKeys
-from ..link.connection import AsyncLink
-from ..link.session import Session, arun
-from ..metrics import recorded
-from ..process.logs import log
-from ..process.loop import Failures
-from ..store.scripts import Scripts
-from ..store.topics import Topics
-from .sign_watch import SignWatch
+from ...config import SIGN_S
+from ...keys import ShardKeys
+from ...link.connection import AsyncLink
+from ...link.session import Session, arun
+from ...metrics import recorded
+from ...process.logs import log
+from ...process.loop import Failures
+from ...store.scripts import Scripts
+from ...store.topics import Topics
 
+_SEEN_S = 2 * SIGN_S  # a live worker's sign changes within this time, even if the next one is somewhat late
+_TROUBLE_S = 1.0  # and so much later after trouble with Redis: a worker may have to connect again first
+_PROMPT_S = 0.5  # a slower answer is trouble
+_GAP_S = 2.0  # between looks; a longer one is trouble: this process stood still
 _TICK_S = 0.5
 _AGAIN_S = 0.1  # while a dead worker has claims that are not old enough, or may have read what was taken from it
 _SHORTEST_S = 0.01
@@ -28,12 +37,48 @@ Holders = Mapping[str, Sequence[str]]
 """For each group of a shard, the consumers with pending entries."""
 
 
-class SilentWorkers:
-    """Looks at the signs of life of those consumers that have pending entries (``hold``), twice a second; while there
-    are none, it does nothing.
+class Silence:
+    """Decides which workers are dead, from their signs alone. Times in ms are Redis's, others the monotonic clock's."""
 
-    Consumers without any sign are left to the TTR: they belong to clients that take jobs themselves, or to workers of
-    an earlier version.
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._seen: dict[str, tuple[int, float]] = {}  # the last sign of each, and since when it is known
+        self._looked_at: float | None = None
+        self._earliest = 0.0  # nothing counts as seen before
+        self.next = 0.0  # when the next worker is dead, if none gives a sign
+
+    def begin(self) -> None:
+        """Nobody looked for a while, as there was nobody to look for."""
+        self._seen, self._looked_at = {}, None
+
+    def trouble(self, now: float) -> None:
+        """A look has failed, or was slow."""
+        self.begin()
+        self._earliest = now + _TROUBLE_S
+
+    def dead(self, asked: float, arrived: float, now_ms: int, signs: Mapping[str, int]) -> set[str]:
+        """Those that are dead. Their ``signs`` were read in a call from ``asked`` to ``arrived``."""
+        if arrived - asked > _PROMPT_S or (self._looked_at is not None and asked - self._looked_at > _GAP_S):
+            self.trouble(arrived)
+        self._looked_at = arrived
+        before, self._seen, dies_at = self._seen, {}, {}
+        for name, sign in signs.items():
+            known = before.get(name)
+            since = known[1] if known and known[0] == sign else max(arrived, self._earliest)
+            self._seen[name] = sign, since
+            # A sign from the future, as the clock was set back since, tells nothing: then only what was seen counts.
+            silent_from = min(since, arrived - (now_ms - sign) / 1000)
+            dies_at[name] = max(since + _SEEN_S, silent_from + self._timeout_s)
+        dead = {name for name, at in dies_at.items() if at <= asked}
+        self.next = min((at for name, at in dies_at.items() if name not in dead), default=float("inf"))
+        return dead
+
+
+class DeadWorkers:
+    """Looks at the signs of those workers that have pending entries (``hold``), twice a second; while there are none,
+    it does nothing.
+
+    Consumers without any sign are left to the TTR: they belong to clients that take jobs themselves.
     """
 
     def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics) -> None:
@@ -42,14 +87,14 @@ class SilentWorkers:
         self._topics = topics
         self._timeout_s = session.settings.worker_timeout_s
         self._on = self._timeout_s > 0 and not session.clock.manual
-        self._watch = SignWatch(self._timeout_s)
+        self._silence = Silence(self._timeout_s)
         self._holders: dict[ShardKeys, Holders] = {}
         self._some = asyncio.Event()
         self._looking = False
         self._failures = Failures("signs", session.keys.namespace)
 
     def hold(self, shard: ShardKeys, holders: Holders) -> None:
-        """These consumers have pending entries of the shard now; those noted before are forgotten."""
+        """These have pending entries of the shard now; those noted before are forgotten."""
         if self._on and any(holders.values()):
             self._holders[shard] = holders
             self._some.set()
@@ -61,7 +106,7 @@ class SilentWorkers:
         self._holders.clear()
         while True:
             if not self._holders:
-                self._watch.begin()
+                self._silence.begin()
                 self._some.clear()
                 await self._some.wait()
             await asyncio.sleep(await self._round())
@@ -71,7 +116,7 @@ class SilentWorkers:
         try:
             dead = await self._look()
         except Exception as error:
-            self._watch.disturbed(time.monotonic())
+            self._silence.trouble(time.monotonic())
             return min(_TICK_S, self._failures.failed("signs", error))
         self._failures.worked("signs")
         kept = await asyncio.gather(
@@ -79,12 +124,12 @@ class SilentWorkers:
         )
         if any(kept):
             return _AGAIN_S
-        return max(_SHORTEST_S, min(_TICK_S, self._watch.next - time.monotonic()))
+        return max(_SHORTEST_S, min(_TICK_S, self._silence.next - time.monotonic()))
 
     async def _look(self) -> set[str]:
-        """The consumers that are dead."""
+        """The workers that are dead."""
         if self._looking:  # the last look was broken off, with the mover
-            self._watch.disturbed(time.monotonic())
+            self._silence.trouble(time.monotonic())
         self._looking = True
         names = sorted({name for holders in self._holders.values() for group in holders.values() for name in group})
         signs: dict[str, int] = {}
@@ -93,7 +138,7 @@ class SilentWorkers:
             part = names[start : start + _NAMES]
             now_ms, found = await arun(self._link, self._scripts.read_signs(part, _CALL_S))
             signs |= {name: sign for name, sign in zip(part, found, strict=True) if sign is not None}
-        dead = self._watch.saw(asked, time.monotonic(), now_ms, signs)
+        dead = self._silence.dead(asked, time.monotonic(), now_ms, signs)
         self._looking = False
         return dead
 

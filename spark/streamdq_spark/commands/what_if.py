@@ -12,18 +12,19 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from .. import terminal
-from ..errors import InvalidInput, MissingExtra
-from ..job.retry import RetrySchedule
-from ..operations.topics import check_rate
-from ..terminal import counted
-from ..times.durations import show_ms, to_ms
-from .common import EXIT_NO, Json, commands
-from .spark_options import DAY, Master, Memory, Quarantine, Verbose, date_of
+from streamdq import terminal
+from streamdq.cli.common import EXIT_NO, Json, commands
+from streamdq.errors import InvalidInput, MissingExtra
+from streamdq.job.retry import RetrySchedule
+from streamdq.operations.topics import check_rate
+from streamdq.terminal import counted
+from streamdq.times.durations import show_ms, to_ms
+
+from .options import DAY, Master, Memory, Quarantine, Verbose, date_of
 
 if TYPE_CHECKING:
-    from streamdq_spark.whatif import Answer, Change, QueueAnswer
-    from streamdq_spark.whatif.answer import Figures, PoolAnswer
+    from ..whatif import Answer, Change, QueueAnswer
+    from ..whatif.answer import Figures, PoolAnswer
 
 app = commands()
 
@@ -35,7 +36,7 @@ _Topics = Annotated[
 _Was = Annotated[int | None, typer.Option(min=1, help="The handlers at once of each worker as it was [as seen].")]
 
 
-@app.command(name="what-if")
+@app.command(name="what-if", rich_help_panel="History")
 def replay_with(
     dump: Annotated[str, typer.Argument(help="The folder or URL of a dump.", show_default=False)],
     retry: _Retry = None,
@@ -63,10 +64,10 @@ def replay_with(
     to be believed. Needs streamdq[spark].
     """
     try:
-        from streamdq_spark.days import open_days
-        from streamdq_spark.read_days import events_of
-        from streamdq_spark.session import session, settings_for
-        from streamdq_spark.whatif import Change, what_if
+        from ..days import open_days
+        from ..read_days import events_of
+        from ..session import session, settings_for
+        from ..whatif import Change, what_if
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "pyspark", "spark") from error
     change = Change(

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamdq.mover.sign_watch import SignWatch
+from streamdq.mover.alive.dead_workers import Silence
 
 TIMEOUT_S = 3.0
 TICK_S = 0.5
-LATE_S = 1.4  # no live consumer lets more time pass between two signs, or from the end of trouble to the next
+LATE_S = 1.9  # no live consumer lets more time pass between two signs, or from the end of trouble to the next
 HOUR_MS = 3_600_000
 EPOCH_MS = 1_800_000_000_000
 
@@ -22,7 +22,7 @@ class Watching:
     """A mover that looks twice a second, and consumers that give a sign every second, or no more."""
 
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
-        self.watch = SignWatch(timeout_s)
+        self.watch = Silence(timeout_s)
         self.now = 1000.0
         self.clock_ms = EPOCH_MS  # of Redis, at 0
         self.signs: dict[str, int] = {}
@@ -59,7 +59,7 @@ class Watching:
                 self._next[consumer], self._latest[consumer] = self.now + 1.0, self.now + LATE_S
         asked = self.now
         self.now += takes_s
-        return self.watch.saw(asked, self.now, self.now_ms, self.signs)
+        return self.watch.dead(asked, self.now, self.now_ms, self.signs)
 
     def until_dead(self, consumer: str, within_s: float = 60) -> float:
         """Seconds until it is found."""
@@ -93,7 +93,7 @@ def test_the_dead_are_found_as_soon_as_their_time_is_over_and_the_living_are_not
 def test_a_mover_that_has_just_begun_looks_for_a_while(age_s: int) -> None:
     mover = Watching()
     mover.signs["dead"] = mover.now_ms - age_s * 1000
-    assert mover.until_dead("dead") == pytest.approx(max(1.5, TIMEOUT_S - age_s), abs=0.03)
+    assert mover.until_dead("dead") == pytest.approx(max(2.0, TIMEOUT_S - age_s), abs=0.03)
 
 
 def test_who_has_claimed_after_it_was_idle_has_time_to_give_a_sign() -> None:
@@ -127,7 +127,7 @@ def stall(mover: Watching) -> None:
 def fail(mover: Watching) -> None:
     for _ in range(10):
         mover.now += 1.0
-        mover.watch.disturbed(mover.now)
+        mover.watch.trouble(mover.now)
 
 
 def stop(mover: Watching) -> None:
@@ -191,7 +191,7 @@ STORIES = st.lists(st.tuples(st.sampled_from(NAMES), st.floats(0, 5), st.floats(
 @example([("rewind", 1.2, 1.3), ("back", 0.9, 1.4), ("ahead", 0.0, 1.0)])
 @example([("a-bit-back", 1.0, 1.4), ("a-bit-ahead", 0.3, 1.4), ("back", 1.2, 1.4), ("ahead", 0.0, 1.4)])
 def test_whatever_happens_whoever_gives_signs_lives(story: list[tuple[str, float, float]]) -> None:
-    """Trouble may follow on trouble; once it is over, a live consumer gives its next sign within 1.4 s."""
+    """Trouble may follow on trouble; once it is over, a live consumer gives its next sign within 1.9 s."""
     mover = Watching()
     mover.live("lives")
     for name, pause_s, late_s in story:

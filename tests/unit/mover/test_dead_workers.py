@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from streamdq.config import GroupSettings, TopicSettings
 from streamdq.keys import ShardKeys
-from streamdq.mover.silent import SilentWorkers
+from streamdq.mover.alive.dead_workers import DeadWorkers
 from streamdq.times.clock import ManualClock, RedisClock
 from tests.unit.fake_redis import LOST, Call, Rig
 from tests.unit.virtual_time import in_virtual_time
@@ -34,7 +34,7 @@ class Looking(Rig):
         self.taken: list[tuple[str, str, float]] = []  # topic, consumer, when
         self.replies: list[Any] = []  # of take_over; then nothing is left
         self.link.answers |= {"read_signs": self.read, "take_over": self.take_over}
-        self.silent = SilentWorkers(self.link, self.session, self.scripts, self.topics)
+        self.silent = DeadWorkers(self.link, self.session, self.scripts, self.topics)
 
     def shard(self, topic: str = "t") -> ShardKeys:
         return self.session.keys.shard(topic, 0)
@@ -103,7 +103,7 @@ async def test_what_is_too_young_goes_as_soon_as_it_is_old_enough() -> None:
     rig.replies = [[0, 0, 0, 1], [1, 0, 1, 1], [1, 0, 0, 1], [1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
     async with rig.running():
         rig.silent.hold(rig.shard(), {"g": ["dies"]})
-        await asyncio.sleep(2.4)
+        await asyncio.sleep(2.9)
     times = [when for *_, when in rig.taken]
     assert len(times) == 6
     assert times[2] - times[1] < 0.01, "there was more"

@@ -13,21 +13,22 @@ from rich.console import Group, RenderableType
 from rich.live import Live as Screen
 from rich.text import Text
 
-from .. import terminal
-from ..errors import InvalidInput, MissingExtra
-from ..times.durations import show_ms, to_ms
-from .common import Json, commands, run_until_signal
-from .spark_options import Master, Memory, Verbose
+from streamdq import terminal
+from streamdq.cli.common import Json, commands, run_until_signal
+from streamdq.errors import InvalidInput, MissingExtra
+from streamdq.times.durations import show_ms, to_ms
+
+from .options import Master, Memory, Verbose
 
 if TYPE_CHECKING:
-    from streamdq_spark.live import Live, Row
+    from ..live import Live, Row
 
 app = commands()
 _COLUMNS = ("minute", "attempts", "done", "failed", "dead", "late", "p50", "p99")
 _HOUR = ("in the hour", "failed ", "late ")
 
 
-@app.command()
+@app.command(rich_help_panel="History")
 def live(
     context: typer.Context,
     output: Annotated[str, typer.Option(help="The folder or URL for the table.", show_default=False)],
@@ -51,8 +52,8 @@ def live(
     and run again. --json prints a line for each batch. Needs streamdq[spark].
     """
     try:
-        from streamdq_spark.live import follow
-        from streamdq_spark.session import LIVE, session
+        from ..live import follow
+        from ..session import LIVE, session
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "pyspark", "spark") from error
     options: dict[str, Any] = {"every_ms": _above_zero(every, "every"), "slo_ms": _above_zero(slo, "slo")}

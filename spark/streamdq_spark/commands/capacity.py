@@ -11,20 +11,20 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from .. import terminal
-from ..dump.open_folder import open_folder
-from ..errors import InvalidInput, MissingExtra
-from .common import Json, commands
+from streamdq import terminal
+from streamdq.cli.common import Json, commands
+from streamdq.dump.open_folder import open_folder
+from streamdq.errors import InvalidInput, MissingExtra
 
 if TYPE_CHECKING:
-    from streamdq_spark.report.pools import Pool, PoolHour
+    from ..report.pools import Pool, PoolHour
 
 app = commands()
 _TABLE = "capacity"
 _COLUMNS = ("attempts", "slots", "low", "workers", "high")
 
 
-@app.command()
+@app.command(rich_help_panel="History")
 def capacity(
     tables: Annotated[str, typer.Argument(help="The output folder or URL of analyze.", show_default=False)],
     concurrency: Annotated[
@@ -39,9 +39,9 @@ def capacity(
     minutes: streamdq scale.
     """
     try:
-        from streamdq_spark.report import load_tables
-        from streamdq_spark.report.pools import pools
-        from streamdq_spark.table_files import table_files
+        from ..report import load_tables
+        from ..report.pools import pools
+        from ..table_files import table_files
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "pyarrow", "spark") from error
     folder = open_folder(tables)

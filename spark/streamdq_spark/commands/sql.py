@@ -11,17 +11,18 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from .. import terminal
-from ..errors import InvalidInput, MissingExtra
-from ..terminal import counted
-from .common import Json, commands
-from .spark_options import DAY, Master, Memory, Quarantine, Verbose, date_of
+from streamdq import terminal
+from streamdq.cli.common import Json, commands
+from streamdq.errors import InvalidInput, MissingExtra
+from streamdq.terminal import counted
+
+from .options import DAY, Master, Memory, Quarantine, Verbose, date_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamdq_spark.sql import Found, Source
-    from streamdq_spark.sql.examples import Example
+    from ..sql import Found, Source
+    from ..sql.examples import Example
 
 app = commands()
 MOST_SHOWN, MOST_COLUMNS = 100, 12
@@ -35,7 +36,7 @@ class Engine(StrEnum):
     SPARK = "spark"
 
 
-@app.command(name="sql", no_args_is_help=True)
+@app.command(name="sql", no_args_is_help=True, rich_help_panel="History")
 def ask(
     dump: Annotated[str | None, typer.Argument(help="The folder or URL of a dump.", show_default=False)] = None,
     query: Annotated[str | None, typer.Argument(help="A query, such as 'select …'.", show_default=False)] = None,
@@ -60,7 +61,7 @@ def ask(
     else Spark.
     """
     try:
-        from streamdq_spark.sql.examples import EXAMPLES
+        from ..sql.examples import EXAMPLES
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "pyarrow", "sql") from error
     if examples:
@@ -72,7 +73,7 @@ def ask(
     source = _source(dump, tables, date_of(first), date_of(last), quarantine)
     most = None if as_json else MOST_SHOWN
     if _by_duckdb(engine, source):
-        from streamdq_spark.sql import duck
+        from ..sql import duck
 
         found = duck.ask(source, asked, most)
     else:
@@ -87,10 +88,10 @@ def _query_of(example: str | None, examples: Mapping[str, Example]) -> str:
 
 
 def _source(dump: str, tables: str | None, first: Any, last: Any, quarantine: bool) -> Source:
-    from streamdq_spark.days import open_days
-    from streamdq_spark.sql import Source, tables_in
+    from streamdq.dump.open_folder import open_folder
 
-    from ..dump.open_folder import open_folder
+    from ..days import open_days
+    from ..sql import Source, tables_in
 
     days = open_days(dump, first, last, quarantine=quarantine)
     if tables is None:
@@ -107,7 +108,7 @@ def _by_duckdb(engine: Engine, source: Source) -> bool:
         return False
     if not installed:
         raise MissingExtra("duckdb", "sql")
-    from streamdq_spark.sql import duck
+    from ..sql import duck
 
     local = duck.can_read(source)
     if engine is Engine.DUCKDB and not local:
@@ -117,8 +118,8 @@ def _by_duckdb(engine: Engine, source: Source) -> bool:
 
 def _by_spark(source: Source, query: str, most: int | None, options: dict[str, Any]) -> Found:
     try:
-        from streamdq_spark.session import MANY_EVENTS, session, settings_for
-        from streamdq_spark.sql import by_spark
+        from ..session import MANY_EVENTS, session, settings_for
+        from ..sql import by_spark
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "pyspark", "spark") from error
     master = options.pop("master")

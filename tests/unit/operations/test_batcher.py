@@ -10,17 +10,30 @@ from typing import Any, Self
 import pytest
 
 from streamdq.errors import NotDurable
-from streamdq.link.batcher import AT_ONCE, MOST, Batched, Batcher
+from streamdq.operations.batcher import AT_ONCE, MOST, Batcher, twin
 from tests.waiting import HANG_S
 
 Calls = Generator[Any, Any, Sequence[Any]]
+
+
+class Want:
+    def __init__(self, item: Any, kind: str = "a") -> None:
+        self.kind = kind
+        self.item = item
+
+    def put(self, calls: Sequence[Any]) -> Calls:
+        yield [call.item for call in calls]
+        return []
+
+    def own(self, error: Exception) -> Exception:
+        return twin(error)
 
 
 class Server:
     """Carries out calls when it is told to."""
 
     def __init__(self, patience_s: float = 60.0) -> None:
-        self.batcher = Batcher(patience_s)
+        self.batcher = Batcher(self.run, patience_s)
         self.calls: list[list[Any]] = []
         self.open: list[asyncio.Future[None]] = []
 
@@ -32,11 +45,7 @@ class Server:
         return [f"{item} done" for item in items]
 
     def want(self, item: Any, kind: str = "a") -> asyncio.Task[Any]:
-        def operation(items: Sequence[Any]) -> Calls:
-            yield list(items)
-            return []
-
-        return asyncio.create_task(self.batcher.result(Batched((kind,), item, operation), self.run))
+        return asyncio.create_task(self.batcher.put(Want(item, kind)))
 
     async def answer(self, error: BaseException | None = None) -> None:
         """The oldest call ends."""
@@ -141,7 +150,7 @@ async def test_unless_they_have_waited_too_long(monkeypatch: pytest.MonkeyPatch)
     await busy(server)
     early = server.want("early")
     await settle()
-    monkeypatch.setattr("streamdq.link.batcher.time.monotonic", lambda: now + 6)
+    monkeypatch.setattr("streamdq.operations.batcher.time.monotonic", lambda: now + 6)
     late = server.want("late")
     await settle()
     await server.answer(ConnectionError("no answer"))

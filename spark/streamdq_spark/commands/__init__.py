@@ -1,0 +1,1 @@
+"""The commands of the analytics: entry points of the group ``streamdq.commands``."""

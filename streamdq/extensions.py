@@ -1,0 +1,62 @@
+"""What other packages add to streamdq, and its own optional parts: entry points, each loaded when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from .errors import ExtensionBroken, StreamdqError
+
+COMMANDS, CODECS = "streamdq.commands", "streamdq.codecs"
+_KINDS = {COMMANDS: "command", CODECS: "codec"}
+_OWN = "streamdq"
+
+
+@dataclass(frozen=True)
+class Extension:
+    """One entry point. ``package``: the name and version of the distribution that has it."""
+
+    name: str
+    package: str
+    _entry: metadata.EntryPoint
+
+    def load(self, kind: type | None = None) -> Any:
+        """Imports it.
+
+        Raises:
+            ExtensionBroken: the import fails, or gives no object of this ``kind``.
+        """
+        try:
+            loaded = self._entry.load()
+        except StreamdqError:
+            raise
+        except Exception as error:
+            raise self.broken(f"{type(error).__name__}: {error}") from error
+        if kind is not None and not isinstance(loaded, kind):
+            raise self.broken(f"{self._entry.value} is no {kind.__module__.partition('.')[0]}.{kind.__name__}")
+        return loaded
+
+    def broken(self, why: str) -> ExtensionBroken:
+        return ExtensionBroken(f"the {_KINDS[self._entry.group]} {self.name} of {self.package} can't be used: {why}")
+
+
+def find(group: str, name: str) -> Extension | None:
+    """The extension of this name. To look among those of other packages takes some milliseconds."""
+    return next((one for one in found(group) if one.name == name), None)
+
+
+def found(group: str) -> Iterator[Extension]:
+    """Those of streamdq, then those of other packages, by the packages' names; of a name that several have, all."""
+    try:
+        own = metadata.distribution(_OWN)
+    except metadata.PackageNotFoundError:  # run from a folder, without an installation
+        pass
+    else:
+        for entry in own.entry_points.select(group=group):
+            yield Extension(entry.name, f"{_OWN} {own.version}", entry)
+    others = [(entry.dist, entry) for entry in metadata.entry_points(group=group)]
+    for dist, entry in sorted(((dist, entry) for dist, entry in others if dist), key=lambda pair: pair[0].name):
+        if dist.name != _OWN:
+            yield Extension(entry.name, f"{dist.name} {dist.version}", entry)

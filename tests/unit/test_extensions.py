@@ -1,0 +1,141 @@
+"""Commands and codecs of other packages: the example of docs/extending.md, installed, and packages that are broken."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import HANG_S
+
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
+ROUND_TRIP = """
+from streamdq import BodyUnreadable, Queue
+with Queue("memory://codec") as queue, Queue("memory://codec", codec=[]) as other:
+    queue.enqueue("t", "hello", id="j")
+    print(queue.get("t", "j").body)
+    try:
+        other.get("t", "j").body
+    except BodyUnreadable as error:
+        print(error.why)
+"""
+BROKEN_CODEC = """
+def rot(settings):
+    raise OSError("gone")
+"""
+
+
+def block(first_line: str) -> str:
+    return PAGE.read_text().partition(f"{first_line}\n")[2].partition("```")[0]
+
+
+class Site:
+    """A folder of packages, in front of what is installed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def install(self, name: str, version: str, entry_points: dict[str, dict[str, str]], **modules: str) -> None:
+        """As pip leaves a package."""
+        info = self.folder / f"{name.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        lines = [
+            line
+            for group, entries in entry_points.items()
+            for line in (f"[{group}]", *(f"{entry} = {value}" for entry, value in entries.items()))
+        ]
+        (info / "entry_points.txt").write_text("\n".join(lines))
+        for module, text in modules.items():
+            (self.folder / f"{module}.py").write_text(text)
+
+    def python(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *words], capture_output=True, text=True, timeout=HANG_S, check=False,
+            env={**os.environ, "PYTHONPATH": str(self.folder), "NO_COLOR": "1", **environment},
+        )  # fmt: skip
+
+    def streamdq(self, *words: str) -> tuple[int, str, str]:
+        done = self.python("-m", "streamdq", "--url", "memory://extended", *words)
+        return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.fixture
+def acme(site: Site) -> Site:
+    """The page's example."""
+    project = tomllib.loads(block("# pyproject.toml"))["project"]
+    site.install(
+        project["name"], project["version"], project["entry-points"], acme_jobs=block("# acme_jobs.py")
+    )  # fmt: skip
+    return site
+
+
+def broken(site: Site, name: str = "backup") -> None:
+    site.install(
+        "bad-one", "0.1", {"streamdq.commands": {name: "bad_one:app"}}, bad_one="raise RuntimeError('no such driver')"
+    )
+
+
+def test_a_command(acme: Site) -> None:
+    code, out, err = acme.streamdq("--help")
+    assert (code, err) == (0, "")
+    assert "Count the jobs that a topic holds." in out.partition("\nTopics:")[2].partition("\nWorkers:")[0]
+    assert acme.streamdq("backlog", "--help")[0] == 0
+    code, out, err = acme.streamdq("backlog", "none")
+    assert (code, out) == (2, ""), "it raised UnknownTopic"
+    assert "none" in err
+
+
+def test_a_codec(acme: Site) -> None:
+    done = acme.python("-c", ROUND_TRIP, STREAMDQ_CODEC="reversed")
+    told = "hello\nits codec 'reversed' is not configured here; see docs/bodies.md\n"
+    assert (done.stdout, done.stderr) == (told, "")
+    without = acme.python("-c", ROUND_TRIP, STREAMDQ_CODEC="unheard")
+    assert "'unheard' is none of trace, zstd" in without.stderr
+
+
+def test_a_broken_command_is_a_line_and_harms_no_other(acme: Site) -> None:
+    broken(acme)
+    line = "streamdq: the command backup of bad-one 0.1 can't be used: RuntimeError: no such driver\n"
+    assert acme.streamdq("backup") == (2, "", line)
+    code, out, err = acme.streamdq("--help")
+    assert (code, err) == (0, line)
+    assert "  backlog " in out
+    assert "backup" not in out
+    assert acme.streamdq("stats")[::2] == (0, "")
+
+
+def test_what_is_no_application(site: Site) -> None:
+    site.install("bad-one", "0.1", {"streamdq.commands": {"backup": "os:sep"}})
+    line = "streamdq: the command backup of bad-one 0.1 can't be used: os:sep is no typer.Typer\n"
+    assert site.streamdq("backup") == (2, "", line)
+
+
+def test_no_package_replaces_a_command(site: Site) -> None:
+    broken(site, "stats")
+    assert site.streamdq("stats")[::2] == (0, "")
+    code, out, err = site.streamdq("--help")
+    assert (code, err) == (
+        0, "streamdq: the command stats of bad-one 0.1 can't be used: streamdq has a command of that name\n"
+    )  # fmt: skip
+    assert out.count("  stats ") == 1
+
+
+def test_a_broken_codec_is_an_error(site: Site) -> None:
+    site.install(
+        "bad-one",
+        "0.1",
+        {"streamdq.codecs": {"rot": "bad_one:rot"}},
+        bad_one="def rot(settings): raise OSError('gone')",
+    )
+    done = site.python("-c", ROUND_TRIP, STREAMDQ_CODEC="rot")
+    assert "ExtensionBroken: the codec rot of bad-one 0.1 can't be used: OSError: gone" in done.stderr
