@@ -1,4 +1,4 @@
-"""What is outside of a topic: the mover's lease, the secret of claims, and what other stores ask for: dumps, outboxes."""
+"""What is outside of a topic: the mover's lease, the secret of claims; what other stores ask for: dumps, outboxes."""
 
 from __future__ import annotations
 
