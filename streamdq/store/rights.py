@@ -15,7 +15,8 @@ hscan @ 0, hset @ f v f, hstrlen @ f, info server, persist @, pexpire @ 1, pttl 
 xack @ g 1-1, xadd @ NOMKSTREAM * f v, xautoclaim @ g c 1 0-0, xclaim @ g c 1 1-1, xdel @ 1-1, xgroup DESTROY @ g,
 xinfo STREAM @, xlen @, xpending @ g, xrange @ - +, xread COUNT 1 STREAMS @ 0, xreadgroup GROUP g c STREAMS @ >,
 xrevrange @ + -, xtrim @ MAXLEN 1, zadd @ XX 1 m, zcard @, zcount @ 0 0, zincrby @ x m, zlexcount @ - +, zrange @ 0 0,
-zrangebylex @ - +, zrangebyscore @ 0 0, zrem @ m, zremrangebyrank @ 0 0, zrevrangebylex @ + -, zscan @ 0, zscore @ m
+zrangebylex @ - +, zrangebyscore @ 0 0, zrem @ m, zremrangebyrank @ 0 0, zremrangebyscore @ 0 0,
+zrevrangebylex @ + -, zscan @ 0, zscore @ m
 """
 """A call of each command that changes nothing, as its arguments are wrong or its key does not exist."""
 TRIALS = {trial.split()[0]: trial for trial in _TRIALS.replace("\n", " ").strip().split(", ")}

@@ -74,7 +74,6 @@ def no_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
 def rings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks now and then, in case a ring was lost: what is found was told."""
     monkeypatch.setattr("streamdq.mover.node_mover._QUIET_S", 2 * HANG_S)
-    monkeypatch.setattr("streamdq.mover.node_mover._CLUSTER_ROUND_S", 100 * HANG_S)
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ PACKAGE = Path(streamdq.__file__).parent
 PAGE = (PACKAGE.parent / "docs" / "architecture.md").read_text()
 SECTION = PAGE.partition("\n## A job's way through the files\n")[2].partition("\n## ")[0]
 BY_THE_CLOCK = (
-    "Consumer.heartbeat.", "Firing.", "HungHandlers.run.", "Lease.", "LoopWatch.", "Mover._refresh.", "Mover._tidy.",
-    "NodeMover._walk.", "Pulse.", "Reclaimer.", "Serving._watch_topics.", "Settling.", "SilentWorkers.",
+    "DeadWorkers.", "Election.", "Firing.", "HungHandlers.run.", "LoopWatch.", "Mover._refresh.", "Mover._tidy.",
+    "NodeMover._walk.", "Pulse.", "Reclaimer.", "Serving._watch_topics.", "Settling.",
 )  # fmt: skip
 """Classes and methods that work by the clock, whether there is a job or not: nothing that they call is on its way."""
 

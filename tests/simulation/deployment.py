@@ -69,6 +69,11 @@ class Deployment(World):
         alive = (process for process, worker in self.workers.items() if holder == worker.name.encode())
         return next(alive, None)
 
+    def kill(self, process: Process) -> None:
+        """As SIGKILL does: the system closes its connections."""
+        self.loop.kill(process)
+        self.network.hang_up(process)
+
     def terminate(self, process: Process) -> None:
         assert self.loop.signal(process, signal.SIGTERM)
 

@@ -144,6 +144,10 @@ class Network:
             call.gone = True
             self._blocked = [read for read in self._blocked if read.call is not call]
 
+    def hang_up(self, process: Process) -> None:
+        """The server learns at once that nobody waits for what this process reads."""
+        self._blocked = [read for read in self._blocked if read.call.process is not process]
+
     # -- at the server
 
     def _arrive(self, call: _Call) -> None:
@@ -260,6 +264,10 @@ class SimulatedLink:
             future.cancel()
             if process is not None:
                 process.calling.remove(name)
+
+    @staticmethod
+    def drop_begun() -> None:
+        """There is no connection that another call might use."""
 
     @staticmethod
     def stay() -> None:

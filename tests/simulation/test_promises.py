@@ -75,7 +75,7 @@ def test_a_killed_mover_is_replaced(idle_s: float) -> None:
         await asyncio.sleep(idle_s)
         killed = here.leader()
         assert killed
-        here.loop.kill(killed)
+        here.kill(killed)
         due = here.loop.time() + 0.1
         await here.async_queue.enqueue("t", "after", delay="100ms")
         await here.starts(2)
@@ -113,7 +113,7 @@ def test_a_dead_workers_jobs_are_back_soon_whatever_their_ttr(runs_s: float) -> 
         await here.async_queue.enqueue("t", "x")
         await here.starts(1)
         await asyncio.sleep(runs_s)
-        here.loop.kill(here.started[0][2])
+        here.kill(here.started[0][2])
         died = here.loop.time()
         await here.starts(2)
         assert here.started[1][1] - died <= BACK_S

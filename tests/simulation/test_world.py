@@ -76,8 +76,10 @@ def test_a_worker_that_lives_and_does_nothing_is_noticed(
 def test_a_key_without_an_owner_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Scripts._run
 
-    def forgetful(self: Scripts, name: str, keys: Any, args: Any, **options: Any) -> Any:
-        return run(self, name, keys[:3] if name == "drop_shard" else keys, args, **options)
+    def forgetful(self: Scripts, name: str, keys: Any, *rest: Any, **options: Any) -> Any:
+        if name == "drop_shard":
+            keys = (*keys[:3], *[keys[1]] * len(keys[3:]))
+        return run(self, name, keys, *rest, **options)
 
     monkeypatch.setattr(Scripts, "_run", forgetful)
     with pytest.raises(Broken, match="without an owner"):
