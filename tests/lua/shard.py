@@ -34,7 +34,7 @@ class Shard:
         self.url = url
         self.clock = ManualClock(START_MS)
         clock = RedisClock() if real_time else self.clock
-        self.link, self.session = open_session(url, "lua", Settings(), clock, Link)
+        self.link, self.session = open_session(url, "lua", Settings(call_timeout_s=30.0), clock, Link)
         self.store = RedisStore(self.session)
         self.scripts, self.topics = self.store.scripts, self.store.topics
         self.k = self.session.keys.shard("t", 0)

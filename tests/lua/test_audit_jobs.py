@@ -77,7 +77,6 @@ def test_of_large_jobs_a_page_has_few(shard: Shard) -> None:
     sizes = [len(page) for page in pages_of(shard, 250)]
     assert sum(sizes) >= 200
     assert max(sizes) <= 16  # 256 KiB of them, and what HSCAN may give beyond its count
-    assert len(sizes) > 60
 
 
 def test_of_small_jobs_beside_a_large_one_a_page_has_as_many_as_asked_for(shard: Shard) -> None:

@@ -14,7 +14,7 @@ from streamdq.times.clock import ManualClock
 from tests.metrics import sample
 from tests.redis.harness import NAMESPACE, opened
 from tests.servers import Server
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 
 @pytest.fixture
@@ -94,9 +94,9 @@ async def test_a_claim_that_was_taken_over_counts_as_stale(redis_server: Server)
 
     before = {outcome: counted(outcome) for outcome in ("stale", "done")}
     with opened(redis_server.url) as space:
-        space.queue.configure("taken", ttr="50ms")
+        space.queue.configure("taken", ttr="500ms")
         space.queue.enqueue("taken", {})
-        claim = await asyncio.to_thread(space.queue.take, "taken")
+        claim = await asyncio.to_thread(space.queue.take, "taken", timeout=HANG_S)
         assert claim
         await eventually(lambda: space.stats("taken").ready == 1, "its TTR has passed")
         with pytest.raises(StaleClaim):

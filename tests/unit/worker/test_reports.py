@@ -172,13 +172,16 @@ async def in_streamdq() -> None:
 async def test_one_whose_ttr_passed_is_told_so_with_the_users_own_line(
     caplog: pytest.LogCaptureFixture, waits: Callable[[], Awaitable[None]]
 ) -> None:
+    began = asyncio.Event()
+
     async def handle(_body: Any) -> None:
+        began.set()
         await waits()
 
     rig, one = Rig(handle, retry="1s"), held("1", 1000)
     with caplog.at_level(logging.WARNING, "streamdq"):
         rig.runner.take([one])
-        await asyncio.sleep(0)
+        await began.wait()
         one.deadline = 0.0
         watch = asyncio.create_task(rig.deadlines.run())
         assert await rig.have_ended(1) == {"1": Outcome.RETRY}
