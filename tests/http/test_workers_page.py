@@ -74,7 +74,9 @@ async def test_one_that_gave_no_sign_is_shown_as_silent(
     shard = NamespaceKeys(NAMESPACE).shard("t", 0)
     with redis_server.client() as client:
         (entry,) = client.xpending_range(shard.ready, "default", "-", "+", 1)
-        client.xclaim(shard.ready, "default", "old-host-77-abcdef0123", 0, [entry["message_id"]], idle=60_000, justid=True)
+        client.xclaim(
+            shard.ready, "default", "old-host-77-abcdef0123", 0, [entry["message_id"]], idle=60_000, justid=True
+        )
     assert "silent" not in await look(site)
     monkeypatch.setattr("streamdq.http.pages.workers.SILENT_MS", -1)
     page = await look(site)

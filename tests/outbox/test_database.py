@@ -185,7 +185,7 @@ def test_a_relay_that_was_stopped_in_a_transaction_goes_on(shop: Shop, relay: Re
     engine.dispose()
     event.listen(engine, "connect", be_impatient)
     event.listen(engine, "after_cursor_execute", stop)
-    with pytest.raises(OutboxUnavailable, match="idle-in-transaction|server closed the connection"):
+    with pytest.raises(OutboxUnavailable, match=r"idle-in-transaction|server closed the connection"):
         relay.run(burst=True)
     relay.run(burst=True)
     assert finish(queue) == ["a"]
