@@ -291,6 +291,7 @@ def _must_be_empty(model: Model, shard: Shard, jobs: Sequence[Tracked]) -> None:
 def flushall(model: Model, _: Call) -> None:
     model.lose(list(model.jobs.values()), "lost")  # also those whose ids others have got
     model.outbox.forget()
+    model.cleared |= model.receipts
     model.lost_data = True
     for known in (
         model.groups, model.fields, model.rates, model.key_limits, model.paused_keys, model.counts, model.moves,

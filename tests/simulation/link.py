@@ -31,6 +31,8 @@ def encoded(command: Command) -> Fields:
 
 LATEST_S = 12.0
 """How late a request may arrive."""
+KEEPALIVE_S = 10.0
+"""By then the system notices that a connection with a blocked read leads nowhere (link/connection.py)."""
 
 
 @dataclass
@@ -133,6 +135,8 @@ class Network:
     def _maybe_reset(self, call: _Call) -> None:
         if self._random.random() < self.faults.reset:
             self._later(self._travel(), self._fail, call, ConnectionResetError("reset by peer"), True)
+        elif call.blocking:
+            self._later(KEEPALIVE_S, self._fail, call, TimeoutError("the connection is dead"), True)
 
     def _fail(self, call: _Call, error: Exception, sent: bool) -> None:
         if not call.future.done() and call.process not in self.faults.cut:

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 STARTS_WITHIN_S = 5.0
 """A mover that was lost is replaced within 2.5 s, and a lost ring costs 2 s."""
-CALM_S = 6.0
-"""After any trouble."""
+CALM_S = 11.0
+"""After any trouble: a dead connection is noticed within ten seconds."""
+APART_MS = 10_000
+"""For so long a job that was lost twice in a row is held back (lua/lib/crash.lua)."""
 
 
 @dataclass
@@ -94,7 +96,11 @@ class Progress:
     def _ready(self) -> dict[tuple[Shard, str], Tracked]:
         """Of each shard and group a job that should start, if a worker has a free slot."""
         has_room, found = dict[str, bool](), dict[tuple[Shard, str], Tracked]()
-        for job, group in self._world.model.ready(int(self._world.store.time() * 1000)):
+        now_ms = int(self._world.store.time() * 1000)
+        for job, group in self._world.model.ready(now_ms):
+            claim = job.of(group).claim
+            if claim is not None and now_ms < claim.until_ms + APART_MS:  # perhaps it was lost twice in a row
+                continue
             if group not in has_room:
                 has_room[group] = self._has_room(group)
             if has_room[group]:
