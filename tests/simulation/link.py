@@ -93,6 +93,7 @@ class Network:
         self._happened = happened
         self.faults = Faults()
         self._blocked: list[_Read] = []
+        self.lost_reads: set[tuple[bytes, bytes]] = set()  # stream and entry: a consumer was given it, and never heard
         self.calls = 0
 
     def _travel(self) -> float:
@@ -174,6 +175,7 @@ class Network:
     def _reply(self, call: _Call, replies: list[Any]) -> None:
         if call.lose_reply:
             self._happened(f"reply lost: {call.name}")
+            self._note_lost(call, replies)
             self._maybe_reset(call)
             return
         self._later(self._travel(), self._deliver, call, replies)
@@ -184,6 +186,13 @@ class Network:
                 if isinstance(reply, ResponseError):
                     count_reply(reply)
             call.future.set_result(replies)
+        else:
+            self._note_lost(call, replies)
+
+    def _note_lost(self, call: _Call, replies: list[Any]) -> None:
+        if call.name == "XREADGROUP":
+            for stream, rows in (part for reply in replies if isinstance(reply, list) for part in reply):
+                self.lost_reads |= {(stream, entry) for entry, *_ in rows}
 
     # -- blocked reads
 

@@ -75,21 +75,22 @@ class Progress:
                 since = now
             self._waits[place] = since, got
             self._world.note("work should go on")
-            if now - since > STARTS_WITHIN_S and not self._is_with_one_who_left(*place):
+            if now - since > STARTS_WITHIN_S and not self._has_lost_reads(*place):
                 raise Broken(
                     f"job {job.serial} is ready in {place[1]} of {place[0]}, a worker has a free slot, nobody was told "
                     f"of a handler that hangs, and nothing has started for {STARTS_WITHIN_S} s: {job}"
                 )
 
-    def _is_with_one_who_left(self, shard: Shard, group: str) -> bool:
-        """A request to read that came after its consumer had left took entries along. Nobody gives signs for it, so
-        they come back at their TTR.
+    def _has_lost_reads(self, shard: Shard, group: str) -> bool:
+        """A request to read that came after its consumer had left took entries along, or the reply to a read was lost.
+        Nobody knows of these entries, so they come back at their TTR.
         """
         here = {self._world.serving[process].name.encode() for process in self._world.at_work("worker")}
         keys = ShardKeys(self._world.settings.namespace, *shard)
         for stream in (keys.ready, keys.ready_of(group)):
             rows = self._world.store.ask("XPENDING", stream, group, "-", "+", "100")
-            if any(consumer not in here for _, consumer, *_ in rows):
+            lost = self._world.network.lost_reads
+            if any(consumer not in here or (stream.encode(), entry) in lost for entry, consumer, *_ in rows):
                 return True
         return False
 
