@@ -46,15 +46,37 @@ class _Flavour(NamedTuple):
     fake: str
     connections: Any
     keeping_time: Callable[[type], Any]  # adds the deadline; asynchronous calls have a time-out around them instead
+    fake_connection: Callable[[type], Any]
+
+
+def _as_it_is(connection_class: type) -> Any:
+    return connection_class
+
+
+def _ending_reads(connection_class: Any) -> Any:
+    """The same class of fakeredis's connections, but a blocked read ends with its connection, as on a server. fakeredis
+    lets it go on, and take an entry that nobody will ever claim.
+    """
+
+    class Ending(connection_class):  # type: ignore[misc]
+        async def disconnect(self, *args: Any, **kwargs: Any) -> None:
+            sock = self._sock
+            if sock is not None and sock._blocked:
+                with sock._server.lock:
+                    sock._unblock_reason = b"timeout"
+                    sock._db.notify_watch(b"")
+            await super().disconnect(*args, **kwargs)
+
+    return Ending
 
 
 _SYNC = _Flavour(
     redis.ConnectionPool, redis.SSLConnection, redis.sentinel.Sentinel, redis.retry.Retry, "FakeRedis", Connections,
-    timed,
+    timed, _as_it_is,
 )  # fmt: skip
 _ASYNC = _Flavour(
     redis.asyncio.ConnectionPool, redis.asyncio.SSLConnection, redis.asyncio.sentinel.Sentinel,
-    redis.asyncio.retry.Retry, "FakeAsyncRedis", AsyncConnections, lambda connection_class: connection_class,
+    redis.asyncio.retry.Retry, "FakeAsyncRedis", AsyncConnections, _as_it_is, _ending_reads,
 )  # fmt: skip
 # No limits of redis-py's pools: node.py has its own.
 _OPTIONS = {"protocol": 2, "socket_timeout": None, "max_connections": 2**31}
@@ -107,8 +129,9 @@ class _Routes:
             self._nodes[""] = self._connections(self._sentinel_pool())
         elif self.target.kind == "memory":
             pool = self._fake_pool()
+            fake = flavour.fake_connection(pool.connection_class)
             self._nodes[""] = flavour.connections(
-                lambda: pool.connection_class(**{**pool.connection_kwargs, **_UNNAMED}), limits, packed=False
+                lambda: fake(**{**pool.connection_kwargs, **_UNNAMED}), limits, packed=False
             )
 
     @property

@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from streamdq import Bury, Job, Retry, Worker
 from streamdq.errors import InvalidInput
 from streamdq.job.retry import DEFAULT_RETRY, RetrySchedule
+from streamdq.link.command import Command
+from streamdq.link.connection import AsyncLink
+from streamdq.link.opening import open_session
+from streamdq.process.loop import cancel_and_wait
 from streamdq.testing import ManualClock, Memory, drain, memory
 from tests.conftest import EACH_BINARY
 from tests.servers import Pool
+from tests.waiting import HANG_S
 
 START_MS = 1_800_000_000_000
 
@@ -70,6 +76,31 @@ async def test_it_stops_at_the_end_of_its_time(place: Memory) -> None:
         assert queue.stats().delayed == 1
         await drain(worker, place.clock, "1h")
         assert seen == [1, 2, 3]
+
+
+async def test_a_read_that_was_given_up_takes_no_job() -> None:
+    """In memory as on a server: a worker that has stopped must not get the jobs of the next one."""
+    place = memory()
+    with place.queue() as queue:
+        queue.configure("t", create=True)
+        link, session = open_session(place.url, queue.namespace, None, place.clock, AsyncLink)
+        ready = session.keys.shard("t", 0).ready
+        words = ("XREADGROUP", "GROUP", "default", "gone", "BLOCK", 600_000, "STREAMS", ready, ">")
+        read = asyncio.create_task(link.send([Command(ready, words)], HANG_S, blocking=True))
+
+        async def ask(*words: str) -> Any:
+            return (await link.send([Command(ready, words)], HANG_S))[0]
+
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert await ask("XINFO", "CONSUMERS", ready, "default"), "the read waits"
+        await cancel_and_wait([read])
+        queue.enqueue("t", 1)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert (await ask("XPENDING", ready, "default"))[0] == 0
+        await link.close()
+    place.close()
 
 
 async def test_what_handlers_enqueue_and_ask_for_is_included(place: Memory) -> None:
