@@ -8,6 +8,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2] / "streamdq"
 OTHERS = {
     ("embedded/supervisor.py", "_exit"),  # of os
+    ("link/connection.py", "_blocked"),  # of fakeredis's sockets, as the next three
+    ("link/connection.py", "_db"),
+    ("link/connection.py", "_server"),
+    ("link/connection.py", "_unblock_reason"),
     ("link/node.py", "_buffer"),  # of asyncio's streams
     ("link/node.py", "_close"),  # of redis-py's connections, as the other nine
     ("link/node.py", "_parser"),
