@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 import pytest
 import redis
 
-from streamdq.store import assembly
+from streamdq.store import assembly, calling
 from tests.servers import Binary, Pool, Server
 
 from . import python
@@ -96,7 +96,7 @@ class Lane:
             used.add(name)
             return load(name)
 
-        vars(assembly)["load_script"] = recorded
+        vars(assembly)["load_script"] = vars(calling)["load_script"] = recorded
         out = []
         for i, following in _pairs(chosen):
             used.clear()
