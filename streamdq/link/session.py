@@ -81,11 +81,6 @@ def pause(seconds: float) -> Op[None]:
     yield Request((), 0.0, after_s=seconds)
 
 
-def _as_it_is(request: Request) -> Op[list[Any]]:
-    replies: list[Any] = yield request
-    return replies
-
-
 class Session:
     """What every operation needs: settings, keys, the clock, and Redis's address for error messages."""
 
@@ -106,7 +101,7 @@ class Session:
         self.is_fake = target.kind == "memory"
         self.consumer = consumer_name()
         self.node_of: Callable[[str], str] = lambda _: ""  # on Cluster, the node that serves a key
-        self.route: Callable[[Request], Op[list[Any]]] = _as_it_is  # on Cluster, to these nodes
+        self.route: Callable[[Request], Op[list[Any]]] | None = None  # on Cluster, makes requests to its nodes
         self.permitted = set[str]()  # the nodes that run scripts for this user (store/rights.py)
         self.asking = set[str]()  # those that a call of this process is just asking for that
         self.by_evalsha = dict[str, float]()  # those that can't be called by FCALL, and until when (store/calling.py)
@@ -120,7 +115,7 @@ class Session:
 
     def _call_once(self, request: Request) -> Op[list[Any]]:
         try:
-            return (yield from self.route(request))
+            return (yield request) if self.route is None else (yield from self.route(request))
         except LinkError as error:
             raise self.unavailable(error) from error
 
@@ -153,7 +148,7 @@ class Session:
         left: Sequence[int] = range(len(commands))
         while True:
             try:
-                replies = yield from self.route(request)
+                replies: list[Any] = (yield request) if self.route is None else (yield from self.route(request))
                 self.waits_for_redis = True  # it was there, and is expected back
                 return _in_order(known, left, replies) if known else replies
             except LinkError as error:

@@ -148,11 +148,11 @@ def enqueue(
         DurabilityUnsupported: this Redis can't confirm it; nothing was written.
         ServerUnavailable: no reply in time; the job may have been enqueued. Repeat the call with the same id.
     """
-    call = yield from prepare(
-        store, topic, body, delay=delay, id=id, at=at, ttr=ttr, retry=retry, url=url, expire=expire, tz=tz, quiet=quiet,
-        window=window, version=version, unique_for=unique_for, rate_of_id=rate_of_id, at_most=at_most, key=key,
-        unique_after=unique_after, on_conflict=on_conflict, durable=durable,
+    new = NewJob(
+        body, delay, id, at, ttr, retry, url, expire, tz, quiet, window, version, unique_for, rate_of_id, at_most, key,
+        unique_after,
     )  # fmt: skip
+    call = yield from _prepared(store, topic, new, on_conflict, durable)
     (reply,) = yield from call.put([call])
     return call.job(reply)
 
@@ -167,10 +167,15 @@ def prepare(
     **options: Any,
 ) -> Op[EnqueueCall]:
     """What ``enqueue`` does before it sends the job. Takes the same arguments."""
+    return _prepared(store, topic, NewJob(body, **options), on_conflict, durable)
+
+
+def _prepared(
+    store: RedisStore, topic: str, new: NewJob, on_conflict: OnConflict, durable: str | None
+) -> Op[EnqueueCall]:
     check_conflict(on_conflict)
     if topic not in store.topics.known:
         topic = check_topic(topic)
-    new = NewJob(body, **options)
     if new.quiet is not None or new.window is not None:
         new = yield from _settled(store, topic, new)
     bodies = store.session.bodies

@@ -96,19 +96,16 @@ class ScriptCalls:
         behind: Sequence[Behind] = (),
     ) -> Op[list[Any]]:
         """The replies to calls of a script on one shard, and then to what is sent ``behind`` them, each time."""
-        key = calls[0][0][0]
-        replies, left = list[Any](), [*range(len(calls))]
-        for attempt in range(3):
-            commands = self._commands(name, [calls[i] for i in left], attempt)
-            got = yield from send([*commands, *behind], repeatable=repeatable)
-            if not replies:
-                replies = got
-            for i, reply in zip((*left, *range(len(calls), len(replies))), got, strict=True):
-                replies[i] = reply
-            left = [i for i in left if has_not_begun(replies[i])]
-            if not left:
+        replies = yield from send([*self._commands(name, calls), *behind], repeatable=repeatable)
+        for attempt in (1, 2):
+            left = [i for i in range(len(calls)) if has_not_begun(replies[i])]
+            if not left:  # nearly always at once
                 break
-            yield from self._learn(key, replies[left[0]])
+            yield from self._learn(calls[0][0][0], replies[left[0]])
+            commands = self._commands(name, [calls[i] for i in left], attempt)
+            again = yield from send([*commands, *behind], repeatable=repeatable)
+            for i, reply in zip((*left, *range(len(calls), len(replies))), again, strict=True):
+                replies[i] = reply
         return replies
 
     def _commands(self, name: str, calls: Sequence[KeysAndArgs], attempt: int = 0) -> list[Command]:
