@@ -27,18 +27,18 @@ def idle(bench: Bench) -> list[Figure]:
             _start(stack, server, workers)
         time.sleep(_SETTLE_S)
         with ThreadPoolExecutor(len(servers)) as threads:
-            counted = threads.map(lambda server: _sent_to(server, seconds), servers.values())
-            sent = dict(zip(servers, counted, strict=True))
+            counted = threads.map(lambda server: _run_by(server, seconds), servers.values())
+            found = dict(zip(servers, counted, strict=True))
+    return [figure for workers in _TARGETS for figure in _figures(workers, *found[workers], seconds)]
+
+
+def _figures(workers: int, sent: Counter[str], inside: Counter[str], seconds: float) -> list[Figure]:
+    target, raw = _TARGETS[workers], {"seconds": seconds, "sent": sent, "inside scripts": inside}
+    who = f"{workers} worker process{'es' * (workers > 1)}"
+    total = sent.total() + inside.total()
     return [
-        Figure(
-            "idle",
-            f"{workers} worker process{'es' * (workers > 1)}",
-            sent[workers].total() / seconds,
-            "/s",
-            at_most=target,
-            raw={"seconds": seconds, "commands": sent[workers]},
-        )
-        for workers, target in _TARGETS.items()
+        Figure("idle", f"{who}: sent by clients", sent.total() / seconds, "/s", at_most=target, raw=raw),
+        Figure("idle", f"{who}: with those inside scripts", total / seconds, "/s", at_most=target, raw=raw),
     ]
 
 
@@ -50,14 +50,14 @@ def _start(stack: ExitStack, server: RedisServer, workers: int) -> None:
     must(lambda: server.blocked() >= workers + 1, "workers and mover wait")
 
 
-def _sent_to(server: RedisServer, seconds: float) -> Counter[str]:
-    """The commands that clients send meanwhile; not those that scripts make of them."""
-    found: Counter[str] = Counter()
+def _run_by(server: RedisServer, seconds: float) -> tuple[Counter[str], Counter[str]]:
+    """The commands that clients send meanwhile, and those that scripts make of them."""
+    sent, inside = Counter[str](), Counter[str]()
     until = time.monotonic() + seconds
     with server.client.monitor() as monitor:
         for seen in monitor.listen():
             if time.monotonic() >= until:
-                return found
-            if seen["client_type"] != "lua":
-                found[seen["command"].split()[0].lower()] += 1
-    return found
+                break
+            found = inside if seen["client_type"] == "lua" else sent
+            found[seen["command"].split()[0].lower()] += 1
+    return sent, inside

@@ -22,7 +22,7 @@ from streamdq.queue import store_of
 from streamdq.store.redis_store import RedisStore
 from tests.conftest import EACH_BINARY
 from tests.redis.harness import NAMESPACE
-from tests.redis.topology import whole
+from tests.redis.topology import sent, whole
 from tests.servers import Cluster, Pool, Server
 
 KEYS = NamespaceKeys(NAMESPACE)
@@ -66,7 +66,7 @@ def calls_of(queue: Queue, op: Op[Any]) -> list[int]:
         while True:
             if isinstance(step, Request):
                 sizes.append(len(step.commands))
-                reply = yield from store_of(queue).session.route(step)
+                reply = yield from sent(queue, step)
             else:
                 reply = yield step
             try:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 STARTS_WITHIN_S = 5.0
 """A mover that was lost is replaced within 2.5 s, and a lost ring costs 2 s."""
-CALM_S = 11.0
-"""After any trouble: a dead connection is noticed within ten seconds."""
+CALM_S, CALM_NETWORK_S = 6.0, 11.0
+"""After any trouble. If connections may be dead, that is noticed within ten seconds."""
 APART_MS = 10_000
 """For so long a job that was lost twice in a row is held back (lua/lib/crash.lua)."""
 
@@ -99,8 +99,9 @@ class Progress:
         has_room, found = dict[str, bool](), dict[tuple[Shard, str], Tracked]()
         now_ms = int(self._world.store.time() * 1000)
         for job, group in self._world.model.ready(now_ms):
-            claim = job.of(group).claim
-            if claim is not None and now_ms < claim.until_ms + APART_MS:  # perhaps it was lost twice in a row
+            before = job.of(group)
+            was_lost = before.lost or before.maybe_lost
+            if was_lost and before.claim and now_ms < before.claim.until_ms + APART_MS:  # for the second time
                 continue
             if group not in has_room:
                 has_room[group] = self._has_room(group)
@@ -114,7 +115,8 @@ class Progress:
         if self._undisturbed_from != world.model.undisturbed_from:
             self._undisturbed_from = world.model.undisturbed_from
             self.trouble()
-        return max(self._troubled_at, world.troubled_at) < world.loop.time() - CALM_S
+        calm_s = CALM_NETWORK_S if world.plan.network else CALM_S
+        return max(self._troubled_at, world.troubled_at) < world.loop.time() - calm_s
 
     def _has_room(self, group: str) -> bool:
         """Whether a worker of the group has a free slot, and nobody was told that its handlers hang."""
