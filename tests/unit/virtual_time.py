@@ -57,7 +57,7 @@ def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
 
 
 def in_this_thread(instead: Callable[P, R], of_others: Callable[P, R]) -> Callable[P, R]:
-    """What a test puts in place of a function of ``time``. Threads that earlier tests left, as Spark's, use the real one."""
+    """What a test puts in place of a function of ``time``: threads of earlier tests, as Spark's, use the real one."""
     this = threading.get_ident()
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
