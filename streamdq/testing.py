@@ -21,8 +21,8 @@ from .keys import ShardKeys
 from .link.connection import forget_memory
 from .queue import AsyncQueue, Queue, carry_out_async, store_of
 from .store import reads
-from .store.counters import Counters, GroupCounter
 from .store.replies import RATED, Moved, ShardStats
+from .store.topics.counters import Counters, GroupCounter
 from .times.clock import ManualClock
 from .times.durations import Duration, to_ms
 from .worker.worker import Worker, bound_to, orders_of, serving_of

@@ -13,14 +13,14 @@ from ..config import MAX_BATCH, TopicSettings
 from ..errors import BodyUnreadable, ServerUnavailable
 from ..keys import ShardKeys, homes_of
 from ..link.session import Op, Work
-from ..operations.former_homes import in_turn
-from ..operations.inspect import known_group, topic_names
-from ..operations.pace import Pace
+from ..operations.dead_letters.kick_throttle import Pace
+from ..operations.jobs.previous_shards import in_turn
+from ..operations.topics.stats import known_group, topic_names
 from ..process.logs import log
 from ..store import reads
 from ..store.batches import MAX_BYTES, most_jobs, parts
-from ..store.progress import progress_in
-from ..store.records import Record, record_in
+from ..store.jobs.progress import progress_in
+from ..store.jobs.records import Record, record_in
 from ..store.redis_store import RedisStore
 from ..store.replies import NOT_HERE
 

@@ -10,7 +10,7 @@ from ..link.session import Session, arun
 from ..process.logs import log
 from ..store import namespace, reads
 from ..store.scripts import Scripts
-from ..store.topics import Topics
+from ..store.topics.topics import Topics
 
 IDLE_MS = 1_800_000
 """A consumer that was idle for half an hour, and whose process takes no part in the election, is gone. If it is alive

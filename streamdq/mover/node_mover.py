@@ -25,7 +25,7 @@ from ..process.loop import Failures, wait
 from ..store import reads
 from ..store.replies import RATED, Moved
 from ..store.scripts import Scripts
-from ..store.topics import Topics, changing
+from ..store.topics.topics import Topics, changing
 from ..times.clock import RedisTime
 from .alive.dead_workers import Holders
 from .rate import is_rated

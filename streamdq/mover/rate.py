@@ -16,7 +16,7 @@ from ..link.session import Session, arun
 from ..process.loop import Failures, wait
 from ..store import reads
 from ..store.scripts import Scripts
-from ..store.topics import Topics
+from ..store.topics.topics import Topics
 
 _LOOKED_AT = 8  # how many jobs of each shard to compare, at least
 _DueJobs = list[tuple[int, ShardKeys]]  # due_ms, and the job's shard

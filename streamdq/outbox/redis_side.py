@@ -9,8 +9,8 @@ from ..config import MAX_BATCH, TopicSettings
 from ..errors import ServerUnavailable, StreamdqError, UnknownTopic
 from ..keys import ShardKeys, homes_of
 from ..link.session import Op
-from ..operations.former_homes import in_turn
-from ..operations.inspect import REPAIRS, topic_names
+from ..operations.jobs.previous_shards import in_turn
+from ..operations.topics.stats import REPAIRS, topic_names
 from ..store import reads
 from ..store.batches import REPLACED_BYTES, most_jobs, parts
 from ..store.redis_store import RedisStore

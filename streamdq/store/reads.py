@@ -17,9 +17,9 @@ from ..link.command import Command
 from ..link.session import Op, Session, checked
 from . import namespace
 from .commands import in_steps, one
-from .counters import GroupCounter, group_field
-from .members import id_in
-from .progress import Progress, progress_field, progress_in
+from .jobs.members import id_in
+from .jobs.progress import Progress, progress_field, progress_in
+from .topics.counters import GroupCounter, group_field
 
 Scored = tuple[int, bytes]
 """A member of a ZSET after its score, a time in ms."""

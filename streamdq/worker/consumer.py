@@ -17,8 +17,8 @@ from ..config import MAX_CLAIM
 from ..errors import GroupMissing, ServerError
 from ..keys import ShardKeys
 from ..link.session import arun
-from ..operations import measured
-from ..operations.attempts import Held, held_in
+from ..operations.attempts import measured
+from ..operations.attempts.results import Held, held_in
 from ..process.loop import Failures, cancel_and_wait
 from ..store import blocking, reads
 from ..store.blocking import Entries, read_streams

@@ -11,11 +11,11 @@ from ..errors import BodyUnreadable, UnknownTopic
 from ..job.job import Job
 from ..keys import ShardKeys
 from ..link.session import Op
-from ..operations.failures import is_a, told_of, why_invalid
-from ..operations.schedules import jobs_to_come
+from ..operations.attempts.error_text import is_a, told_of, why_invalid
+from ..operations.schedules.schedules import jobs_to_come
 from ..store import reads
-from ..store.progress import Phase, Progress
-from ..store.records import job_in
+from ..store.jobs.progress import Phase, Progress
+from ..store.jobs.records import job_in
 from ..store.redis_store import RedisStore
 from .handlers import Handler, called
 

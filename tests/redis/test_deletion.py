@@ -15,9 +15,9 @@ from streamdq.errors import StaleClaim, TopicNotEmpty, TopicServed, UnknownTopic
 from streamdq.http.pages.overview import glance
 from streamdq.link.session import Op, pause, run
 from streamdq.mover.node_mover import NodeMover
-from streamdq.operations import topics
-from streamdq.operations.audit import audit
-from streamdq.operations.inspect import stats, upcoming
+from streamdq.operations.checks.audit import audit
+from streamdq.operations.topics import configure as topics
+from streamdq.operations.topics.stats import stats, upcoming
 from streamdq.store import blocking, reads
 from streamdq.store.scripts import Scripts
 from tests.redis.harness import Seen, Space, recorder, taken

@@ -22,7 +22,7 @@ from streamdq.exporter.exporter import RedisCollector
 from streamdq.keys import NamespaceKeys
 from streamdq.metrics.declared import TopicLabels
 from streamdq.queue import carry_out, store_of
-from streamdq.store.schedules import Schedules
+from streamdq.store.schedules.schedules import Schedules
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, Space, opened, taken
 from tests.servers import Server

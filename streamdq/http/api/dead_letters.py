@@ -9,8 +9,8 @@ from heapq import merge
 from ...errors import InvalidInput
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...operations.inspect import job_of, known_group, shard_with
-from ...operations.large_bodies import fetched
+from ...operations.jobs.large_bodies import fetched
+from ...operations.topics.stats import job_of, known_group, shard_with
 from ...store import reads
 from ...store.redis_store import RedisStore
 from .. import redact

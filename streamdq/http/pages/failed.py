@@ -13,7 +13,16 @@ from fastapi import APIRouter, Query, Request, Response
 from ...errors import InvalidInput
 from ...job.job import check_id
 from ...keys import homes_of
-from ...operations.failed import MOST_PLACES, State, Which, act_on_failed, count_failed, deed_in, failed, places_of
+from ...operations.dead_letters.failed import (
+    MOST_PLACES,
+    State,
+    Which,
+    act_on_failed,
+    count_failed,
+    deed_in,
+    failed,
+    places_of,
+)
 from ...store import namespace, reads
 from .. import redact
 from ..api.route import backend_of, who_asks

@@ -15,12 +15,12 @@ from ...errors import InvalidInput
 from ...job.job import JobState
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...operations.failed import delivery_of
-from ...operations.inspect import known_group
+from ...operations.dead_letters.failed import delivery_of
+from ...operations.topics.stats import known_group
 from ...store import reads
 from ...store.entries import ms_of, order_of
-from ...store.members import id_in, member_in
-from ...store.progress import Phase, Progress
+from ...store.jobs.members import id_in, member_in
+from ...store.jobs.progress import Phase, Progress
 from ...store.redis_store import RedisStore
 
 PAGE = 50

@@ -12,13 +12,14 @@ from ...config import TopicSettings
 from ...errors import ServerUnavailable
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...operations.inspect import GroupStats, Stats, TopicStats, add_stats, died_lately
-from ...store import history_reads, namespace, reads
-from ...store.counters import GroupCounter
+from ...operations.topics.stats import GroupStats, Stats, TopicStats, add_stats, died_lately
+from ...store import namespace, reads
 from ...store.entries import ms_of
-from ...store.history import known_row_in
+from ...store.history import reads as history_reads
+from ...store.history.rows import known_row_in
 from ...store.redis_store import RedisStore
 from ...store.replies import ShardStats
+from ...store.topics.counters import GroupCounter
 
 MAX_SHARDS = 100
 _ROWS = 200

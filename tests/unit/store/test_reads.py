@@ -11,7 +11,8 @@ from streamdq.config import Settings
 from streamdq.errors import GroupMissing, ServerError
 from streamdq.link.address import Target
 from streamdq.link.session import Op, Request, Session
-from streamdq.store import blocking, history_reads, reads
+from streamdq.store import blocking, reads
+from streamdq.store.history import reads as history_reads
 from streamdq.store.reads import GroupConsumer, PendingEntry
 from streamdq.times.clock import RedisClock
 
