@@ -23,8 +23,8 @@ from ..process.loop import cancel_and_wait
 from ..store.entries import ms_of
 from ..store.history import reads as history_reads
 from ..store.history.rows import FIELDS, SEPARATOR, Event, fields_in
-from ..store.reads import Entry
 from ..store.redis_store import RedisStore
+from ..store.stream_entries import Entry
 
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000

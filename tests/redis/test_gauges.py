@@ -286,7 +286,7 @@ def test_a_redis_that_is_slow_is_told_before_all_is_read(
 async def test_a_consumer_that_has_nothing_to_read_counts_as_long_as_its_process_lives(
     redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamdq.store.reads._ALIVE_MS", 0)
+    monkeypatch.setattr("streamdq.store.topics.group_consumers._ALIVE_MS", 0)
     with opened(redis_server.url) as space:
         workers = [space.worker(), space.worker()]  # one mover, and a standby
         for worker in workers:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from ...keys import ShardKeys, homes_of
 from ...link.session import Op
-from ...store import reads
+from ...store import stream_entries
 from ...store.batches import most_jobs
+from ...store.jobs import lookup, ordered
 from ...store.jobs.members import id_in
 from ...store.redis_store import RedisStore
 from ...store.replies import ShardStats
@@ -218,9 +219,9 @@ def _dead_without_record(store: RedisStore, shard: ShardKeys) -> Op[set[_Suspect
     for group in store.topics.settings_of(shard.topic).group_names:
         rank, page = 0, [""]
         while page:
-            (found,) = yield from reads.by_rank(store.session, [(shard.dead_of(group), rank)], _PAGE)
+            (found,) = yield from ordered.by_rank(store.session, [(shard.dead_of(group), rank)], _PAGE)
             page = [id_in(id) for _, id in found]
-            there = yield from reads.records_there(store.session, shard, page)
+            there = yield from lookup.records_there(store.session, shard, page)
             lost = [(id, at) for id, (at, _), is_there in zip(page, found, there, strict=True) if not is_there]
             suspects |= {_Suspect(id, "is dead, but has no record", b"%d" % at) for id, at in lost}
             rank += len(page)
@@ -252,7 +253,7 @@ def _strike_off(store: RedisStore, stream: str, wanted: dict[bytes, str]) -> Op[
     """Removes the entries that are in the stream. Returns the last one that was read."""
     start, end = "-", "0-0"
     while wanted:
-        (entries,) = yield from reads.entries(store.session, [(stream, start)], _PAGE)
+        (entries,) = yield from stream_entries.entries(store.session, [(stream, start)], _PAGE)
         for entry in entries:
             wanted.pop(entry.id.encode(), None)
             wanted.pop(entry.value, None)

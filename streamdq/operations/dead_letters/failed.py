@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from ...errors import InvalidInput
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...store import reads
+from ...store.jobs import lookup, ordered
 from ...store.jobs.members import id_in, member_in
 from ...store.jobs.progress import Progress
 from ...store.redis_store import RedisStore
@@ -115,7 +115,7 @@ class _Walk:
         self.passed = 0
         start_ms = which.until_ms if self.score is None else self.score
         self._from: list[int | None] = [start_ms for _ in self._places]
-        self._rows: list[deque[reads.Scored]] = [deque() for _ in self._places]
+        self._rows: list[deque[ordered.Scored]] = [deque() for _ in self._places]
         self._offsets = [0] * len(self._places)
         self._more = [True] * len(self._places)
         self._heap: list[tuple[int, int]] = []
@@ -152,7 +152,7 @@ class _Walk:
         if not empty:
             return
         asked = [(self._places[i].zset, self._from[i], self._offsets[i]) for i in empty]
-        pages = yield from reads.by_time(self._store.session, asked, _PAGE, newest_first=self._newest_first)
+        pages = yield from ordered.by_time(self._store.session, asked, _PAGE, newest_first=self._newest_first)
         for i, page in zip(empty, pages, strict=True):
             self._rows[i].extend(page)
             self._more[i] = len(page) == _PAGE
@@ -160,7 +160,7 @@ class _Walk:
                 self._go_on(i, page)
                 self._push(i)
 
-    def _go_on(self, i: int, page: Sequence[reads.Scored]) -> None:
+    def _go_on(self, i: int, page: Sequence[ordered.Scored]) -> None:
         """From the page's last time, behind those of that time which were read."""
         last_ms = page[-1][0]
         before = self._offsets[i] if self._from[i] == last_ms else 0
@@ -203,7 +203,7 @@ def _matches(store: RedisStore, which: Which, rows: Sequence[tuple[_Place, bytes
             group, id = delivery.group or "", delivery.id
         if id.startswith(which.id_prefix):
             wanted.append((place.shard, group, id, at_ms))
-    known = yield from reads.progress(store.session, [(shard, group, id) for shard, group, id, _ in wanted])
+    known = yield from lookup.progress(store.session, [(shard, group, id) for shard, group, id, _ in wanted])
     return [
         Failed(shard, group, id, at_ms, one.attempt, one.error, one.reason, delivery_of(one))
         for (shard, group, id, at_ms), one in zip(wanted, known, strict=True)

@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from ...errors import GroupMissing
 from ...keys import ShardKeys
 from ...link.session import Op, Session, pause
-from ...store import namespace, reads
+from ...store import namespace, stream_entries
+from ...store.jobs import ordered
+from ...store.topics import shard_state
 
 SLICE = 25
 _LOOK_S = 0.003
@@ -50,14 +52,14 @@ class Pace:
 
     def _ready(self, shard: ShardKeys, groups: Sequence[str]) -> Op[int]:
         now_ms = yield from namespace.now_ms(self._session)
-        (due,) = yield from reads.due_within(self._session, [shard], [now_ms])
+        (due,) = yield from ordered.due_within(self._session, [shard], [now_ms])
         counts = []
         for group in groups:
-            counts += yield from reads.ready_counts(self._session, [shard], group)
+            counts += yield from shard_state.ready_counts(self._session, [shard], group)
         return due + max(counts, default=0)
 
     def _unclaimed(self, shard: ShardKeys, group: str) -> Op[int]:
         try:
-            return (yield from reads.unclaimed(self._session, shard, group))
+            return (yield from stream_entries.unclaimed(self._session, shard, group))
         except GroupMissing:  # the group is being removed, or was lost
             return 0

@@ -13,8 +13,9 @@ from ...errors import InvalidInput
 from ...job.durability import check_level
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...store import namespace, reads
+from ...store import namespace
 from ...store.batches import most_jobs
+from ...store.jobs import lookup
 from ...store.jobs.records import encode_when
 from ...store.redis_store import RedisStore
 from ...store.replies import OUTDATED
@@ -173,7 +174,7 @@ def _each_letter(search: Search, script: _LetterScript, tell: Tell | None, pace:
             done |= {id for (id, _), code in zip(letters, codes, strict=True) if code == 1}
         dead = {id for letters in of_groups.values() for id, _ in letters}
         left = sorted(dead - done)
-        there = dict(zip(left, (yield from reads.records_there(store.session, shard, left)), strict=True))
+        there = dict(zip(left, (yield from lookup.records_there(store.session, shard, left)), strict=True))
         _count(acted, tell, shard, ((id, _became(id, done, there)) for id, _ in part))
         began = True
     return acted

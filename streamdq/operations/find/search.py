@@ -19,9 +19,10 @@ from ...errors import BodyUnreadable, InvalidInput
 from ...job.job import ENCODED, Job, JobState, check_id, check_topic
 from ...keys import ShardKeys, homes_of
 from ...link.session import Op
-from ...store import namespace, reads
+from ...store import namespace
 from ...store.batches import most_jobs
 from ...store.find.wanted import Wanted
+from ...store.jobs import ordered
 from ...store.jobs.records import body_in, job_in
 from ...store.redis_store import RedisStore
 from ...store.replies import Match
@@ -208,7 +209,7 @@ class Search:
         self._places.extend(place for shard in shards for place in self._places_in(shard, groups))
         self._cursor, self._all_places = self._start(), len(self._places)
         places = [(place.zset or place.shard.jobs, *self._times(place)) for place in self._places]
-        self.total = sum((yield from reads.sizes(self.store.session, places)))
+        self.total = sum((yield from ordered.sizes(self.store.session, places)))
         self._go_on()
 
     def _shards(self, settings: TopicSettings) -> list[ShardKeys]:
@@ -238,8 +239,8 @@ class Search:
         """Jobs that wait in the lanes of their keys are in no bucket; with a rate of keys, those that have places come
         out of it later than they are due.
         """
-        lanes = any((yield from reads.sizes(self.store.session, [(shard.lanes, 0, 0) for shard in shards])))
-        fronts = yield from reads.sizes(self.store.session, [(shard.fronts, 0, 0) for shard in shards])
+        lanes = any((yield from ordered.sizes(self.store.session, [(shard.lanes, 0, 0) for shard in shards])))
+        fronts = yield from ordered.sizes(self.store.session, [(shard.fronts, 0, 0) for shard in shards])
         self._most = most_jobs(_PAGE, _OF_JOB + (_OF_GROUP + lanes * _OF_LANE) * len(settings.groups))
         by_due = self.criteria.by_due or (self._in_order and self.criteria.state is JobState.DELAYED)
         self._by_due = by_due and not lanes and not (settings.key_rate and any(fronts))

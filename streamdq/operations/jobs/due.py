@@ -10,7 +10,7 @@ from ...errors import InvalidInput
 from ...job.job import NewJob
 from ...link.session import Op
 from ...schedules.civil import after_quiet, civil_moment_ms, quiet_hours, zone
-from ...store import reads
+from ...store.jobs import ordered
 from ...store.namespace import now_ms
 from ...store.redis_store import RedisStore
 from ...times.durations import to_ms
@@ -57,5 +57,5 @@ def _quietest(store: RedisStore, topic: str, due_ms: int, window_ms: int, new: N
 def _loads(store: RedisStore, topic: str, edges: Sequence[int]) -> Op[list[int]]:
     """How many jobs of the topic are due between each two of these times."""
     shards = store.topics.shards(topic)
-    counts = yield from reads.due_between(store.session, shards, edges)
+    counts = yield from ordered.due_between(store.session, shards, edges)
     return [sum(of_shard[i] for of_shard in counts) for i in range(1, len(edges))]

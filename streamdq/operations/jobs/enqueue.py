@@ -17,7 +17,7 @@ from ...job.uniqueness import NO_RULE, DerivedId, UniqueAfter
 from ...keys import ShardKeys, shard_of
 from ...link.session import Op
 from ...metrics import recorded
-from ...store import reads
+from ...store import dead_letters
 from ...store.batches import MAX_BYTES, REPLACED_BYTES, most_jobs, parts
 from ...store.jobs.records import Encoded, encode, encode_when, ended_until_ms, job_in, nonce_of
 from ...store.redis_store import RedisStore
@@ -666,7 +666,7 @@ def _each_dead(
     total, most = 0, most_jobs(most, len(settings.groups))
     for shard in store.topics.shards(topic):
         # Kick no more jobs than are dead now, or a job that dies again at once would be kicked forever.
-        left = yield from reads.dead_now(store.session, shard, group)
+        left = yield from dead_letters.dead_now(store.session, shard, group)
         while left > 0:
             if pace and total:
                 yield from pace.wait(shard, group)

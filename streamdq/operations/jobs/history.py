@@ -9,11 +9,11 @@ from math import inf
 from ...job.job import check_id, check_topic
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...store import reads
 from ...store.entries import ms_of
 from ...store.history import reads as history_reads
 from ...store.history.failures import Failure, failure_in
 from ...store.history.rows import Event, HistoryRow, known_row_in, may_concern
+from ...store.jobs import lookup
 from ...store.redis_store import RedisStore
 from ..topics.stats import shard_with, topic_names
 
@@ -59,7 +59,7 @@ def latest_rows(store: RedisStore, topic: str, id: str) -> Op[tuple[list[History
     """
     settings = yield from store.topics.latest(check_topic(topic))
     shard = yield from shard_with(store, topic, settings, id)
-    if (yield from reads.with_job(store.session, [shard], id)):
+    if (yield from lookup.with_job(store.session, [shard], id)):
         return (yield from rows_of(store, shard, id, None))
     return (yield from ended_rows(store, shard, id))
 

@@ -15,9 +15,10 @@ from ...errors import BodyDamaged, BodyStorageUnavailable, InvalidInput
 from ...job.job import Job
 from ...keys import ShardKeys, shard_of
 from ...link.session import Op, Session, Work
-from ...store import reads
+from ...store.jobs import lookup
 from ...store.jobs.records import Encoded, body_of, record_in, with_body
 from ...store.redis_store import RedisStore
+from ...store.topics import shard_state
 from ...threads import HandlerThreads
 
 T = TypeVar("T")
@@ -80,7 +81,7 @@ class EndedJob(NamedTuple):
 
 def drop_ended(session: Session, jobs: Sequence[tuple[ShardKeys, EndedJob]]) -> Op[None]:
     """Deletes the files of jobs that have ended in every group; those of others stay."""
-    records = yield from reads.records(session, [(shard, job.id) for shard, job in jobs])
+    records = yield from lookup.records(session, [(shard, job.id) for shard, job in jobs])
     ended = [
         job
         for (_, job), record in zip(jobs, records, strict=True)
@@ -161,7 +162,7 @@ def _unused(store: RedisStore, files: Sequence[StoredBody]) -> Op[list[StoredBod
 def _shards(store: RedisStore, topics: Sequence[str]) -> Op[dict[str, list[ShardKeys]]]:
     """The shards in which these topics may have jobs. If the registry has lost a topic, its first shard still knows."""
     keys, known = store.session.keys, store.topics.known
-    first = yield from reads.shard_counts(store.session, [keys.shard(topic, 0) for topic in topics])
+    first = yield from shard_state.shard_counts(store.session, [keys.shard(topic, 0) for topic in topics])
     counts = [
         max(count, known[topic].reach if topic in known else 0) for topic, count in zip(topics, first, strict=True)
     ]
@@ -173,7 +174,7 @@ def _shards(store: RedisStore, topics: Sequence[str]) -> Op[dict[str, list[Shard
 
 def _used(store: RedisStore, places: Sequence[tuple[StoredBody, ShardKeys]]) -> Op[set[str]]:
     """The paths of those files that a job in this shard names."""
-    records = yield from reads.records(store.session, [(shard, file.id) for file, shard in places])
+    records = yield from lookup.records(store.session, [(shard, file.id) for file, shard in places])
     return {file.path for (file, _), record in zip(places, records, strict=True) if record and _names(record, file)}
 
 

@@ -19,7 +19,7 @@ from ...link.session import Op
 from ...schedules.definition import Definition, Overlap, define, named_moment, shown
 from ...schedules.plan import MAX_ID_BYTES, occurrence_id
 from ...schedules.recurrence import Dst
-from ...store import reads
+from ...store.jobs import lookup
 from ...store.jobs.records import Encoded, encode, encode_when, fields_in, rest_of
 from ...store.redis_store import RedisStore
 from ...store.schedules.schedules import AHEAD_MS, Changed, Schedules, ScheduleState, StoredSchedule
@@ -357,7 +357,7 @@ def _without_old(store: RedisStore, topic: str, id: str, times: Sequence[int]) -
     first = store.session.keys.shard(topic, 0)
     for count_then in store.topics.settings_of(topic).former:
         names = [occurrence_id(id, time, count_then) for time in times]
-        there = yield from reads.records_there(store.session, first, names)
+        there = yield from lookup.records_there(store.session, first, names)
         times = [time for time, is_there in zip(times, there, strict=True) if not is_there]
     return times
 

@@ -16,9 +16,10 @@ from ...config import DEFAULT_GROUP
 from ...errors import InvalidInput
 from ...keys import ShardKeys
 from ...link.session import Op, Work
-from ...store import namespace, reads
+from ...store import namespace
 from ...store.history import reads as history_reads
 from ...store.history.rows import known_row_in
+from ...store.jobs import ordered
 from ...store.redis_store import RedisStore
 from ...times.durations import Duration, to_ms
 from .stats import known_group, stats
@@ -105,7 +106,7 @@ def _checked(within: Duration, slo: Duration, concurrency: int) -> tuple[int, in
 def _coming(store: RedisStore, shards: Sequence[ShardKeys], now_ms: int, within_ms: int, steps: int) -> Op[list[int]]:
     """How many attempts are due in each step from now; overdue ones are in the first."""
     ends = [now_ms + within_ms * (i + 1) // steps for i in range(steps)]
-    counts = yield from reads.due_between(store.session, shards, ends)
+    counts = yield from ordered.due_between(store.session, shards, ends)
     return [sum(of_shard[i] for of_shard in counts) for i in range(steps)]
 
 

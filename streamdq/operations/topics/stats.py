@@ -12,14 +12,16 @@ from ...errors import UnknownGroup, UnknownTopic
 from ...job.job import Decoder, GroupProgress, Job, JobState, check_group, check_id, check_key, check_topic
 from ...keys import ShardKeys, homes_of
 from ...link.session import Op, returned, together
-from ...store import namespace, reads
+from ...store import namespace
 from ...store.history import reads as history_reads
 from ...store.history.rows import HistoryPage, row_in
+from ...store.jobs import lookup, ordered
 from ...store.jobs.members import id_in
 from ...store.jobs.progress import Phase
 from ...store.jobs.records import job_in
 from ...store.redis_store import RedisStore
 from ...store.replies import OUTDATED, FoundJob, FoundProgress, ShardStats
+from ...store.topics import group_consumers
 from ...store.topics.counters import GroupCounter, ShardCounter
 from ...store.topics.topics import changing
 from ...times.durations import to_ms
@@ -182,7 +184,7 @@ def shard_with(store: RedisStore, topic: str, settings: TopicSettings, id: str) 
     """
     homes = homes_of(check_id(id), settings.shards, settings.former)
     *former, usual = (store.session.keys.shard(topic, number) for number in homes)
-    there = (yield from reads.with_job(store.session, [*former, usual], id)) if former or settings.keyed else [usual]
+    there = (yield from lookup.with_job(store.session, [*former, usual], id)) if former or settings.keyed else [usual]
     if there or not settings.keyed:
         return there[0] if there else usual
     return (yield from _elsewhere(store, usual, id)) or usual
@@ -194,7 +196,7 @@ def _elsewhere(store: RedisStore, usual: ShardKeys, id: str) -> Op[ShardKeys | N
     if not others:
         return None
     settings = yield from store.topics.latest(usual.topic)  # a process learns late that there are keys
-    there = (yield from reads.with_job(store.session, others, id)) if settings.keyed else []
+    there = (yield from lookup.with_job(store.session, others, id)) if settings.keyed else []
     return there[0] if there else None
 
 
@@ -207,7 +209,7 @@ def dead(store: RedisStore, topic: str, group: str = DEFAULT_GROUP, limit: int =
     """
     yield from known_group(store, topic, group, anew=True)
     shards = store.topics.shards(topic)
-    found = yield from reads.by_rank(store.session, [(shard.dead_of(group), 0) for shard in shards], limit)
+    found = yield from ordered.by_rank(store.session, [(shard.dead_of(group), 0) for shard in shards], limit)
     buried = [(at_ms, id, shard) for shard, letters in zip(shards, found, strict=True) for at_ms, id in letters]
     jobs: list[Job] = []
     for _, raw, shard in sorted(buried, key=lambda one: one[:2])[:limit]:
@@ -280,7 +282,7 @@ def _count_consumers(store: RedisStore, shards: Sequence[ShardKeys], stats: Stat
         nodes.setdefault(store.session.node_of(shard.ready), []).extend((shard, group) for group in groups)
     found = yield from together(
         [
-            reads.live_consumers(store.session, [(shard.ready, group) for shard, group in asked])
+            group_consumers.live_consumers(store.session, [(shard.ready, group) for shard, group in asked])
             for asked in nodes.values()
         ]
     )
@@ -305,7 +307,7 @@ def died_lately(store: RedisStore, topics: Mapping[str, TopicStats]) -> Op[dict[
     if not asked:
         return {}
     since_ms = (yield from namespace.now_ms(store.session)) - LATELY_MS
-    counts = yield from reads.since(store.session, [shard.dead_of(group) for _, group, shard in asked], since_ms)
+    counts = yield from ordered.since(store.session, [shard.dead_of(group) for _, group, shard in asked], since_ms)
     found: dict[tuple[str, str], int] = {}
     for (name, group, _), count in zip(asked, counts, strict=True):
         if count:
@@ -322,7 +324,7 @@ def upcoming(
     ends = [to_ms(window, "window") for window in windows]
     shards = [shard for name in (yield from topic_names(store, topic)) for shard in store.topics.shards(name)]
     now_ms = yield from namespace.now_ms(store.session)
-    counts = yield from reads.due_within(store.session, shards, [now_ms + ms for ms in ends])
+    counts = yield from ordered.due_within(store.session, shards, [now_ms + ms for ms in ends])
     return dict(zip(windows, counts, strict=True))
 
 

@@ -11,10 +11,13 @@ from ...errors import ServerUnavailable
 from ...keys import ShardKeys
 from ...link.consumers import begun_ms
 from ...link.session import Op, returned, together
-from ...store import namespace, reads
+from ...store import namespace, stream_entries
+from ...store.jobs import lookup
 from ...store.jobs.members import member_in
 from ...store.jobs.progress import Phase
 from ...store.redis_store import RedisStore
+from ...store.topics import group_consumers
+from ...store.topics.group_consumers import GroupConsumer
 
 MOST_STREAMS = 40_000
 """That are looked at: two for each group in a shard."""
@@ -118,7 +121,7 @@ def _look_at_signs(store: RedisStore, found: dict[str, Working], now_ms: int) ->
         worker.jobs.sort(key=lambda job: job.started_ms)
 
 
-def _note(found: dict[str, Working], place: Place, row: reads.GroupConsumer, now_ms: int) -> None:
+def _note(found: dict[str, Working], place: Place, row: GroupConsumer, now_ms: int) -> None:
     if row.name == _FINDER:
         return
     one = found.get(row.name)
@@ -130,14 +133,14 @@ def _note(found: dict[str, Working], place: Place, row: reads.GroupConsumer, now
     one.claims[at] = one.claims.get(at, 0) + row.pending
 
 
-def _consumers(store: RedisStore, places: Sequence[Place]) -> Op[list[tuple[Place, list[reads.GroupConsumer]]]]:
+def _consumers(store: RedisStore, places: Sequence[Place]) -> Op[list[tuple[Place, list[GroupConsumer]]]]:
     nodes: dict[str, list[Place]] = {}
     for place in places:
         nodes.setdefault(store.session.node_of(place.stream), []).append(place)
     results = yield from together(
-        [reads.consumers(store.session, [(one.stream, one.group) for one in part]) for part in nodes.values()]
+        [group_consumers.consumers(store.session, [(one.stream, one.group) for one in part]) for part in nodes.values()]
     )
-    found: list[tuple[Place, list[reads.GroupConsumer]]] = []
+    found: list[tuple[Place, list[GroupConsumer]]] = []
     for part, result in zip(nodes.values(), results, strict=True):
         if isinstance(result, ServerUnavailable) and len(nodes) > 1:
             continue  # a node of a Cluster is lost: the others' workers are shown
@@ -148,9 +151,9 @@ def _consumers(store: RedisStore, places: Sequence[Place]) -> Op[list[tuple[Plac
 def _running(store: RedisStore, places: Sequence[Place]) -> Op[Iterable[tuple[str, Running]]]:
     """The consumer and the job of the first claims in each stream."""
     pending = yield from _pending(store, places)
-    entries = yield from reads.entries_at(store.session, [(place.stream, id) for place, id in pending])
+    entries = yield from stream_entries.entries_at(store.session, [(place.stream, id) for place, id in pending])
     there = [(place, member_in(entry.value).id) for (place, _), entry in zip(pending, entries, strict=True) if entry]
-    known = yield from reads.progress(store.session, [(place.shard, place.group, id) for place, id in there])
+    known = yield from lookup.progress(store.session, [(place.shard, place.group, id) for place, id in there])
     return [
         (one.consumer, Running(place.shard.topic, place.group, id, one.attempt, one.started_ms, one.deadline_ms))
         for (place, id), one in zip(there, known, strict=True)
@@ -163,6 +166,6 @@ def _pending(store: RedisStore, places: Sequence[Place]) -> Op[list[tuple[Place,
     pending = []
     for group in dict.fromkeys(place.group for place in places):
         own = [place for place in places if place.group == group]
-        rows = yield from reads.pending(store.session, [(place.stream, "-") for place in own], group, _JOBS)
+        rows = yield from stream_entries.pending(store.session, [(place.stream, "-") for place in own], group, _JOBS)
         pending += [(place, entry.id) for place, entries in zip(own, rows, strict=True) for entry in entries]
     return pending

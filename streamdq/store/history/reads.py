@@ -9,7 +9,7 @@ from ...keys import ShardKeys
 from ...link.command import Command
 from ...link.session import Op, Session, checked
 from ..commands import in_steps, one
-from ..reads import Entry
+from ..stream_entries import Entry
 from ..topics.counters import ShardCounter
 from .rows import RegisteredDump, dumps_in
 

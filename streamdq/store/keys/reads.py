@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ...keys import ShardKeys
 from ...link.command import Command
 from ...link.session import Op, Session, checked
-from .. import reads
+from .. import stream_entries
 from ..commands import in_steps, one
 from ..jobs.members import lane_in, lane_of, member_in
 from ..jobs.progress import progress_field
@@ -49,8 +49,8 @@ def running(session: Session, shard: ShardKeys, group: str) -> Op[Counter[str]]:
     found: Counter[str] = Counter()
     own, start = shard.ready_of(group), "-"
     while True:
-        (page,) = yield from reads.pending(session, [(own, start)], group, _PAGE)
-        entries = yield from reads.entries_at(session, [(own, entry.id) for entry in page])
+        (page,) = yield from stream_entries.pending(session, [(own, start)], group, _PAGE)
+        entries = yield from stream_entries.entries_at(session, [(own, entry.id) for entry in page])
         fields = [progress_field(group, member_in(entry.value).id) for entry in entries if entry]
         if fields:
             tickets = yield from one(session, shard.keyed, "HMGET", shard.keyed, *fields)

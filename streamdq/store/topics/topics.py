@@ -21,11 +21,12 @@ from ...keys import ShardKeys
 from ...link.command import Command
 from ...link.session import Op, Session, checked, pause
 from ...process.logs import log
-from .. import namespace, reads
+from .. import namespace
 from ..batches import most_jobs
 from ..commands import one
 from ..replies import Configured
 from ..scripts import Scripts
+from . import group_consumers
 from .counters import GroupCounter, group_field
 from .misspelt import meant_by, slip_of
 from .registry import RINGS, Registry, settings_in
@@ -559,7 +560,7 @@ class Topics:
 
     def _check_unserved(self, topic: str) -> Op[None]:
         places = [(k.ready, group) for k in self.shards(topic) for group in self.settings_of(topic).group_names]
-        alive = yield from reads.alive_beside(self._session, places, self._session.consumer)
+        alive = yield from group_consumers.alive_beside(self._session, places, self._session.consumer)
         served = sorted({group for (_, group), is_served in zip(places, alive, strict=True) if is_served})
         if served:
             raise TopicServed(

@@ -11,9 +11,12 @@ from streamdq.config import Settings
 from streamdq.errors import GroupMissing, ServerError
 from streamdq.link.address import Target
 from streamdq.link.session import Op, Request, Session
-from streamdq.store import blocking, reads
+from streamdq.store import blocking, stream_entries
 from streamdq.store.history import reads as history_reads
-from streamdq.store.reads import GroupConsumer, PendingEntry
+from streamdq.store.jobs import ordered
+from streamdq.store.stream_entries import PendingEntry
+from streamdq.store.topics import group_consumers, shard_state
+from streamdq.store.topics.group_consumers import GroupConsumer
 from streamdq.times.clock import RedisClock
 
 T = TypeVar("T")
@@ -44,20 +47,20 @@ def answered(op: Op[T], *calls: list[Any]) -> tuple[T, list[list[tuple[Any, ...]
 
 def test_an_error_reply_is_raised(session: Session) -> None:
     with pytest.raises(ServerError):
-        answered(reads.by_rank(session, [("a", 0)], 3), [WRONG])
+        answered(ordered.by_rank(session, [("a", 0)], 3), [WRONG])
     with pytest.raises(ServerError):
-        answered(reads.entries(session, [("a", "-")], 3), [WRONG])
+        answered(stream_entries.entries(session, [("a", "-")], 3), [WRONG])
 
 
 def test_the_mover_sees_heads_and_with_counters_what_is_open(session: Session) -> None:
     shards = [session.keys.shard("t", number) for number in (0, 1, 2)]
     heads = [[b"member", b"1500"], [], WRONG]
-    found, sent = answered(reads.watch(session, shards, None), heads)
-    assert found == reads.Watched([1500, None, None], None, [])
+    found, sent = answered(shard_state.watch(session, shards, None), heads)
+    assert found == shard_state.Watched([1500, None, None], None, [])
     assert [args[0] for args in sent[0]] == ["ZRANGE"] * 3
     replies = [*heads, [b"7", b"8999"], [b"0", b"2"], [None, b"0"], WRONG]
-    found, sent = answered(reads.watch(session, shards, [["g"], ["g"], []]), replies)
-    assert found == reads.Watched([1500, None, None], 7008, [True, False, False])
+    found, sent = answered(shard_state.watch(session, shards, [["g"], ["g"], []]), replies)
+    assert found == shard_state.Watched([1500, None, None], 7008, [True, False, False])
     assert sent[0][4:] == [
         ("HMGET", shards[0].counts, "ready:g", "running:g"),
         ("HMGET", shards[1].counts, "ready:g", "running:g"),
@@ -68,11 +71,11 @@ def test_the_mover_sees_heads_and_with_counters_what_is_open(session: Session) -
 def test_streams_without_the_group_have_nothing(session: Session) -> None:
     streams = ["a", "b"]
     groups = [b"name", b"g", b"consumers", 1, b"pending", 0, b"last-delivered-id", b"5-1"]
-    assert answered(reads.delivered(session, streams, "g"), [[groups], NO_KEY])[0] == ["5-1", "0-0"]
-    assert answered(reads.delivered(session, streams, "other"), [[groups], []])[0] == ["0-0", "0-0"]
+    assert answered(stream_entries.delivered(session, streams, "g"), [[groups], NO_KEY])[0] == ["5-1", "0-0"]
+    assert answered(stream_entries.delivered(session, streams, "other"), [[groups], []])[0] == ["0-0", "0-0"]
     rows = [[b"5-1", b"me", 70, 1]]
     places = [("a", "-"), ("b", "(1-1")]
-    found, sent = answered(reads.pending(session, places, "g", 9), [rows, NO_GROUP])
+    found, sent = answered(stream_entries.pending(session, places, "g", 9), [rows, NO_GROUP])
     assert found == [[PendingEntry("5-1", "me", 70)], []]
     assert sent == [[("XPENDING", "a", "g", "-", "+", 9), ("XPENDING", "b", "g", "(1-1", "+", 9)]]
 
@@ -80,15 +83,15 @@ def test_streams_without_the_group_have_nothing(session: Session) -> None:
 def test_consumers_before_and_after_redis_7_2(session: Session) -> None:
     old = [[b"name", b"me", b"pending", 1, b"idle", 5]]
     new = [[b"name", b"me", b"pending", 1, b"idle", 5, b"inactive", 9]]
-    found, _ = answered(reads.consumers(session, [("a", "g"), ("b", "g"), ("c", "g")]), [old, new, NO_GROUP])
+    found, _ = answered(group_consumers.consumers(session, [("a", "g"), ("b", "g"), ("c", "g")]), [old, new, NO_GROUP])
     assert found == [[GroupConsumer("me", b"me", 1, 5)], [GroupConsumer("me", b"me", 1, 5)], []]
 
 
 def test_what_is_unclaimed_of_a_group_that_is_gone(session: Session) -> None:
     shard = session.keys.shard("t", 0)
-    assert answered(reads.unclaimed(session, shard, "g"), [5, [2, b"1-1", b"2-1", []]])[0] == 3
+    assert answered(stream_entries.unclaimed(session, shard, "g"), [5, [2, b"1-1", b"2-1", []]])[0] == 3
     with pytest.raises(GroupMissing):
-        answered(reads.unclaimed(session, shard, "g"), [0, NO_GROUP])
+        answered(stream_entries.unclaimed(session, shard, "g"), [0, NO_GROUP])
 
 
 def test_who_counts_as_alive(session: Session) -> None:
@@ -102,7 +105,7 @@ def test_who_counts_as_alive(session: Session) -> None:
     ]  # fmt: skip
     rows += [row(b"stands by", 0, 9 * minutes), row(b"moves", 0, 9 * minutes), row(b"missed its turn", 0, 9 * minutes)]
     alive = [[b"100", b"0"], b"moves", [b"missed its turn", b"94000", b"stands by", b"96000"]]
-    found, sent = answered(reads.live_consumers(session, [("a", "g"), ("b", "g")]), alive, [rows, NO_GROUP])
+    found, sent = answered(group_consumers.live_consumers(session, [("a", "g"), ("b", "g")]), alive, [rows, NO_GROUP])
     assert found == [4, 0]
     assert sent[1] == [("XINFO", "CONSUMERS", "a", "g"), ("XINFO", "CONSUMERS", "b", "g")]
 
