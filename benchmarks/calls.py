@@ -21,7 +21,8 @@ from streamdq.link.opening import open_session
 from streamdq.link.session import Op, run
 from streamdq.operations.attempts.results import DeadReason, End, Held, Outcome, ends_together, held_in, settle
 from streamdq.operations.checks import audit
-from streamdq.operations.jobs import enqueue as jobs
+from streamdq.operations.dead_letters import kick
+from streamdq.operations.jobs import enqueue_many
 from streamdq.operations.topics import configure as topics
 from streamdq.store.batches import MAX_BYTES
 from streamdq.store.redis_store import RedisStore
@@ -98,7 +99,8 @@ class _Redis:
         self.link.send([Command("bare", ("EVAL", script, 2, "bare", "bare:stream", *values))], 10.0)
 
     def fill(self, count: int, body: str = "small", prefix: str = "job") -> None:
-        self.run(jobs.enqueue_many(self.store, _TOPIC, [NewJob(body, id=f"{prefix}-{i}") for i in range(count)]))
+        jobs = [NewJob(body, id=f"{prefix}-{i}") for i in range(count)]
+        self.run(enqueue_many.enqueue_many(self.store, _TOPIC, jobs))
 
     def claim(self, group: str, count: int = MAX_CLAIM) -> list[Held]:
         scripts, asked = self.store.scripts, time.monotonic()
@@ -201,11 +203,11 @@ def _count(done: int) -> None:
 
 
 def _kick(redis: _Redis) -> None:
-    _count(redis.run(jobs.kick(redis.store, _TOPIC, group=redis.groups[-1])))
+    _count(redis.run(kick.kick(redis.store, _TOPIC, group=redis.groups[-1])))
 
 
 def _purge(redis: _Redis) -> None:
-    _count(redis.run(jobs.purge(redis.store, _TOPIC, group=redis.groups[-1], all=True)))
+    _count(redis.run(kick.purge(redis.store, _TOPIC, group=redis.groups[-1], all=True)))
 
 
 def _audit(redis: _Redis) -> None:
@@ -215,7 +217,7 @@ def _audit(redis: _Redis) -> None:
 
 def _replace(redis: _Redis) -> None:
     large = [NewJob(_LARGE, id=f"job-{i}") for i in range(BATCH)]
-    _count(redis.run(jobs.enqueue_many(redis.store, _TOPIC, large, on_conflict="replace")).created)
+    _count(redis.run(enqueue_many.enqueue_many(redis.store, _TOPIC, large, on_conflict="replace")).created)
 
 
 def _bare_bytes(redis: _Redis) -> None:

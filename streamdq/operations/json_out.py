@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..config import TopicSettings
     from ..job.job import GroupProgress, Job
     from .checks.audit import Audit
-    from .jobs.history import JobEvent
+    from .history.job_history import JobEvent
     from .schedules.schedules import Schedule
 
 

@@ -12,8 +12,8 @@ from streamdq.link.connection import Link
 from streamdq.link.opening import open_session
 from streamdq.link.session import Op, run
 from streamdq.operations.checks import audit
+from streamdq.operations.jobs.get import job_of
 from streamdq.operations.topics import configure as topics
-from streamdq.operations.topics.stats import job_of
 from streamdq.store.commands import one
 from streamdq.store.jobs.records import encode
 from streamdq.store.redis_store import RedisStore

@@ -6,7 +6,7 @@ import pytest
 
 from streamdq.errors import GroupMissing
 from streamdq.job.job import NewJob
-from streamdq.operations.jobs import enqueue as jobs
+from streamdq.operations.jobs import changes
 from streamdq.operations.topics import configure as topics
 from streamdq.store.jobs.records import encode
 from tests.lua.shard import START_MS, Shard
@@ -173,7 +173,7 @@ def test_a_jobs_own_ttr(shard: Shard, ttr: str, deadline_ms: int) -> None:
 
 def test_a_shorter_ttr_begins_idle_so_that_reclaim_finds_it_in_time(timed: Shard) -> None:
     timed.enqueue("short", "usual", ttr="20s")
-    timed.run(jobs.cancel(timed.store, "t", "usual"))
+    timed.run(changes.cancel(timed.store, "t", "usual"))
     timed.enqueue("usual")
     timed.claim()
     idle = sorted(idle_ms for _, _, idle_ms, _ in timed.pending(timed.k.ready))

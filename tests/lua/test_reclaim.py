@@ -8,7 +8,7 @@ import pytest
 
 from streamdq import NewJob
 from streamdq.operations.checks import audit
-from streamdq.operations.jobs import enqueue as jobs
+from streamdq.operations.jobs import enqueue_many
 from streamdq.operations.topics import configure as topics
 from streamdq.store.replies import ClaimedRow
 from tests.lua.shard import BEGIN, START_MS, Shard
@@ -147,7 +147,7 @@ def claim_all(shard: Shard) -> list[ClaimedRow]:
 
 def large_ones(shard: Shard, count: int, **fields: Any) -> None:
     large = [NewJob("x" * 100_000, id=f"large{n}", **fields) for n in range(count)]
-    shard.run(jobs.enqueue_many(shard.store, "t", large))
+    shard.run(enqueue_many.enqueue_many(shard.store, "t", large))
 
 
 @pytest.mark.parametrize("retried", [False, True])
@@ -802,7 +802,7 @@ def test_what_was_lost_twice_before_is_not_held_back_again_if_it_was_only_read(s
 def test_what_was_read_already_counts_for_how_many_are_read_next(shard: Shard) -> None:
     shard.checked = False
     for number in range(4):
-        shard.run(jobs.enqueue_many(shard.store, "t", [NewJob("x" * 100_000, id=f"large{number}")]))
+        shard.run(enqueue_many.enqueue_many(shard.store, "t", [NewJob("x" * 100_000, id=f"large{number}")]))
         if number == 0:
             shard.enqueue("small")
     assert len(claim_all(shard)) == 5

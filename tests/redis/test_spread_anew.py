@@ -23,6 +23,7 @@ from streamdq.link.session import run
 from streamdq.mover import settling
 from streamdq.operations.checks.doctor import doctor
 from streamdq.operations.jobs import enqueue as jobs
+from streamdq.operations.jobs import enqueue_many
 from streamdq.store.jobs.records import encode
 from streamdq.store.topics import settling as walking
 from streamdq.store.topics.settling import Walk
@@ -375,7 +376,7 @@ def test_two_who_put_in_the_same_id_while_the_number_changes(space: Space, befor
                     slow.stats("t")
                 other.stats("t")
                 created = []
-                putting = steps(slow, jobs.enqueue_many(slow._store, "t", [NewJob("x", id=id, delay="1h")]))
+                putting = steps(slow, enqueue_many.enqueue_many(slow._store, "t", [NewJob("x", id=id, delay="1h")]))
                 calls = -1
                 for calls, _ in enumerate(putting):
                     if calls == changed_at:
@@ -398,7 +399,7 @@ def test_who_slept_between_two_calls_does_not_act_in_a_later_change(space: Space
     space.queue.configure("t", shards=4)
     slow = space.another_queue()
     slow.stats("t")
-    putting = steps(slow, jobs.enqueue_many(slow._store, "t", [NewJob("slow", id=id, delay="1h")]))
+    putting = steps(slow, enqueue_many.enqueue_many(slow._store, "t", [NewJob("slow", id=id, delay="1h")]))
     next(putting)
     next(putting)  # the former home has answered
     space.queue.cancel("t", "there")

@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from ...config import MAX_BATCH
 from ...errors import BodyStorageUnavailable, DurabilityUnsupported, InvalidInput, NotDurable, ServerError
 from ...job.job import check_topic
+from ...job.uniqueness import OnConflict
 from ...link.session import Op
-from ...operations.jobs.enqueue import OnConflict, check_at_most, put
+from ...operations.jobs.enqueue import check_at_most, put
 from ...operations.jobs.ndjson import Lines, NumberedLine, longest_line
 from ...process.loop import cancel_and_wait
 from ...store.jobs.records import Encoded, encode

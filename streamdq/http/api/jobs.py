@@ -10,9 +10,10 @@ from pydantic_core import to_json
 from ...errors import BodyUnreadable, IdTaken, JobExists
 from ...job.durability import PATTERN
 from ...job.job import MAX_KEY_CHARS, Job, JobState, NewJob, check_topic
+from ...job.uniqueness import OnConflict
 from ...link.session import Op
-from ...operations.jobs.enqueue import OnConflict, put, refusal
-from ...operations.jobs.history import latest_rows, with_failures
+from ...operations.history.job_history import latest_rows, with_failures
+from ...operations.jobs.enqueue import put, refusal
 from ...operations.json_out import event_json, job_fields
 from ...store.jobs.records import encode
 from ...store.redis_store import RedisStore

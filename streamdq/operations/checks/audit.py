@@ -15,7 +15,7 @@ from ...store.jobs.members import id_in
 from ...store.redis_store import RedisStore
 from ...store.replies import ShardStats
 from ...store.topics.counters import GroupCounter, ShardCounter
-from ..topics.stats import topic_names
+from ..topics.known import topic_names
 
 _PAGE = 250
 _STEP = 50  # shards: a millisecond of Redis's time

@@ -26,8 +26,9 @@ from ...store.jobs import ordered
 from ...store.jobs.records import body_in, job_in
 from ...store.redis_store import RedisStore
 from ...store.replies import Match
+from ..jobs.get import job_of
 from ..jobs.large_bodies import fetched
-from ..topics.stats import job_of, known_group
+from ..topics.known import known_group
 from .criteria import NEVER_MS, Criteria
 
 _PAGE = 250

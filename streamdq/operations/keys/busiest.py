@@ -15,7 +15,8 @@ from ...store.keys import reads as key_reads
 from ...store.redis_store import RedisStore
 from ...store.replies import OUTDATED
 from ...store.topics.topics import changing
-from ..topics.stats import REPAIRS, known_group
+from ..jobs.get import REPAIRS
+from ..topics.known import known_group
 
 _MOST = 1000
 _NO_LIMIT, _MORE = -1, 0

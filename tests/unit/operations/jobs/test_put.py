@@ -12,7 +12,9 @@ from streamdq.job.job import NewJob
 from streamdq.link.address import Target
 from streamdq.link.session import Op, Session
 from streamdq.operations.jobs import enqueue as jobs
-from streamdq.operations.jobs.enqueue import EnqueueResult, Put
+from streamdq.operations.jobs import enqueue_many
+from streamdq.operations.jobs.enqueue import Put
+from streamdq.operations.jobs.enqueue_many import EnqueueResult
 from streamdq.store.jobs.records import Encoded, encode
 from streamdq.store.redis_store import RedisStore
 from streamdq.times.clock import RedisClock
@@ -73,7 +75,7 @@ def test_a_single_one_is_counted_once(store: RedisStore, on_conflict: Any) -> No
 def test_many_are_counted_once(store: RedisStore) -> None:
     before = duplicates()
     given = [NewJob(number, id=f"j{number}") for number in range(3)]
-    result = answered(jobs.enqueue_many(store, "t", given), {0: other("j0"), 2: other("j2")}, 3)
+    result = answered(enqueue_many.enqueue_many(store, "t", given), {0: other("j0"), 2: other("j2")}, 3)
     assert result == EnqueueResult(1, ["j0", "j2"])
     assert duplicates() - before == 2
 

@@ -15,7 +15,8 @@ from ...store.history.failures import Failure, failure_in
 from ...store.history.rows import Event, HistoryRow, known_row_in, may_concern
 from ...store.jobs import lookup
 from ...store.redis_store import RedisStore
-from ..topics.stats import shard_with, topic_names
+from ..jobs.get import shard_with
+from ..topics.known import topic_names
 
 LOOKBACK_ROWS = 10_000
 _PAGE = 500
