@@ -177,14 +177,14 @@ class Queue(_Base):
     delete_topic = _blocking(lambda: operations.topics.configure.delete_topic)
     pause = _blocking(lambda: operations.topics.configure.pause)
     resume = _blocking(lambda: operations.topics.configure.resume)
-    schedule = _blocking(lambda: operations.schedules.schedules.schedule)
-    unschedule = _blocking(lambda: operations.schedules.schedules.unschedule)
-    schedules = _blocking(lambda: operations.schedules.schedules.schedules)
-    get_schedule = _blocking(lambda: operations.schedules.schedules.get_schedule)
-    pause_schedule = _blocking(lambda: operations.schedules.schedules.pause_schedule)
-    resume_schedule = _blocking(lambda: operations.schedules.schedules.resume_schedule)
-    trigger = _blocking(lambda: operations.schedules.schedules.trigger)
-    backfill = _blocking(lambda: operations.schedules.schedules.backfill)
+    schedule = _blocking(lambda: operations.schedules.define.schedule)
+    unschedule = _blocking(lambda: operations.schedules.changes.unschedule)
+    schedules = _blocking(lambda: operations.schedules.read.schedules)
+    get_schedule = _blocking(lambda: operations.schedules.read.get_schedule)
+    pause_schedule = _blocking(lambda: operations.schedules.changes.pause_schedule)
+    resume_schedule = _blocking(lambda: operations.schedules.changes.resume_schedule)
+    trigger = _blocking(lambda: operations.schedules.run_now.trigger)
+    backfill = _blocking(lambda: operations.schedules.run_now.backfill)
     keys = _blocking(lambda: operations.keys.busiest.keys)
     stats = _blocking(lambda: operations.topics.stats.stats)
     upcoming = _blocking(lambda: operations.topics.stats.upcoming)
@@ -286,14 +286,14 @@ class AsyncQueue(_Base):
     delete_topic = _awaited(lambda: operations.topics.configure.delete_topic)
     pause = _awaited(lambda: operations.topics.configure.pause)
     resume = _awaited(lambda: operations.topics.configure.resume)
-    schedule = _awaited(lambda: operations.schedules.schedules.schedule)
-    unschedule = _awaited(lambda: operations.schedules.schedules.unschedule)
-    schedules = _awaited(lambda: operations.schedules.schedules.schedules)
-    get_schedule = _awaited(lambda: operations.schedules.schedules.get_schedule)
-    pause_schedule = _awaited(lambda: operations.schedules.schedules.pause_schedule)
-    resume_schedule = _awaited(lambda: operations.schedules.schedules.resume_schedule)
-    trigger = _awaited(lambda: operations.schedules.schedules.trigger)
-    backfill = _awaited(lambda: operations.schedules.schedules.backfill)
+    schedule = _awaited(lambda: operations.schedules.define.schedule)
+    unschedule = _awaited(lambda: operations.schedules.changes.unschedule)
+    schedules = _awaited(lambda: operations.schedules.read.schedules)
+    get_schedule = _awaited(lambda: operations.schedules.read.get_schedule)
+    pause_schedule = _awaited(lambda: operations.schedules.changes.pause_schedule)
+    resume_schedule = _awaited(lambda: operations.schedules.changes.resume_schedule)
+    trigger = _awaited(lambda: operations.schedules.run_now.trigger)
+    backfill = _awaited(lambda: operations.schedules.run_now.backfill)
     keys = _awaited(lambda: operations.keys.busiest.keys)
     stats = _awaited(lambda: operations.topics.stats.stats)
     upcoming = _awaited(lambda: operations.topics.stats.upcoming)
@@ -537,7 +537,7 @@ class Found(_Found):
 
     def sample(self, count: int = 10) -> list[Job]:
         """Some of the jobs, chosen at random, as they are now."""
-        return carry_out(self._queue, operations.find.search.sample(self._search, count))
+        return carry_out(self._queue, operations.find.shown.sample(self._search, count))
 
     def cancel(self, *, durable: str | None = None) -> Acted:
         """Cancels those that wait, in every group."""
@@ -580,7 +580,7 @@ class AsyncFound(_Found):
 
     async def sample(self, count: int = 10) -> list[Job]:
         """Like Found.sample."""
-        return await carry_out_async(self._queue, operations.find.search.sample(self._search, count))
+        return await carry_out_async(self._queue, operations.find.shown.sample(self._search, count))
 
     async def cancel(self, *, durable: str | None = None) -> Acted:
         """Like Found.cancel."""

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from .operations.find.actions import Acted
     from .operations.history.job_history import JobEvent
     from .operations.keys.busiest import KeyLoad
-    from .operations.schedules.schedules import PutSchedule, Schedule
+    from .operations.schedules.define import PutSchedule
+    from .operations.schedules.read import Schedule
     from .operations.topics.scale import Scale
     from .operations.topics.stats import Stats, TopicStats
     from .schedules.definition import Definition

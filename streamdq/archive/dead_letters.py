@@ -15,7 +15,7 @@ from ..keys import ShardKeys, homes_of
 from ..link.session import Op, Work
 from ..operations.dead_letters.kick_throttle import Pace
 from ..operations.jobs.previous_shards import in_turn
-from ..operations.topics.known import known_group, topic_names
+from ..operations.known import known_group, topic_names
 from ..process.logs import log
 from ..store import dead_letters
 from ..store.batches import MAX_BYTES, most_jobs, parts

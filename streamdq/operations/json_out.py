@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..job.job import GroupProgress, Job
     from .checks.audit import Audit
     from .history.job_history import JobEvent
-    from .schedules.schedules import Schedule
+    from .schedules.read import Schedule
 
 
 def job_json(job: Job) -> dict[str, Any]:

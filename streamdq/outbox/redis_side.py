@@ -11,7 +11,7 @@ from ..keys import ShardKeys, homes_of
 from ..link.session import Op
 from ..operations.jobs.get import REPAIRS
 from ..operations.jobs.previous_shards import in_turn
-from ..operations.topics.known import topic_names
+from ..operations.known import topic_names
 from ..store.batches import REPLACED_BYTES, most_jobs, parts
 from ..store.outbox import drop_outbox_receipts, outbox_receipts, scan_outbox
 from ..store.redis_store import RedisStore

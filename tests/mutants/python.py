@@ -23,7 +23,7 @@ DECISIONS = {
     "operations/attempts/results": ("tests/unit/operations", "tests/unit/worker"),
     "operations/dead_letters/kick_throttle": ("tests/unit/operations",),
     "store/batches": ("tests/unit/store", "tests/unit/operations"),
-    "store/topics/counters": ("tests/unit/store",),
+    "store/counters": ("tests/unit/store",),
     "store/entries": ("tests/unit/store",),
     "store/history/rows": ("tests/unit/store", "tests/unit/operations"),
     "store/jobs/members": ("tests/unit/store",),

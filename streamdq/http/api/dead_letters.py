@@ -11,7 +11,7 @@ from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.jobs.get import job_of, shard_with
 from ...operations.jobs.large_bodies import fetched
-from ...operations.topics.known import known_group
+from ...operations.known import known_group
 from ...store.jobs import ordered
 from ...store.redis_store import RedisStore
 from .. import redact

@@ -24,7 +24,8 @@ from ...operations.find.actions import (
 )
 from ...operations.find.conditions import MAX_CONDITIONS
 from ...operations.find.criteria import criteria_of
-from ...operations.find.search import Search, Shown, as_shown, shown_before
+from ...operations.find.search import Search, Shown
+from ...operations.find.shown import as_shown, shown_before
 from ...operations.jobs.large_bodies import fetched
 from ...operations.json_out import job_fields
 from .. import redact

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request, Response
 
 from ...link.session import Op
-from ...operations.schedules.schedules import Schedule
+from ...operations.schedules.read import Schedule
 from ...schedules.civil import zone
 from ...schedules.plan import occurrence_in
 from ...store import namespace

@@ -16,7 +16,7 @@ from ...store.jobs.members import id_in
 from ...store.redis_store import RedisStore
 from ..jobs.get import job_of, shard_with
 from ..jobs.large_bodies import fetched
-from ..topics.known import known_group
+from ..known import known_group
 from .kick_throttle import SLICE, Pace
 
 _PURGE_BATCH = 100

@@ -16,7 +16,7 @@ from ...store.history.rows import Event, HistoryRow, known_row_in, may_concern
 from ...store.jobs import lookup
 from ...store.redis_store import RedisStore
 from ..jobs.get import shard_with
-from ..topics.known import topic_names
+from ..known import topic_names
 
 LOOKBACK_ROWS = 10_000
 _PAGE = 500

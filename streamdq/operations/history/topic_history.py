@@ -10,7 +10,7 @@ from ...store import namespace
 from ...store.history import reads as history_reads
 from ...store.history.rows import HistoryPage, row_in
 from ...store.redis_store import RedisStore
-from ..topics.known import topic_names
+from ..known import topic_names
 
 
 def history(store: RedisStore, topic: str, after: Mapping[int, str] | None = None) -> Op[HistoryPage]:

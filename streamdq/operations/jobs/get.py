@@ -70,7 +70,7 @@ def _ask(
     settings: TopicSettings,
     key: str | None,
 ) -> Op[T | None]:
-    """Former homes first (former_homes.py). The reply of the first that has the job; otherwise that of its home."""
+    """Asks the previous shards first (previous_shards.py): the first reply that has the job; else that of its home."""
     *former, home = homes_of(check_id(id), settings.shards, settings.former, key)
     for number in former:
         reply = yield from script(store.session.keys.shard(topic, number), settings, id)

@@ -13,7 +13,7 @@ from ...job.retry import RetryInput, RetrySchedule
 from ...link.session import Op
 from ...store.redis_store import RedisStore
 from ...times.durations import Duration, rate_in
-from ..keys.busiest import pause_key
+from ..keys.pause import pause_key
 
 MAX_SHARDS = 256
 _LEAST_RATE = 1e-6

@@ -22,7 +22,7 @@ from ...store.history.rows import known_row_in
 from ...store.jobs import ordered
 from ...store.redis_store import RedisStore
 from ...times.durations import Duration, to_ms
-from .known import known_group
+from ..known import known_group
 from .stats import stats
 
 MOST_REPLICAS = 10_000

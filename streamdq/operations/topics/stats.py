@@ -9,13 +9,13 @@ from enum import IntEnum
 from ...keys import ShardKeys
 from ...link.session import Op, returned, together
 from ...store import namespace
+from ...store.counters import GroupCounter, ShardCounter
 from ...store.jobs import ordered
 from ...store.redis_store import RedisStore
 from ...store.replies import ShardStats
 from ...store.topics import group_consumers
-from ...store.topics.counters import GroupCounter, ShardCounter
 from ...times.durations import to_ms
-from .known import topic_names
+from ..known import topic_names
 
 OVERDUE_MS = 5_000  # longer than the mover ever needs
 LATELY_MS = 3_600_000

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json
@@ -15,7 +15,7 @@ from ...config import TopicSettings
 from ...errors import FORMAT, NewerFormat
 from ...link.command import Command
 from ...link.session import Op, Session, checked
-from ..commands import STEP
+from ..commands import STEP, one
 
 _VERSION = re.compile(rb'"version":(\d+)[,}]')
 _NUMBERED = b'"format"'  # those of format 1 have none
@@ -30,13 +30,15 @@ def settings_in(text: str | bytes) -> TopicSettings:
     return TopicSettings.model_validate(_known(from_json(text)))
 
 
-def check_formats(texts: Iterable[bytes]) -> None:
-    """Looks at nothing but the formats of many topics.
+def check_formats(session: Session) -> Op[None]:
+    """Reads all topics, and looks at nothing but their formats.
 
     Raises:
         NewerFormat: a newer version has written one of them.
     """
-    for text in texts:
+    key = session.keys.topics
+    reply = yield from one(session, key, "HGETALL", key)
+    for text in reply[1::2]:
         if _NUMBERED in text:
             _known(from_json(text))
 

@@ -10,7 +10,7 @@ from ...keys import ShardKeys
 from ...link.command import Command
 from ...link.session import Op, Session, checked
 from ..commands import in_steps
-from .counters import GroupCounter, group_field
+from ..counters import GroupCounter, group_field
 
 
 def shard_counts(session: Session, shards: Sequence[ShardKeys]) -> Op[list[int]]:

@@ -24,10 +24,10 @@ from ...process.logs import log
 from .. import namespace
 from ..batches import most_jobs
 from ..commands import one
+from ..counters import GroupCounter, group_field
 from ..replies import Configured
 from ..scripts import Scripts
 from . import group_consumers
-from .counters import GroupCounter, group_field
 from .misspelt import meant_by, slip_of
 from .registry import RINGS, Registry, settings_in
 from .settling import Walk

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ...config import TopicSettings
-from ...errors import UnknownGroup
-from ...job.job import check_group, check_topic
-from ...link.session import Op
-from ...store.redis_store import RedisStore
+from ..config import TopicSettings
+from ..errors import UnknownGroup
+from ..job.job import check_group, check_topic
+from ..link.session import Op
+from ..store.redis_store import RedisStore
 
 
 def known_group(store: RedisStore, topic: str, group: str, *, anew: bool = False) -> Op[TopicSettings]:
