@@ -22,7 +22,8 @@ from ...store.jobs.records import Encoded, encode
 from ...store.redis_store import RedisStore
 from ..problems import KINDS, ProblemError, kind_of, place
 from ..request_body import without_collection
-from .models.jobs import BulkLine, BulkOut, JobId, JobIn
+from .models.common import JobId
+from .models.jobs import BulkLine, BulkOut, JobIn
 
 _BATCH_BYTES = 4 * 1024 * 1024
 _SHOWN = 100

@@ -33,7 +33,8 @@ from ..audit_log import about
 from ..auth import Identity, Role
 from ..backend import Backend
 from .jobs import DurableIn, job_bytes
-from .models.jobs import ActedOut, FoundOut, LettersIn, ShownIn, ShownJobIn, ShownWhenIn, due_from
+from .models.common import due_from
+from .models.find import ActedOut, FoundOut, LettersIn, ShownIn, ShownJobIn, ShownWhenIn
 from .route import JSON, Route, TopicPath, backend_of, operation, who_asks
 
 router = APIRouter(route_class=Route)

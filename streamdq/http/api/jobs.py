@@ -23,7 +23,8 @@ from ..auth import Role
 from ..problems import ProblemError
 from ..request_body import is_same_json
 from .bulk import Loader
-from .models.jobs import BulkOut, JobHistoryOut, JobIn, JobOut, WhenIn, due_from
+from .models.common import WhenIn, due_from
+from .models.jobs import BulkOut, JobHistoryOut, JobIn, JobOut
 from .route import (
     JSON,
     NDJSON,

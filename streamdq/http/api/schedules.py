@@ -18,7 +18,8 @@ from .. import redact
 from ..auth import Identity, Role
 from .dead_letters import PAGE_BYTES
 from .jobs import job_response
-from .models.jobs import NAME, JobOut, due_from
+from .models.common import NAME, due_from
+from .models.jobs import JobOut
 from .models.schedules import BackfillIn, BackfillOut, ScheduleIn, ScheduleOut, SchedulesOut
 from .route import JSON, Route, TopicPath, backend_of, created, location_of, operation, who_asks
 

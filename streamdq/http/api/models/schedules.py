@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 from ....job.job import MAX_VERSION, NewJob
 from ....schedules.definition import Definition, define
-from .jobs import DURATION, DurationIn, In, RetryIn, Ttr, due_from, example, one_of
+from .common import DURATION, DurationIn, In, RetryIn, Ttr, due_from, example, one_of
 
 MomentIn = StrictInt | Annotated[StrictStr, Field(max_length=64)]
 _MOMENT = "Unix milliseconds, or ISO 8601 with its zone."
