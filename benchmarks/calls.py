@@ -23,7 +23,7 @@ from streamdq.operations.attempts.results import DeadReason, End, Held, Outcome,
 from streamdq.operations.checks import audit
 from streamdq.operations.dead_letters import kick
 from streamdq.operations.jobs import enqueue_many
-from streamdq.operations.topics import configure as topics
+from streamdq.operations.topics import configure
 from streamdq.store.batches import MAX_BYTES
 from streamdq.store.redis_store import RedisStore
 
@@ -84,7 +84,7 @@ class _Redis:
         self.link, session = open_session(server.url, NAMESPACE, None, None, _Timed)
         self.store = RedisStore(session)
         self.groups = [f"group-{i:02}" for i in range(groups)]
-        self.run(topics.configure(self.store, _TOPIC, groups=self.groups))
+        self.run(configure.configure(self.store, _TOPIC, groups=self.groups))
         self.shard = session.keys.shard(_TOPIC, 0)
         self.consumer = session.consumer
         self.claimed: dict[str, list[Held]] = {}
@@ -150,7 +150,7 @@ def _drain(redis: _Redis) -> None:
 
 
 def _leave(redis: _Redis) -> None:
-    redis.run(topics.configure(redis.store, _TOPIC, groups=redis.groups[:-1]))
+    redis.run(configure.configure(redis.store, _TOPIC, groups=redis.groups[:-1]))
 
 
 def _nothing(redis: _Redis) -> None:
@@ -171,7 +171,7 @@ def _claim_large(redis: _Redis) -> None:
 
 
 def _let_ttr_pass(redis: _Redis) -> None:
-    redis.run(topics.configure(redis.store, _TOPIC, ttr=_TTR_S))
+    redis.run(configure.configure(redis.store, _TOPIC, ttr=_TTR_S))
     _claim_large(redis)
     time.sleep(2 * _TTR_S)
 
@@ -179,7 +179,7 @@ def _let_ttr_pass(redis: _Redis) -> None:
 def _claim_and_raise_ttr(redis: _Redis) -> None:
     redis.fill(BATCH)
     redis.claim_all(redis.groups[0])
-    redis.run(topics.configure(redis.store, _TOPIC, ttr="1h"))
+    redis.run(configure.configure(redis.store, _TOPIC, ttr="1h"))
 
 
 def _look_for_late(redis: _Redis) -> int:

@@ -16,6 +16,7 @@ from ..store.batches import REPLACED_BYTES, most_jobs, parts
 from ..store.outbox import drop_outbox_receipts, outbox_receipts, scan_outbox
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
+from ..store.topics.changes import expect_keys
 from .rows import Batch, Placed, Row
 
 
@@ -94,7 +95,7 @@ class RedisSide:
     def _expect_keys(self, topic: str, settings: TopicSettings, rows: Sequence[Row]) -> Op[None]:
         """Marks the topic before the first of its jobs is in a shard that its id alone does not lead to."""
         if any(row.placed.key is not None for row in rows) and not settings.leads_to_keys:
-            yield from self._store.topics.expect_keys(topic)
+            yield from expect_keys(self._store.topics, topic)
             raise Outdated(f"topic {topic!r} has keys from now on")
 
     def _enqueue(

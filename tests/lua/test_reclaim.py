@@ -9,7 +9,7 @@ import pytest
 from streamdq import NewJob
 from streamdq.operations.checks import audit
 from streamdq.operations.jobs import enqueue_many
-from streamdq.operations.topics import configure as topics
+from streamdq.operations.topics import configure
 from streamdq.store.replies import ClaimedRow
 from tests.lua.shard import BEGIN, START_MS, Shard
 from tests.lua.test_claim import large, read_ahead
@@ -237,7 +237,7 @@ def test_what_was_ready_and_not_claimed_waits_for_a_paused_topic(shard: Shard, c
     shard.enqueue("j")
     shard.redis("XREADGROUP", "GROUP", "default", "me", "COUNT", 1, "STREAMS", shard.k.ready, ">")
     shard.topic(rate=1)
-    shard.run(topics.pause(shard.store, "t"))
+    shard.run(configure.pause(shard.store, "t"))
     if change == "reclaim":
         shard.reclaim()
     else:
@@ -263,11 +263,11 @@ def test_read_never_claimed_and_cancelled_is_dropped(two: Shard) -> None:
 def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
     shard.enqueue("j")
     shard.take()
-    shard.run(topics.pause(shard.store, "t"))
+    shard.run(configure.pause(shard.store, "t"))
     shard.clock.advance("60s")
     assert shard.reclaim().reclaimed == 1
     assert shard.state("j") == "delayed"
-    shard.run(topics.resume(shard.store, "t"))
+    shard.run(configure.resume(shard.store, "t"))
     shard.move()
     shard.finish(shard.take())
     assert shard.empty()

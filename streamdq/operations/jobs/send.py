@@ -15,6 +15,7 @@ from ...store.jobs.records import Encoded
 from ...store.redis_store import RedisStore
 from ...store.replies import Enqueued
 from ...store.scripts import Scripts
+from ...store.topics.changes import expect_keys
 from ...store.topics.topics import changing
 from .get import REPAIRS
 from .previous_shards import Kept, put_there
@@ -192,7 +193,7 @@ def _with_keys(store: RedisStore, topic: str, settings: TopicSettings, jobs: Seq
     """The settings, marked before the first job of the topic is in a shard that its id alone does not lead to."""
     if settings.leads_to_keys or all(job.key is None for job in jobs):
         return settings
-    return (yield from store.topics.expect_keys(topic))
+    return (yield from expect_keys(store.topics, topic))
 
 
 def _by_shard(

@@ -8,6 +8,7 @@ from ...keys import shard_of
 from ...link.session import Op
 from ...store.redis_store import RedisStore
 from ...store.replies import OUTDATED
+from ...store.topics.changes import until_nothing_starts
 from ...store.topics.topics import changing
 from ..jobs.get import REPAIRS
 
@@ -29,7 +30,7 @@ def pause_key(store: RedisStore, topic: str, key: str, paused: bool) -> Op[None]
             raise InvalidInput(f"key: topic {topic!r} has no limit of keys; set key_concurrency, 10000 if in doubt")
         if done != OUTDATED:
             if paused:
-                yield from store.topics.until_nothing_starts(topic)
+                yield from until_nothing_starts(store.topics, topic)
             return
         renewed = yield from store.topics.renew(topic)
         if renewed is None:

@@ -16,6 +16,7 @@ from ...schedules.recurrence import Dst
 from ...store.jobs.records import encode, fields_in, rest_of
 from ...store.redis_store import RedisStore
 from ...store.schedules.schedules import Changed, ScheduleState, StoredSchedule
+from ...store.topics.changes import expect_schedules
 from ...times.durations import Duration, Moment
 from .changes import settled_ms
 from .read import DUE, Schedule, as_schedule, body_in, check_schedule_id, schedules_of
@@ -118,7 +119,7 @@ def put_schedule(store: RedisStore, topic: str, id: str, definition: Definition,
         before = known
         return changed(known, now_ms)
 
-    yield from store.topics.expect_schedules(topic)
+    yield from expect_schedules(store.topics, topic)
     after, now_ms = yield from schedules_of(store).change(topic, id, noted)
     return _put(topic, id, before, after, now_ms)
 
