@@ -29,6 +29,7 @@ DECISIONS = {
     "store/jobs/members": ("tests/unit/store",),
     "store/jobs/progress": ("tests/unit/store",),
     "store/jobs/records": ("tests/unit/store",),
+    "store/topic_settings": ("tests/unit/store", "tests/unit/test_config.py"),
     "store/topics/registry": ("tests/unit/store", "tests/unit/test_config.py"),
     "store/replies": ("tests/unit/store", "tests/unit/mover", "tests/unit/worker"),
     "times/clock": ("tests/unit/times",),

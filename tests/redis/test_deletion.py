@@ -20,7 +20,7 @@ from streamdq.operations.topics import configure
 from streamdq.operations.topics.stats import stats, upcoming
 from streamdq.store import blocking
 from streamdq.store.scripts import Scripts
-from streamdq.store.topics import group_consumers
+from streamdq.store.topics import changes, group_consumers
 from tests.redis.harness import Seen, Space, recorder, taken
 from tests.redis.movers import mover_at
 from tests.redis.topology import all_run, each_cut, steps
@@ -36,7 +36,7 @@ async def test_a_deletion_that_was_cut_anywhere_is_ended_by_a_mover(
         space.queue.configure("t", shards=2, groups=["a", "b"])
         if force:
             space.queue.enqueue_many("t", [NewJob(n, delay=n % 2) for n in range(10)])
-        return steps(space.queue, delete(space.queue._store.topics, "t", force))
+        return steps(space.queue, changes.delete(space.queue._store.topics, "t", force))
 
     for cuts in each_cut(delete):
         other = space.another_queue()

@@ -16,7 +16,7 @@ from ...operations.topics.stats import GroupStats, Stats, TopicStats, add_stats,
 from ...store import namespace, stream_entries
 from ...store.counters import GroupCounter
 from ...store.entries import ms_of
-from ...store.history import reads as history_reads
+from ...store.history import history_reads
 from ...store.history.rows import known_row_in
 from ...store.jobs import ordered
 from ...store.redis_store import RedisStore

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ...config import MAX_BATCH
 from ...link.session import Op
 from ...store import namespace
-from ...store.history import reads as history_reads
+from ...store.history import history_reads
 from ...store.history.rows import HistoryPage, row_in
 from ...store.redis_store import RedisStore
 from ..known import topic_names

@@ -10,7 +10,7 @@ from ...config import DEFAULT_GROUP
 from ...errors import InvalidInput
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...store.keys import reads as key_reads
+from ...store.keys import key_reads
 from ...store.redis_store import RedisStore
 from ..known import known_group
 

@@ -17,7 +17,7 @@ from ...errors import InvalidInput
 from ...keys import ShardKeys
 from ...link.session import Op, Work
 from ...store import namespace
-from ...store.history import reads as history_reads
+from ...store.history import history_reads
 from ...store.history.rows import known_row_in
 from ...store.jobs import ordered
 from ...store.redis_store import RedisStore

@@ -20,9 +20,10 @@ from .. import namespace
 from ..commands import one
 from ..replies import Configured
 from ..scripts import Scripts
+from ..topic_settings import settings_in
 from .configure_shards import ShardSettings, forgotten, owed, unknown_groups
 from .misspelt import meant_by, slip_of
-from .registry import RINGS, Registry, settings_in
+from .registry import RINGS, Registry
 from .shard_state import has_schedules
 
 _TURN_S, _LONGEST_TURN_S = 0.005, 0.5
