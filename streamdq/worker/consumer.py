@@ -26,6 +26,7 @@ from ..store.replies import Claimed
 from ..times.clock import RedisTime
 from .member import Member
 from .quiet_shards import QuietShards
+from .running_job import RunningJob
 from .turns import Limit, Turns
 
 T = TypeVar("T")
@@ -310,7 +311,7 @@ class Consumer:
             self._turns.took(shard.topic, len(claimed.rows))
         if self._link.is_cluster:
             self._watched.claimed(shard, bool(claimed.rows))
-        held = held_in(shard, self.group, claimed, asked, self._session.bodies)
+        held = held_in(shard, self.group, claimed, asked, self._session.bodies, RunningJob)
         if count > 0:
             self._note_crowd(shard, claimed, held, min(count, limit.at_once))
         return held
