@@ -19,8 +19,10 @@ from streamdq.link.command import Command
 from streamdq.link.connection import Link
 from streamdq.link.opening import open_session
 from streamdq.link.session import Op, run
-from streamdq.operations import audit, jobs, topics
-from streamdq.operations.attempts import DeadReason, End, Held, Outcome, ends_together, held_in, settle
+from streamdq.operations.attempts.results import DeadReason, End, Held, Outcome, ends_together, held_in, settle
+from streamdq.operations.checks import audit
+from streamdq.operations.jobs import enqueue as jobs
+from streamdq.operations.topics import configure as topics
 from streamdq.store.batches import MAX_BYTES
 from streamdq.store.redis_store import RedisStore
 

@@ -16,8 +16,8 @@ from ..config import HttpSettings, Settings
 from ..exporter.gauges import Reader
 from ..link.session import Op
 from ..metrics.declared import TopicLabels
-from ..operations.inspect import Stats, died_lately
-from ..operations.workers import Workers, workers
+from ..operations.topics.stats import Stats, died_lately
+from ..operations.topics.workers import Workers, workers
 from ..process.loop import cancel_and_wait
 from ..queue import AsyncQueue, carry_out_async, store_of
 from ..store import namespace

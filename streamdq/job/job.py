@@ -1,4 +1,4 @@
-"""A job: what callers pass in, the checks on it, and what they get back. Its stored form is in store/records.py."""
+"""A job: what callers pass in, the checks on it, what they get back. Its stored form is in store/jobs/records.py."""
 
 from __future__ import annotations
 

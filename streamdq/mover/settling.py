@@ -12,8 +12,8 @@ from ..link.session import Session, arun
 from ..process.logs import log
 from ..process.loop import Failures
 from ..store.scripts import Scripts
-from ..store.settling import Walk
-from ..store.topics import Topics
+from ..store.topics.settling import Walk
+from ..store.topics.topics import Topics
 
 _LOOK_S = 5.0
 _PAGES = 50  # at one look: a page takes Redis less than a millisecond

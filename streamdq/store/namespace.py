@@ -14,8 +14,8 @@ from ..errors import ServerUnavailable
 from ..link.command import Command
 from ..link.session import Op, Session, checked
 from ..times.clock import wall_s
-from . import registry
 from .commands import in_steps, one
+from .topics import registry
 
 # -- Redis itself
 

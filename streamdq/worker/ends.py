@@ -20,7 +20,8 @@ from ..keys import ShardKeys
 from ..link.connection import Link
 from ..link.session import Op, arun, begin, run
 from ..metrics import declared
-from ..operations.attempts import (
+from ..operations.attempts.error_text import is_a, text_of, why_invalid
+from ..operations.attempts.results import (
     DeadReason,
     End,
     Held,
@@ -34,7 +35,6 @@ from ..operations.attempts import (
     too_late,
     unreadable,
 )
-from ..operations.failures import is_a, text_of, why_invalid
 from ..process.logs import log, way, what, where, where_called
 from ..process.loop import cancel_and_wait
 from ..store.scripts import Scripts

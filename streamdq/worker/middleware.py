@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import InvalidInput
 from ..job.job import Job
-from ..operations.attempts import End, Held, Outcome
+from ..operations.attempts.results import End, Held, Outcome
 from ..process.logs import log, what
 from .handlers import called, drop
 from .running_job import RunningJob

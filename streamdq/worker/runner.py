@@ -10,8 +10,8 @@ from operator import attrgetter
 from typing import Any, cast
 
 from ..job.job import ENCODED
-from ..operations.attempts import DeadReason, End, Held, Outcome
-from ..operations.failures import is_a
+from ..operations.attempts.error_text import is_a
+from ..operations.attempts.results import DeadReason, End, Held, Outcome
 from ..process.logs import log, what
 from ..threads import HandlerThreads, ThreadOf
 from .deadline import Deadlines

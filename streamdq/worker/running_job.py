@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import StaleClaim
 from ..job.job import Job
-from ..operations.attempts import Held
+from ..operations.attempts.results import Held
 from ..times.durations import Duration
 
 if TYPE_CHECKING:

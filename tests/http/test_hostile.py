@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from streamdq.errors import InvalidInput
 from streamdq.http import create_app
 from streamdq.http.api.bulk import JobLine
-from streamdq.http.api.models import (
+from streamdq.http.api.models.jobs import (
     BuryIn,
     ClaimIn,
     DeadIn,

@@ -11,10 +11,11 @@ from streamdq.job.job import Job, NewJob
 from streamdq.link.connection import Link
 from streamdq.link.opening import open_session
 from streamdq.link.session import Op, run
-from streamdq.operations import audit, topics
-from streamdq.operations.inspect import job_of
+from streamdq.operations.checks import audit
+from streamdq.operations.topics import configure as topics
+from streamdq.operations.topics.stats import job_of
 from streamdq.store.commands import one
-from streamdq.store.records import encode
+from streamdq.store.jobs.records import encode
 from streamdq.store.redis_store import RedisStore
 from streamdq.store.replies import Claimed, ClaimedRow, Enqueued, Moved, Reclaimed, Refused, TakenOver
 from streamdq.times.clock import ManualClock, RedisClock

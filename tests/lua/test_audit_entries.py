@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamdq.link.session import Op
-from streamdq.operations import audit, topics
+from streamdq.operations.checks import audit
+from streamdq.operations.topics import configure as topics
 from tests.lua.shard import Shard
 
 

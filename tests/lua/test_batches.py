@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamdq.operations import topics
+from streamdq.operations.topics import configure as topics
 from streamdq.store.replies import ClaimedRow, Refused
 from tests.lua.shard import BEGIN, START_MS, Shard
 

@@ -6,8 +6,9 @@ import pytest
 
 from streamdq.errors import GroupMissing
 from streamdq.job.job import NewJob
-from streamdq.operations import jobs, topics
-from streamdq.store.records import encode
+from streamdq.operations.jobs import enqueue as jobs
+from streamdq.operations.topics import configure as topics
+from streamdq.store.jobs.records import encode
 from tests.lua.shard import START_MS, Shard
 
 

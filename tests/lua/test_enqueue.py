@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from streamdq.job.job import NewJob
-from streamdq.operations import topics
+from streamdq.operations.topics import configure as topics
 from streamdq.store.assembly import keys_of
-from streamdq.store.records import encode, job_in, nonce_of
+from streamdq.store.jobs.records import encode, job_in, nonce_of
 from tests.lua.shard import START_MS, Shard
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from streamdq.errors import ServerRefusesWrites
-from streamdq.operations import topics
+from streamdq.operations.topics import configure as topics
 from tests.lua.shard import Shard
 from tests.lua.test_claim import large, read_ahead
 from tests.servers import Server

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from streamdq.operations import topics
-from streamdq.store.records import record_in
-from streamdq.store.wanted import Wanted
+from streamdq.operations.topics import configure as topics
+from streamdq.store.find.wanted import Wanted
+from streamdq.store.jobs.records import record_in
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_claim import large
 

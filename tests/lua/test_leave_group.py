@@ -10,7 +10,7 @@ import pytest
 
 from streamdq import NewJob
 from streamdq.errors import GroupMissing
-from streamdq.operations import jobs
+from streamdq.operations.jobs import enqueue as jobs
 from streamdq.store.replies import Refused
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_relay import relay, rows

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from streamdq import NewJob
-from streamdq.operations import audit, jobs, topics
+from streamdq.operations.checks import audit
+from streamdq.operations.jobs import enqueue as jobs
+from streamdq.operations.topics import configure as topics
 from streamdq.store.replies import ClaimedRow
 from tests.lua.shard import BEGIN, START_MS, Shard
 from tests.lua.test_claim import large, read_ahead

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamdq.operations import topics
+from streamdq.operations.topics import configure as topics
 from tests.lua.shard import START_MS, Shard
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamdq.operations import topics
+from streamdq.operations.topics import configure as topics
 from tests.lua.shard import Shard
 from tests.lua.test_claim import large
 

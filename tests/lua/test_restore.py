@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from streamdq.operations import topics
-from streamdq.store.records import job_in
+from streamdq.operations.topics import configure as topics
+from streamdq.store.jobs.records import job_in
 from streamdq.store.replies import NOT_HERE
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_archive import letters, receipts

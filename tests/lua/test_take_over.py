@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamdq.job.job import NewJob
-from streamdq.operations import topics
-from streamdq.store.records import encode
+from streamdq.operations.topics import configure as topics
+from streamdq.store.jobs.records import encode
 from tests.lua.shard import Shard
 from tests.waiting import until
 

@@ -201,7 +201,7 @@ def test_arguments_are_checked_as_by_the_queue(shop: Shop, queue: Queue, given: 
 def test_every_option_of_the_queue_is_there() -> None:
     import inspect
 
-    from streamdq.operations import jobs
+    from streamdq.operations.jobs import enqueue as jobs
 
     known = inspect.signature(outbox.enqueue).parameters
     for name, parameter in inspect.signature(jobs.enqueue).parameters.items():

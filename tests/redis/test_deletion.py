@@ -15,11 +15,12 @@ from streamdq.errors import StaleClaim, TopicNotEmpty, TopicServed, UnknownTopic
 from streamdq.http.pages.overview import glance
 from streamdq.link.session import Op, pause, run
 from streamdq.mover.node_mover import NodeMover
-from streamdq.operations import topics
-from streamdq.operations.audit import audit
-from streamdq.operations.inspect import stats, upcoming
-from streamdq.store import blocking, reads
+from streamdq.operations.checks.audit import audit
+from streamdq.operations.topics import configure as topics
+from streamdq.operations.topics.stats import stats, upcoming
+from streamdq.store import blocking
 from streamdq.store.scripts import Scripts
+from streamdq.store.topics import group_consumers
 from tests.redis.harness import Seen, Space, recorder, taken
 from tests.redis.movers import mover_at
 from tests.redis.topology import all_run, each_cut, steps
@@ -276,5 +277,5 @@ def _consumers(space: Space, shard: int) -> list[str]:
     """Those that are known in a shard, in either stream."""
     keys = space.queue._store.session.keys.shard("t", shard)
     places = [(keys.ready, "default"), (keys.ready_of("default"), "default")]
-    found = run(space.queue._link, reads.consumers(space.queue._store.session, places))
+    found = run(space.queue._link, group_consumers.consumers(space.queue._store.session, places))
     return sorted({one.name for some in found for one in some})

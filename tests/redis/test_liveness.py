@@ -17,7 +17,7 @@ from streamdq import Job, JobState, RunningJob
 from streamdq.errors import HandlersHung
 from streamdq.keys import NamespaceKeys
 from streamdq.link.failures import LinkError
-from streamdq.operations.doctor import doctor
+from streamdq.operations.checks.doctor import doctor
 from streamdq.queue import carry_out, store_of
 from streamdq.worker import blocked_loop, hung
 from tests.redis.harness import NAMESPACE, Seen, Space

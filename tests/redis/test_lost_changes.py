@@ -12,7 +12,7 @@ from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.errors import UnknownTopic
 from streamdq.link.session import Op, arun, run
 from streamdq.mover.node_mover import NodeMover
-from streamdq.operations import topics
+from streamdq.operations.topics import configure as topics
 from streamdq.store.commands import one
 from tests.redis.harness import Space
 from tests.redis.movers import mover_at
@@ -144,7 +144,7 @@ async def test_shards_follow_the_registry_though_redis_lost_a_part_of_the_change
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is restarted before a call of the change, and has lost the calls from any other one on."""
-    monkeypatch.setattr("streamdq.store.topics.START_WITHIN_S", 0)
+    monkeypatch.setattr("streamdq.store.topics.topics.START_WITHIN_S", 0)
     with redis_server.client() as client:
         for cut in range(2, 40):
             for lost in range(cut):

@@ -21,11 +21,11 @@ from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
 from streamdq.link.session import run
 from streamdq.mover import settling
-from streamdq.operations import jobs
-from streamdq.operations.doctor import doctor
-from streamdq.store import settling as walking
-from streamdq.store.records import encode
-from streamdq.store.settling import Walk
+from streamdq.operations.checks.doctor import doctor
+from streamdq.operations.jobs import enqueue as jobs
+from streamdq.store.jobs.records import encode
+from streamdq.store.topics import settling as walking
+from streamdq.store.topics.settling import Walk
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import Space, taken
 from tests.redis.movers import mover_at

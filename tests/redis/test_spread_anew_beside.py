@@ -19,7 +19,7 @@ from streamdq.keys import homes_of
 from streamdq.link.failures import LinkError
 from streamdq.link.session import Op
 from streamdq.mover import settling
-from streamdq.operations import topics
+from streamdq.operations.topics import configure as topics
 from tests.conftest import EACH_BINARY
 from tests.redis.harness import NAMESPACE, Seen, Space, opened, recorder
 from tests.redis.test_lost_changes import keep, lose_since

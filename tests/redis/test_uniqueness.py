@@ -7,8 +7,8 @@ import pytest
 from streamdq import JobState, NewJob
 from streamdq.errors import IdTaken
 from streamdq.link.session import run
-from streamdq.operations import jobs
-from streamdq.store.records import encode
+from streamdq.operations.jobs import enqueue as jobs
+from streamdq.store.jobs.records import encode
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space
 

@@ -19,7 +19,8 @@ import pytest
 from streamdq import NewJob
 from streamdq.errors import StreamdqError
 from streamdq.link import address
-from streamdq.operations import conditions, failures
+from streamdq.operations.attempts import error_text as failures
+from streamdq.operations.find import conditions
 from streamdq.process import logs
 from streamdq.process.logs import Log
 from streamdq.times import durations

@@ -11,10 +11,10 @@ from ...errors import BodyUnreadable, IdTaken, JobExists
 from ...job.durability import PATTERN
 from ...job.job import MAX_KEY_CHARS, Job, JobState, NewJob, check_topic
 from ...link.session import Op
-from ...operations.job_history import latest_rows, with_failures
-from ...operations.jobs import OnConflict, put, refusal
+from ...operations.jobs.enqueue import OnConflict, put, refusal
+from ...operations.jobs.history import latest_rows, with_failures
 from ...operations.json_out import event_json, job_fields
-from ...store.records import encode
+from ...store.jobs.records import encode
 from ...store.redis_store import RedisStore
 from .. import redact
 from ..audit_log import about
@@ -22,7 +22,7 @@ from ..auth import Role
 from ..problems import ProblemError
 from ..request_body import is_same_json
 from .bulk import Loader
-from .models import BulkOut, JobHistoryOut, JobIn, JobOut, WhenIn, due_from
+from .models.jobs import BulkOut, JobHistoryOut, JobIn, JobOut, WhenIn, due_from
 from .route import (
     JSON,
     NDJSON,

@@ -10,17 +10,17 @@ from pydantic_core import from_json, to_json
 
 from ...errors import ScheduleMissing
 from ...link.session import Op
-from ...operations import schedules as scheduling
 from ...operations.json_out import schedule_fields
-from ...operations.schedules import Schedule
+from ...operations.schedules import schedules as scheduling
+from ...operations.schedules.schedules import Schedule
 from ...store.redis_store import RedisStore
 from .. import redact
 from ..auth import Identity, Role
 from .dead_letters import PAGE_BYTES
 from .jobs import job_response
-from .models import NAME, JobOut, due_from
+from .models.jobs import NAME, JobOut, due_from
+from .models.schedules import BackfillIn, BackfillOut, ScheduleIn, ScheduleOut, SchedulesOut
 from .route import JSON, Route, TopicPath, backend_of, created, location_of, operation, who_asks
-from .schedule_models import BackfillIn, BackfillOut, ScheduleIn, ScheduleOut, SchedulesOut
 
 router = APIRouter(route_class=Route)
 _LOOK = (Role.PRODUCER, Role.VIEWER)

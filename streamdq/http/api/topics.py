@@ -12,12 +12,12 @@ from pydantic_core import to_json
 from ...config import TopicSettings
 from ...errors import InvalidInput
 from ...operations.json_out import audit_json, settings_json, stats_json
-from ...operations.waiting_keys import By
+from ...operations.keys.busiest import By
 from .. import redact
 from ..audit_log import about
 from ..auth import Role
 from .dead_letters import dead_page
-from .models import (
+from .models.jobs import (
     AuditOut,
     CountOut,
     DeadIn,

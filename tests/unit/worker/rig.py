@@ -10,7 +10,7 @@ from typing import Any
 
 from streamdq.config import START_WITHIN_S, Settings, TopicSettings
 from streamdq.keys import ShardKeys
-from streamdq.operations.attempts import End, Held, Outcome
+from streamdq.operations.attempts.results import End, Held, Outcome
 from streamdq.worker.deadline import Deadlines
 from streamdq.worker.ends import Ends
 from streamdq.worker.handlers import handler_of

@@ -13,7 +13,7 @@ import pytest
 
 from streamdq import InvalidInput, Job, RunningJob, StaleClaim
 from streamdq.job.retry import Bury, Retry, Snooze
-from streamdq.operations.attempts import DeadReason, End, Outcome
+from streamdq.operations.attempts.results import DeadReason, End, Outcome
 from streamdq.worker import runner as module
 from streamdq.worker import slots
 from tests.unit.virtual_time import in_virtual_time

@@ -1,0 +1,1 @@
+"""Dead letters: list them, send them back, delete them."""

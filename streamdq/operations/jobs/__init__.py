@@ -1,0 +1,11 @@
+"""Jobs: enqueue them, change them, look at one."""
+
+from typing import TYPE_CHECKING
+
+from ..first_use import modules_of
+
+if TYPE_CHECKING:
+    from . import enqueue, history, pipeline
+
+__all__ = ["enqueue", "history", "pipeline"]
+__getattr__ = modules_of(__name__, __all__)
