@@ -27,6 +27,7 @@ from ..store.topics import shard_state
 from ..times.clock import RedisTime
 from .member import Member
 from .quiet_shards import QuietShards
+from .running_job import RunningJob
 from .turns import Limit, Turns
 
 T = TypeVar("T")
@@ -311,7 +312,7 @@ class Consumer:
             self._turns.took(shard.topic, len(claimed.rows))
         if self._link.is_cluster:
             self._watched.claimed(shard, bool(claimed.rows))
-        held = held_in(shard, self.group, claimed, asked, self._session.bodies)
+        held = held_in(shard, self.group, claimed, asked, self._session.bodies, RunningJob)
         if count > 0:
             self._note_crowd(shard, claimed, held, min(count, limit.at_once))
         return held

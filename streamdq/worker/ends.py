@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from ..config import MAX_CLAIM
 from ..errors import BodyUnreadable, ServerError, StreamdqError
-from ..job.job import end_attempt
 from ..keys import ShardKeys
 from ..link.connection import Link
 from ..link.session import Op, arun, begin, run
@@ -41,6 +40,7 @@ from ..process.loop import cancel_and_wait
 from ..store.scripts import Scripts
 from ..times.durations import show_ms
 from .member import Member
+from .running_job import end_attempt
 
 _BACKOFF_S = 0.2
 _GATHER_S = 0.001  # the longest that the first end of a batch waits for others
@@ -84,7 +84,7 @@ class Ends:
             if held.ended:
                 return False
             held.ended, held.took_s = True, took_s
-        end_attempt(held.job)
+        end_attempt(held)
         return True
 
     def release(self, held: Held) -> None:

@@ -130,17 +130,24 @@ class End:
             self.error = "".join(c if c.isprintable() else " " for c in text)
 
 
-def held_in(shard: ShardKeys, group: str, claimed: Claimed, asked: float, decoder: Decoder | None = None) -> list[Held]:
+def held_in(
+    shard: ShardKeys,
+    group: str,
+    claimed: Claimed,
+    asked: float,
+    decoder: Decoder | None = None,
+    kind: type[Job] = Job,
+) -> list[Held]:
     """The claimed jobs. ``asked``: when the call was about to be sent, on the monotonic clock. The TTR counts from
     then, because another worker may have taken a job over by the time the reply is read. ``decoder``: reads the bodies
-    that are not plain JSON. A job that another client has written in a way that can't be read is left out, as it would
-    keep back all others; it is taken over when its TTR passes.
+    that are not plain JSON. ``kind``: the class that the jobs are made of. A job that another client has written in a
+    way that can't be read is left out, as it would keep back all others; it is taken over when its TTR passes.
     """
     topic, generation, topic_ttr_ms, latest = shard.topic, claimed.generation, claimed.ttr_ms, asked + START_WITHIN_S
     running, all_held = JobState.RUNNING, []
     for row in claimed.rows:
         try:
-            job = job_in(topic, row.id.decode(), row.record, decoder)
+            job = job_in(topic, row.id.decode(), row.record, decoder, kind)
         except ValueError as error:
             log.error("a claimed job can't be read", topic=topic, id=repr(row.id), group=group, error=what(error))
             continue

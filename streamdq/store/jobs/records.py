@@ -175,13 +175,13 @@ def encode_when(
     return str(civil_moment_ms(at, tz, quiet))
 
 
-def job_in(topic: str, id: str, record: bytes, decoder: Decoder | None = None) -> Job:
+def job_in(topic: str, id: str, record: bytes, decoder: Decoder | None = None, kind: type[Job] = Job) -> Job:
     """The job in a record. It does not go through ``record_in``, because every claim calls it. ``decoder``: reads its
-    body, if that is not plain JSON.
+    body, if that is not plain JSON. ``kind``: the class that it is made of.
     """
     head, created, ttr, expire, _nonce, retry, line, body = record.split(b"\n", 7)
     url, key = url_and_key(line.decode()) if line else (None, None)
-    job = Job(
+    job = kind(
         topic, id, body, int(head[12:]), int(created),
         int(ttr) if ttr else None, retry.decode() if retry else None, url,
         int(expire) if expire else None, key=key,
