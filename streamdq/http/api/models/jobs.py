@@ -13,6 +13,7 @@ from ....job.durability import PATTERN
 from ....job.job import MAX_KEY_CHARS, MAX_VERSION, JobState, NewJob
 from ....job.retry import MAX_STEPS
 from ....job.uniqueness import UniqueAfter
+from ....options import OF_JOB, OF_TOPIC
 from ....store.history.rows import Event
 from ....times.durations import MAX_DURATION_CHARS
 
@@ -20,24 +21,22 @@ from ....times.durations import MAX_DURATION_CHARS
 _DurationText = Annotated[StrictStr, Field(max_length=MAX_DURATION_CHARS)]
 DurationIn = StrictInt | StrictFloat | _DurationText
 DURATION = "Seconds, or text such as `250ms`, `15s`, `1h30m`, `2d`."
-Delay = Annotated[
-    DurationIn | None, Field(description=f"Due after this long, by Redis's clock. {DURATION}", examples=["30m"])
-]
+Delay = Annotated[DurationIn | None, Field(description=f"{OF_JOB['delay']} {DURATION}", examples=["30m"])]
 At = Annotated[
     StrictInt | Annotated[StrictStr, Field(max_length=64)] | None,
     Field(
-        description="Due at this time: Unix milliseconds, or ISO 8601 with its zone. Use it instead of `delay`.",
+        description=f"{OF_JOB['at']} Use it instead of `delay`.",
         examples=[1900000000000],
     ),
 ]
-Ttr = Annotated[
-    DurationIn | None, Field(description=f"Time to run: how long an attempt may take. {DURATION}", examples=["30s"])
-]
-_RETRY = "Delays between attempts, such as `15s 3m 10m`, or `none`."
+Ttr = Annotated[DurationIn | None, Field(description=f"{OF_JOB['ttr']} {DURATION}", examples=["30s"])]
 RetryIn = Annotated[
     Annotated[StrictStr, Field(max_length=2000)] | Annotated[list[DurationIn], Field(max_length=MAX_STEPS)] | None,
-    Field(description=_RETRY, examples=["15s 3m 10m"]),
+    Field(description=OF_JOB["retry"], examples=["15s 3m 10m"]),
 ]
+ExpireIn = Annotated[DurationIn | None, Field(description=f"{OF_JOB['expire']} {DURATION}")]
+UrlIn = Annotated[Annotated[StrictStr, Field(max_length=4096)] | None, Field(description=OF_JOB["url"])]
+VersionIn = Annotated[StrictInt, Field(ge=1, le=MAX_VERSION, description=OF_JOB["version"])]
 # What names may be, in terms of JSON Schema; job/job.py checks it, and says in its own words what is wrong.
 NAME: dict[str, Any] = {"minLength": 1, "not": {"enum": [".", ".."]}, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$"}
 TOPIC_NAME = NAME | {"pattern": r"^[^\u0000-\u0020\u007f-\u00a0{}]+$"}
@@ -111,45 +110,36 @@ class JobIn(In):
     at: At = None
     ttr: Ttr = None
     retry: RetryIn = None
-    expire: Annotated[
-        DurationIn | None,
-        Field(description=f"Give an attempt up if it would start this long after its due time. {DURATION}"),
-    ] = None
-    url: Annotated[
-        Annotated[StrictStr, Field(max_length=4096)] | None,
-        Field(description="The URL to which a callback worker POSTs the body."),
-    ] = None
+    expire: ExpireIn = None
+    url: UrlIn = None
     tz: Annotated[
         Annotated[StrictStr, Field(max_length=100)] | None,
-        Field(description="The time zone in which an `at` without one is a local time.", examples=["Europe/Paris"]),
+        Field(description=OF_JOB["tz"], examples=["Europe/Paris"]),
     ] = None
     quiet: Annotated[
         Annotated[StrictStr, Field(max_length=20)] | None,
-        Field(
-            description="Hours of the zone `tz`. If `at` lies within them, the job is due when they end.",
-            examples=["21:00-08:00"],
-        ),
+        Field(description=OF_JOB["quiet"], examples=["21:00-08:00"]),
     ] = None
-    version: Annotated[StrictInt, Field(ge=1, le=MAX_VERSION, description="The version of the body's shape.")] = 1
+    version: VersionIn = 1
     unique_for: Annotated[
         DurationIn | None,
-        Field(description=f"The id stays taken for this long from now on, also after the job has ended. {DURATION}"),
+        Field(description=f"{OF_JOB['unique_for']} {DURATION}"),
     ] = None
     unique_after: Annotated[
         UniqueAfter,
-        Field(description="Whether `unique_for` counts from now, or from when the job has ended in every group."),
+        Field(description=OF_JOB["unique_after"]),
     ] = "enqueue"
     rate_of_id: Annotated[
         Annotated[StrictStr, Field(max_length=40)] | None,
-        Field(description="How many jobs may get the id in any span of this length.", examples=["3/h", "1/10m"]),
+        Field(description=OF_JOB["rate_of_id"], examples=["3/h", "1/10m"]),
     ] = None
     at_most: Annotated[
         DurationIn | None,
-        Field(description=f"With `on_conflict=postpone`: no later than this after its first due time. {DURATION}"),
+        Field(description=f"{OF_JOB['at_most']} {DURATION}"),
     ] = None
     key: Annotated[
         Annotated[StrictStr, Field(max_length=MAX_KEY_CHARS)] | None,
-        Field(description="What the job belongs to, such as a customer.", examples=["merchant-7"]),
+        Field(description=OF_JOB["key"], examples=["merchant-7"]),
     ] = None
 
     model_config = ConfigDict(
@@ -162,24 +152,12 @@ class JobIn(In):
 
     def new_job(self, id: str | None) -> NewJob:
         """The job in the library's form."""
-        return NewJob(
-            self.body,
-            self.delay,
-            id,
-            due_from(self.at),
-            self.ttr,
-            self.retry,
-            self.url,
-            self.expire,
-            self.tz,
-            self.quiet,
-            version=self.version,
-            unique_for=self.unique_for,
-            rate_of_id=self.rate_of_id,
-            at_most=self.at_most,
-            key=self.key,
-            unique_after=self.unique_after,
-        )
+        given = {name: getattr(self, name) for name in _GIVEN}
+        return NewJob(self.body, id=id, at=due_from(self.at), **given)
+
+
+_GIVEN = JobIn.model_fields.keys() - {"body", "at"}
+"""What the library takes as it is."""
 
 
 @overload
@@ -441,32 +419,23 @@ class TopicIn(In):
 
     ttr: Ttr = None
     retry: RetryIn = None
-    shards: StrictInt | None = Field(
-        default=None, description="Jobs that are there stay where they are; refused if their keys have limits."
-    )
-    max_deliveries: StrictInt | None = Field(
-        default=None, description="Bury a job that was lost with its consumer this often."
-    )
+    shards: StrictInt | None = Field(default=None, description=OF_TOPIC["shards"])
+    max_deliveries: StrictInt | None = Field(default=None, description=OF_TOPIC["max_deliveries"])
     groups: Annotated[list[GroupName], Field(max_length=100)] | None = Field(
-        default=None, description="Exactly these groups; others are removed, and their open jobs end."
+        default=None, description=OF_TOPIC["groups"]
     )
-    rate: StrictInt | StrictFloat | None = Field(default=None, description="Jobs per second at most; 0: no limit.")
+    rate: StrictInt | StrictFloat | None = Field(default=None, description=OF_TOPIC["rate"])
     durable: Annotated[StrictStr, Field(pattern=f"{PATTERN}|^default$", max_length=20)] | None = Field(
         default=None,
-        description="Where a job is for certain when a request is answered: `memory`, `disk` or `replicas:N`; "
-        "`default`: as the server is configured.",
+        description=OF_TOPIC["durable"],
     )
 
-    key_concurrency: StrictInt | None = Field(
-        default=None, description="Attempts of a key that run at once at most, for each group; 0: no limit."
-    )
+    key_concurrency: StrictInt | None = Field(default=None, description=OF_TOPIC["key_concurrency"])
     key_order: StrictBool | Literal["pass"] | None = Field(
         default=None,
-        description="Jobs of a key start by their due times; `pass`: retries let others pass.",
+        description=OF_TOPIC["key_order"],
     )
-    key_rate: Annotated[StrictStr, Field(max_length=40)] | None = Field(
-        default=None, description='Attempts of a key that start in a time at most: "5/s", "100/10m"; "0": no limit.'
-    )
+    key_rate: Annotated[StrictStr, Field(max_length=40)] | None = Field(default=None, description=OF_TOPIC["key_rate"])
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"ttr": "30s", "retry": "15s 3m 10m"}]})
 
