@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from .operations.checks.audit import Audit, Balance
     from .operations.checks.doctor import Finding
     from .operations.find.actions import Acted
-    from .operations.jobs.history import JobEvent
+    from .operations.history.job_history import JobEvent
     from .operations.keys.busiest import KeyLoad
-    from .operations.schedules.schedules import PutSchedule, Schedule
+    from .operations.schedules.define import PutSchedule
+    from .operations.schedules.read import Schedule
     from .operations.topics.scale import Scale
     from .operations.topics.stats import Stats, TopicStats
     from .schedules.definition import Definition

@@ -20,9 +20,9 @@ from .job.job import Job
 from .keys import ShardKeys
 from .link.connection import forget_memory
 from .queue import AsyncQueue, Queue, carry_out_async, store_of
+from .store.counters import Counters, GroupCounter
 from .store.jobs import ordered
 from .store.replies import RATED, Moved, ShardStats
-from .store.topics.counters import Counters, GroupCounter
 from .times.clock import ManualClock
 from .times.durations import Duration, to_ms
 from .worker.worker import Worker, bound_to, orders_of, serving_of

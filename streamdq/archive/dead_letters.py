@@ -15,7 +15,7 @@ from ..keys import ShardKeys, homes_of
 from ..link.session import Op, Work
 from ..operations.dead_letters.kick_throttle import Pace
 from ..operations.jobs.previous_shards import in_turn
-from ..operations.topics.stats import known_group, topic_names
+from ..operations.known import known_group, topic_names
 from ..process.logs import log
 from ..store import dead_letters
 from ..store.batches import MAX_BYTES, most_jobs, parts
@@ -23,6 +23,7 @@ from ..store.jobs.progress import progress_in
 from ..store.jobs.records import Record, record_in
 from ..store.redis_store import RedisStore
 from ..store.replies import NOT_HERE
+from ..store.topics.changes import expect_keys
 
 PAGE = 200
 _TAKE_BATCH, _GIVE_BATCH = 100, 50
@@ -213,7 +214,7 @@ class Letters:
         for _ in range(_REPAIRS):
             settings = yield from known_group(self._store, topic, group)
             if any(letter.key is not None for letter in letters):
-                settings = yield from self._topics.expect_keys(topic)
+                settings = yield from expect_keys(self._topics, topic)
             there = yield from self._give(topic, group, settings, letters)
             if there is not None:
                 return [there[letter.receipt(GIVEN)] for letter in letters]

@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 
 from .. import terminal
 from ..errors import StreamdqError
-from ..operations.topics.stats import topic_names
+from ..operations.known import topic_names
 from ..options import OF_JOB, on_command_line
 from ..process.signals import Stop, install, uninstall
 from ..queue import Queue, carry_out, store_of

@@ -13,7 +13,8 @@ from ..config import MAX_BATCH
 from ..errors import InvalidInput, StreamdqError
 from ..job.durability import check_level
 from ..job.job import NewJob, check_topic
-from ..operations.jobs.enqueue import OnConflict, check_at_most, put
+from ..job.uniqueness import OnConflict
+from ..operations.jobs.enqueue import check_at_most, put
 from ..operations.jobs.ndjson import Lines, NumberedLine, longest_line
 from ..queue import Queue, carry_out, store_of
 from ..store.jobs.records import Encoded, encode

@@ -9,7 +9,8 @@ import typer
 
 from .. import terminal
 from ..operations import json_out
-from ..operations.schedules.schedules import PutSchedule, Schedule, planned, preview_schedule, put_schedule
+from ..operations.schedules.define import PutSchedule, planned, preview_schedule, put_schedule
+from ..operations.schedules.read import Schedule
 from ..options import OF_SCHEDULE
 from ..queue import carry_out, store_of
 from .common import Expire, Json, OptionalTopic, Retry, Topic, Ttr, WithId, answer, commands, open_queue, option

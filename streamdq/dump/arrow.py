@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import HistoryUnreadable, MissingExtra
-from ..store.history.reads import RawEntry
+from ..store.history.history_reads import RawEntry
 from ..store.history.rows import (
     COLUMNS,
     FIELDS,

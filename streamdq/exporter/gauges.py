@@ -15,11 +15,11 @@ from ..metrics import declared
 from ..metrics.declared import ReadMetric, TopicLabels
 from ..operations.checks.audit import Balance
 from ..store import namespace
+from ..store.counters import GroupCounter, ShardCounter
 from ..store.history.rows import dumps_in
 from ..store.redis_store import RedisStore
 from ..store.replies import ShardStats
 from ..store.topics import shard_gauges
-from ..store.topics.counters import GroupCounter, ShardCounter
 from ..version import __version__
 
 _WINDOWS = {"1m": 60_000, "10m": 600_000, "1h": 3_600_000, "1d": 86_400_000}

@@ -21,7 +21,7 @@ from ..link.session import Op
 from ..process.logs import log
 from ..process.loop import cancel_and_wait
 from ..store.entries import ms_of
-from ..store.history import reads as history_reads
+from ..store.history import history_reads
 from ..store.history.rows import FIELDS, SEPARATOR, Event, fields_in
 from ..store.redis_store import RedisStore
 from ..store.stream_entries import Entry

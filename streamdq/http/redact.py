@@ -10,7 +10,8 @@ from ..config import DEFAULT_GROUP, TopicSettings
 from ..job.job import Job
 from ..operations.checks.audit import Audit
 from ..operations.checks.health import Problem
-from ..operations.topics.stats import Concern, GroupStats, Stats, TopicStats, concern, led
+from ..operations.jobs.get import led
+from ..operations.topics.stats import Concern, GroupStats, Stats, TopicStats, concern
 from ..operations.topics.workers import Working
 from ..store.history.rows import HistoryRow
 from .auth import Identity

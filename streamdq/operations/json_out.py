@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from ..config import TopicSettings
     from ..job.job import GroupProgress, Job
     from .checks.audit import Audit
-    from .jobs.history import JobEvent
-    from .schedules.schedules import Schedule
+    from .history.job_history import JobEvent
+    from .schedules.read import Schedule
 
 
 def job_json(job: Job) -> dict[str, Any]:

@@ -9,12 +9,14 @@ from ..config import MAX_BATCH, TopicSettings
 from ..errors import ServerUnavailable, StreamdqError, UnknownTopic
 from ..keys import ShardKeys, homes_of
 from ..link.session import Op
+from ..operations.jobs.get import REPAIRS
 from ..operations.jobs.previous_shards import in_turn
-from ..operations.topics.stats import REPAIRS, topic_names
+from ..operations.known import topic_names
 from ..store.batches import REPLACED_BYTES, most_jobs, parts
 from ..store.outbox import drop_outbox_receipts, outbox_receipts, scan_outbox
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
+from ..store.topics.changes import expect_keys
 from .rows import Batch, Placed, Row
 
 
@@ -93,7 +95,7 @@ class RedisSide:
     def _expect_keys(self, topic: str, settings: TopicSettings, rows: Sequence[Row]) -> Op[None]:
         """Marks the topic before the first of its jobs is in a shard that its id alone does not lead to."""
         if any(row.placed.key is not None for row in rows) and not settings.leads_to_keys:
-            yield from self._store.topics.expect_keys(topic)
+            yield from expect_keys(self._store.topics, topic)
             raise Outdated(f"topic {topic!r} has keys from now on")
 
     def _enqueue(

@@ -37,7 +37,7 @@ from ..errors import InvalidInput
 from ..job.job import Job
 from ..job.retry import Retry, Snooze
 from ..operations.attempts.error_text import text_of
-from ..operations.jobs.enqueue import EnqueueResult
+from ..operations.jobs.enqueue_many import EnqueueResult
 from ..process.logs import log, what
 from ..queue import AsyncQueue, Queue, store_of
 from ..version import __version__

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..job.job import NewJob
 from ..link.connection import AsyncLink
 from ..link.session import arun
-from ..operations.schedules.schedules import put_schedule
+from ..operations.schedules.define import put_schedule
 from ..process.logs import log
 from ..schedules.definition import Definition
 from ..store.redis_store import RedisStore

@@ -14,9 +14,11 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
+from .. import forks
 from ..config import MAX_BATCH
 from ..errors import BodyUnreadable, InvalidInput
 from ..job.job import Job
+from ..process.leaving import leave_child
 from .running_job import RunningJob
 
 _LAZY = (GeneratorType, AsyncGeneratorType, map, filter)
@@ -262,22 +264,33 @@ def check(function: Callable[..., Any], name: str) -> None:
 def called(function: Callable[..., Any], *args: Any) -> tuple[Any, BaseException | None]:
     """What the function returns, and what it raises. The exception is returned as a value because some can't be raised
     where the result is awaited: a Future can't hold a StopIteration, and a KeyboardInterrupt or SystemExit would end
-    the event loop.
+    the event loop. A child that the function has forked ends with it.
     """
+    depth = forks.depth
     try:
-        return function(*args), None
+        result = function(*args)
     except BaseException as error:
-        return None, error
+        return None, _in_parent(depth, error)
+    return result, _in_parent(depth, None)
+
+
+def _in_parent(depth: int, error: BaseException | None) -> BaseException | None:
+    """What a user's function has raised. In a child that it has forked, the process ends. ``depth``: from before."""
+    if forks.depth != depth:
+        leave_child(error)
+    return error
 
 
 async def run(function: Callable[..., Any], *args: Any) -> BaseException | None:
     """Calls the function and awaits what it returns, as ``completed`` does; returns the exception."""
+    depth = forks.depth
     try:
         result = function(*args)
         if type(result) is CoroutineType:  # an async def's, and nearly always the only thing to await
             result = await result
     except BaseException as error:
-        return error
+        return _in_parent(depth, error)
+    _in_parent(depth, None)
     return None if result is None else await completed(result)
 
 
@@ -286,6 +299,7 @@ async def completed(result: Any) -> BaseException | None:
     plain function may return the coroutine, Task or Future that does its work. A generator is an error, because none
     of its code has run.
     """
+    depth = forks.depth
     try:
         while result is not None:
             if isinstance(result, Future):
@@ -295,10 +309,10 @@ async def completed(result: Any) -> BaseException | None:
             elif isinstance(result, _LAZY):
                 raise TypeError(f"the handler returned a {type(result).__name__}: none of its code has run")
             else:
-                return None
+                break
     except BaseException as error:
-        return error
-    return None
+        return _in_parent(depth, error)
+    return _in_parent(depth, None)
 
 
 def is_complete(result: Any) -> bool:

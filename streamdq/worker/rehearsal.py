@@ -12,7 +12,7 @@ from ..job.job import Job
 from ..keys import ShardKeys
 from ..link.session import Op
 from ..operations.attempts.error_text import is_a, told_of, why_invalid
-from ..operations.schedules.schedules import jobs_to_come
+from ..operations.schedules.run_now import jobs_to_come
 from ..store.jobs import lookup
 from ..store.jobs.progress import Phase, Progress
 from ..store.jobs.records import job_in

@@ -17,7 +17,8 @@ from ..config import DEFAULT_GROUP, Settings
 from ..errors import HandlersHung, InvalidInput
 from ..job.job import check_group, check_topic, check_ttr
 from ..job.retry import RetryInput, RetrySchedule
-from ..operations.schedules.schedules import ScheduleOptions, check_schedule_id, planned
+from ..operations.schedules.define import ScheduleOptions, planned
+from ..operations.schedules.read import check_schedule_id
 from ..process.descriptors import reserve_standard
 from ..process.heap import settled
 from ..process.leaving import leave, left_over

@@ -11,8 +11,8 @@ import pytest
 
 from streamdq.errors import IdTaken, JobExists
 from streamdq.job.job import Job, JobState
+from streamdq.job.uniqueness import OnConflict
 from streamdq.operations.jobs import enqueue as jobs
-from streamdq.operations.jobs.enqueue import OnConflict
 from streamdq.store.jobs.records import record_in
 from tests.lua.shard import START_MS, Shard
 

@@ -13,7 +13,7 @@ from streamdq.keys import shard_of
 from streamdq.operations.checks import doctor
 from streamdq.queue import carry_out, store_of
 from streamdq.store.commands import one
-from streamdq.store.keys import reads as key_reads
+from streamdq.store.keys import key_reads
 from streamdq.store.scripts import Scripts
 from tests.redis.harness import Seen, Space
 

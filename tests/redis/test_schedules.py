@@ -14,7 +14,7 @@ from streamdq import Job
 from streamdq.errors import InvalidInput, ScheduleMissing, TopicNotEmpty, UnknownTopic
 from streamdq.keys import ShardKeys
 from streamdq.link.session import Op
-from streamdq.operations.schedules.schedules import Schedule
+from streamdq.operations.schedules.read import Schedule
 from streamdq.queue import carry_out, store_of
 from streamdq.schedules import civil
 from streamdq.schedules.definition import shown

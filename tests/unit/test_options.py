@@ -16,10 +16,11 @@ from streamdq import AsyncQueue, NewJob, Queue, Topic, outbox
 from streamdq.cli import app as cli
 from streamdq.http.api.bulk import JobLine
 from streamdq.http.api.jobs import put_job
-from streamdq.http.api.models.jobs import JobIn, TopicIn
+from streamdq.http.api.models.jobs import JobIn
 from streamdq.http.api.models.schedules import ScheduleIn
+from streamdq.http.api.models.topics import TopicIn
 from streamdq.operations.jobs.enqueue import enqueue
-from streamdq.operations.schedules.schedules import ScheduleOptions, planned
+from streamdq.operations.schedules.define import ScheduleOptions, planned
 from streamdq.operations.topics.configure import configure
 from streamdq.options import OF_JOB, OF_SCHEDULE, OF_TOPIC, on_command_line
 from streamdq.schedules.definition import define

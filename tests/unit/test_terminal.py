@@ -9,7 +9,7 @@ from rich.console import Console
 
 from streamdq import terminal
 from streamdq.operations.checks.audit import Audit, Balance
-from streamdq.operations.jobs.history import JobEvent
+from streamdq.operations.history.job_history import JobEvent
 from streamdq.operations.topics.stats import GroupStats, Stats, TopicStats
 from streamdq.store.history.rows import Event, HistoryRow
 

@@ -25,7 +25,7 @@ from ..backend import Backend, left
 from ..problems import ProblemError
 from ..signing import pack, unpack
 from .jobs import job_bytes
-from .models.jobs import BuryIn, ClaimIn, ClaimOut, EndedOut, FailIn, SnoozeIn, TouchIn
+from .models.claims import BuryIn, ClaimIn, ClaimOut, EndedOut, FailIn, SnoozeIn, TouchIn
 from .route import JSON, Route, TopicPath, backend_of, check_group_scope, may_still, operation, who_asks
 
 router = APIRouter(route_class=Route)

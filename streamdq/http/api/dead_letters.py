@@ -9,8 +9,9 @@ from heapq import merge
 from ...errors import InvalidInput
 from ...keys import ShardKeys
 from ...link.session import Op
+from ...operations.jobs.get import job_of, shard_with
 from ...operations.jobs.large_bodies import fetched
-from ...operations.topics.stats import job_of, known_group, shard_with
+from ...operations.known import known_group
 from ...store.jobs import ordered
 from ...store.redis_store import RedisStore
 from .. import redact

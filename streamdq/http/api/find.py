@@ -24,7 +24,8 @@ from ...operations.find.actions import (
 )
 from ...operations.find.conditions import MAX_CONDITIONS
 from ...operations.find.criteria import criteria_of
-from ...operations.find.search import Search, Shown, as_shown, shown_before
+from ...operations.find.search import Search, Shown
+from ...operations.find.shown import as_shown, shown_before
 from ...operations.jobs.large_bodies import fetched
 from ...operations.json_out import job_fields
 from .. import redact
@@ -32,7 +33,8 @@ from ..audit_log import about
 from ..auth import Identity, Role
 from ..backend import Backend
 from .jobs import DurableIn, job_bytes
-from .models.jobs import ActedOut, FoundOut, LettersIn, ShownIn, ShownJobIn, ShownWhenIn, due_from
+from .models.common import due_from
+from .models.find import ActedOut, FoundOut, LettersIn, ShownIn, ShownJobIn, ShownWhenIn
 from .route import JSON, Route, TopicPath, backend_of, operation, who_asks
 
 router = APIRouter(route_class=Route)

@@ -17,19 +17,10 @@ from .. import redact
 from ..audit_log import about
 from ..auth import Role
 from .dead_letters import dead_page
-from .models.jobs import (
-    AuditOut,
-    CountOut,
-    DeadIn,
-    DeadOut,
-    KeysOut,
-    ScaleOut,
-    StatsOut,
-    TopicIn,
-    TopicOut,
-    TopicsOut,
-    UpcomingOut,
-)
+from .models.checks import AuditOut
+from .models.dead_letters import CountOut, DeadIn, DeadOut
+from .models.keys import KeysOut
+from .models.topics import ScaleOut, StatsOut, TopicIn, TopicOut, TopicsOut, UpcomingOut
 from .route import JSON, Route, TopicPath, backend_of, check_group_scope, operation, who_asks
 
 router = APIRouter(route_class=Route)

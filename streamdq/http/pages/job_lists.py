@@ -16,7 +16,7 @@ from ...job.job import JobState
 from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.dead_letters.failed import delivery_of
-from ...operations.topics.stats import known_group
+from ...operations.known import known_group
 from ...store import stream_entries
 from ...store.entries import ms_of, order_of
 from ...store.jobs import lookup, ordered

@@ -14,14 +14,14 @@ from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.topics.stats import GroupStats, Stats, TopicStats, add_stats, died_lately
 from ...store import namespace, stream_entries
+from ...store.counters import GroupCounter
 from ...store.entries import ms_of
-from ...store.history import reads as history_reads
+from ...store.history import history_reads
 from ...store.history.rows import known_row_in
 from ...store.jobs import ordered
 from ...store.redis_store import RedisStore
 from ...store.replies import ShardStats
 from ...store.topics import group_consumers
-from ...store.topics.counters import GroupCounter
 
 MAX_SHARDS = 100
 _ROWS = 200

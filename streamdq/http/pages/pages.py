@@ -15,10 +15,10 @@ from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.checks.health import Problem, in_order, problems_of
 from ...operations.find.conditions import is_condition
-from ...operations.jobs.history import LOOKBACK_ROWS, ended_rows, rows_of, with_failures
+from ...operations.history.job_history import LOOKBACK_ROWS, ended_rows, rows_of, with_failures
+from ...operations.jobs.get import job_of, shard_with
 from ...operations.jobs.large_bodies import fetched
 from ...operations.keys.busiest import KeyLoad, busiest
-from ...operations.topics.stats import job_of, shard_with
 from ...store.entries import ms_of
 from ...store.history.rows import HistoryRow
 from ...store.jobs.progress import Phase

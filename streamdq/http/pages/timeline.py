@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...job.job import GroupProgress, Job, JobState
-from ...operations.jobs.history import JobEvent
+from ...operations.history.job_history import JobEvent
 from ...store.history.rows import Event, HistoryRow
 from ...times.durations import show_ms
 

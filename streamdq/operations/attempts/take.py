@@ -15,7 +15,7 @@ from ...store.blocking import Entries, read_streams
 from ...store.redis_store import RedisStore
 from ...times.durations import Duration, to_ms
 from ..jobs.large_bodies import EndedJob, drop_ended, fetched
-from ..topics.stats import known_group
+from ..known import known_group
 from .error_text import without_credentials
 from .results import DeadReason, End, Held, Outcome, failed, held_in, settle, tell_calls, too_late, unreadable
 

@@ -10,12 +10,12 @@ from ...keys import ShardKeys, homes_of
 from ...link.session import Op
 from ...store import stream_entries
 from ...store.batches import most_jobs
+from ...store.counters import GroupCounter, ShardCounter
 from ...store.jobs import lookup, ordered
 from ...store.jobs.members import id_in
 from ...store.redis_store import RedisStore
 from ...store.replies import ShardStats
-from ...store.topics.counters import GroupCounter, ShardCounter
-from ..topics.stats import topic_names
+from ..known import topic_names
 
 _PAGE = 250
 _STEP = 50  # shards: a millisecond of Redis's time

@@ -14,10 +14,10 @@ from ...link.session import Op
 from ...store import namespace
 from ...store.durability import Durable
 from ...store.entries import ms_of
-from ...store.history import reads as history_reads
+from ...store.history import history_reads
 from ...store.redis_store import RedisStore
+from ...store.topics.changes import listed
 from ...store.topics.settling import Walk
-from ...store.topics.topics import listed
 from ..keys.busiest import busiest
 from ..topics.stats import OVERDUE_MS, Stats, stats
 from ..topics.workers import workers

@@ -19,7 +19,7 @@ from ...store.jobs import lookup, ordered
 from ...store.jobs.members import id_in, member_in
 from ...store.jobs.progress import Progress
 from ...store.redis_store import RedisStore
-from ..topics.stats import known_group
+from ..known import known_group
 from .kick_throttle import SLICE, Pace
 
 MOST_PLACES = 100

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ..first_use import modules_of
 
 if TYPE_CHECKING:
-    from . import actions, criteria, search
+    from . import actions, criteria, search, shown
 
-__all__ = ["actions", "criteria", "search"]
+__all__ = ["actions", "criteria", "search", "shown"]
 __getattr__ = modules_of(__name__, __all__)

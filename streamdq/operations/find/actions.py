@@ -23,7 +23,7 @@ from ...store.scripts import Scripts
 from ...store.topics.topics import changing
 from ...times.durations import Duration, Moment
 from ..dead_letters.kick_throttle import SLICE, Pace
-from ..topics.stats import REPAIRS
+from ..jobs.get import REPAIRS
 from .search import Search
 
 ActionResult = Literal["done", "changed", "gone", "refused"]

@@ -1,34 +1,30 @@
 """Finds jobs. A search walks through the topic's jobs, a page at a time; each page is one script call of bounded size.
-What it has shown is its plan: ids, and which delivery each job had then. Actions (act.py) concern exactly these.
+What it has shown is its plan: ids, and which delivery each job had then. Actions (actions.py) concern exactly these.
 """
 
 from __future__ import annotations
 
 import heapq
-import random
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pydantic_core import from_json
-
 from ...config import TopicSettings
-from ...errors import BodyUnreadable, InvalidInput
-from ...job.job import ENCODED, Job, JobState, check_id, check_topic
+from ...errors import InvalidInput
+from ...job.job import Job, JobState, check_topic
 from ...keys import ShardKeys, homes_of
 from ...link.session import Op
 from ...store import namespace
 from ...store.batches import most_jobs
 from ...store.find.wanted import Wanted
 from ...store.jobs import ordered
-from ...store.jobs.records import body_in, job_in
 from ...store.redis_store import RedisStore
 from ...store.replies import Match
-from ..jobs.large_bodies import fetched
-from ..topics.stats import job_of, known_group
+from ..known import known_group
 from .criteria import NEVER_MS, Criteria
+from .sieve import Sieve
 
 _PAGE = 250
 # What a job costs, and what it costs for each group, in reads of a progress. One that waits in the lane of its key is
@@ -38,7 +34,6 @@ _OF_JOB, _OF_GROUP, _OF_LANE = 6, 2, 6
 _POSITION = re.compile(
     r"(\d{1,6})\.(\d{1,6})\.(?:(\d{1,19}(?:\+\d{1,6})?)|(\d{1,16})m((?:[0-9a-f]{2}){0,2000}))", re.ASCII
 )
-_AS_SHOWN = re.compile(r"(\d{1,6})\.([!-~]{12,8000})", re.ASCII)
 
 
 class Progress(NamedTuple):
@@ -84,7 +79,6 @@ class Search:
     found: int = 0
     looked: int = 0
     total: int = 0
-    unreadable: int = 0  # bodies that can't be read here, which match no condition on the body
     ended: bool = False
     _began: bool = False
     _places: deque[_Place] = field(default_factory=deque)
@@ -96,13 +90,18 @@ class Search:
     _left_at: dict[_Place, bytes | tuple[int, bytes]] = field(default_factory=dict)  # places that were left in between
     _all_places: int = 0
     _most: int = _PAGE
+    _sieve: Sieve = field(init=False)
 
     def __post_init__(self) -> None:
         self.topic = check_topic(self.topic)
+        self._sieve = Sieve(self.store, self.topic, self.criteria)
         if self.limit is not None:
-            _check_number(self.limit, "limit", 1)
+            check_number(self.limit, "limit", 1)
 
-    # -- walking
+    @property
+    def unreadable(self) -> int:
+        """How many bodies could not be read here; they match no condition on the body."""
+        return self._sieve.unreadable
 
     def next_job(self) -> Op[Job | None]:
         """The next match, which is then part of the plan; None at the end."""
@@ -133,7 +132,7 @@ class Search:
         Raises:
             InvalidInput: something was read before.
         """
-        _check_number(count, "count", 1)
+        check_number(count, "count", 1)
         if self._began:
             raise InvalidInput("soonest: jobs of this search were read before; search anew")
         self._in_order = True
@@ -274,7 +273,7 @@ class Search:
         matches = yield from self._asked(place, self._query(place, jobs))
         known = self.plan.get(place.shard, {})
         new = {match.id: match for match in matches if match.id not in known}  # HSCAN may return a job twice
-        for match, job in (yield from self._sifted(list(new.values()), jobs)):
+        for match, job in (yield from self._sieve.sifted(list(new.values()), jobs)):
             shown = Shown(place.shard, match.id, match.deliveries)
             self._read.append((shown, job if jobs else None))
         if self.tell is not None:
@@ -307,112 +306,7 @@ class Search:
         self._places.popleft()
         self._cursor, self.ended = self._start(), not self._places
 
-    # -- sifting
 
-    def _sifted(self, matches: Sequence[Match], jobs: bool) -> Op[list[tuple[Match, Job | None]]]:
-        """Those of the script's matches that are what is looked for; with the jobs, as far as they were needed."""
-        plain: list[tuple[Match, Job | None]] = []
-        if self.criteria.of_body_alone and not jobs:
-            plain, matches = self._sifted_plain(matches)
-        out = [(match, job) for match in matches if (job := self._job(match)) is None or self._fits(job)]
-        if not self.criteria.of_body:
-            return out
-        yield from fetched([job for _, job in out if job is not None])
-        return plain + [(match, job) for match, job in out if job is not None and self._has_body(job)]
-
-    def _sifted_plain(self, matches: Sequence[Match]) -> tuple[list[tuple[Match, Job | None]], list[Match]]:
-        """Those whose bodies are JSON that has what is looked for; and those whose bodies are encoded. Without jobs,
-        which would take half of the search's time.
-        """
-        found: list[tuple[Match, Job | None]] = []
-        encoded = []
-        for match in matches:
-            body = body_in(match.record)
-            if body[:1] == ENCODED:
-                encoded.append(match)
-            elif self._holds_in(body):
-                found.append((match, None))
-        return found, encoded
-
-    def _job(self, match: Match) -> Job | None:
-        """As far as the script has returned it; None: the script could tell alone."""
-        bodies = self.store.session.bodies
-        if match.found:
-            return job_of(self.topic, match.id, match.found, bodies)
-        return job_in(self.topic, match.id, match.record, bodies) if match.record else None
-
-    def _fits(self, job: Job) -> bool:
-        wanted = self.criteria
-        return wanted.key in (None, job.key) and all(one.holds_for(job) for one in wanted.of_jobs)
-
-    def _has_body(self, job: Job) -> bool:
-        try:
-            json = job.json
-        except BodyUnreadable:
-            self.unreadable += 1
-            return False
-        return self._holds_in(json)
-
-    def _holds_in(self, json: bytes) -> bool:
-        try:
-            body = from_json(json)
-        except ValueError:
-            self.unreadable += 1
-            return False
-        return all(one.holds_in(body) for one in self.criteria.of_body)
-
-
-def _check_number(value: object, what: str, least: int) -> None:
+def check_number(value: object, what: str, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InvalidInput(f"{what}: {value!r} is not a number of jobs, {least} or more")
-
-
-def sample(search: Search, count: int) -> Op[list[Job]]:
-    """At most so many of the jobs that were found, chosen at random, as they are now; those that have ended are left
-    out. Each is read where it was found: another job may have the same id with another key.
-    """
-    _check_number(count, "count", 0)
-    yield from search.some()
-    places = [(shard, id) for shard, shown in search.plan.items() for id in shown]
-    jobs = []
-    for shard, id in random.sample(places, min(count, len(places))):
-        found = yield from search.store.scripts.get(shard, id)
-        if (job := job_of(search.topic, id, found, search.store.session.bodies)) is not None:
-            jobs.append(job)
-    yield from fetched(jobs)
-    return jobs
-
-
-def as_shown(shown: Shown) -> str:
-    """What shown_before takes back, with the id."""
-    return f"{shown.shard.shard}.{shown.deliveries}"
-
-
-def shown_before(
-    store: RedisStore, topic: str, group: str | None, jobs: Sequence[tuple[str, str]]
-) -> Op[tuple[Search, list[Shown]]]:
-    """A search as if it had shown these jobs; and them. ``jobs``: ids, and as_shown of each. ``group``: of the search.
-
-    Raises:
-        UnknownTopic, UnknownGroup
-        InvalidInput: they can't be read, or one is there twice.
-    """
-    if group is not None:
-        yield from known_group(store, topic, group)
-    yield from store.topics.latest(check_topic(topic))
-    shards, plan = store.topics.shards(topic), dict[ShardKeys, dict[str, str]]()
-    shown = [_shown_in(shards, check_id(id), text) for id, text in jobs]
-    for one in shown:
-        plan.setdefault(one.shard, {})[one.id] = one.deliveries
-    if sum(map(len, plan.values())) != len(shown):
-        raise InvalidInput("jobs: one is there twice")
-    return Search(store, topic, Criteria(group=group), plan=plan, found=len(shown), ended=True, _began=True), shown
-
-
-def _shown_in(shards: Sequence[ShardKeys], id: str, text: str) -> Shown:
-    found = _AS_SHOWN.fullmatch(text)
-    if found is None:
-        raise InvalidInput(f"as_shown: {text[:80]!r} does not come from a search")
-    if int(found[1]) >= len(shards):
-        raise InvalidInput("as_shown: the topic has fewer shards by now; search anew")
-    return Shown(shards[int(found[1])], id, found[2])

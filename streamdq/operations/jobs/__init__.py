@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ..first_use import modules_of
 
 if TYPE_CHECKING:
-    from . import enqueue, history, pipeline
+    from . import changes, enqueue, enqueue_many, get, pipeline
 
-__all__ = ["enqueue", "history", "pipeline"]
+__all__ = ["changes", "enqueue", "enqueue_many", "get", "pipeline"]
 __getattr__ = modules_of(__name__, __all__)

@@ -8,17 +8,13 @@ from typing import Literal
 
 from ...config import DEFAULT_GROUP
 from ...errors import InvalidInput
-from ...job.job import check_key, check_topic
-from ...keys import ShardKeys, shard_of
+from ...keys import ShardKeys
 from ...link.session import Op
-from ...store.keys import reads as key_reads
+from ...store.keys import key_reads
 from ...store.redis_store import RedisStore
-from ...store.replies import OUTDATED
-from ...store.topics.topics import changing
-from ..topics.stats import REPAIRS, known_group
+from ..known import known_group
 
 _MOST = 1000
-_NO_LIMIT, _MORE = -1, 0
 By = Literal["waiting", "running", "paused"]
 
 
@@ -76,27 +72,3 @@ def _in_shard(store: RedisStore, shard: ShardKeys, by: By, group: str, limit: in
         KeyLoad(key, count, running[key], is_paused)
         for (key, count), is_paused in zip(waiting.items(), paused, strict=True)
     ]
-
-
-def pause_key(store: RedisStore, topic: str, key: str, paused: bool) -> Op[None]:
-    """Pauses a key, or lets it go on. Safe to repeat. If the call that lets it go on is killed, jobs may wait until
-    others of their key have ended; repeat it.
-    """
-    settings = yield from store.topics.get(check_topic(topic))
-    key = check_key(key)
-    for _ in range(REPAIRS):
-        shard = store.session.keys.shard(topic, shard_of("", settings.shards, key))
-        done = _MORE
-        while done == _MORE:
-            done = yield from store.scripts.pause_key(shard, settings, key, paused)
-        if done == _NO_LIMIT:
-            raise InvalidInput(f"key: topic {topic!r} has no limit of keys; set key_concurrency, 10000 if in doubt")
-        if done != OUTDATED:
-            if paused:
-                yield from store.topics.until_nothing_starts(topic)
-            return
-        renewed = yield from store.topics.renew(topic)
-        if renewed is None:
-            raise store.topics.unknown(topic)
-        settings = renewed
-    raise changing(topic)

@@ -12,8 +12,9 @@ from ...job.job import check_group, check_topic, check_ttr
 from ...job.retry import RetryInput, RetrySchedule
 from ...link.session import Op
 from ...store.redis_store import RedisStore
+from ...store.topics import changes as topic_changes
 from ...times.durations import Duration, rate_in
-from ..keys.busiest import pause_key
+from ..keys.pause import pause_key
 
 MAX_SHARDS = 256
 _LEAST_RATE = 1e-6
@@ -74,7 +75,7 @@ def configure(
         return (yield from store.topics.get(topic, anew=True))
     if not create:
         yield from store.topics.check_spelling(topic)
-    return (yield from store.topics.configure(topic, changes, exactly))
+    return (yield from topic_changes.configure(store.topics, topic, changes, exactly))
 
 
 def delete_topic(store: RedisStore, topic: str, *, force: bool = False) -> Op[None]:
@@ -87,7 +88,7 @@ def delete_topic(store: RedisStore, topic: str, *, force: bool = False) -> Op[No
         TopicServed (a TopicNotEmpty): it has consumers beside this queue, and ``force`` is not given. One that was
             killed, or has only used ``take``, counts for two and a half minutes.
     """
-    yield from store.topics.delete(check_topic(topic), force)
+    yield from topic_changes.delete(store.topics, check_topic(topic), force)
 
 
 def pause(store: RedisStore, topic: str, *, key: str | None = None) -> Op[None]:
@@ -98,7 +99,7 @@ def pause(store: RedisStore, topic: str, *, key: str | None = None) -> Op[None]:
         InvalidInput: a key is given, and the topic has no limit of keys (``configure``).
     """
     if key is None:
-        yield from store.topics.pause(check_topic(topic), True)
+        yield from topic_changes.set_paused(store.topics, check_topic(topic), True)
     else:
         yield from pause_key(store, topic, key, True)
 
@@ -106,7 +107,7 @@ def pause(store: RedisStore, topic: str, *, key: str | None = None) -> Op[None]:
 def resume(store: RedisStore, topic: str, *, key: str | None = None) -> Op[None]:
     """Ends a pause; jobs that came due meanwhile are delivered now."""
     if key is None:
-        yield from store.topics.pause(check_topic(topic), False)
+        yield from topic_changes.set_paused(store.topics, check_topic(topic), False)
     else:
         yield from pause_key(store, topic, key, False)
 

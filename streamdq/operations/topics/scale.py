@@ -17,12 +17,13 @@ from ...errors import InvalidInput
 from ...keys import ShardKeys
 from ...link.session import Op, Work
 from ...store import namespace
-from ...store.history import reads as history_reads
+from ...store.history import history_reads
 from ...store.history.rows import known_row_in
 from ...store.jobs import ordered
 from ...store.redis_store import RedisStore
 from ...times.durations import Duration, to_ms
-from .stats import known_group, stats
+from ..known import known_group
+from .stats import stats
 
 MOST_REPLICAS = 10_000
 _MOST_WITHIN_MS = 3_600_000

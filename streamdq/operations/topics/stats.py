@@ -1,34 +1,22 @@
-"""Operations that only read: one job, dead letters, topics' figures, the coming load, the history."""
+"""The figures of topics and their groups, which topic somebody should look at, and the coming load."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TypeVar
 
-from ...config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
-from ...errors import UnknownGroup, UnknownTopic
-from ...job.job import Decoder, GroupProgress, Job, JobState, check_group, check_id, check_key, check_topic
-from ...keys import ShardKeys, homes_of
+from ...keys import ShardKeys
 from ...link.session import Op, returned, together
 from ...store import namespace
-from ...store.history import reads as history_reads
-from ...store.history.rows import HistoryPage, row_in
-from ...store.jobs import lookup, ordered
-from ...store.jobs.members import id_in
-from ...store.jobs.progress import Phase
-from ...store.jobs.records import job_in
+from ...store.counters import GroupCounter, ShardCounter
+from ...store.jobs import ordered
 from ...store.redis_store import RedisStore
-from ...store.replies import OUTDATED, FoundJob, FoundProgress, ShardStats
+from ...store.replies import ShardStats
 from ...store.topics import group_consumers
-from ...store.topics.counters import GroupCounter, ShardCounter
-from ...store.topics.topics import changing
 from ...times.durations import to_ms
-from ..jobs.large_bodies import fetched
+from ..known import topic_names
 
-T = TypeVar("T")
-REPAIRS = 5
 OVERDUE_MS = 5_000  # longer than the mover ever needs
 LATELY_MS = 3_600_000
 _COUNTERS = (
@@ -36,8 +24,6 @@ _COUNTERS = (
     GroupCounter.RECLAIMED, GroupCounter.CANCELLED, GroupCounter.EXPIRED,
 )  # fmt: skip
 """What GroupStats has by the same name."""
-
-_ACTIVE_FIRST = (JobState.RUNNING, JobState.READY, JobState.DELAYED, JobState.DEAD, JobState.DONE)
 
 
 @dataclass(slots=True)
@@ -111,144 +97,6 @@ def concern(topic: TopicStats) -> Concern:
 def by_concern(topics: Mapping[str, TopicStats]) -> list[tuple[Concern, str]]:
     """All of them: those that somebody should look at first, otherwise by name."""
     return sorted((concern(topic), name) for name, topic in topics.items())
-
-
-def get(store: RedisStore, topic: str, id: str, *, key: str | None = None) -> Op[Job | None]:
-    """The job with its progress in each group, or None if it has ended in all of them or never existed. ``key``: of the
-    job, if it has one: then only the shard of that key is asked.
-    """
-    try:
-        found = yield from ask(store, topic, id, lambda k, settings, _: store.scripts.get(k, id, settings), key)
-    except UnknownTopic:
-        return None
-    job = job_of(topic, id, found, store.session.bodies)
-    if job is not None:
-        yield from fetched([job])
-    return job
-
-
-def ask(
-    store: RedisStore,
-    topic: str,
-    id: str,
-    script: Callable[[ShardKeys, TopicSettings, str], Op[T | None]],
-    key: str | None = None,
-) -> Op[T]:
-    """Calls a script for one job, on the shard that holds it. If our settings of the topic turn out to be out of date,
-    reads them and calls the script again. ``key``: of the job; None: it is found in any case.
-
-    Raises:
-        UnknownTopic
-    """
-    settings = yield from store.topics.get(check_topic(topic))
-    for _ in range(REPAIRS):
-        reply = yield from _ask(store, topic, id, script, settings, None if key is None else check_key(key))
-        if reply is not None and reply != OUTDATED:
-            return reply
-        renewed = yield from store.topics.renew(topic)
-        if renewed is None:
-            raise store.topics.unknown(topic)
-        settings = renewed
-    raise changing(topic)
-
-
-def _ask(
-    store: RedisStore,
-    topic: str,
-    id: str,
-    script: Callable[[ShardKeys, TopicSettings, str], Op[T | None]],
-    settings: TopicSettings,
-    key: str | None,
-) -> Op[T | None]:
-    """Former homes first (former_homes.py). The reply of the first that has the job; otherwise that of its home."""
-    *former, home = homes_of(check_id(id), settings.shards, settings.former, key)
-    for number in former:
-        reply = yield from script(store.session.keys.shard(topic, number), settings, id)
-        if not _is_miss(reply):
-            return reply
-    usual = store.session.keys.shard(topic, home)
-    reply = yield from script(usual, settings, id)
-    if key is None and _is_miss(reply) and (other := (yield from _elsewhere(store, usual, id))) is not None:
-        reply = yield from script(other, settings, id)
-    return reply
-
-
-def _is_miss(reply: object) -> bool:
-    """Whether a script says that it has not found the job, or had nothing to do for it."""
-    return not reply.record if isinstance(reply, FoundJob) else reply == 0
-
-
-def shard_with(store: RedisStore, topic: str, settings: TopicSettings, id: str) -> Op[ShardKeys]:
-    """The shard that has the job: that of its id, a former home or, if it has a key, another one. If none has it, that
-    of its id.
-    """
-    homes = homes_of(check_id(id), settings.shards, settings.former)
-    *former, usual = (store.session.keys.shard(topic, number) for number in homes)
-    there = (yield from lookup.with_job(store.session, [*former, usual], id)) if former or settings.keyed else [usual]
-    if there or not settings.keyed:
-        return there[0] if there else usual
-    return (yield from _elsewhere(store, usual, id)) or usual
-
-
-def _elsewhere(store: RedisStore, usual: ShardKeys, id: str) -> Op[ShardKeys | None]:
-    """Another shard that has a job with this id, because it has a key."""
-    others = [shard for shard in store.topics.shards(usual.topic) if shard != usual]
-    if not others:
-        return None
-    settings = yield from store.topics.latest(usual.topic)  # a process learns late that there are keys
-    there = (yield from lookup.with_job(store.session, others, id)) if settings.keyed else []
-    return there[0] if there else None
-
-
-def dead(store: RedisStore, topic: str, group: str = DEFAULT_GROUP, limit: int = 100) -> Op[list[Job]]:
-    """The group's dead letters in the order of their burial, at most ``limit``; reason and error are in
-    ``job.groups[group]``.
-
-    Raises:
-        UnknownTopic, UnknownGroup
-    """
-    yield from known_group(store, topic, group, anew=True)
-    shards = store.topics.shards(topic)
-    found = yield from ordered.by_rank(store.session, [(shard.dead_of(group), 0) for shard in shards], limit)
-    buried = [(at_ms, id, shard) for shard, letters in zip(shards, found, strict=True) for at_ms, id in letters]
-    jobs: list[Job] = []
-    for _, raw, shard in sorted(buried, key=lambda one: one[:2])[:limit]:
-        id = id_in(raw)
-        found_job = yield from store.scripts.get(shard, id)
-        if (job := job_of(topic, id, found_job, store.session.bodies)) is not None:
-            jobs.append(job)
-    yield from fetched(jobs)
-    return jobs
-
-
-def known_group(store: RedisStore, topic: str, group: str, *, anew: bool = False) -> Op[TopicSettings]:
-    """The topic's settings, read from the registry if ``anew`` or if the cached ones don't have the group.
-
-    Raises:
-        UnknownTopic, UnknownGroup
-    """
-    read = store.topics.latest if anew else store.topics.get
-    settings = yield from read(check_topic(topic))
-    if check_group(group) not in settings.groups:
-        settings = yield from store.topics.get(topic, anew=True)
-    if group not in settings.groups:
-        raise UnknownGroup(
-            f"topic {topic!r} has no group {group!r}, only {', '.join(settings.group_names)}; a worker of that "
-            f"group or configure({topic!r}, groups=[...]) creates it"
-        )
-    return settings
-
-
-def topic_names(store: RedisStore, topic: str | None) -> Op[list[str]]:
-    """The topic's name, or the names of all topics. Reads their settings anew.
-
-    Raises:
-        UnknownTopic
-    """
-    if topic is None:
-        return sorted((yield from store.topics.registry()))
-    yield from store.topics.latest(check_topic(topic))
-    return [topic]
 
 
 def stats(store: RedisStore, topic: str | None = None) -> Op[Stats]:
@@ -328,31 +176,6 @@ def upcoming(
     return dict(zip(windows, counts, strict=True))
 
 
-def history(store: RedisStore, topic: str, after: Mapping[int, str] | None = None) -> Op[HistoryPage]:
-    """The topic's history, oldest rows first, at most 500 per shard. To read the next page, pass the ``after`` of this
-    one.
-    """
-    yield from topic_names(store, topic)
-    page = HistoryPage(after=dict(after or {}))
-    for number, shard in enumerate(store.topics.all_shards(topic)):
-        after_entry = page.after.get(number, "")
-        entries = yield from history_reads.rows_after(store.session, shard, after_entry, MAX_BATCH)
-        page.rows += [row_in(topic, number, entry.decode(), fields[1].decode()) for entry, fields in entries]
-        if entries:
-            page.after[number] = entries[-1][0].decode()
-    return page
-
-
-def forget_dump(store: RedisStore, dump: str) -> Op[bool]:
-    """Unregisters the dump with this id: Redis no longer keeps history for it. False: no such dump."""
-    found = yield from namespace.remove_dump(store.session, dump)  # first: what is made from now on is not kept for it
-    for topic in (yield from store.topics.refresh()):
-        for shard in store.topics.all_shards(topic):
-            held = yield from store.scripts.register_dump(shard, dump)
-            found = found or held.known
-    return found
-
-
 def add_stats(topic: TopicStats, shard: ShardStats) -> None:
     """Adds one shard's figures to its topic's."""
     topic.enqueued += shard.counts.of_shard(ShardCounter.ENQUEUED)
@@ -371,41 +194,3 @@ def add_stats(topic: TopicStats, shard: ShardStats) -> None:
         for counter in _COUNTERS:
             if count := counts.of_group(counter, name):
                 setattr(group, counter, getattr(group, counter) + count)
-
-
-def job_of(topic: str, id: str, found: FoundJob | None, decoder: Decoder | None = None) -> Job | None:
-    """The job that get has found; None: there is none. ``decoder``: reads its body, if that is not plain JSON."""
-    if found is None or not found.record:
-        return None
-    job = job_in(topic, id, found.record, decoder)
-    return led(job, {one.group: _progress(one, job, found.delayed) for one in found.groups})
-
-
-def led(job: Job, groups: dict[str, GroupProgress]) -> Job:
-    """The job with the progress of these groups; its state is that of the most active group."""
-    job.groups = groups
-    leading = min(groups.values(), key=lambda progress: _ACTIVE_FIRST.index(progress.state), default=None)
-    if leading is not None:
-        job.state, job.attempt, job.step = leading.state, leading.attempt, leading.step
-        job.snoozed = leading.snoozed
-        job.due_ms = leading.due_ms or job.due_ms
-    return job
-
-
-def _progress(found: FoundProgress, job: Job, delayed: bool) -> GroupProgress:
-    group, p, waits = found
-    if p is None:
-        return GroupProgress(group, JobState.DELAYED if delayed else JobState.READY, due_ms=job.due_ms)
-    counts = (p.attempt, p.step, p.crashes, p.snoozed)
-    if p.phase is Phase.RUNNING:
-        return GroupProgress(
-            group, JobState.RUNNING, *counts, started_ms=None if p.ahead else p.started_ms, deadline_ms=p.deadline_ms,
-            consumer=p.consumer, own=bool(p.entry),
-        )  # fmt: skip
-    if p.phase is Phase.WAITING:
-        where = JobState.DELAYED if waits else JobState.READY
-        due_ms = job.due_ms if p.due_ms is None else p.due_ms
-        return GroupProgress(group, where, *counts, due_ms=due_ms, error=p.error or None, own=True)
-    if p.phase is Phase.DEAD:
-        return GroupProgress(group, JobState.DEAD, *counts, reason=p.reason, error=p.error)
-    return GroupProgress(group, JobState.DONE, *counts)

@@ -17,9 +17,9 @@ from ...schedules.definition import Definition, definition_in
 from ...schedules.plan import Occurrence, Plan, late_ms, make_plan, occurrence_id
 from ..calling import Spread
 from ..commands import one
+from ..counters import ShardCounter
 from ..replies import Fired, Written
 from ..scripts import Scripts
-from ..topics.counters import ShardCounter
 from ..topics.topics import Topics, changing
 
 ScheduleState = Literal["active", "paused", "ended"]

@@ -13,7 +13,7 @@ from ..assembly import keys_of
 from ..calling import KeysAndArgs, ScriptCalls, Spread
 from ..jobs.members import id_in
 from ..replies import Configured, ListedIds, configured_in
-from ..topics.registry import settings_in
+from ..topic_settings import settings_in
 
 
 class TopicScripts(ScriptCalls):

@@ -1,54 +1,19 @@
-"""The registry of topics: the codec of a topic's settings, the JSON that `register_topic` writes; and this process's
-copy.
-"""
+"""This process's copy of the registry of topics."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pydantic_core import from_json
-
 from ...config import TopicSettings
-from ...errors import FORMAT, NewerFormat
 from ...link.command import Command
 from ...link.session import Op, Session, checked
-from ..commands import STEP
+from ..commands import STEP, one
+from ..topic_settings import check_format, settings_in
 
 _VERSION = re.compile(rb'"version":(\d+)[,}]')
-_NUMBERED = b'"format"'  # those of format 1 have none
-
-
-def settings_in(text: str | bytes) -> TopicSettings:
-    """The topic's settings. The format is checked first, as settings in a newer one may look different.
-
-    Raises:
-        NewerFormat: a newer version has written them.
-    """
-    return TopicSettings.model_validate(_known(from_json(text)))
-
-
-def check_formats(texts: Iterable[bytes]) -> None:
-    """Looks at nothing but the formats of many topics.
-
-    Raises:
-        NewerFormat: a newer version has written one of them.
-    """
-    for text in texts:
-        if _NUMBERED in text:
-            _known(from_json(text))
-
-
-def _known(stored: dict[str, Any]) -> dict[str, Any]:
-    format = stored.get("format", 1)
-    if not isinstance(format, int | float):
-        raise NewerFormat("?")
-    if not format <= FORMAT:
-        raise NewerFormat(format)
-    return stored
-
 
 RINGS = 256
 """How many changes the `wake` stream of a namespace remembers; `register_topic` and `unregister_topic` trim it."""
@@ -156,3 +121,14 @@ def _changed(since: bytes, entries: list[Any]) -> list[str] | None:
     if any(fields[0] != b"topic" for _, fields in entries):
         return None
     return list(dict.fromkeys(fields[1].decode(errors="replace") for _, fields in entries[1:]))
+
+
+def check_formats(session: Session) -> Op[None]:
+    """Reads all topics, and looks at nothing but their formats.
+
+    Raises:
+        NewerFormat: a newer version has written one of them.
+    """
+    key = session.keys.topics
+    for text in (yield from one(session, key, "HGETALL", key))[1::2]:
+        check_format(text)

@@ -9,8 +9,8 @@ from ...config import layout_in
 from ...keys import ShardKeys
 from ...link.command import Command
 from ...link.session import Op, Session, checked
-from ..commands import in_steps
-from .counters import GroupCounter, group_field
+from ..commands import in_steps, one
+from ..counters import GroupCounter, group_field
 
 
 def shard_counts(session: Session, shards: Sequence[ShardKeys]) -> Op[list[int]]:
@@ -32,6 +32,11 @@ def versions(session: Session, shards: Sequence[ShardKeys]) -> Op[list[int | Non
     """
     replies = yield from session.call([Command(k.settings, ("HGET", k.settings, "version")) for k in shards])
     return [int(reply) if isinstance(reply, bytes) else None for reply in replies]
+
+
+def has_schedules(session: Session, first: ShardKeys) -> Op[bool]:
+    """Whether the topic with this first shard has schedules."""
+    return bool((yield from one(session, first.schedules, "EXISTS", first.schedules)))
 
 
 class Watched(NamedTuple):

@@ -12,7 +12,7 @@ from streamdq.errors import GroupMissing, ServerError
 from streamdq.link.address import Target
 from streamdq.link.session import Op, Request, Session
 from streamdq.store import blocking, stream_entries
-from streamdq.store.history import reads as history_reads
+from streamdq.store.history import history_reads
 from streamdq.store.jobs import ordered
 from streamdq.store.stream_entries import PendingEntry
 from streamdq.store.topics import group_consumers, shard_state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamdq.config import Layout
+from streamdq.store.counters import Counters
 from streamdq.store.jobs.progress import Phase
 from streamdq.store.replies import (
     RATED,
@@ -24,7 +25,6 @@ from streamdq.store.replies import (
     registration_in,
     stats_in,
 )  # fmt: skip
-from streamdq.store.topics.counters import Counters
 
 
 def test_enqueued() -> None:

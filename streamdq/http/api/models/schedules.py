@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
 from ....job.job import NewJob
-from ....operations.schedules.schedules import ScheduleOptions, planned
+from ....operations.schedules.define import ScheduleOptions, planned
 from ....options import MOMENT, OF_SCHEDULE
 from ....schedules.definition import Definition
-from .jobs import DURATION, DurationIn, ExpireIn, In, RetryIn, Ttr, UrlIn, VersionIn, due_from, example, one_of
+from .common import DURATION, DurationIn, ExpireIn, In, RetryIn, Ttr, UrlIn, VersionIn, due_from, example, one_of
 
 MomentIn = StrictInt | Annotated[StrictStr, Field(max_length=64)]
 

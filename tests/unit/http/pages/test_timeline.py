@@ -7,7 +7,7 @@ import pytest
 from streamdq.http.pages.overview import lateness_of
 from streamdq.http.pages.timeline import Attempt, brief, story_of, why
 from streamdq.job.job import GroupProgress, Job, JobState
-from streamdq.operations.jobs.history import JobEvent
+from streamdq.operations.history.job_history import JobEvent
 from streamdq.store.history.rows import Event, HistoryRow
 
 T = 1_800_000_000_000

@@ -11,8 +11,9 @@ from streamdq.errors import JobExists
 from streamdq.job.job import NewJob
 from streamdq.link.address import Target
 from streamdq.link.session import Op, Session
-from streamdq.operations.jobs import enqueue as jobs
-from streamdq.operations.jobs.enqueue import EnqueueResult, Put
+from streamdq.operations.jobs import enqueue, enqueue_many
+from streamdq.operations.jobs.enqueue import Put
+from streamdq.operations.jobs.enqueue_many import EnqueueResult
 from streamdq.store.jobs.records import Encoded, encode
 from streamdq.store.redis_store import RedisStore
 from streamdq.times.clock import RedisClock
@@ -54,7 +55,7 @@ def duplicates() -> float:
 def test_what_became_of_each(store: RedisStore) -> None:
     encoded = [encode(NewJob(number, id=f"j{number}"), 100) for number in range(3)]
     before = duplicates()
-    put = answered(jobs.put(store, "t", encoded), {1: other("j1"), 2: kept(encoded[2])}, 3)
+    put = answered(enqueue.put(store, "t", encoded), {1: other("j1"), 2: kept(encoded[2])}, 3)
     assert isinstance(put, Put)
     assert (put.now_ms, put.existing) == (NOW_MS, [1])
     assert [put.job("t", job, i).body for i, job in enumerate(encoded)] == [0, "another's", 2]
@@ -64,7 +65,7 @@ def test_what_became_of_each(store: RedisStore) -> None:
 
 @pytest.mark.parametrize("on_conflict", ["reject", "replace"])
 def test_a_single_one_is_counted_once(store: RedisStore, on_conflict: Any) -> None:
-    before, op = duplicates(), jobs.enqueue(store, "t", 1, id="j", on_conflict=on_conflict)
+    before, op = duplicates(), enqueue.enqueue(store, "t", 1, id="j", on_conflict=on_conflict)
     with pytest.raises(JobExists):
         answered(op, {0: other("j")})
     assert duplicates() - before == 1
@@ -73,12 +74,12 @@ def test_a_single_one_is_counted_once(store: RedisStore, on_conflict: Any) -> No
 def test_many_are_counted_once(store: RedisStore) -> None:
     before = duplicates()
     given = [NewJob(number, id=f"j{number}") for number in range(3)]
-    result = answered(jobs.enqueue_many(store, "t", given), {0: other("j0"), 2: other("j2")}, 3)
+    result = answered(enqueue_many.enqueue_many(store, "t", given), {0: other("j0"), 2: other("j2")}, 3)
     assert result == EnqueueResult(1, ["j0", "j2"])
     assert duplicates() - before == 2
 
 
 def test_a_call_that_is_repeated_is_no_duplicate(store: RedisStore) -> None:
     job, before = encode(NewJob(1, id="j"), 100), duplicates()
-    assert answered(jobs.put(store, "t", [job]), {0: kept(job)}).existing == []
+    assert answered(enqueue.put(store, "t", [job]), {0: kept(job)}).existing == []
     assert duplicates() == before

@@ -9,7 +9,8 @@ import pytest
 
 from streamdq.config import TopicSettings
 from streamdq.errors import FORMAT, NewerFormat
-from streamdq.store.topics.registry import _shared, settings_in
+from streamdq.store.topic_settings import settings_in
+from streamdq.store.topics.registry import _shared
 
 
 def test_settings_of_a_newer_version_are_not_read() -> None:

@@ -9,8 +9,8 @@ from ...keys import ShardKeys
 from ...link.command import Command
 from ...link.session import Op, Session, checked
 from ..commands import in_steps, one
+from ..counters import ShardCounter
 from ..stream_entries import Entry
-from ..topics.counters import ShardCounter
 from .rows import RegisteredDump, dumps_in
 
 RawEntry = tuple[bytes, Sequence[bytes]]

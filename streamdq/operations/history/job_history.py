@@ -10,12 +10,13 @@ from ...job.job import check_id, check_topic
 from ...keys import ShardKeys
 from ...link.session import Op
 from ...store.entries import ms_of
-from ...store.history import reads as history_reads
+from ...store.history import history_reads
 from ...store.history.failures import Failure, failure_in
 from ...store.history.rows import Event, HistoryRow, known_row_in, may_concern
 from ...store.jobs import lookup
 from ...store.redis_store import RedisStore
-from ..topics.stats import shard_with, topic_names
+from ..jobs.get import shard_with
+from ..known import topic_names
 
 LOOKBACK_ROWS = 10_000
 _PAGE = 500

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from streamdq.store.assembly import lua_directory
-from streamdq.store.topics.counters import Counters, GroupCounter, ShardCounter, counters_in, group_field
+from streamdq.store.counters import Counters, GroupCounter, ShardCounter, counters_in, group_field
 
 STORED = [
     b"enqueued", b"7", b"sequence", b"9", b"history", b"12", b"detached", b"1", b"waiting:mail", b"2",
