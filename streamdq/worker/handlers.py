@@ -19,6 +19,7 @@ from ..config import MAX_BATCH
 from ..errors import BodyUnreadable, InvalidInput
 from ..job.job import Job
 from ..process.leaving import leave_child
+from .running_job import RunningJob
 
 _LAZY = (GeneratorType, AsyncGeneratorType, map, filter)
 
@@ -31,7 +32,7 @@ class Handler:
     function: Callable[..., Any]
     validate: Callable[[bytes], Any]  # turns the body's JSON into the function's argument
     is_async: bool  # otherwise it is called in a thread; if it returns an awaitable, that is awaited
-    wants_job: str | None  # the name of its Job parameter
+    wants_job: str | None  # the name of the parameter that takes the job
     batch: int | None
     ttr_ms: int | None
     retry: str | None
@@ -106,8 +107,8 @@ def handler_of(
     version: int | None = None,
     expected: Any = Any,
 ) -> Handler:
-    """Reads the function's signature: the first parameter is the body, one annotated Job or named ``job`` the job. A
-    function without a parameter for the body, such as that of a schedule, is called without it.
+    """Reads the function's signature: the first parameter is the body, one annotated RunningJob or named ``job`` the
+    job. A function without a parameter for the body, such as that of a schedule, is called without it.
     ``expected``: the body's type if the parameter has none.
 
     Raises:
@@ -180,7 +181,7 @@ def _parameters_of(function: Callable[..., Any], code: Callable[..., Any], name:
     if len(bodies) != 1 or bodies[0].kind is inspect.Parameter.KEYWORD_ONLY:
         takes = ", ".join(parameter.name for parameter in parameters)
         raise InvalidInput(
-            f"handler {name}: must take the body first, or no body, and may take `job: Job`; it takes {takes}"
+            f"handler {name}: must take the body first, or no body, and may take `job: RunningJob`; it takes {takes}"
         )
     return _Parameters(hints.get(bodies[0].name, Any), job_name, takes_body=True)
 
@@ -238,8 +239,11 @@ def _bare(hint: Any) -> Any:
 
 
 def _is_job(hint: Any) -> bool:
+    """Whether it is that of a job, or of a batch of jobs. Job may stand for RunningJob."""
     hint = _bare(hint)
-    return hint is Job or (get_origin(hint) is list and get_args(hint) == (Job,))
+    if get_origin(hint) is list:
+        return get_args(hint) in ((RunningJob,), (Job,))
+    return hint is RunningJob or hint is Job
 
 
 # -- calls of users' functions; what they raise is returned as a value

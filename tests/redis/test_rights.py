@@ -24,10 +24,10 @@ from streamdq.http.auth import Role, new_token
 from streamdq.link.connection import AsyncLink
 from streamdq.link.opening import open_session
 from streamdq.mover.mover import Mover
-from streamdq.operations.acl import CLUSTER_COMMANDS, DISK_COMMANDS, FUNCTION_COMMANDS, more_rights, rights
+from streamdq.operations.checks.acl import CLUSTER_COMMANDS, DISK_COMMANDS, FUNCTION_COMMANDS, more_rights, rights
 from streamdq.store.rights import COMMANDS
 from streamdq.store.scripts import Scripts
-from streamdq.store.topics import Topics
+from streamdq.store.topics.topics import Topics
 from tests.conftest import BINARIES
 from tests.redis.harness import taken
 from tests.sentinels import Sentinels
