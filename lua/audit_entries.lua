@@ -1,6 +1,6 @@
 -- audit_entries: reads in which streams some jobs should be, and what has come into these streams, at one moment. It changes
 -- nothing.
--- keys: jobs, bucket, progress, settings, lanes, keyed
+-- keys: jobs, bucket, progress, settings, key_tickets, key_waiting
 -- keys of the call: stream
 -- ARGV[1] the last entry of the stream that is known
 -- ARGV[2] limit: how many entries after it at most
@@ -8,7 +8,8 @@
 -- returns {{id, group, entry, ...}, {entry, value, ...}}: as audit_jobs; and the entries
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, groups, progress, leaving_groups, ring, lanes, settle, entries_of
+-- include: stored_format, groups, progress, leaving_groups, ring, key_tickets, key_pace, key_limit, settle,
+--   entries_of
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format')
 check_format(topic[3])
 local k = shard(KEYS)

@@ -1,5 +1,6 @@
 -- bury: running -> dead, a batch of one group's claims: no step is left, or the job can't succeed.
--- keys: ready, progress, counts, settings, history, wake, bucket, lanes, fronts, keyed, crowds, failures
+-- keys: ready, progress, counts, settings, history, wake, bucket, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts, key_paused, key_next_start, failures
 -- keys of the group: own, dead
 -- keys, if given: receipts
 -- ARGV[1] now_ms or ''
@@ -12,14 +13,14 @@
 -- ARGV[8..] per claim: main, entry (as claimed), id, history row, reason, error, failure ('' = none to keep)
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- flags: allow-oom
--- include: stored_format, clock, failures, groups, history, progress, bury_job, receipt, ring, lanes, settle, fence,
---   trim_ready
+-- include: stored_format, clock, failures, groups, history, progress, bury_job, receipt, ring, key_tickets, key_pace,
+--   key_limit, settle, fence, trim_ready
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
   'key_limit')
 check_format(topic[5])
 local k = shard(KEYS)
-k.group, k.consumer = group, ARGV[5]
+k.now, k.group, k.consumer = now, group, ARGV[5]
 k.key_limit = topic[6]
 local groups = served(topic[1], group, topic[4], ARGV[4])
 if not groups then return refused(now, ARGV, 7, 8) end
@@ -36,7 +37,7 @@ for i = 8, #ARGV, 7 do
     local p = parse(redis.call('HGET', progress, field_of(group, id)))
     if entry == '' then p.main = detach(k, groups, main) else redis.call('XDEL', own, entry) end
     bury_job(k, group, id, p, now, ARGV[i + 4], ARGV[i + 5])
-    free_place(k, group, id, now)
+    release_key(k, group, id)
     rows[#rows + 1] = ARGV[i + 3] .. now_text
     told[#rows] = ARGV[i + 6]
     if receipts then receipt(receipts, group, main, entry, 'dead', now) end

@@ -1,7 +1,7 @@
 -- claim: ready -> running, for one consumer of one group. Reads the streams, loads the records and drops entries that
 -- are out of date (cancelled, rescheduled, replaced, expired) in one round trip.
--- keys: ready, jobs, progress, counts, settings, wake, history, bucket, taken, taken_until, lanes, fronts, keyed,
---   crowds
+-- keys: ready, jobs, progress, counts, settings, wake, history, bucket, taken, taken_until, key_tickets, key_waiting,
+--   key_admitted, key_unstarted, key_counts, key_paused, key_next_start
 -- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
@@ -22,7 +22,7 @@
 -- generation: of the group. refused: jobs beyond at_once that are not claimed ahead. unlooked: how many of the last entries
 -- in ARGV[8..] were left for another call, because records are large, or the topic has a pace of keys.
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, progress, ring, lanes, lane_starts, requeue, settle,
+-- include: stored_format, clock, groups, history, progress, ring, key_tickets, key_pace, key_limit, requeue, settle,
 --   return_unclaimed, start_attempt, stream_groups, read, taken, claim_entries
 local k = shard(KEYS)
 k.now, k.group, k.consumer, k.cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]

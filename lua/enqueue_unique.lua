@@ -1,7 +1,7 @@
 -- enqueue_unique: like enqueue and replace, for jobs whose ids are taken for a time (unique_for), may be used only so
 -- often (rate_of_id), or whose waiting job is postponed: nothing, delayed or ready -> delayed.
--- keys: jobs, bucket, ready, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, taken,
---   taken_until
+-- keys: jobs, bucket, ready, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts, key_paused, key_next_start, taken, taken_until
 -- ARGV[1] now_ms or ''
 -- ARGV[2] how jobs are spread, as lib/is_current.lua takes it
 -- ARGV[3] history cap
@@ -15,8 +15,8 @@
 -- has the id, or had it; or that are there already, as they were postponed or the call is repeated. record_i: the job
 -- that has the id. If it has ended, body `null` in its record, and the sequence is until when (ms, hexadecimal) the id
 -- is taken. record_i '' = there is nothing of a former id here, and there never will be.
--- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, ring, lanes,
---   sequence, settle, group_states, taken, taking, withdraw, drop_job, postpone
+-- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, ring, key_tickets,
+--   key_pace, key_limit, sequence, settle, group_states, taken, taking, withdraw, drop_job, postpone
 local now, most_bytes, how, former = now_ms(ARGV[1]), tonumber(ARGV[4]), ARGV[5], ARGV[6] == 'former'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
   'keyed')
@@ -24,7 +24,7 @@ check_format(topic[5])
 if not is_current(topic[1], topic[8], ARGV[2]) then return {0, now, 0} end
 local groups = names(topic[2])
 local k = shard(KEYS)
-k.cap, k.leaving = ARGV[3], topic[4]
+k.now, k.cap, k.leaving = now, ARGV[3], topic[4]
 k.key_limit = topic[7]
 local limited = topic[7] and topic[7] ~= '0'
 local head, count = head_ms(bucket), (#ARGV - 6) / 4
@@ -87,7 +87,7 @@ for i = 7, #ARGV, 4 do
     longest = math.max(longest, #new)
     local key = limited and key_in(rest, 1)
     if not key then redis.call('ZADD', bucket, due, order .. id)
-    else enter(k, groups, id, key, order, due, now) end
+    else add(k, groups, key, {id = id, sequence = order, due = due}) end
     if rule.is_given then take_id(k, id, t, rule, nonce, now, due) end
     -- In a topic of one shard nobody else marks it, and when the job has ended, nothing tells that its id belonged to a key.
     if not topic[8] and rule.is_given and key_in(rest, 1) then topic[8] = redis.call('HSET', settings, 'keyed', 1) end
@@ -95,7 +95,7 @@ for i = 7, #ARGV, 4 do
     if not key and (not earliest or due < earliest) then earliest = due end
   end
   if record then bytes = bytes + #record end
-  if bytes >= most_bytes or (k.lined_up or 0) >= LINED_UP_AT_ONCE then
+  if bytes >= most_bytes or has_added_enough(k) then
     reply[3] = (i - 3) / 4
     break
   end

@@ -1,6 +1,6 @@
 -- find_in_order: searches a page of the shard's delayed jobs, by due time, or of a group's dead letters, by burial. It
 -- changes nothing.
--- keys: jobs, bucket, progress, settings, lanes, keyed
+-- keys: jobs, bucket, progress, settings, key_tickets, key_waiting
 -- keys of the call: index
 -- ARGV[1] from_ms: the first time
 -- ARGV[2] the member at which the previous page ended, at from_ms; '' = begin with this time
@@ -11,8 +11,8 @@
 -- more; each match as `matches` returns it. A member that is there all the time comes exactly once
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, groups, largest, progress, delivery, leaving_groups, ring, lanes, settle, deliveries,
---   group_states, job_row, search_groups, search
+-- include: stored_format, groups, largest, progress, delivery, leaving_groups, ring, key_tickets, key_pace,
+--   key_limit, settle, deliveries, group_states, job_row, search_groups, search
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
 local k = shard(KEYS)

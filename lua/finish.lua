@@ -1,6 +1,6 @@
 -- finish: running -> done, a batch of one group's claims.
--- keys: ready, jobs, progress, counts, settings, history, taken, taken_until, wake, bucket, lanes, fronts, keyed,
---   crowds
+-- keys: ready, jobs, progress, counts, settings, history, taken, taken_until, wake, bucket, key_tickets, key_waiting,
+--   key_admitted, key_unstarted, key_counts, key_paused, key_next_start
 -- keys of the group: own
 -- keys, if given: receipts
 -- ARGV[1] now_ms or ''
@@ -11,13 +11,14 @@
 -- ARGV[6..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence).
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, progress, receipt, ring, lanes, settle, fence, taken, trim_ready
+-- include: stored_format, clock, groups, history, progress, receipt, ring, key_tickets, key_pace, key_limit, settle,
+--   fence, taken, trim_ready
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
   'after_finish', 'key_limit', 'dumps')
 check_format(topic[5])
 local k = shard(KEYS)
-k.group, k.consumer = group, ARGV[5]
+k.now, k.group, k.consumer = now, group, ARGV[5]
 k.key_limit = topic[7]
 k.gone = leaving_pool(topic[6], taken, taken_until, now)
 local groups = served(topic[1], group, topic[4], ARGV[4])
@@ -27,14 +28,14 @@ local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
 local lost, all_fields = fence(k, ARGV, 4)
 local shared, ids, fields, n, done, alone, args = {}, {}, {}, 0, 0, #groups == 1, ARGV
-local others_too, mains, own_entries, placed = {}, {}, {}, {} -- placed: these may have places of their keys
+local others_too, mains, own_entries, admitted = {}, {}, {}, {} -- admitted: these may be, in a topic that limits its keys
 for i = 6, #ARGV, 4 do
   if lost and lost[i] then
     reply[#reply + 1] = (i - 2) / 4
   else
     done = done + 1
     local main, entry, id = args[i], args[i + 1], args[i + 2]
-    if entry ~= '' then own_entries[#own_entries + 1], placed[#placed + 1] = entry, id end
+    if entry ~= '' then own_entries[#own_entries + 1], admitted[#admitted + 1] = entry, id end
     if alone and main ~= '-' then
       n = n + 1
       shared[n], ids[n], fields[n] = main, id, all_fields[(i - 2) / 4]
@@ -54,7 +55,7 @@ if n > 0 then
   if k.gone then k.gone(ids) end
   redis.call('HDEL', progress, unpack(fields))
 end
-if k.key_limit then for _, id in ipairs(placed) do free_place(k, group, id, now) end end
+if k.key_limit then for _, id in ipairs(admitted) do release_key(k, group, id) end end
 if done > 0 then
   redis.call('HINCRBY', counts, 'done:' .. group, done)
   redis.call('HINCRBY', counts, 'running:' .. group, -done)

@@ -1,13 +1,15 @@
 -- leave_group: one step of removing a group from a shard, which configure_shard has started: removes the group's
 -- progress, and ends jobs that it alone held open. The shard keeps track of how far this is, so any process can
 -- continue, even several at once.
--- keys: settings, jobs, bucket, ready, progress, counts, taken, taken_until, lanes, fronts, keyed, crowds
+-- keys: settings, jobs, bucket, ready, progress, counts, taken, taken_until, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] limit: about how many fields of progress to look at; fewer if records are large
 -- returns 1 = there is more to do; 0 = the group is gone, or is not leaving
 -- flags: allow-oom
--- include: stored_format, clock, groups, largest, progress, leaving_groups, ring, lanes, settle, taken
+-- include: stored_format, clock, groups, largest, progress, leaving_groups, ring, key_tickets, key_pace, key_limit,
+--   settle, taken
 local group, bytes = ARGV[2], 0
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group, 'format',
   'after_finish')
@@ -49,7 +51,7 @@ for i = 1, #page[2], 2 do
   local whose, id = string.match(field, '^([^\31]*)\31(.*)$')
   if whose == group then
     redis.call('HDEL', progress, field)
-    leave_key(k, group, id)
+    drop_ticket(k, group, id)
     if p.state == 'w' and redis.call('ZREM', bucket, member(p.sequence, group, id)) == 1 then
       redis.call('HINCRBY', counts, 'waiting:' .. group, -1)
     end
@@ -65,7 +67,7 @@ if page[1] ~= '0' then
   return 1
 end
 take_out(leaving, group)
-redis.call('HDEL', counts, 'waiting:' .. group, 'aside:' .. group)
+redis.call('HDEL', counts, 'waiting:' .. group, 'waiting_for_key:' .. group)
 redis.call('HDEL', settings, 'left:' .. group, 'left_at:' .. group, 'leaving')
 if #leaving > 0 then redis.call('HSET', settings, 'leaving', table.concat(leaving, ',')) end
 return 0

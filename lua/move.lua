@@ -12,7 +12,6 @@
 -- include: stored_format, clock, groups, progress, ring, requeue
 
 -- open_jobs(k): returns how many jobs are ready or claimed, in all groups
--- k = {groups=}
 local function open_jobs(k)
   local open = 0
   for _, group in ipairs(k.groups) do
@@ -34,7 +33,6 @@ end
 
 -- deal_out(k, members, streams): adds jobs that are due to the ready streams, and counts them. A group's retries go to
 -- streams[group].
--- k = {groups=}
 local function deal_out(k, members, streams)
   local first, own = 0, {}
   for _, member in ipairs(members) do

@@ -1,7 +1,8 @@
 -- reclaim: running -> ready, the claims of one group whose TTR has passed. Each counts as a crash (crash.lua). A job
 -- that was lost twice in a row waits for a while, four TTRs or 10 s at most, so that it is not claimed together again
 -- with the jobs that were lost with it.
--- keys: ready, jobs, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds
+-- keys: ready, jobs, bucket, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts, key_paused, key_next_start
 -- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
@@ -18,8 +19,8 @@
 -- that were missing in the last check as well; they count as lost from now on, as do claims whose record is gone. The
 -- consumers are those with pending entries.
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, largest, progress, crash, relook, ring, lanes, requeue, settle,
---   hand_over, stream_groups, missing_jobs
+-- include: stored_format, clock, groups, history, largest, progress, crash, relook, ring, key_tickets, key_pace,
+--   key_limit, requeue, settle, hand_over, stream_groups, missing_jobs
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = shard(KEYS)
 k.lost, k.bytes, k.crashed, k.rows = 0, 0, 0, {}
@@ -27,7 +28,7 @@ local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'p
   'watch_until', 'relook:' .. group, 'largest', 'format', 'key_limit')
 check_format(topic[9])
 local group_ttr = tonumber(topic[1] or topic[2] or ARGV[4])
-k.groups, k.waits, k.key_limit = names(topic[3]), waits(topic[4], topic[5]), topic[10]
+k.now, k.groups, k.waits, k.key_limit = now, names(topic[3]), waits(topic[4], topic[5]), topic[10]
 k.apart_ms = apart_ms(group_ttr, now)
 k.stays = function(p, running) return running and tonumber(p.deadline) > now end
 -- Further ahead than it is ever set: the clock was set back.

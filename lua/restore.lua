@@ -1,6 +1,7 @@
 -- restore: archived -> ready, for one group; the retry schedule starts again, the number of attempts continues. Other
 -- groups don't get the job. Idempotent.
--- keys: bucket, jobs, progress, counts, settings, history, archive, wake, lanes, fronts, keyed, crowds, taken
+-- keys: bucket, jobs, progress, counts, settings, history, archive, wake, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts, key_paused, key_next_start, taken
 -- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
@@ -12,8 +13,8 @@
 -- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, or the group
 -- does not exist, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is
 -- live; -1 = there is nothing of a former id here
--- include: stored_format, clock, groups, history, is_current, largest, progress, ring, lanes, requeue, go_on,
---   sequence
+-- include: stored_format, clock, groups, history, is_current, largest, progress, ring, key_tickets, key_pace,
+--   key_limit, requeue, go_on, sequence
 local now, group, cap, former = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[5] == 'former'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit', 'keyed')
 check_format(topic[6])
@@ -23,7 +24,7 @@ for _, name in ipairs(names(topic[2])) do
 end
 if not is_current(topic[1], topic[8], ARGV[4]) or not served then return {0} end
 local k = shard(KEYS)
-k.key_limit = topic[7]
+k.now, k.key_limit = now, topic[7]
 k.waits = waits(topic[3], topic[4])
 
 -- Other groups may still have the job; then it only comes back to this group.

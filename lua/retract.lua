@@ -1,19 +1,19 @@
 -- retract: takes back the occurrence whose job was enqueued ahead of its time, if it is not due yet: its job is
 -- cancelled, and it is in the plan again, to be taken when it is due.
--- keys: schedules, ticks, jobs, bucket, ready, progress, counts, settings, history, taken, taken_until, wake, lanes,
---   fronts, keyed, crowds
+-- keys: schedules, ticks, jobs, bucket, ready, progress, counts, settings, history, taken, taken_until, wake,
+--   key_tickets, key_waiting, key_admitted, key_unstarted, key_counts, key_paused, key_next_start
 -- ARGV[1] now_ms or ''
 -- ARGV[2] id of the schedule
 -- ARGV[3] history cap
 -- returns the id of the job, '' = none was cancelled
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, progress, leaving_groups, ring, lanes, settle, group_states,
---   schedule, taken, withdraw, drop_job
+-- include: stored_format, clock, groups, history, progress, leaving_groups, ring, key_tickets, key_pace, key_limit,
+--   settle, group_states, schedule, taken, withdraw, drop_job
 local now, id = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'key_limit')
 check_format(topic[2])
 local k = shard(KEYS)
-k.cap, k.key_limit = ARGV[3], topic[4]
+k.now, k.cap, k.key_limit = now, ARGV[3], topic[4]
 k.leaving = false -- a leaving group has no progress with a job that was not due yet
 k.gone = leaving_pool(topic[3], taken, taken_until, now)
 local stored = redis.call('HGET', schedules, id)

@@ -1,5 +1,6 @@
 -- retry: running -> delayed, a batch of one group's failed or snoozed attempts. Each delay counts from now.
--- keys: ready, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, failures
+-- keys: ready, bucket, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts, key_paused, key_next_start, failures
 -- keys of the group: own
 -- keys, if given: receipts
 -- ARGV[1] now_ms or ''
@@ -13,25 +14,26 @@
 -- attempt does not count), error, failure ('' = none to keep)
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- flags: allow-oom
--- include: stored_format, clock, failures, groups, history, progress, receipt, ring, lanes, sequence, settle, fence
+-- include: stored_format, clock, failures, groups, history, progress, receipt, ring, key_tickets, key_pace,
+--   key_limit, sequence, settle, fence
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group, 'format', 'key_limit', 'key_order')
 check_format(topic[3])
 local k = shard(KEYS)
-k.group, k.consumer = group, ARGV[5]
+k.now, k.group, k.consumer = now, group, ARGV[5]
 k.key_limit = topic[4]
 local groups = served(topic[1], group, topic[2], ARGV[4])
 if not groups then return refused(now, ARGV, 8, 8) end
 local now_text, reply, rows, told = '\31' .. string.format('%.0f', now), {now}, {}, {}
 
--- Its key's place becomes free, unless retries hold their keys or the topic has no limit any more.
--- Returns the job's key; nil = it keeps its place, or never had one.
+-- The job no longer holds its key, unless retries do so in this topic, or it has no limit any more.
+-- Returns the key for which the job is to wait anew; nil = none.
 local holds = not topic[4] or topic[5] == 'hold'
-local function lets_pass(group, id)
-  local lane = leave_key(k, group, id)
-  if not lane then return nil end
-  if topic[4] ~= '0' then return string.match(lane, '\31(.*)$') end
-  advance(k, group, lane, now)
+local function release_for_retry(id)
+  local group_key = drop_ticket(k, group, id)
+  if not group_key then return nil end
+  if topic[4] ~= '0' then return string.match(group_key, '\31(.*)$') end
+  admit_next(k, group_key)
 end
 
 local lost, earliest, retried, snoozed, put_back = fence(k, ARGV, 8, 8), nil, 0, 0, 0
@@ -53,9 +55,9 @@ for i = 8, #ARGV, 8 do
     p.state, p.crashes, p.sequence = 'w', 0, later_order(sequence)
     p.entry, p.started, p.deadline, p.note = '', '', string.format('%.0f', due), ARGV[i + 6]
     redis.call('HSET', progress, field_of(group, id), format(p))
-    local lane = not holds and lets_pass(group, id)
-    if lane then
-      advance(k, group, line_up(k, group, lane, id, p.sequence, due), now)
+    local key = not holds and release_for_retry(id)
+    if key then
+      enqueue_key(k, group, key, {id = id, sequence = p.sequence, due = due})
     else
       redis.call('ZADD', bucket, due, member(p.sequence, group, id))
       put_back = put_back + 1

@@ -4,7 +4,8 @@
 -- that would be buried if it was lost once more is left to its TTR: perhaps the job itself keeps its consumers from
 -- giving signs, and they live. What it only read goes at once, as that counts as nothing: Redis may
 -- have given the entry to the blocked read of a consumer that stands still, while others wait for it.
--- keys: ready, jobs, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds
+-- keys: ready, jobs, bucket, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts, key_paused, key_next_start
 -- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
@@ -17,7 +18,8 @@
 -- returns {taken, lost, more, kept}; taken: attempts that were running. lost: claims whose record is gone. more: 1 = there
 -- may be more to take over now. kept: how many entries stay for now, for silent_ms at most.
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, largest, progress, crash, ring, lanes, requeue, settle, hand_over
+-- include: stored_format, clock, groups, history, largest, progress, crash, ring, key_tickets, key_pace, key_limit,
+--   requeue, settle, hand_over
 local now, group, cap, consumer, limit = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[5], tonumber(ARGV[7])
 local silent_ms, most = tonumber(ARGV[6]), tonumber(ARGV[8])
 local UNCLAIMED_MS = 100 -- a live consumer claims what it reads sooner
@@ -26,7 +28,7 @@ local k = shard(KEYS)
 k.lost, k.bytes, k.crashed, k.rows = 0, 0, 0, {}
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit')
 check_format(topic[7])
-k.groups, k.waits, k.key_limit = names(topic[3]), waits(topic[4], topic[5]), topic[8]
+k.now, k.groups, k.waits, k.key_limit = now, names(topic[3]), waits(topic[4], topic[5]), topic[8]
 if not has(k.groups, group) then return {0, 0, 0, 0} end
 k.apart_ms = apart_ms(tonumber(topic[1] or topic[2] or ARGV[4]), now)
 local more, kept, stayed, read_at = 0, 0, 0

@@ -1,8 +1,5 @@
 -- read_topic(k, ttr): reads what claims need to know of the topic and the group. ttr: the group's TTR, if the topic sets
 -- none. k.names: the topic's groups as text; k.waits: from requeue.lua; k.paced: whether the topic has a pace of keys.
--- k = {group=, names=, groups=, ttr=, watch_until=, waits=, generation=, largest=, after_finish=, key_limit=,
--- paced=}
--- sets k = {names=, groups=, ttr=, watch_until=, waits=, generation=, largest=, after_finish=, key_limit=, paced=}
 -- returns the format of the stored data, which is to be checked
 local function read_topic(k, ttr)
   local topic = redis.call('HMGET', k.settings, 'paused', 'ttr:' .. k.group, 'ttr', 'watch_until', 'groups', 'rate',
@@ -15,11 +12,9 @@ local function read_topic(k, ttr)
 end
 
 -- at_most(k, count): returns how many jobs a call may claim that asks for so many
--- k = {paced=}
 local function at_most(k, count) return k.paced and math.min(count, PACED_AT_ONCE) or count end
 
 -- load_jobs(k, entries, again): reads what there is of the jobs of these entries.
--- k = {group=}
 -- returns their ids, records, fields of the group's progress, and its values
 local function load_jobs(k, entries, again)
   local ids, fields, prefix = {}, {}, field_of(k.group, '')
@@ -34,9 +29,6 @@ end
 -- claim_entries(k, entries, again): ready -> running, the jobs of these entries, which are pending for the consumer; drops
 -- entries that are out of date. The first `again` entries are from ready:GROUP. k.count: how many to claim at most;
 -- k.at_once: how many of them the caller starts at once; k.cap: of the history. The caller counts the ready jobs.
--- k = {group=, consumer=, now=, cap=, groups=, ttr=, watch_until=, waits=, after_finish=, key_limit=, paced=, count=,
--- at_once=, now_text=, left=, refused=, late=, mains=, expired=, holds_back=, gone=, not_before=, places_given=}
--- sets k = {now_text=, left=, refused=, late=, mains=, expired=, holds_back=, gone=}
 -- returns the claims, ids and records as in the reply of claim, and how many jobs are no longer ready
 local function claim_entries(k, entries, again)
   k.now_text, k.left, k.refused, k.late, k.mains, k.expired = string.format('%.0f', k.now), 0, 0, {}, {}, {}
@@ -44,7 +36,7 @@ local function claim_entries(k, entries, again)
   if n == 0 then return {}, {}, {}, 0 end
   local group, count, at_once, now_text = k.group, k.count, k.at_once, k.now_text
   local ids, records, fields, states = load_jobs(k, entries, again)
-  k.holds_back = k.key_limit and redis.call('ZCOUNT', k.crowds, -1, -1) > 0
+  k.holds_back = k.key_limit and redis.call('ZCARD', k.key_paused) > 0
   local claims, marks, started, tail = {}, {}, 0, tail_of(k, k.ttr, at_once == 0)
 
   for i = 1, n do
@@ -59,7 +51,7 @@ local function claim_entries(k, entries, again)
     elseif not record then
       -- The job is lost; reclaim counts it, by the entry if it was running.
       if not running then drop_entry(stream, group, entry, true) end
-      if p and p.state == 'w' then lose(k, group, ids[i], k.now) end
+      if p and p.state == 'w' then forget_lost(k, group, ids[i]) end
     elseif running then
       redis.call('HINCRBY', k.counts, 'running:' .. group, -1)
       if p.note == k.consumer and entries[i].asked then

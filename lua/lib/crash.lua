@@ -12,7 +12,6 @@ end
 -- crashed(k, group, id, p, record, now, why): counts the attempt in its progress p and in k.crashed, and adds a row to
 -- k.rows. The next consumer sees how often the job crashed, and buries it if that is too often. A job that was claimed
 -- ahead goes back as if it had not been claimed. why: begins the note, which ends with the consumer.
--- k = {crashed=, rows=}
 local function crashed(k, group, id, p, record, now, why)
   local ahead = is_ahead(p) -- it has not run, as far as is known
   local known = {consumer = p.note, started = ahead and '' or p.started, due = p.due ~= '' and p.due or nil,

@@ -1,6 +1,5 @@
 -- drop_job(k, groups, id, record, now, dead): cancels the job for every group that still waits for it, and removes it.
 -- dead = {[group] = dead:GROUP} also removes its dead letters; with nil, a job that has dead letters stays as it is.
--- k = {leaving=, cap=, gone=, key_limit=, places_given=}
 -- returns 1 = done; or, with nothing changed: 0 = no group waits for it, or it is dead in one and `dead` is nil; -1 =
 -- an attempt is running
 local function drop_job(k, groups, id, record, now, dead)
@@ -11,7 +10,7 @@ local function drop_job(k, groups, id, record, now, dead)
     if states[group] and states[group].state == 'd' then letters[#letters + 1] = group end
   end
   if #letters > 0 and not dead then return 0 end
-  local withdrawn, main = withdraw(k, concerned, states, id, string.sub(record, 1, 12), now)
+  local withdrawn, main = withdraw(k, concerned, states, id, string.sub(record, 1, 12))
   if #withdrawn == 0 then return 0 end
   local rows = {}
   for i, group in ipairs(withdrawn) do

@@ -1,14 +1,13 @@
--- waits_aside(k, group, id, sequence): returns whether the job waits in the lane of its key, and will come out by this sequence
-local function waits_aside(k, group, id, sequence)
-  local ticket = is_aside(k, group, id) and redis.call('HGET', k.keyed, field_of(group, id))
+-- will_be_admitted(k, group, id, sequence): returns whether the job waits for its key, and will be admitted with this sequence
+local function will_be_admitted(k, group, id, sequence)
+  local ticket = waits_for_key(k, group, id)
   if not ticket then return false end
-  local _, _, order = lane_in(ticket)
+  local _, _, order = parse_ticket(ticket)
   return order == sequence
 end
 
 -- entries_of(k, groups, ids, records): finds in which streams these jobs should be, for these groups. k.leaving: settings
 -- field.
--- k = {leaving=}
 -- returns {id, group, entry, ...}: the jobs that are ready or running for a group by an entry of ready:GROUP, or of the
 -- shared stream if group is '': the entry's id if one runs, else its value
 local function entries_of(k, groups, ids, records)
@@ -27,7 +26,7 @@ local function entries_of(k, groups, ids, records)
         if p.state == 'r' then
           if p.entry == '' then should_be(id, '', p.main) else should_be(id, group, p.entry) end
         elseif p.state == 'w' and not redis.call('ZSCORE', k.bucket, member(p.sequence, group, id))
-            and not waits_aside(k, group, id, p.sequence) then
+            and not will_be_admitted(k, group, id, p.sequence) then
           should_be(id, group, member(p.sequence, group, id))
         end
       end

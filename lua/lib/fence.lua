@@ -15,7 +15,6 @@ local CLAIM = '^r|[^|]*|[^|]*|[^|]*|([^|]*)|[^|]*|([^|]*)|[^|]*|[^|]*|([^|]*)'
 -- adds a new entry and notes it in the progress, so a claim holds exactly as long as the progress names its entry and its
 -- consumer: if Redis lost the claim in a failover, the same entry can be claimed by another one. XACK's reply alone would
 -- not tell: if the consumer has read the entry again, it is pending, and must stay so until it is claimed.
--- k = {group=, consumer=}
 -- returns nil = all of them, otherwise {[index in args] = true} of those that it has lost; and the progress field of each
 local function fence(k, args, width, first)
   local group, consumer, fields, n = k.group, k.consumer, {}, 0

@@ -2,7 +2,6 @@
 -- group that it concerns. A group without progress has not started the job. A detached job concerns only the groups that
 -- have progress with it: none of `groups`, if all of those are leaving. values: as states_of returns them, those of this
 -- job after the index `before`.
--- k = {leaving=}
 -- returns the groups concerned, {[group] = progress}, and whether an attempt is running
 local function states_in(k, groups, id, sequence, values, before)
   local states, running, alone = {}, false, {}
@@ -20,7 +19,6 @@ end
 
 -- group_states(k, groups, id, sequence): reads the progress of one job in each group that it concerns, as states_in
 -- takes it.
--- k = {leaving=}
 -- returns what states_in returns
 local function group_states(k, groups, id, sequence)
   return states_in(k, groups, id, sequence, states_of(k, groups, {id}), 0)

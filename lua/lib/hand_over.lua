@@ -6,7 +6,6 @@
 -- A running job without a record is lost: it is counted, also in k.lost. k.bytes sums the bytes of the records read.
 -- Jobs lost twice in a row are held back, each for a random time of at most k.apart_ms: one of them may be what kills
 -- their consumers, and the others were only claimed together with it.
--- k = {groups=, waits=, apart_ms=, bytes=, lost=, not_before=, stays=, key_limit=, places_given=}
 -- returns the progress of an entry that was left alone; otherwise nil
 local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   local p = parse(redis.call('HGET', k.progress, field_of(group, id)))
@@ -21,10 +20,10 @@ local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   if running and not record then
     redis.call('HINCRBY', k.counts, 'running:' .. group, -1)
     redis.call('HINCRBY', k.counts, 'lost:' .. group, 1)
-    lose(k, group, id, now)
+    forget_lost(k, group, id)
     k.lost = (k.lost or 0) + 1
   elseif not record and p and p.state == 'w' and p.sequence == sequence then
-    lose(k, group, id, now) -- missing_jobs counts it
+    forget_lost(k, group, id) -- missing_jobs counts it
   end
   if not record or not (running or unread) then
     -- Other groups may need the shared entry, unless its delivery is out of date.

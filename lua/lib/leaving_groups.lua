@@ -11,7 +11,6 @@ end
 
 -- is_only_for_leaving(k, id, sequence): whether the job, with which no group of the topic has progress, concerns only
 -- leaving groups: then it is detached and about to end. k.leaving is the settings field of that name.
--- k = {leaving=}
 -- returns true or false
 local function is_only_for_leaving(k, id, sequence)
   for _, group in ipairs(names(k.leaving)) do

@@ -3,7 +3,6 @@
 -- removed the old entry and corrected the counter of the old state. due: when the attempt is or was due, as text; a job
 -- that is handed on keeps its due time; '' = see the record, and then it has passed. permitted: the job was ready and
 -- not claimed since, so it already had a permit of the rate. k.not_before, if set: the job is held back until then.
--- k = {waits=, not_before=}
 local function requeue(k, group, id, p, due, now, permitted)
   local waits = k.waits == 'paused' or k.waits and not permitted
   p.state, p.entry, p.started, p.deadline = 'w', '', '', due

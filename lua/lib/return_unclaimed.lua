@@ -6,7 +6,6 @@ end
 
 -- return_unclaimed(k, groups, stream, group, entry, id, p, due, now): sends the job of a pending entry back, without
 -- claiming it, to the group's own stream or the bucket. p, due: as for requeue.
--- k = {waits=, not_before=}
 local function return_unclaimed(k, groups, stream, group, entry, id, p, due, now)
   drop_entry(stream, group, entry, stream == k.own)
   if stream == k.ready then p.main = detach(k, groups, p.main) end

@@ -59,7 +59,6 @@ local function settle_ahead(s, now)
 end
 
 -- is_open(k, groups, id): returns whether a group has yet to end the job, if there is such a job
--- k = {leaving=}
 local function is_open(k, groups, id)
   local record = redis.call('HGET', k.jobs, id)
   if not record then return false end

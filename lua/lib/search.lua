@@ -71,7 +71,6 @@ local function query_in(args)
 end
 
 -- matches(k, groups, q, ids, records): looks through the jobs of a page.
--- k = {leaving=}
 -- returns {{id, deliveries, record, delayed, group, progress, waits, ...}, ...}, for each match: deliveries as
 -- deliveries_in, the rest as job_row, as far as q.whole goes
 local function matches(k, groups, q, ids, records)

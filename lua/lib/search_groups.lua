@@ -58,7 +58,7 @@ local function is_in_state(k, q, group, id, record, p)
   if p and STATES[p.state] then return q.state == STATES[p.state] end
   if q.state ~= 'delayed' and q.state ~= 'ready' then return false end
   local delivery = p and member(p.sequence, group, id) or string.sub(record, 1, 12) .. id
-  local waits = redis.call('ZSCORE', k.bucket, delivery) or p and is_aside(k, group, id)
+  local waits = redis.call('ZSCORE', k.bucket, delivery) or p and waits_for_key(k, group, id)
   return (q.state == 'delayed') == (waits and true or false)
 end
 
@@ -67,7 +67,6 @@ local function asks_of_groups(q) return q.state ~= '' or q.group ~= '' or q.from
 
 -- is_wanted(k, groups, q, id, record, values, before): whether a group has the job as it is asked for. values: as states_of
 -- returns them, those of this job after the index `before`.
--- k = {leaving=}
 -- returns true or false; false if the job is about to end with its groups
 local function is_wanted(k, groups, q, id, record, values, before)
   local concerned, states = states_in(k, groups, id, string.sub(record, 1, 12), values, before)

@@ -28,7 +28,6 @@ end
 -- erase(k, groups, ids, mains, ended, states, fields): removes the jobs at the indexes `ended`, with everything stored
 -- of them. mains: `main` of each job's progress, '' = not known; states, fields: of all the jobs, as states_of returns
 -- them. k.gone, if given, is called with the ids (leaving_pool).
--- k = {gone=}
 local function erase(k, groups, ids, mains, ended, states, fields)
   local gone, there, entries, through, detached, n = {}, {}, {}, {}, 0, 0
   for e, i in ipairs(ended) do
@@ -56,14 +55,12 @@ local function erase(k, groups, ids, mains, ended, states, fields)
 end
 
 -- forget(k, groups, id, main): removes one job with everything stored of it.
--- k = {gone=}
 local function forget(k, groups, id, main)
   erase(k, groups, {id}, {main}, {1}, states_of(k, groups, {id}))
 end
 
 -- settle(k, groups, group, ids, mains): notes that `group` has ended the jobs; the last group removes the job. A
 -- detached job concerns only the groups that have progress with it.
--- k = {gone=}
 local function settle(k, groups, group, ids, mains)
   if #ids == 0 then return end
   local states, fields = states_of(k, groups, ids)

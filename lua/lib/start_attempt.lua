@@ -4,26 +4,23 @@ local PACED_AT_ONCE = 60 -- entries in one claim of a topic with a pace of keys:
 
 -- tail_of(k, ttr, ahead): returns the end of the progress of an attempt that is claimed now: started, deadline,
 -- consumer. ahead = true: it is claimed ahead of a slot.
--- k = {now=, now_text=, consumer=}
 local function tail_of(k, ttr, ahead)
   return (ahead and '|-' or '|') .. k.now_text .. string.format('|%.0f|', k.now + ttr) .. k.consumer
 end
 
 -- expire_entry(k, stream, entry, id, record, p, due): the job is too late: removes its entry, and adds it to k.late,
 -- its `main` to k.mains and its history row to k.expired; claim ends these jobs. p may be nil.
--- k = {group=, consumer=, now=, late=, mains=, expired=, key_limit=, places_given=}
 local function expire_entry(k, stream, entry, id, record, p, due)
   drop_entry(stream, k.group, entry, stream == k.own)
   redis.call('HINCRBY', k.counts, 'expired:' .. k.group, 1)
   k.expired[#k.expired + 1] = rare_row('expired', id, k.group, p, record, k.now,
     {consumer = k.consumer, due = due, moved = string.match(entry, '^%d+')})
   k.late[#k.late + 1], k.mains[#k.mains + 1] = id, p and p.main or entry
-  free_place(k, k.group, id, k.now)
+  release_key(k, k.group, id)
 end
 
 -- begun(k, stream, entry, ttr, sequence, p, taken, tail): starts the attempt, with the job's own TTR (text, '' = it has
 -- none), and the due time of an attempt that is handed on. The other parameters are those of start_attempt.
--- k = {group=, consumer=, now=, now_text=, ttr=, at_once=}
 -- returns the claim for the caller, and the progress
 local function begun(k, stream, entry, ttr, sequence, p, taken, tail)
   local claim, attempt = entry, '1|0|0|' .. entry .. '|' .. sequence .. '|'
@@ -52,45 +49,42 @@ local function unclaimed(p)
   return p
 end
 
--- back_into_lane(k, entry, id, p, ticket): the entry of a job that has a place of its key: it goes back into its lane.
--- k = {group=}
-local function back_into_lane(k, entry, id, p, ticket)
+-- send_back(k, entry, id, p, ticket): the job of this entry, which is admitted, waits for its key again.
+local function send_back(k, entry, id, p, ticket)
   drop_entry(k.own, k.group, entry, true)
   local due
-  p.sequence, due = set_aside(k, k.group, ticket)
+  p.sequence, due = demote(k, ticket)
   if p.deadline == '' then p.deadline = due end -- a retry that held its key has a due time of its own, and expires by it
   p.state, p.entry, p.started = 'w', '', ''
   redis.call('HSET', k.progress, field_of(k.group, id), format(p))
 end
 
--- hold_back(k, entry, id, p): a job whose key is paused goes back into its lane.
--- k = {group=}
--- returns whether it did; a job without a place of its key does not
+-- hold_back(k, entry, id, p): a job waits for its key again, if that is paused.
+-- returns whether it does; a job that never waited for its key does not
 local function hold_back(k, entry, id, p)
-  local ticket = redis.call('HGET', k.keyed, field_of(k.group, id))
-  if not ticket or not is_paused(k, (lane_in(ticket))) then return false end
-  back_into_lane(k, entry, id, p, ticket)
+  local ticket = redis.call('HGET', k.key_tickets, field_of(k.group, id))
+  if not ticket or not is_paused(k, (parse_ticket(ticket))) then return false end
+  send_back(k, entry, id, p, ticket)
   return true
 end
 
--- keeps_pace(k, entry, id, p): sends a job back that may not start yet, because others of its key have started since it
--- got its place; or counts its start. It goes into its lane, where it comes before those that have not been out; so of many
--- that were ready, only the next one comes out again. A retry that holds its key keeps its place, and comes out just
--- before another one would: otherwise that one might start each time.
--- k = {waits=, not_before=, groups=, group=, now=, key_limit=, places_given=}
+-- keeps_pace(k, entry, id, p): sends a job back that may not start yet, because others of its key have started since it was
+-- admitted; or notes its start. It waits for its key again, before those that were not admitted yet; so of many that were
+-- ready, only the next one is admitted again. A retry that holds its key stays admitted, and comes out just before another
+-- one would: otherwise that one might start each time.
 -- returns whether it was sent back
 local function keeps_pace(k, entry, id, p)
-  local ticket = redis.call('HGET', k.keyed, field_of(k.group, id))
+  local ticket = redis.call('HGET', k.key_tickets, field_of(k.group, id))
   if not ticket then return false end
-  local from = too_early(k, ticket, k.now)
+  local group_key, _, sequence = parse_ticket(ticket)
+  local from = too_early(k, ticket)
   if not from then
-    note_start(k, k.group, ticket, k.now)
+    if note_start(k, ticket) then admit_next(k, group_key) end
     return false
   end
-  local lane, _, sequence = lane_in(ticket)
   if p.sequence == sequence then
-    back_into_lane(k, entry, id, p, ticket)
-    advance(k, k.group, lane, k.now)
+    send_back(k, entry, id, p, ticket)
+    admit_next(k, group_key)
   else
     k.not_before = from - 1
     return_unclaimed(k, k.groups, k.own, k.group, entry, id, p, p.deadline, k.now)
@@ -104,8 +98,6 @@ end
 -- group's TTR; p: nil = a first attempt. k.left and k.refused count jobs that are not started: those that are no longer
 -- ready, and those that are not claimed ahead and would not start at once. k.holds_back: a key is paused; k.paced: the topic
 -- has a pace of keys.
--- k = {waits=, not_before=, groups=, group=, consumer=, now=, now_text=, count=, at_once=, ttr=, left=, refused=,
--- late=, mains=, expired=, key_limit=, holds_back=, paced=, places_given=}
 -- returns the claim and the progress, like begun; nil = it is not started
 local function start_attempt(k, stream, entry, id, record, sequence, p, taken, tail)
   local due, ttr, expiry = string.match(record, '^(%d+)\n%d+\n(%d*)\n(%d*)\n', 13)

@@ -1,9 +1,8 @@
--- withdraw(k, groups, states, id, sequence, now): removes the job from its lanes, the bucket and the ready counters for
+-- withdraw(k, groups, states, id, sequence): removes the job's tickets, and it from the bucket and the ready counters, for
 -- every group that waits for it. Entries that stay in a stream are out of date from now on; claim drops them. states: from
 -- group_states.
--- k = {key_limit=, places_given=}
 -- returns the groups it was withdrawn from, and its entry in the shared stream, '' if that is not known
-local function withdraw(k, groups, states, id, sequence, now)
+local function withdraw(k, groups, states, id, sequence)
   local withdrawn, main, delayed = {}, '', nil
   for _, group in ipairs(groups) do
     local p = states[group]
@@ -13,7 +12,7 @@ local function withdraw(k, groups, states, id, sequence, now)
       if not delayed then redis.call('HINCRBY', k.counts, 'ready:' .. group, -1) end
       withdrawn[#withdrawn + 1] = group
     elseif p.state == 'w' then
-      if not free_place(k, group, id, now) then
+      if not release_key(k, group, id) then
         local counter = 'ready:'
         if redis.call('ZREM', k.bucket, member(p.sequence, group, id)) == 1 then counter = 'waiting:' end
         redis.call('HINCRBY', k.counts, counter .. group, -1)

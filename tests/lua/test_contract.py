@@ -41,17 +41,20 @@ each_script = each(SCRIPTS, lambda path: path.stem)
 OF_SHARD = {*ShardKeys.__slots__} - {"namespace", "topic", "shard", "prefix", "absent"}
 OF_NAMESPACE = {name for name, value in vars(NamespaceKeys).items() if isinstance(value, cached_property)}
 OF_GROUP = {"own", "dead"}
-OPTIONAL = {
-    "gone",
-    "not_before",
-    "apart_ms",
-    "bytes",
-    "lost",
-    "stays",
-    "lined_up",
-    "places_given",
-    "mine",
-}  # fields of `k` that may be nil
+
+
+def fields_in(heading: str) -> dict[str, str]:
+    """The fields that lua/README.md documents under a heading, and what it says of each."""
+    text = (lua_directory() / "README.md").read_text()
+    _, found, rest = text.partition(f"\n## {heading}\n")
+    assert found, heading
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", rest.partition("\n## ")[0], re.MULTILINE)
+    assert len(dict(rows)) == len(rows) > 0
+    return dict(rows)
+
+
+FIELDS = fields_in("The shard")
+OPTIONAL = {name for name, text in FIELDS.items() if text.endswith("may be nil")}
 
 
 def header_of(path: Path) -> list[str]:
@@ -190,7 +193,7 @@ def test_includes_exist_are_needed_and_are_complete(path: Path) -> None:
         used += text
     known = {
         "ipairs", "pairs", "tonumber", "tostring", "unpack", "next", "error", "pcall", "type", "function", "if",
-        "ended", "shard",
+        "ended", "is_right", "shard",
     }  # fmt: skip
     assert calls_in(used) - functions_in(used) - known == set()
 
@@ -222,16 +225,10 @@ class Function(NamedTuple):
         return set(re.findall(r"\bk\.(\w+)", self.body))
 
     @property
-    def documented_fields(self) -> set[str]:
-        """Those in `k = {a=, b=}`, which may go on in the next line: what is no key."""
-        found = re.search(r"^k = \{([^}]*)\}", self.header, re.MULTILINE)
-        return set(re.findall(r"(\w+)=", found[1])) if found else set()
-
-    @property
     def sets(self) -> set[str]:
-        """Fields of `k` that it is there to set: those in `sets k = {a=, b=}`."""
-        found = re.search(r"^sets k = \{([^}]*)\}", self.header, re.MULTILINE)
-        return set(re.findall(r"(\w+)=", found[1])) if found else set()
+        """Fields of `k` that it sets, or a function that it hands `k` to."""
+        called = {name for name in calls_in(self.body) & OFFERED.keys() if re.search(rf"\b{name}\(k\b", self.body)}
+        return set_in(self.body).union(*(OFFERED[name].sets for name in called))
 
 
 def set_in(code: str) -> set[str]:
@@ -278,16 +275,21 @@ def test_the_header_of_a_function_names_its_parameters(function: Function) -> No
     assert len(line) > len(signature) + 10
 
 
-@each_function
-def test_the_header_of_a_function_names_the_fields_of_k_that_it_uses(function: Function) -> None:
+@each((*SCRIPTS, *PARTS), lambda path: path.stem)
+def test_a_field_of_the_shard_is_documented(path: Path) -> None:
     """But for keys, which scripts declare."""
-    assert function.documented_fields == fields_needed(function) - OF_SHARD - OF_GROUP
-    assert bool(fields_needed(function)) == (function.parameters.split(", ")[0] == "k" or ", k," in function.parameters)
+    used = set(re.findall(r"\bk\.(\w+)", code_of(path.read_text())))
+    assert used - OF_SHARD - OF_GROUP <= FIELDS.keys()
+
+
+def test_a_documented_field_is_used() -> None:
+    code = "\n".join(code_of(path.read_text()) for path in (*SCRIPTS, *PARTS))
+    assert FIELDS.keys() <= set(re.findall(r"\bk\.(\w+)", code))
 
 
 @each_function
-def test_a_function_sets_the_fields_of_k_that_its_header_says(function: Function) -> None:
-    assert function.sets <= set_in(function.body)
+def test_a_function_that_uses_the_shard_is_given_it(function: Function) -> None:
+    assert bool(fields_needed(function)) == ("k" in function.parameters.split(", "))
 
 
 @each_function

@@ -270,7 +270,7 @@ def test_where_keys_have_a_limit_it_needs_a_place(shard: Shard) -> None:
     shard.move()
     running = shard.take()
     assert shard.call("restore", "default", 1, jobs) == [True]
-    assert shard.redis("ZCARD", shard.k.lanes) == 1
+    assert shard.redis("ZCARD", shard.k.key_waiting) == 1
     assert shard.claim().rows == []
     shard.finish(running)
     shard.move()
