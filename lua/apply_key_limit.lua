@@ -11,22 +11,22 @@
 local topic = redis.call('HMGET', settings, 'limit_applied_to', 'key_limit', 'format')
 check_format(topic[3])
 local last = topic[1]
-local k = shard(KEYS)
-k.now, k.key_limit = now_ms(ARGV[1]), topic[2] or '0'
+local s = shard(KEYS)
+s.now, s.key_limit = now_ms(ARGV[1]), topic[2] or '0'
 if not last then return 0 end
 for _ = 1, tonumber(ARGV[2]) do
   -- Of each key with jobs, at least one is admitted.
   local group_key = next_group_key(key_admitted, last)
   if not group_key then
-    if forget_starts(k) then return 1 end
+    if forget_starts(s) then return 1 end
     redis.call('HDEL', settings, 'limit_applied_to')
     return 0
   end
-  local more = change_pace(k, group_key)
-  more = enforce_limit(k, group_key) or more
-  if admit_next(k, group_key, more and ADMIT_FEW or ADMIT_MANY) or more then return 1 end
+  local more = change_pace(s, group_key)
+  more = enforce_limit(s, group_key) or more
+  if admit_next(s, group_key, more and ADMIT_FEW or ADMIT_MANY) or more then return 1 end
   last = group_key
   redis.call('HSET', settings, 'limit_applied_to', last)
-  if has_admitted_enough(k) then break end
+  if has_admitted_enough(s) then break end
 end
 return 1

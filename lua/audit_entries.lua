@@ -12,8 +12,8 @@
 --   entries_of
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format')
 check_format(topic[3])
-local k = shard(KEYS)
-k.leaving = topic[2]
+local s = shard(KEYS)
+s.groups, s.leaving = names(topic[1]), topic[2]
 local ids, records, came = {}, {}, {}
 for i = 3, #ARGV, 1 do
   local record = redis.call('HGET', jobs, ARGV[i])
@@ -22,4 +22,4 @@ end
 for _, entry in ipairs(redis.call('XRANGE', stream, '(' .. ARGV[1], '+', 'COUNT', ARGV[2])) do
   came[#came + 1], came[#came + 2] = entry[1], entry[2][2]
 end
-return {entries_of(k, names(topic[1]), ids, records), came}
+return {entries_of(s, ids, records), came}

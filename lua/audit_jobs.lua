@@ -10,11 +10,10 @@
 --   settle, entries_of
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
-local groups = names(topic[1])
 local cursor, ids, records = scan(jobs, topic[2], ARGV[1], ARGV[2])
 
-local k = shard(KEYS)
-k.leaving = topic[3]
+local s = shard(KEYS)
+s.groups, s.leaving = names(topic[1]), topic[3]
 local all = {}
 for i, id in ipairs(ids) do all[2 * i - 1], all[2 * i] = id, key_of(records[i]) or '' end
-return {cursor, entries_of(k, groups, ids, records), all}
+return {cursor, entries_of(s, ids, records), all}

@@ -11,8 +11,8 @@
 -- include: stored_format, progress, ring, key_tickets, key_pace, key_limit
 local topic = redis.call('HMGET', settings, 'key_limit', 'format', 'limit_applied_to')
 check_format(topic[2])
-local k = shard(KEYS)
-k.key_limit = topic[1] or '0'
+local s = shard(KEYS)
+s.key_limit = topic[1] or '0'
 local part, last, most = string.sub(ARGV[1], 1, 1), string.sub(ARGV[1], 2), tonumber(ARGV[2])
 local reply = {''}
 local function found(reason, id)
@@ -25,7 +25,7 @@ local function look_at_waiting()
     last = next_group_key(key_waiting, last)
     if not last then return 'a' end
     -- While a change of the limit is applied, jobs are admitted step by step.
-    if not topic[3] and not is_paused(k, last) and not is_full(k, last, count_tickets(key_admitted, last)) then
+    if not topic[3] and not is_paused(s, last) and not is_full(s, last, count_tickets(key_admitted, last)) then
       local _, _, _, id = parse_ticket(first_ticket(key_waiting, last))
       found('free', id)
     end

@@ -33,7 +33,7 @@ local live = redis.call('HLEN', jobs)
 local is_limited = redis.call('HEXISTS', settings, 'key_limit') == 1
 for i = 6, #ARGV, 2 do is_limited = is_limited or (ARGV[i] == 'key_limit' and ARGV[i + 1] ~= '') end
 local is_held = live > 0 or (not is_limited and redis.call('EXISTS', taken) == 1)
-if known[2] and not may_follow(settings, known[2], ARGV[2], live, is_held) then return answer(0, known[1], known[2]) end
+if known[2] and not may_follow(settings, known[2], ARGV[2], {live = live, is_held = is_held}) then return answer(0, known[1], known[2]) end
 if dropped then
   local kept = redis.call('HMGET', settings, 'history_ended', 'dumps')
   redis.call('DEL', settings)
@@ -62,7 +62,7 @@ end
 local function begin_to_leave(group, own, dead)
   redis.pcall('XGROUP', 'DESTROY', ready, group)
   redis.call('UNLINK', own, dead)
-  for _, name in ipairs({'base', 'done', 'dead', 'cancelled', 'expired', 'ready', 'running', 'through', 'retried',
+  for _, name in ipairs({'base', 'done', 'dead', 'cancelled', 'expired', 'ready', 'running', 'done_in_group', 'retried',
     'snoozed', 'reclaimed', 'purged', 'archived', 'lost'}) do
     redis.call('HDEL', counts, name .. ':' .. group)
   end

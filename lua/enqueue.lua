@@ -20,17 +20,17 @@ check_format(topic[7])
 if not is_current(topic[1], topic[9], shards) then return {0, now, 0} end
 
 local limited = topic[8] and topic[8] ~= '0'
-local k = limited and shard(KEYS)
+local s = limited and shard(KEYS)
 if limited then
-  k.now, k.key_limit = now, topic[8]
+  s.now, s.key_limit = now, topic[8]
 end
 local head = head_ms(bucket)
-local straight = topic[2] == '0' and topic[3] == '0' and not (head and head <= now)
+local skips_bucket = topic[2] == '0' and topic[3] == '0' and not (head and head <= now)
 local count = (#ARGV - 3) / 3
 -- Written even if all ids turn out to be taken: WAIT behind a repeated call must cover the write of the first one.
 -- Numbers as texts where they are at hand: to write one costs Redis about as much as a small command.
 local before = redis.call('HINCRBY', counts, 'enqueued', count == 1 and '1' or count) - count
-local status = not straight and 1 or limited and 3 or 2
+local status = not skips_bucket and 1 or limited and 3 or 2
 local reply, waiting, earliest, created, moved, bytes, longest = {status, now, count}, {}, nil, 0, 0, 0, 0
 local prefix = '\n' .. now .. '\n' -- 13 digits: Lua writes up to 14 in full
 
@@ -54,11 +54,11 @@ for i = 4, #ARGV, 3 do
     if #record > longest then longest = #record end
     local key = limited and key_in(ARGV[i + 2], 1)
     if key then
-      if add(k, names(topic[4]), key, {id = id, sequence = order, due = due}) then
+      if add(s, names(topic[4]), key, {id = id, sequence = order, due = due}) then
         reply[3] = (i - 1) / 3
         break
       end
-    elseif straight and due <= now then
+    elseif skips_bucket and due <= now then
       redis.call('XADD', ready, '*', 'j', order .. id)
       moved = moved + 1
     else

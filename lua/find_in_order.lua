@@ -15,8 +15,8 @@
 --   key_limit, settle, deliveries, group_states, job_row, search_groups, search
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
-local k = shard(KEYS)
-k.leaving = topic[3]
+local s = shard(KEYS)
+s.groups, s.leaving = names(topic[1]), topic[3]
 
 -- The rank of the first member after the previous page, also if that page's last member has left since: equal times are
 -- sorted by member, so a search by halves finds the place in a few steps.
@@ -37,4 +37,4 @@ for i = 1, #page, 2 do
   ids[looked] = string.match(rest, '^\31[^\31]*\31(.*)$') or rest
 end
 local records = values_of(jobs, ids)
-return {place, at, looked, unpack(matches(k, names(topic[1]), query_in({unpack(ARGV, 5)}), ids, records))}
+return {place, at, looked, unpack(matches(s, query_in({unpack(ARGV, 5)}), ids, records))}

@@ -11,7 +11,7 @@
 --   key_limit, scan, settle, deliveries, group_states, job_row, search_groups, search
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
-local k = shard(KEYS)
-k.leaving = topic[3]
+local s = shard(KEYS)
+s.groups, s.leaving = names(topic[1]), topic[3]
 local cursor, ids, records = scan(jobs, topic[2], ARGV[1], ARGV[2])
-return {cursor, #ids, unpack(matches(k, names(topic[1]), query_in({unpack(ARGV, 3)}), ids, records))}
+return {cursor, #ids, unpack(matches(s, query_in({unpack(ARGV, 3)}), ids, records))}

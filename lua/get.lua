@@ -13,7 +13,8 @@ check_format(topic[4])
 if ARGV[2] ~= '' and topic[1] ~= ARGV[2] then return false end
 local record = redis.call('HGET', jobs, id)
 if not record then return {} end
-local k = shard(KEYS)
-k.leaving = topic[3]
-local groups = names(topic[2])
-return job_row(k, groups, id, record, states_of(k, groups, {id}), 0)
+local s = shard(KEYS)
+s.groups, s.leaving = names(topic[2]), topic[3]
+local job = {id = id, record = record}
+job.groups, job.states = group_states(s, job)
+return job_row(s, job)

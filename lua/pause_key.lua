@@ -15,8 +15,8 @@ local topic = redis.call('HMGET', settings, 'shards', 'groups', 'format', 'key_l
 check_format(topic[3])
 if topic[1] ~= ARGV[2] then return -2 end
 if (topic[4] or '0') == '0' and ARGV[4] == '1' then return -1 end
-local k = shard(KEYS)
-k.now, k.key_limit = now_ms(ARGV[1]), topic[4] or '0'
+local s = shard(KEYS)
+s.now, s.key_limit = now_ms(ARGV[1]), topic[4] or '0'
 if ARGV[4] == '1' then
   redis.call('ZADD', key_paused, 0, key)
   return 1
@@ -24,9 +24,9 @@ end
 redis.call('ZREM', key_paused, key)
 local groups, more = names(topic[2]), false
 -- If the caller is killed before it calls again: where a job is admitted, the others follow it.
-for _, group in ipairs(groups) do admit_next(k, group .. '\31' .. key, 1) end
+for _, group in ipairs(groups) do admit_next(s, group .. '\31' .. key, 1) end
 for _, group in ipairs(groups) do
-  more = admit_next(k, group .. '\31' .. key, ADMIT_MANY) or more
-  if has_admitted_enough(k) then return 0 end
+  more = admit_next(s, group .. '\31' .. key, ADMIT_MANY) or more
+  if has_admitted_enough(s) then return 0 end
 end
 return more and 0 or 1

@@ -33,11 +33,10 @@ local function is_same(held, rest)
   return string.match(held, '^[^\n]*\n[^\n]*\n' .. NONCE) == string.match(rest, NONCE)
 end
 
-local groups = names(topic[2])
-local k = shard(KEYS)
-k.now, k.cap, k.leaving = now, ARGV[4], topic[4]
-k.gone = leaving_pool(topic[8], taken, taken_until, now)
-k.key_limit = topic[9]
+local s = shard(KEYS)
+s.now, s.history_cap, s.groups, s.leaving = now, ARGV[4], names(topic[2]), topic[4]
+s.on_removed = after_removal(s, topic[8])
+s.key_limit = topic[9]
 local limited = topic[9] and topic[9] ~= '0'
 local head, count, former = head_ms(bucket), (#ARGV - 8) / 5, ARGV[8] == 'former'
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count
@@ -54,7 +53,7 @@ for i = 9, #ARGV, 5 do
       code = 3
     elseif held and is_same(held, rest) then
       code = 2
-    elseif held and (ARGV[i + 4] ~= '1' or drop_job(k, groups, id, held, now, nil) ~= 1) then
+    elseif held and (ARGV[i + 4] ~= '1' or drop_job(s, {id = id, record = held}, nil) ~= 1) then
       code = 0
     else
       created = created + 1
@@ -66,7 +65,7 @@ for i = 9, #ARGV, 5 do
       if not key then
         redis.call('ZADD', bucket, due, order .. id)
         if not earliest or due < earliest then earliest = due end
-      elseif add(k, groups, key, {id = id, sequence = order, due = due}) then
+      elseif add(s, s.groups, key, {id = id, sequence = order, due = due}) then
         bytes = most_bytes
       end
     end

@@ -16,11 +16,10 @@ local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leav
   'keyed')
 check_format(topic[5])
 if not is_current(topic[1], topic[8], ARGV[2]) then return {0, now, 0} end
-local groups = names(topic[2])
-local k = shard(KEYS)
-k.now, k.cap, k.leaving = now, ARGV[3], topic[4]
-k.gone = leaving_pool(topic[6], taken, taken_until, now)
-k.key_limit = topic[7]
+local s = shard(KEYS)
+s.now, s.history_cap, s.groups, s.leaving = now, ARGV[3], names(topic[2]), topic[4]
+s.on_removed = after_removal(s, topic[6])
+s.key_limit = topic[7]
 local limited = topic[7] and topic[7] ~= '0'
 local head, count = head_ms(bucket), (#ARGV - 4) / 3
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count -- always written, as in enqueue
@@ -30,8 +29,8 @@ for i = 5, #ARGV, 3 do
   local id, when, rest = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local record, due = redis.call('HGET', jobs, id), tonumber(when)
   if string.byte(when) == 43 then due = now + due end
-  local again = record and string.sub(record, -#rest) == rest -- with the same nonce
-  if again or record and drop_job(k, groups, id, record, now, nil) ~= 1 then
+  local is_repeated = record and string.sub(record, -#rest) == rest -- with the same nonce
+  if is_repeated or record and drop_job(s, {id = id, record = record}, nil) ~= 1 then
     reply[#reply + 1] = (i - 2) / 3
     reply[#reply + 1] = record
   else
@@ -42,7 +41,7 @@ for i = 5, #ARGV, 3 do
     longest = math.max(longest, #new)
     local key = limited and key_in(rest, 1)
     if key then
-      if add(k, groups, key, {id = id, sequence = order, due = due}) then bytes = most_bytes end
+      if add(s, s.groups, key, {id = id, sequence = order, due = due}) then bytes = most_bytes end
     else
       redis.call('ZADD', bucket, due, order .. id)
       if not earliest or due < earliest then earliest = due end

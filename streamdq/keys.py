@@ -144,7 +144,7 @@ class ShardKeys:
         self.ticks = f"{self.prefix}:ticks"  # ZSET id of a schedule -> when it is looked at next
         self.key_tickets = f"{self.prefix}:key_tickets"  # HASH group, id -> ticket of a job that is limited by its key
         self.key_waiting = f"{self.prefix}:key_waiting"  # ZSET tickets of the jobs that wait for their keys
-        self.key_admitted = f"{self.prefix}:key_admitted"  # ZSET tickets of the jobs that do not, up to the keys' limits
+        self.key_admitted = f"{self.prefix}:key_admitted"  # ZSET tickets of the jobs that do not
         self.key_unstarted = f"{self.prefix}:key_unstarted"  # ZSET of the latter, those that have yet to start
         self.key_counts = f"{self.prefix}:key_counts"  # ZSET group, key -> how many wait
         self.key_paused = f"{self.prefix}:key_paused"  # ZSET paused keys

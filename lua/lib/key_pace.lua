@@ -8,56 +8,56 @@
 --   key_next_start  ZSET  group_key -> from when on, ms, the next job may start
 local LATE_MS = 50 -- a start that is this much too late does not delay the next ones of its key
 
--- pace_of(k): returns how many ms are between two starts of a key, nil if the topic has no pace
-local function pace_of(k) return tonumber(string.match(k.key_limit, '/(.+)$')) end
+-- pace_of(s): returns how many ms are between two starts of a key, nil if the topic has no pace
+local function pace_of(s) return tonumber(string.match(s.key_limit, '/(.+)$')) end
 
--- next_start(k, group_key): returns from when on the next job of the key may start, in a topic with a pace. A time further
+-- next_start(s, group_key): returns from when on the next job of the key may start, in a topic with a pace. A time further
 -- ahead than is ever set is from before the clock was set back, or from a slower pace.
-local function next_start(k, group_key)
-  local at, pace = tonumber(redis.call('ZSCORE', k.key_next_start, group_key) or nil), pace_of(k)
-  if not at or at <= k.now + LATE_MS + pace then return at or k.now end
-  redis.call('ZADD', k.key_next_start, k.now + pace, group_key)
-  return k.now + pace
+local function next_start(s, group_key)
+  local at, pace = tonumber(redis.call('ZSCORE', s.key_next_start, group_key) or nil), pace_of(s)
+  if not at or at <= s.now + LATE_MS + pace then return at or s.now end
+  redis.call('ZADD', s.key_next_start, s.now + pace, group_key)
+  return s.now + pace
 end
 
--- reserve_start(k, ticket): notes that an admitted job has yet to start, in a topic with a pace.
+-- reserve_start(s, ticket): notes that an admitted job has yet to start, in a topic with a pace.
 -- returns when it may start
-local function reserve_start(k, ticket)
+local function reserve_start(s, ticket)
   local group_key, due = parse_ticket(ticket)
-  local before = redis.call('ZLEXCOUNT', k.key_unstarted, '[' .. group_key .. '\31', '(' .. ticket)
-  local at = math.ceil(next_start(k, group_key) + before * pace_of(k))
-  redis.call('ZADD', k.key_unstarted, 0, ticket)
+  local before = redis.call('ZLEXCOUNT', s.key_unstarted, '[' .. group_key .. '\31', '(' .. ticket)
+  local at = math.ceil(next_start(s, group_key) + before * pace_of(s))
+  redis.call('ZADD', s.key_unstarted, 0, ticket)
   return math.max(tonumber(due), at)
 end
 
--- has_unstarted(k, group_key): returns whether as many admitted jobs of the key have yet to start as there may be; false if
+-- has_unstarted(s, group_key): returns whether as many admitted jobs of the key have yet to start as there may be; false if
 -- the topic has no pace
-local function has_unstarted(k, group_key)
-  local pace = pace_of(k)
-  return pace ~= nil and count_tickets(k.key_unstarted, group_key) >= math.max(1, math.floor(LATE_MS / pace))
+local function has_unstarted(s, group_key)
+  local pace = pace_of(s)
+  return pace ~= nil and count_tickets(s.key_unstarted, group_key) >= math.max(1, math.floor(LATE_MS / pace))
 end
 
--- is_unstarted(k, ticket): returns whether an admitted job has yet to start; it was admitted while the topic had a pace
-local function is_unstarted(k, ticket) return redis.call('ZSCORE', k.key_unstarted, ticket) and true or false end
+-- is_unstarted(s, ticket): returns whether an admitted job has yet to start; it was admitted while the topic had a pace
+local function is_unstarted(s, ticket) return redis.call('ZSCORE', s.key_unstarted, ticket) and true or false end
 
--- forget_unstarted(k, ticket): an admitted job is none of those any more that have yet to start.
+-- forget_unstarted(s, ticket): an admitted job is none of those any more that have yet to start.
 -- returns whether it was one
-local function forget_unstarted(k, ticket) return redis.call('ZREM', k.key_unstarted, ticket) == 1 end
+local function forget_unstarted(s, ticket) return redis.call('ZREM', s.key_unstarted, ticket) == 1 end
 
--- too_early(k, ticket): returns from when on a job that is about to start may do so, if that is not yet; in a topic with a
+-- too_early(s, ticket): returns from when on a job that is about to start may do so, if that is not yet; in a topic with a
 -- pace
-local function too_early(k, ticket)
-  local at = math.ceil(next_start(k, (parse_ticket(ticket))))
-  return at - LATE_MS > k.now and at
+local function too_early(s, ticket)
+  local at = math.ceil(next_start(s, (parse_ticket(ticket))))
+  return at - LATE_MS > s.now and at
 end
 
--- note_start(k, ticket): a job starts, in a topic with a pace: the next one of its key may start a pace later.
+-- note_start(s, ticket): a job starts, in a topic with a pace: the next one of its key may start a pace later.
 -- returns whether the job had yet to start: then the next one can be admitted
-local function note_start(k, ticket)
+local function note_start(s, ticket)
   local group_key = parse_ticket(ticket)
-  local at = math.max(next_start(k, group_key), k.now - LATE_MS) + pace_of(k)
-  redis.call('ZADD', k.key_next_start, string.format('%.3f', at), group_key)
-  local idle = redis.call('ZRANGEBYSCORE', k.key_next_start, '-inf', k.now - LATE_MS, 'LIMIT', 0, 2)
-  if #idle > 0 then redis.call('ZREM', k.key_next_start, unpack(idle)) end
-  return forget_unstarted(k, ticket)
+  local at = math.max(next_start(s, group_key), s.now - LATE_MS) + pace_of(s)
+  redis.call('ZADD', s.key_next_start, string.format('%.3f', at), group_key)
+  local idle = redis.call('ZRANGEBYSCORE', s.key_next_start, '-inf', s.now - LATE_MS, 'LIMIT', 0, 2)
+  if #idle > 0 then redis.call('ZREM', s.key_next_start, unpack(idle)) end
+  return forget_unstarted(s, ticket)
 end

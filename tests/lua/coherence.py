@@ -128,7 +128,7 @@ def _of_group(stored: Stored, group: bytes) -> list[str]:
     progress, dead = stored.progress.get(group, {}), stored.dead.get(group, {})
     states = Counter(p.state for p in progress.values())
     waiting = [member for member in stored.bucket if member[12:].startswith(MARK + group + MARK)]
-    counted = {b"running": states[b"r"], b"through": states[b"x"], b"waiting": len(waiting)}
+    counted = {b"running": states[b"r"], b"done_in_group": states[b"x"], b"waiting": len(waiting)}
     counted[b"waiting_for_key"] = sum(ticket.startswith(group + MARK) for ticket in stored.waiting)
     counted[b"ready"] = states[b"w"] - len(waiting) - counted[b"waiting_for_key"] + _untouched(stored, group)
     found = [
