@@ -1,5 +1,5 @@
 -- keep_failures(failures, entries, texts, limits): keeps the messages and tracebacks of failed attempts
--- (streamdq/store/failures.py), each under the id of its row in the history. entries: of the rows; texts[i]: of the row
+-- (streamdq/store/history/failures.py), each under the id of its row in the history. entries: of the rows; texts[i]: of the row
 -- entries[i], '' = nothing. limits = {count=, age=}, texts. About `count` stay, as Redis drops whole nodes; those
 -- that are older than `age` in ms go, '0' = none does. The key needs no owner: the whole key expires once nothing has failed
 -- for `age`.

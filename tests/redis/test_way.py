@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, GeneratorType
 from typing import Any
 
 import streamdq
@@ -90,6 +91,40 @@ class Trace:
         return self._files[code]
 
 
+def chain_to_the_socket(space: Space) -> list[str]:
+    """The files of the calls that have not returned when ``enqueue`` sends its command, those of suspended generators
+    among them.
+    """
+    trace, chain = Trace(), list[str]()
+
+    def note(frame: FrameType, event: str, called: Any) -> None:
+        if event == "c_call" and isinstance(getattr(called, "__self__", None), socket.socket) and not chain:
+            for code in (code for outer in frames_of(frame) for code in outer):
+                if file := trace._file_of(code):
+                    chain.append(file)
+
+    space.queue.enqueue("t", {"n": 0})
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        space.queue.enqueue("t", {"n": 1})
+    finally:
+        sys.setprofile(before)
+    return list(dict.fromkeys(chain))
+
+
+def frames_of(frame: FrameType | None) -> Iterator[list[CodeType]]:
+    """Of each call under way, the innermost first: its code, and that of the generators that it waits for."""
+    while frame is not None:
+        codes = [frame.f_code]
+        for value in list(frame.f_locals.values()):
+            while isinstance(value, GeneratorType) and value.gi_frame is not None:
+                codes.append(value.gi_code)
+                value = value.gi_yieldfrom
+        yield codes
+        frame = frame.f_back
+
+
 def followed(space: Space, handler: Callable[[dict], Any]) -> Trace:
     """One job's way, after another one has had whatever happens but once."""
     trace, worker, topics = Trace(), space.worker(), space.queue.stats().topics
@@ -132,3 +167,10 @@ def test_the_page_names_the_files_that_run_for_a_job(space: Space) -> None:
     named = set(re.findall(r"`((?!tests/)[\w/]+\.py)`", SECTION))
     assert sorted(ran - named) == [], "the page does not name them"
     assert sorted(named - ran) == [], "no job runs them"
+
+
+def test_eight_files_from_enqueue_to_the_socket(space: Space) -> None:
+    chain = chain_to_the_socket(space)
+    assert {"queue.py", "link/session.py"} < {*chain}
+    assert len(chain) <= 8, chain
+    assert all(f"`{file}`" in SECTION for file in chain)
