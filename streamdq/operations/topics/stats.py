@@ -186,7 +186,7 @@ def add_stats(topic: TopicStats, shard: ShardStats) -> None:
         topic.overdue_ms = max(topic.overdue_ms, shard.now_ms - shard.first_due_ms)
     counts, delayed = shard.counts, shard.delayed
     for name, group in topic.groups.items():
-        aside = counts.of_group(GroupCounter.ASIDE, name)
+        aside = counts.of_group(GroupCounter.WAITING_FOR_KEY, name)
         group.delayed += delayed + counts.of_group(GroupCounter.WAITING, name) + aside
         group.aside += aside
         group.retrying += counts.of_group(GroupCounter.WAITING, name)
