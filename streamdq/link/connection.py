@@ -151,6 +151,12 @@ class _Routes:
         """The name of the Cluster node that serves the key; '' if it is not known now, or without a Cluster."""
         return (self._slots.node_of(key) or "") if self.is_cluster else ""
 
+    def last_node_of(self, key: str) -> str:
+        """Like ``node_of``, but also names a node that has just failed. To tell shards of one node from another's:
+        several nodes may have just failed, and what is sent for all of their shards at once fails with the first.
+        """
+        return (self._slots.last_node_of(key) or "") if self.is_cluster else ""
+
     def _connections(self, pool: Any, has_left: Callable[[Any], bool] | None = None) -> Any:
         """Uses only the pool's class and arguments of connections; the pool itself would count them."""
         connection_class = self._flavour.keeping_time(pool.connection_class)

@@ -127,7 +127,7 @@ def _count_consumers(store: RedisStore, shards: Sequence[ShardKeys], stats: Stat
     nodes: dict[str, list[tuple[ShardKeys, str]]] = {}
     for shard in shards:
         groups = stats.topics[shard.topic].groups
-        nodes.setdefault(store.session.node_of(shard.ready), []).extend((shard, group) for group in groups)
+        nodes.setdefault(store.session.last_node_of(shard.ready), []).extend((shard, group) for group in groups)
     found = yield from together(
         [
             group_consumers.live_consumers(store.session, [(shard.ready, group) for shard, group in asked])

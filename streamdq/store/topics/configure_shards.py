@@ -67,7 +67,7 @@ class ShardSettings:
         nodes: dict[str, list[ShardKeys]] = {}
         for number in range(count):
             shard = self._session.keys.shard(topic, number)
-            nodes.setdefault(self._session.node_of(shard.settings), []).append(shard)
+            nodes.setdefault(self._session.last_node_of(shard.settings), []).append(shard)
         return list(nodes.values())
 
     def _tell(
