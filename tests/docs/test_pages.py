@@ -34,11 +34,13 @@ DOCS = ROOT / "docs"
 PRINTED = {
     "archive": [],
     "bodies": [],
+    "body-versions": [],
     "find": ["31", "Acted(done=31, changed=0, gone=0, refused=0)"],
     "history": ["Compacted("],
     "http": [],
     "index": ["closing order 42"],
     "keys": ["merchant-7", "KeyLoad(key='merchant-7', waiting=9, running=0, paused=False)"],
+    "large-bodies": [],
     "pipelines": [],
     "reliability": [],
     "schedules": ["acme 0 9 * * 1-5 active ["],
