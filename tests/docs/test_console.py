@@ -186,6 +186,8 @@ SHOWN = {
     "find": Shown(jobs_to_find, serves=True),
     "history": Shown(some_history, instead=FOLDERS),
     "http": Shown(),
+    "operations-page": Shown(),
+    "serve": Shown(),
     "kubernetes": Shown(shop),
     "large-bodies": Shown(bodies_of_all_kinds, instead=FOLDERS, varies={"streamdq bodies sweep": r"[\d,]+"}),
     "metrics": Shown(shop),
