@@ -193,6 +193,7 @@ SHOWN = {
     "metrics": Shown(shop),
     "monitoring": Shown(shop),
     "operations": Shown(shop),
+    "shards": Shown(shop),
     "outbox": Shown(an_outbox, instead={f"{url}/shop": f"{ours}/shop.db" for url, ours in POSTGRES.items()}),
     "redis": Shown(),
     "reliability": Shown(),
