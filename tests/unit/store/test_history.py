@@ -23,7 +23,7 @@ from streamdq.store.history import (
 )
 from tests.dumps import row_text
 
-PAGE = Path(__file__).parents[3] / "docs" / "history.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "history.md"
 
 
 def table_under(heading: str) -> list[list[str]]:
