@@ -102,7 +102,7 @@ def jobs_to_find(queue: Queue, _: Path, __: str) -> None:
 
 def some_history(queue: Queue, _: Path, __: str) -> None:
     for n in range(3):
-        queue.enqueue("order.close", n)
+        queue.enqueue("order.close", n, id=f"order-{41 + n}")
         claim = queue.take("order.close", timeout=HANG_S)
         assert claim
         claim.finish()
