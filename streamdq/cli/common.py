@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 
 from .. import terminal
 from ..errors import StreamdqError
-from ..operations.inspect import topic_names
+from ..operations.known import topic_names
 from ..process.signals import Stop, install, uninstall
 from ..queue import Queue, carry_out, store_of
 

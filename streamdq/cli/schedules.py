@@ -10,7 +10,8 @@ import typer
 from .. import terminal
 from ..job.job import NewJob
 from ..operations import json_out
-from ..operations.schedules import PutSchedule, Schedule, preview_schedule, put_schedule
+from ..operations.schedules.define import PutSchedule, preview_schedule, put_schedule
+from ..operations.schedules.read import Schedule
 from ..queue import carry_out, store_of
 from ..schedules.definition import define
 from .common import Json, OptionalTopic, Topic, WithId, answer, commands, open_queue

@@ -16,8 +16,8 @@ from .. import terminal
 from ..config import DEFAULT_GROUP, Settings
 from ..link.opening import check_namespace
 from ..operations import json_out
-from ..operations.acl import more_rights, rights
-from ..operations.waiting_keys import By
+from ..operations.checks.acl import more_rights, rights
+from ..operations.keys.busiest import By
 from ..process.logs import visible
 from ..queue import Queue
 from ..times.durations import to_ms

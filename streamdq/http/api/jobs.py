@@ -10,11 +10,12 @@ from pydantic_core import to_json
 from ...errors import BodyUnreadable, IdTaken, JobExists
 from ...job.durability import PATTERN
 from ...job.job import MAX_KEY_CHARS, Job, JobState, NewJob, check_topic
+from ...job.uniqueness import OnConflict
 from ...link.session import Op
-from ...operations.job_history import latest_rows, with_failures
-from ...operations.jobs import OnConflict, put, refusal
+from ...operations.history.job_history import latest_rows, with_failures
+from ...operations.jobs.enqueue import put, refusal
 from ...operations.json_out import event_json, job_fields
-from ...store.records import encode
+from ...store.jobs.records import encode
 from ...store.redis_store import RedisStore
 from .. import redact
 from ..audit_log import about
@@ -22,7 +23,8 @@ from ..auth import Role
 from ..problems import ProblemError
 from ..request_body import is_same_json
 from .bulk import Loader
-from .models import BulkOut, JobHistoryOut, JobIn, JobOut, WhenIn, due_from
+from .models.common import WhenIn, due_from
+from .models.jobs import BulkOut, JobHistoryOut, JobIn, JobOut
 from .route import (
     JSON,
     NDJSON,
