@@ -184,6 +184,7 @@ SHOWN = {
     "cluster-analytics": Shown(),
     "what-if": Shown(),
     "deploying": Shown(),
+    "embedded": Shown(),
     "find": Shown(jobs_to_find, serves=True),
     "history": Shown(some_history, instead=FOLDERS),
     "http": Shown(),
