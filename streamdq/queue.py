@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 from . import operations
 from .forks import renew_in_child
 from .keys import DEFAULT_GROUP
-from .operations.methods import UsedOperation, plain_arguments
+from .operations.methods import UsedOperation, misused, plain_arguments
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -49,7 +49,11 @@ def _blocking(
 
         def method(self: Queue, /, *args: P.args, **kwargs: P.kwargs) -> T:
             given, named = plain_arguments(args, kwargs)
-            return run(self._link, found(self._store, *given, **named))
+            try:
+                operation = found(self._store, *given, **named)
+            except TypeError as error:
+                raise misused(found, given, named, error) from None
+            return run(self._link, operation)
 
         return method
 
@@ -69,7 +73,11 @@ def _awaited(
         async def method(self: AsyncQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
             self._link.stay()  # before it may wait for a call of another task
             given, named = plain_arguments(args, kwargs)
-            return await arun(self._link, found(self._store, *given, **named))
+            try:
+                operation = found(self._store, *given, **named)
+            except TypeError as error:
+                raise misused(found, given, named, error) from None
+            return await arun(self._link, operation)
 
         return method
 
@@ -82,7 +90,7 @@ def _enqueued(
     """AsyncQueue.enqueue: calls that several tasks make at the same time go together."""
 
     def made(
-        _found: Callable[Concatenate[RedisStore, P], Op[T]],
+        found: Callable[Concatenate[RedisStore, P], Op[T]],
     ) -> Callable[Concatenate[AsyncQueue, P], Coroutine[Any, Any, T]]:
         from .link.session import arun
 
@@ -91,7 +99,11 @@ def _enqueued(
         async def method(self: AsyncQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
             self._link.stay()  # before it may wait for a call of another task
             given, named = plain_arguments(args, kwargs)
-            call = await arun(self._link, prepare(self._store, *given, **named))
+            try:
+                preparing = prepare(self._store, *given, **named)
+            except TypeError as error:
+                raise misused(found, given, named, error) from None
+            call = await arun(self._link, preparing)
             return cast("T", call.job(await self._batcher.put(call)))
 
         return method

@@ -15,6 +15,7 @@ from ...link.session import Op
 from ...operations.history.job_history import latest_rows, with_failures
 from ...operations.jobs.enqueue import put, refusal
 from ...operations.json_out import event_json, job_fields
+from ...options import OF_JOB
 from ...store.jobs.records import encode
 from ...store.redis_store import RedisStore
 from .. import redact
@@ -45,17 +46,16 @@ _JOB = _JOBS + "/{id:segment}"
 OnConflictIn = Annotated[
     OnConflict,
     Query(
-        description="What to do if a job that has not ended has this id. `reject`: 409, unless the content is the "
-        "same. `keep`: answer with the existing job. `replace`: cancel it first, unless it is running or dead. "
-        "`postpone`: give it this body and due time, unless it is running or dead."
+        description=f"{OF_JOB['on_conflict']} `reject`: 409, unless the content is the same. `keep`: answer with the "
+        "existing job. `replace`: cancel it first, unless it is running or dead. `postpone`: give it this body and due "
+        "time, unless it is running or dead."
     ),
 ]
 
 DurableIn = Annotated[
     str | None,
     Query(
-        description="Where the change is for certain when this is answered: in the `memory` of Redis, on its `disk`, "
-        "or also in the memory of `replicas:N`. Left out: as the topic is configured.",
+        description=OF_JOB["durable"],
         pattern=PATTERN,
         max_length=20,
         examples=["replicas:1"],

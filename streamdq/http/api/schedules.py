@@ -129,7 +129,7 @@ async def put_schedule(
     """
     backend = backend_of(request)
     put = define.preview_schedule if dry_run else define.put_schedule
-    done = await backend.do(put(await backend.store(), topic, id, schedule.definition(), schedule.new_job()))
+    done = await backend.do(put(await backend.store(), topic, id, *schedule.planned()))
     if done.before is None and not dry_run:
         return _response(done.after, 201, location_of(request, topic, id, "schedules"))
     return _response(done.after)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self
 
@@ -14,7 +14,7 @@ from ...link.connection import AsyncLink, Link
 from ...link.session import Op, arun, run
 from ...store.batches import MAX_BYTES
 from ...store.redis_store import RedisStore
-from ..methods import as_method, plain_arguments
+from ..methods import as_method, misused, plain_arguments
 from .batcher import twin
 from .enqueue import EnqueueCall, Put, enqueue, prepare
 
@@ -173,12 +173,22 @@ def _error_of(node: str, failed: Mapping[str, Exception]) -> Exception | None:
     return failed.get(node) if node else next(iter(failed.values()), None)
 
 
+def _prepared(
+    operation: Callable[..., Op[Job]], store: RedisStore, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Op[EnqueueCall]:
+    """The call of ``enqueue`` with these arguments, before it is sent."""
+    given, named = plain_arguments(args, kwargs)
+    try:
+        return prepare(store, *given, **named)
+    except TypeError as error:
+        raise misused(operation, given, named, error) from None
+
+
 def _blocking(
     operation: Callable[Concatenate[RedisStore, P], Op[Job]],
 ) -> Callable[Concatenate[Pipeline, P], Pipelined]:
     def method(self: Pipeline, /, *args: P.args, **kwargs: P.kwargs) -> Pipelined:
-        given, named = plain_arguments(args, kwargs)
-        return run(self._link, self._collected.add(prepare(self._store, *given, **named)))
+        return run(self._link, self._collected.add(_prepared(operation, self._store, args, kwargs)))
 
     as_method(method, operation, __name__, "Pipeline.enqueue", "Pipelined")
     return method
@@ -188,8 +198,7 @@ def _awaited(
     operation: Callable[Concatenate[RedisStore, P], Op[Job]],
 ) -> Callable[Concatenate[AsyncPipeline, P], Coroutine[Any, Any, Pipelined]]:
     async def method(self: AsyncPipeline, /, *args: P.args, **kwargs: P.kwargs) -> Pipelined:
-        given, named = plain_arguments(args, kwargs)
-        return await arun(self._link, self._collected.add(prepare(self._store, *given, **named)))
+        return await arun(self._link, self._collected.add(_prepared(operation, self._store, args, kwargs)))
 
     as_method(method, operation, __name__, "AsyncPipeline.enqueue", "Pipelined")
     return method

@@ -11,6 +11,7 @@ from ...errors import InvalidInput
 from ...job.job import NewJob, check_topic
 from ...job.retry import RetryInput
 from ...link.session import Op
+from ...options import unknown
 from ...schedules.definition import Definition, Overlap, define
 from ...schedules.recurrence import Dst
 from ...store.jobs.records import encode, fields_in, rest_of
@@ -82,8 +83,9 @@ def planned(body: Any, options: ScheduleOptions, *, declared: bool = False) -> t
         InvalidInput: one is invalid.
         TypeError: one is unknown.
     """
-    if unknown := options.keys() - ScheduleOptions.__annotations__.keys():
-        raise TypeError(f"schedule() got an unexpected keyword argument {min(unknown)!r}")
+    known = ScheduleOptions.__annotations__
+    if wrong := options.keys() - known.keys():
+        raise unknown("schedule", min(wrong), known)
     of_jobs: dict[str, Any] = {name: value for name, value in options.items() if name in _OF_JOBS}
     when: dict[str, Any] = {name: value for name, value in options.items() if name not in _OF_JOBS}
     return define(**when, declared=declared), NewJob({} if body is None else body, **of_jobs)

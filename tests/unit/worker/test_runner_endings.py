@@ -131,8 +131,8 @@ async def test_what_has_ended_and_is_settled_leaves_nothing_to_the_garbage_colle
         if body == 7002:
             raise ValueError("no")
 
-    def left() -> list[Job]:
-        return [one for one in gc.get_objects() if type(one) is Job and one.id in ("7001", "7002")]
+    def left() -> list[RunningJob]:
+        return [one for one in gc.get_objects() if type(one) is RunningJob and one.id in ("7001", "7002")]
 
     rig = Rig(handle, retry="1s")
     gc.disable()

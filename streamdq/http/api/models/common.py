@@ -9,31 +9,31 @@ from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, Stric
 from pydantic_core import PydanticCustomError
 
 from ....errors import InvalidInput
+from ....job.job import MAX_VERSION
 from ....job.retry import MAX_STEPS
+from ....options import OF_JOB
 from ....times.durations import MAX_DURATION_CHARS
 
 # Limits of length are on the list or text itself: on a union they would only apply after all items were validated.
 _DurationText = Annotated[StrictStr, Field(max_length=MAX_DURATION_CHARS)]
 DurationIn = StrictInt | StrictFloat | _DurationText
 DURATION = "Seconds, or text such as `250ms`, `15s`, `1h30m`, `2d`."
-Delay = Annotated[
-    DurationIn | None, Field(description=f"Due after this long, by Redis's clock. {DURATION}", examples=["30m"])
-]
+Delay = Annotated[DurationIn | None, Field(description=f"{OF_JOB['delay']} {DURATION}", examples=["30m"])]
 At = Annotated[
     StrictInt | Annotated[StrictStr, Field(max_length=64)] | None,
     Field(
-        description="Due at this time: Unix milliseconds, or ISO 8601 with its zone. Use it instead of `delay`.",
+        description=f"{OF_JOB['at']} Use it instead of `delay`.",
         examples=[1900000000000],
     ),
 ]
-Ttr = Annotated[
-    DurationIn | None, Field(description=f"Time to run: how long an attempt may take. {DURATION}", examples=["30s"])
-]
-_RETRY = "Delays between attempts, such as `15s 3m 10m`, or `none`."
+Ttr = Annotated[DurationIn | None, Field(description=f"{OF_JOB['ttr']} {DURATION}", examples=["30s"])]
 RetryIn = Annotated[
     Annotated[StrictStr, Field(max_length=2000)] | Annotated[list[DurationIn], Field(max_length=MAX_STEPS)] | None,
-    Field(description=_RETRY, examples=["15s 3m 10m"]),
+    Field(description=OF_JOB["retry"], examples=["15s 3m 10m"]),
 ]
+ExpireIn = Annotated[DurationIn | None, Field(description=f"{OF_JOB['expire']} {DURATION}")]
+UrlIn = Annotated[Annotated[StrictStr, Field(max_length=4096)] | None, Field(description=OF_JOB["url"])]
+VersionIn = Annotated[StrictInt, Field(ge=1, le=MAX_VERSION, description=OF_JOB["version"])]
 # What names may be, in terms of JSON Schema; job/job.py checks it, and says in its own words what is wrong.
 NAME: dict[str, Any] = {"minLength": 1, "not": {"enum": [".", ".."]}, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$"}
 TOPIC_NAME = NAME | {"pattern": r"^[^\u0000-\u0020\u007f-\u00a0{}]+$"}

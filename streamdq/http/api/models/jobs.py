@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
-from ....job.job import MAX_KEY_CHARS, MAX_VERSION, JobState, NewJob
+from ....job.job import MAX_KEY_CHARS, JobState, NewJob
 from ....job.uniqueness import UniqueAfter
+from ....options import OF_JOB
 from ....store.history.rows import Event
-from .common import DURATION, At, Delay, DurationIn, In, RetryIn, Ttr, due_from, example, not_both
+from .common import (
+    DURATION,
+    At,
+    Delay,
+    DurationIn,
+    ExpireIn,
+    In,
+    RetryIn,
+    Ttr,
+    UrlIn,
+    VersionIn,
+    due_from,
+    example,
+    not_both,
+)
 
 EXAMPLE_JOB: dict[str, Any] = {
     "topic": "order.close", "id": "order-42", "state": "delayed", "body": {"order_id": 42}, "due_ms": 1900000000000,
@@ -32,45 +47,36 @@ class JobIn(In):
     at: At = None
     ttr: Ttr = None
     retry: RetryIn = None
-    expire: Annotated[
-        DurationIn | None,
-        Field(description=f"Give an attempt up if it would start this long after its due time. {DURATION}"),
-    ] = None
-    url: Annotated[
-        Annotated[StrictStr, Field(max_length=4096)] | None,
-        Field(description="The URL to which a callback worker POSTs the body."),
-    ] = None
+    expire: ExpireIn = None
+    url: UrlIn = None
     tz: Annotated[
         Annotated[StrictStr, Field(max_length=100)] | None,
-        Field(description="The time zone in which an `at` without one is a local time.", examples=["Europe/Paris"]),
+        Field(description=OF_JOB["tz"], examples=["Europe/Paris"]),
     ] = None
     quiet: Annotated[
         Annotated[StrictStr, Field(max_length=20)] | None,
-        Field(
-            description="Hours of the zone `tz`. If `at` lies within them, the job is due when they end.",
-            examples=["21:00-08:00"],
-        ),
+        Field(description=OF_JOB["quiet"], examples=["21:00-08:00"]),
     ] = None
-    version: Annotated[StrictInt, Field(ge=1, le=MAX_VERSION, description="The version of the body's shape.")] = 1
+    version: VersionIn = 1
     unique_for: Annotated[
         DurationIn | None,
-        Field(description=f"The id stays taken for this long from now on, also after the job has ended. {DURATION}"),
+        Field(description=f"{OF_JOB['unique_for']} {DURATION}"),
     ] = None
     unique_after: Annotated[
         UniqueAfter,
-        Field(description="Whether `unique_for` counts from now, or from when the job has ended in every group."),
+        Field(description=OF_JOB["unique_after"]),
     ] = "enqueue"
     rate_of_id: Annotated[
         Annotated[StrictStr, Field(max_length=40)] | None,
-        Field(description="How many jobs may get the id in any span of this length.", examples=["3/h", "1/10m"]),
+        Field(description=OF_JOB["rate_of_id"], examples=["3/h", "1/10m"]),
     ] = None
     at_most: Annotated[
         DurationIn | None,
-        Field(description=f"With `on_conflict=postpone`: no later than this after its first due time. {DURATION}"),
+        Field(description=f"{OF_JOB['at_most']} {DURATION}"),
     ] = None
     key: Annotated[
         Annotated[StrictStr, Field(max_length=MAX_KEY_CHARS)] | None,
-        Field(description="What the job belongs to, such as a customer.", examples=["merchant-7"]),
+        Field(description=OF_JOB["key"], examples=["merchant-7"]),
     ] = None
 
     model_config = ConfigDict(
@@ -83,24 +89,12 @@ class JobIn(In):
 
     def new_job(self, id: str | None) -> NewJob:
         """The job in the library's form."""
-        return NewJob(
-            self.body,
-            self.delay,
-            id,
-            due_from(self.at),
-            self.ttr,
-            self.retry,
-            self.url,
-            self.expire,
-            self.tz,
-            self.quiet,
-            version=self.version,
-            unique_for=self.unique_for,
-            rate_of_id=self.rate_of_id,
-            at_most=self.at_most,
-            key=self.key,
-            unique_after=self.unique_after,
-        )
+        given = {name: getattr(self, name) for name in _GIVEN}
+        return NewJob(self.body, id=id, at=due_from(self.at), **given)
+
+
+_GIVEN = JobIn.model_fields.keys() - {"body", "at"}
+"""What the library takes as it is."""
 
 
 class GroupProgressOut(BaseModel):

@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-from ....job.job import MAX_VERSION, NewJob
-from ....schedules.definition import Definition, define
-from .common import DURATION, DurationIn, In, RetryIn, Ttr, due_from, example, one_of
+from ....job.job import NewJob
+from ....operations.schedules.define import ScheduleOptions, planned
+from ....options import MOMENT, OF_SCHEDULE
+from ....schedules.definition import Definition
+from .common import DURATION, DurationIn, ExpireIn, In, RetryIn, Ttr, UrlIn, VersionIn, due_from, example, one_of
 
 MomentIn = StrictInt | Annotated[StrictStr, Field(max_length=64)]
-_MOMENT = "Unix milliseconds, or ISO 8601 with its zone."
-_CATCH_UP = "Which missed occurrences run: `none`, the `last`, or those that are at most so late."
 
 EXAMPLE_SCHEDULE: dict[str, Any] = {
     "topic": "report.send", "id": "acme", "state": "active", "cron": "0 9 * * 1-5", "every_ms": None,
@@ -32,38 +32,26 @@ class ScheduleIn(In):
     )
     cron: Annotated[StrictStr, Field(max_length=200)] | None = Field(
         default=None,
-        description="Minute, hour, day of month, month, day of week; six fields begin with the second.",
+        description=OF_SCHEDULE["cron"],
         examples=["0 9 * * 1-5"],
     )
-    every: Annotated[
-        DurationIn | None, Field(description=f"An interval of at least a second. {DURATION}", examples=["10m"])
-    ] = None
+    every: Annotated[DurationIn | None, Field(description=f"{OF_SCHEDULE['every']} {DURATION}", examples=["10m"])] = (
+        None
+    )
     tz: Annotated[StrictStr, Field(max_length=100)] = Field(
-        default="UTC", description="The time zone of `cron`.", examples=["Europe/Paris"]
+        default="UTC", description=OF_SCHEDULE["tz"], examples=["Europe/Paris"]
     )
-    dst: Literal["once", "both"] = Field(
-        default="once", description="How often a local time runs that comes twice, as clocks are set back."
-    )
-    jitter: Annotated[
-        DurationIn | None, Field(description=f"Each occurrence is due up to this much later. {DURATION}")
-    ] = None
-    start: Annotated[MomentIn | None, Field(description=f"No occurrence before. {_MOMENT}")] = None
-    until: Annotated[MomentIn | None, Field(description=f"No occurrence after. {_MOMENT}")] = None
-    overlap: Literal["allow", "skip", "queue"] = Field(
-        default="allow", description="What happens to an occurrence if the job of the last one has not ended."
-    )
-    catch_up: Annotated[DurationIn, Field(description=_CATCH_UP, examples=["1h"])] = "last"
+    dst: Literal["once", "both"] = Field(default="once", description=OF_SCHEDULE["dst"])
+    jitter: Annotated[DurationIn | None, Field(description=f"{OF_SCHEDULE['jitter']} {DURATION}")] = None
+    start: Annotated[MomentIn | None, Field(description=OF_SCHEDULE["start"])] = None
+    until: Annotated[MomentIn | None, Field(description=OF_SCHEDULE["until"])] = None
+    overlap: Literal["allow", "skip", "queue"] = Field(default="allow", description=OF_SCHEDULE["overlap"])
+    catch_up: Annotated[DurationIn, Field(description=OF_SCHEDULE["catch_up"], examples=["1h"])] = "last"
     ttr: Ttr = None
     retry: RetryIn = None
-    expire: Annotated[
-        DurationIn | None,
-        Field(description=f"Give an attempt up if it would start this long after its due time. {DURATION}"),
-    ] = None
-    url: Annotated[
-        Annotated[StrictStr, Field(max_length=4096)] | None,
-        Field(description="The URL to which a callback worker POSTs the body."),
-    ] = None
-    version: Annotated[StrictInt, Field(ge=1, le=MAX_VERSION, description="The version of the body's shape.")] = 1
+    expire: ExpireIn = None
+    url: UrlIn = None
+    version: VersionIn = 1
 
     model_config = ConfigDict(
         extra="forbid",
@@ -73,18 +61,11 @@ class ScheduleIn(In):
         },
     )
 
-    def definition(self) -> Definition:
-        """When it runs, in the library's form."""
-        return define(
-            cron=self.cron, every=self.every, tz=self.tz, dst=self.dst, jitter=self.jitter,
-            start=due_from(self.start, "start"), until=due_from(self.until, "until"), overlap=self.overlap,
-            catch_up=self.catch_up,
-        )  # fmt: skip
-
-    def new_job(self) -> NewJob:
-        """The job of its occurrences, in the library's form."""
-        body = {} if self.body is None else self.body
-        return NewJob(body, ttr=self.ttr, retry=self.retry, url=self.url, expire=self.expire, version=self.version)
+    def planned(self) -> tuple[Definition, NewJob]:
+        """When it runs, and the job of its occurrences, in the library's form."""
+        given: Any = {name: getattr(self, name) for name in ScheduleOptions.__annotations__}
+        given |= {name: due_from(given[name], name) for name in ("start", "until")}
+        return planned(self.body, given)
 
 
 class ScheduleOut(BaseModel):
@@ -102,7 +83,7 @@ class ScheduleOut(BaseModel):
     start_ms: int | None
     until_ms: int | None
     overlap: str
-    catch_up: str = Field(description=_CATCH_UP)
+    catch_up: str = Field(description=OF_SCHEDULE["catch_up"])
     declared: bool = Field(description="Whether a worker's code declares it.")
     next_ms: list[int] = Field(description="When the next occurrences come, without jitter; five at most.")
     previous: str | None = Field(description="The id of the last occurrence's job.")
@@ -130,7 +111,7 @@ class SchedulesOut(BaseModel):
 class BackfillIn(In):
     """A past time."""
 
-    start: Annotated[MomentIn, Field(description=f"Its first moment. {_MOMENT}", examples=["2030-01-01T00:00:00Z"])]
+    start: Annotated[MomentIn, Field(description=f"Its first moment. {MOMENT}", examples=["2030-01-01T00:00:00Z"])]
     end: Annotated[MomentIn, Field(description="The first moment after it.", examples=["2030-01-08T00:00:00Z"])]
 
     model_config = ConfigDict(

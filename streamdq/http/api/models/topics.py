@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from ....job.durability import PATTERN
+from ....options import OF_TOPIC
 from .common import GroupName, In, RetryIn, Ttr, example
 
 EXAMPLE_TOPIC: dict[str, Any] = {
@@ -54,32 +55,23 @@ class TopicIn(In):
 
     ttr: Ttr = None
     retry: RetryIn = None
-    shards: StrictInt | None = Field(
-        default=None, description="Jobs that are there stay where they are; refused if their keys have limits."
-    )
-    max_deliveries: StrictInt | None = Field(
-        default=None, description="Bury a job that was lost with its consumer this often."
-    )
+    shards: StrictInt | None = Field(default=None, description=OF_TOPIC["shards"])
+    max_deliveries: StrictInt | None = Field(default=None, description=OF_TOPIC["max_deliveries"])
     groups: Annotated[list[GroupName], Field(max_length=100)] | None = Field(
-        default=None, description="Exactly these groups; others are removed, and their open jobs end."
+        default=None, description=OF_TOPIC["groups"]
     )
-    rate: StrictInt | StrictFloat | None = Field(default=None, description="Jobs per second at most; 0: no limit.")
+    rate: StrictInt | StrictFloat | None = Field(default=None, description=OF_TOPIC["rate"])
     durable: Annotated[StrictStr, Field(pattern=f"{PATTERN}|^default$", max_length=20)] | None = Field(
         default=None,
-        description="Where a job is for certain when a request is answered: `memory`, `disk` or `replicas:N`; "
-        "`default`: as the server is configured.",
+        description=OF_TOPIC["durable"],
     )
 
-    key_concurrency: StrictInt | None = Field(
-        default=None, description="Attempts of a key that run at once at most, for each group; 0: no limit."
-    )
+    key_concurrency: StrictInt | None = Field(default=None, description=OF_TOPIC["key_concurrency"])
     key_order: StrictBool | Literal["pass"] | None = Field(
         default=None,
-        description="Jobs of a key start by their due times; `pass`: retries let others pass.",
+        description=OF_TOPIC["key_order"],
     )
-    key_rate: Annotated[StrictStr, Field(max_length=40)] | None = Field(
-        default=None, description='Attempts of a key that start in a time at most: "5/s", "100/10m"; "0": no limit.'
-    )
+    key_rate: Annotated[StrictStr, Field(max_length=40)] | None = Field(default=None, description=OF_TOPIC["key_rate"])
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"ttr": "30s", "retry": "15s 3m 10m"}]})
 
