@@ -186,8 +186,8 @@ def test_all_that_is_public_is_in_the_reference(pages: dict[str, Seen]) -> None:
 @pytest.mark.thorough
 def test_the_methods_of_a_queue_are_shown_with_their_signatures(site: Path, pages: dict[str, Seen]) -> None:
     methods = {name for name, value in vars(streamdq.Queue).items() if not name.startswith("_") and callable(value)}
-    assert {f"streamdq.Queue.{name}" for name in methods} <= pages["/reference/python/queues/"].anchors
-    text = re.sub(r"<[^>]+>|\s", "", (site / "reference/python/queues/index.html").read_text())
+    assert {f"streamdq.Queue.{name}" for name in methods} <= pages["/reference/python/queue/"].anchors
+    text = re.sub(r"<[^>]+>|\s", "", (site / "reference/python/queue/index.html").read_text())
     assert "enqueue(topic:str,body:Any=NO_BODY,*,delay:Duration|None=None" in text
 
 
