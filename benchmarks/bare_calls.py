@@ -14,7 +14,7 @@ import redis.asyncio
 from streamdq import NewJob
 from streamdq.store.assembly import function_of, keys_of, sha_of
 from streamdq.store.batches import MAX_BYTES
-from streamdq.store.records import encode
+from streamdq.store.jobs.records import encode
 
 from .harness import SHARD, body, hours
 from .server import RedisServer

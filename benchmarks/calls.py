@@ -19,8 +19,11 @@ from streamdq.link.command import Command
 from streamdq.link.connection import Link
 from streamdq.link.opening import open_session
 from streamdq.link.session import Op, run
-from streamdq.operations import audit, jobs, topics
-from streamdq.operations.attempts import DeadReason, End, Held, Outcome, ends_together, held_in, settle
+from streamdq.operations.attempts.results import DeadReason, End, Held, Outcome, ends_together, held_in, settle
+from streamdq.operations.checks import audit
+from streamdq.operations.dead_letters import kick
+from streamdq.operations.jobs import enqueue_many
+from streamdq.operations.topics import configure
 from streamdq.store.batches import MAX_BYTES
 from streamdq.store.redis_store import RedisStore
 
@@ -81,7 +84,7 @@ class _Redis:
         self.link, session = open_session(server.url, NAMESPACE, None, None, _Timed)
         self.store = RedisStore(session)
         self.groups = [f"group-{i:02}" for i in range(groups)]
-        self.run(topics.configure(self.store, _TOPIC, groups=self.groups))
+        self.run(configure.configure(self.store, _TOPIC, groups=self.groups))
         self.shard = session.keys.shard(_TOPIC, 0)
         self.consumer = session.consumer
         self.claimed: dict[str, list[Held]] = {}
@@ -96,7 +99,8 @@ class _Redis:
         self.link.send([Command("bare", ("EVAL", script, 2, "bare", "bare:stream", *values))], 10.0)
 
     def fill(self, count: int, body: str = "small", prefix: str = "job") -> None:
-        self.run(jobs.enqueue_many(self.store, _TOPIC, [NewJob(body, id=f"{prefix}-{i}") for i in range(count)]))
+        jobs = [NewJob(body, id=f"{prefix}-{i}") for i in range(count)]
+        self.run(enqueue_many.enqueue_many(self.store, _TOPIC, jobs))
 
     def claim(self, group: str, count: int = MAX_CLAIM) -> list[Held]:
         scripts, asked = self.store.scripts, time.monotonic()
@@ -146,7 +150,7 @@ def _drain(redis: _Redis) -> None:
 
 
 def _leave(redis: _Redis) -> None:
-    redis.run(topics.configure(redis.store, _TOPIC, groups=redis.groups[:-1]))
+    redis.run(configure.configure(redis.store, _TOPIC, groups=redis.groups[:-1]))
 
 
 def _nothing(redis: _Redis) -> None:
@@ -167,7 +171,7 @@ def _claim_large(redis: _Redis) -> None:
 
 
 def _let_ttr_pass(redis: _Redis) -> None:
-    redis.run(topics.configure(redis.store, _TOPIC, ttr=_TTR_S))
+    redis.run(configure.configure(redis.store, _TOPIC, ttr=_TTR_S))
     _claim_large(redis)
     time.sleep(2 * _TTR_S)
 
@@ -175,7 +179,7 @@ def _let_ttr_pass(redis: _Redis) -> None:
 def _claim_and_raise_ttr(redis: _Redis) -> None:
     redis.fill(BATCH)
     redis.claim_all(redis.groups[0])
-    redis.run(topics.configure(redis.store, _TOPIC, ttr="1h"))
+    redis.run(configure.configure(redis.store, _TOPIC, ttr="1h"))
 
 
 def _look_for_late(redis: _Redis) -> int:
@@ -199,11 +203,11 @@ def _count(done: int) -> None:
 
 
 def _kick(redis: _Redis) -> None:
-    _count(redis.run(jobs.kick(redis.store, _TOPIC, group=redis.groups[-1])))
+    _count(redis.run(kick.kick(redis.store, _TOPIC, group=redis.groups[-1])))
 
 
 def _purge(redis: _Redis) -> None:
-    _count(redis.run(jobs.purge(redis.store, _TOPIC, group=redis.groups[-1], all=True)))
+    _count(redis.run(kick.purge(redis.store, _TOPIC, group=redis.groups[-1], all=True)))
 
 
 def _audit(redis: _Redis) -> None:
@@ -213,7 +217,7 @@ def _audit(redis: _Redis) -> None:
 
 def _replace(redis: _Redis) -> None:
     large = [NewJob(_LARGE, id=f"job-{i}") for i in range(BATCH)]
-    _count(redis.run(jobs.enqueue_many(redis.store, _TOPIC, large, on_conflict="replace")).created)
+    _count(redis.run(enqueue_many.enqueue_many(redis.store, _TOPIC, large, on_conflict="replace")).created)
 
 
 def _bare_bytes(redis: _Redis) -> None:

@@ -17,7 +17,7 @@ from streamdq.config import MAX_CLAIM
 from streamdq.link.connection import Link
 from streamdq.link.opening import open_session
 from streamdq.link.session import run
-from streamdq.operations.attempts import End, Held, Outcome, held_in, settle
+from streamdq.operations.attempts.results import End, Held, Outcome, held_in, settle
 from streamdq.store.redis_store import RedisStore
 
 from .drain import Drained, drained

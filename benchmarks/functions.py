@@ -11,7 +11,7 @@ from streamdq import NewJob, Queue
 from streamdq.link.connection import Link
 from streamdq.link.opening import open_session
 from streamdq.link.session import run
-from streamdq.operations.attempts import End, Outcome, held_in, settle
+from streamdq.operations.attempts.results import End, Outcome, held_in, settle
 from streamdq.store.redis_store import RedisStore
 
 from .figures import Figure

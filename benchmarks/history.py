@@ -15,7 +15,7 @@ from streamdq.config import Settings
 from streamdq.dump.arrow import pyarrow
 from streamdq.dump.dumper import PAGE, Dumper
 from streamdq.dump.local import LocalFolder
-from streamdq.store.history import SEPARATOR
+from streamdq.store.history.rows import SEPARATOR
 
 from .drain import Drained
 from .figures import Figure

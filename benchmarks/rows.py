@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from streamdq.store.history import FIELDS, SEPARATOR
+from streamdq.store.history.rows import FIELDS, SEPARATOR
 
 from .harness import SHARD
 from .server import RedisServer

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     )
     from .topic import Topic
     from .worker.middleware import Attempt, AttemptEnd, CallNext
+    from .worker.running_job import RunningJob
     from .worker.worker import (
         Worker,
     )
@@ -122,6 +123,7 @@ __all__ = [
     "Queue",
     "Retry",
     "RetrySchedule",
+    "RunningJob",
     "ScheduleMissing",
     "ServerError",
     "ServerRefusesWrites",
@@ -209,6 +211,7 @@ _MODULES = {
     ),
     ".topic": ("Topic",),
     ".worker.middleware": ("Attempt", "AttemptEnd", "CallNext"),
+    ".worker.running_job": ("RunningJob",),
     ".worker.worker": ("Worker",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

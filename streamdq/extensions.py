@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import ExtensionBroken, StreamdqError
 
+T = TypeVar("T")
 COMMANDS, CODECS = "streamdq.commands", "streamdq.codecs"
 _KINDS = {COMMANDS: "command", CODECS: "codec"}
 _OWN = "streamdq"
@@ -28,15 +29,23 @@ class Extension:
         Raises:
             ExtensionBroken: the import fails, or gives no object of this ``kind``.
         """
-        try:
-            loaded = self._entry.load()
-        except StreamdqError:
-            raise
-        except Exception as error:
-            raise self.broken(f"{type(error).__name__}: {error}") from error
+        loaded = self.calling(self._entry.load)
         if kind is not None and not isinstance(loaded, kind):
             raise self.broken(f"{self._entry.value} is no {kind.__module__.partition('.')[0]}.{kind.__name__}")
         return loaded
+
+    def calling(self, function: Callable[[], T]) -> T:
+        """What its function returns. It can't end the process, as by ``sys.exit``: nobody would know why it ended.
+
+        Raises:
+            ExtensionBroken: it fails.
+        """
+        try:
+            return function()
+        except (StreamdqError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise self.broken(_text_of(error)) from error
 
     def broken(self, why: str) -> ExtensionBroken:
         return ExtensionBroken(f"the {_KINDS[self._entry.group]} {self.name} of {self.package} can't be used: {why}")
@@ -56,7 +65,19 @@ def found(group: str) -> Iterator[Extension]:
     else:
         for entry in own.entry_points.select(group=group):
             yield Extension(entry.name, f"{_OWN} {own.version}", entry)
-    others = [(entry.dist, entry) for entry in metadata.entry_points(group=group)]
-    for dist, entry in sorted(((dist, entry) for dist, entry in others if dist), key=lambda pair: pair[0].name):
-        if dist.name != _OWN:
-            yield Extension(entry.name, f"{dist.name} {dist.version}", entry)
+    others = [(_name_of(entry.dist), entry) for entry in metadata.entry_points(group=group) if entry.dist]
+    for name, entry in sorted(others, key=lambda pair: pair[0]):
+        if name != _OWN and entry.dist:
+            yield Extension(entry.name, f"{name} {entry.dist.version or '(no version)'}", entry)
+
+
+def _name_of(package: metadata.Distribution) -> str:
+    """What is left of a package that was removed halfway may have no name."""
+    return package.name or "(no name)"
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__}: its message can't be read"

@@ -23,6 +23,8 @@ class Renewed(Protocol):
         """Makes locks and the like anew. It is called in a forked child, and by ``__init__``."""
 
 
+depth = 0
+"""How many forks lie between this process and the one that imported this module: it tells a child from its parent."""
 _renewed: weakref.WeakSet[Renewed] = weakref.WeakSet()
 _functions: list[Callable[[], object]] = []
 
@@ -56,6 +58,8 @@ class ModuleLock:
 
 
 def _after_fork() -> None:
+    global depth
+    depth += 1
     failures = []
     for renew in (*(shared.after_fork for shared in list(_renewed)), *_functions):
         try:

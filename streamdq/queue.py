@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 from . import operations
 from .forks import renew_in_child
 from .keys import DEFAULT_GROUP
-from .operations.methods import UsedOperation, plain_arguments
+from .operations.methods import UsedOperation, misused, plain_arguments
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from .job.job import Job, JobState
     from .link.session import Op
     from .mover.mover import MoverThread
-    from .operations.act import Acted
-    from .operations.attempts import Held
-    from .operations.conditions import Where
-    from .operations.criteria import Bound
-    from .operations.find import Progress, Search
-    from .operations.pipeline import AsyncPipeline, Pipeline
+    from .operations.attempts.results import Held
+    from .operations.find.actions import Acted
+    from .operations.find.conditions import Where
+    from .operations.find.criteria import Bound
+    from .operations.find.search import Progress, Search
+    from .operations.jobs.pipeline import AsyncPipeline, Pipeline
     from .store.redis_store import RedisStore
     from .times.clock import RedisClock
     from .times.durations import Duration, Moment
@@ -49,7 +49,11 @@ def _blocking(
 
         def method(self: Queue, /, *args: P.args, **kwargs: P.kwargs) -> T:
             given, named = plain_arguments(args, kwargs)
-            return run(self._link, found(self._store, *given, **named))
+            try:
+                operation = found(self._store, *given, **named)
+            except TypeError as error:
+                raise misused(found, given, named, error) from None
+            return run(self._link, operation)
 
         return method
 
@@ -69,7 +73,11 @@ def _awaited(
         async def method(self: AsyncQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
             self._link.stay()  # before it may wait for a call of another task
             given, named = plain_arguments(args, kwargs)
-            return await arun(self._link, found(self._store, *given, **named))
+            try:
+                operation = found(self._store, *given, **named)
+            except TypeError as error:
+                raise misused(found, given, named, error) from None
+            return await arun(self._link, operation)
 
         return method
 
@@ -82,16 +90,20 @@ def _enqueued(
     """AsyncQueue.enqueue: calls that several tasks make at the same time go together."""
 
     def made(
-        _found: Callable[Concatenate[RedisStore, P], Op[T]],
+        found: Callable[Concatenate[RedisStore, P], Op[T]],
     ) -> Callable[Concatenate[AsyncQueue, P], Coroutine[Any, Any, T]]:
         from .link.session import arun
 
-        prepare: Any = operations.jobs.prepare
+        prepare: Any = operations.jobs.enqueue.prepare
 
         async def method(self: AsyncQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
             self._link.stay()  # before it may wait for a call of another task
             given, named = plain_arguments(args, kwargs)
-            call = await arun(self._link, prepare(self._store, *given, **named))
+            try:
+                preparing = prepare(self._store, *given, **named)
+            except TypeError as error:
+                raise misused(found, given, named, error) from None
+            call = await arun(self._link, preparing)
             return cast("T", call.job(await self._batcher.put(call)))
 
         return method
@@ -165,35 +177,35 @@ class Queue(_Base):
 
         return Link
 
-    enqueue = _blocking(lambda: operations.jobs.enqueue)
-    enqueue_many = _blocking(lambda: operations.jobs.enqueue_many)
-    get = _blocking(lambda: operations.inspect.get)
-    cancel = _blocking(lambda: operations.jobs.cancel)
-    reschedule = _blocking(lambda: operations.jobs.reschedule)
-    dead = _blocking(lambda: operations.inspect.dead)
-    kick = _blocking(lambda: operations.jobs.kick)
-    purge = _blocking(lambda: operations.jobs.purge)
-    configure = _blocking(lambda: operations.topics.configure)
-    delete_topic = _blocking(lambda: operations.topics.delete_topic)
-    pause = _blocking(lambda: operations.topics.pause)
-    resume = _blocking(lambda: operations.topics.resume)
-    schedule = _blocking(lambda: operations.schedules.schedule)
-    unschedule = _blocking(lambda: operations.schedules.unschedule)
-    schedules = _blocking(lambda: operations.schedules.schedules)
-    get_schedule = _blocking(lambda: operations.schedules.get_schedule)
-    pause_schedule = _blocking(lambda: operations.schedules.pause_schedule)
-    resume_schedule = _blocking(lambda: operations.schedules.resume_schedule)
-    trigger = _blocking(lambda: operations.schedules.trigger)
-    backfill = _blocking(lambda: operations.schedules.backfill)
-    keys = _blocking(lambda: operations.waiting_keys.keys)
-    stats = _blocking(lambda: operations.inspect.stats)
-    upcoming = _blocking(lambda: operations.inspect.upcoming)
-    scale = _blocking(lambda: operations.scale.scale)
-    history = _blocking(lambda: operations.inspect.history)
-    job_history = _blocking(lambda: operations.job_history.job_history)
-    forget_dump = _blocking(lambda: operations.inspect.forget_dump)
-    audit = _blocking(lambda: operations.audit.audit)
-    doctor = _blocking(lambda: operations.doctor.doctor)
+    enqueue = _blocking(lambda: operations.jobs.enqueue.enqueue)
+    enqueue_many = _blocking(lambda: operations.jobs.enqueue_many.enqueue_many)
+    get = _blocking(lambda: operations.jobs.get.get)
+    cancel = _blocking(lambda: operations.jobs.changes.cancel)
+    reschedule = _blocking(lambda: operations.jobs.changes.reschedule)
+    dead = _blocking(lambda: operations.dead_letters.of_group.dead)
+    kick = _blocking(lambda: operations.dead_letters.of_group.kick)
+    purge = _blocking(lambda: operations.dead_letters.of_group.purge)
+    configure = _blocking(lambda: operations.topics.configure.configure)
+    delete_topic = _blocking(lambda: operations.topics.configure.delete_topic)
+    pause = _blocking(lambda: operations.topics.configure.pause)
+    resume = _blocking(lambda: operations.topics.configure.resume)
+    schedule = _blocking(lambda: operations.schedules.define.schedule)
+    unschedule = _blocking(lambda: operations.schedules.changes.unschedule)
+    schedules = _blocking(lambda: operations.schedules.read.schedules)
+    get_schedule = _blocking(lambda: operations.schedules.read.get_schedule)
+    pause_schedule = _blocking(lambda: operations.schedules.changes.pause_schedule)
+    resume_schedule = _blocking(lambda: operations.schedules.changes.resume_schedule)
+    trigger = _blocking(lambda: operations.schedules.run_now.trigger)
+    backfill = _blocking(lambda: operations.schedules.run_now.backfill)
+    keys = _blocking(lambda: operations.keys.busiest.keys)
+    stats = _blocking(lambda: operations.topics.stats.stats)
+    upcoming = _blocking(lambda: operations.topics.stats.upcoming)
+    scale = _blocking(lambda: operations.topics.scale.scale)
+    history = _blocking(lambda: operations.history.topic_history.history)
+    job_history = _blocking(lambda: operations.history.job_history.job_history)
+    forget_dump = _blocking(lambda: operations.history.topic_history.forget_dump)
+    audit = _blocking(lambda: operations.checks.audit.audit)
+    doctor = _blocking(lambda: operations.checks.doctor.doctor)
 
     def find(
         self,
@@ -219,16 +231,16 @@ class Queue(_Base):
         Raises:
             InvalidInput: something can't be read.
         """
-        criteria = operations.criteria.criteria_of(
+        criteria = operations.find.criteria.criteria_of(
             state=state, due=due, group=group, key=key, id_prefix=id_prefix, where=where
         )
-        return Found(self, operations.find.Search(self._store, topic, criteria, limit, progress))
+        return Found(self, operations.find.search.Search(self._store, topic, criteria, limit, progress))
 
     def pipeline(self) -> Pipeline:
         """For many single jobs: ``with queue.pipeline() as pipe: order = pipe.enqueue("order.close", body)``. The jobs
         travel together, when the block ends; then ``order.job`` is the job, or raises what ``enqueue`` would.
         """
-        return operations.pipeline.Pipeline(self._link, self._store)
+        return operations.jobs.pipeline.Pipeline(self._link, self._store)
 
     def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> Claim | NoClaim:
         """Claims one job, waiting up to ``timeout`` for one to be ready; the result is false if there was none. For
@@ -241,7 +253,7 @@ class Queue(_Base):
             UnknownGroup: the topic has no such group.
         """
         self._carry_mover()
-        held = carry_out(self, operations.take.take(self._store, topic, group, timeout))
+        held = carry_out(self, operations.attempts.take.take(self._store, topic, group, timeout))
         return NoClaim() if held is None else Claim(self, held)
 
     def close(self) -> None:
@@ -270,39 +282,39 @@ class AsyncQueue(_Base):
     @cached_property
     def _batcher(self) -> Any:
         from .link.session import arun
-        from .operations.batcher import Batcher
+        from .operations.jobs.batcher import Batcher
 
         return Batcher(partial(arun, self._link), self._store.session.settings.call_timeout_s)
 
-    enqueue = _enqueued(lambda: operations.jobs.enqueue)
-    enqueue_many = _awaited(lambda: operations.jobs.enqueue_many)
-    get = _awaited(lambda: operations.inspect.get)
-    cancel = _awaited(lambda: operations.jobs.cancel)
-    reschedule = _awaited(lambda: operations.jobs.reschedule)
-    dead = _awaited(lambda: operations.inspect.dead)
-    kick = _awaited(lambda: operations.jobs.kick)
-    purge = _awaited(lambda: operations.jobs.purge)
-    configure = _awaited(lambda: operations.topics.configure)
-    delete_topic = _awaited(lambda: operations.topics.delete_topic)
-    pause = _awaited(lambda: operations.topics.pause)
-    resume = _awaited(lambda: operations.topics.resume)
-    schedule = _awaited(lambda: operations.schedules.schedule)
-    unschedule = _awaited(lambda: operations.schedules.unschedule)
-    schedules = _awaited(lambda: operations.schedules.schedules)
-    get_schedule = _awaited(lambda: operations.schedules.get_schedule)
-    pause_schedule = _awaited(lambda: operations.schedules.pause_schedule)
-    resume_schedule = _awaited(lambda: operations.schedules.resume_schedule)
-    trigger = _awaited(lambda: operations.schedules.trigger)
-    backfill = _awaited(lambda: operations.schedules.backfill)
-    keys = _awaited(lambda: operations.waiting_keys.keys)
-    stats = _awaited(lambda: operations.inspect.stats)
-    upcoming = _awaited(lambda: operations.inspect.upcoming)
-    scale = _awaited(lambda: operations.scale.scale)
-    history = _awaited(lambda: operations.inspect.history)
-    job_history = _awaited(lambda: operations.job_history.job_history)
-    forget_dump = _awaited(lambda: operations.inspect.forget_dump)
-    audit = _awaited(lambda: operations.audit.audit)
-    doctor = _awaited(lambda: operations.doctor.doctor)
+    enqueue = _enqueued(lambda: operations.jobs.enqueue.enqueue)
+    enqueue_many = _awaited(lambda: operations.jobs.enqueue_many.enqueue_many)
+    get = _awaited(lambda: operations.jobs.get.get)
+    cancel = _awaited(lambda: operations.jobs.changes.cancel)
+    reschedule = _awaited(lambda: operations.jobs.changes.reschedule)
+    dead = _awaited(lambda: operations.dead_letters.of_group.dead)
+    kick = _awaited(lambda: operations.dead_letters.of_group.kick)
+    purge = _awaited(lambda: operations.dead_letters.of_group.purge)
+    configure = _awaited(lambda: operations.topics.configure.configure)
+    delete_topic = _awaited(lambda: operations.topics.configure.delete_topic)
+    pause = _awaited(lambda: operations.topics.configure.pause)
+    resume = _awaited(lambda: operations.topics.configure.resume)
+    schedule = _awaited(lambda: operations.schedules.define.schedule)
+    unschedule = _awaited(lambda: operations.schedules.changes.unschedule)
+    schedules = _awaited(lambda: operations.schedules.read.schedules)
+    get_schedule = _awaited(lambda: operations.schedules.read.get_schedule)
+    pause_schedule = _awaited(lambda: operations.schedules.changes.pause_schedule)
+    resume_schedule = _awaited(lambda: operations.schedules.changes.resume_schedule)
+    trigger = _awaited(lambda: operations.schedules.run_now.trigger)
+    backfill = _awaited(lambda: operations.schedules.run_now.backfill)
+    keys = _awaited(lambda: operations.keys.busiest.keys)
+    stats = _awaited(lambda: operations.topics.stats.stats)
+    upcoming = _awaited(lambda: operations.topics.stats.upcoming)
+    scale = _awaited(lambda: operations.topics.scale.scale)
+    history = _awaited(lambda: operations.history.topic_history.history)
+    job_history = _awaited(lambda: operations.history.job_history.job_history)
+    forget_dump = _awaited(lambda: operations.history.topic_history.forget_dump)
+    audit = _awaited(lambda: operations.checks.audit.audit)
+    doctor = _awaited(lambda: operations.checks.doctor.doctor)
 
     def find(
         self,
@@ -318,14 +330,14 @@ class AsyncQueue(_Base):
         progress: Callable[[Progress], None] | None = None,
     ) -> AsyncFound:
         """Like Queue.find. It is not awaited itself; the methods of the result are."""
-        criteria = operations.criteria.criteria_of(
+        criteria = operations.find.criteria.criteria_of(
             state=state, due=due, group=group, key=key, id_prefix=id_prefix, where=where
         )
-        return AsyncFound(self, operations.find.Search(self._store, topic, criteria, limit, progress))
+        return AsyncFound(self, operations.find.search.Search(self._store, topic, criteria, limit, progress))
 
     def pipeline(self) -> AsyncPipeline:
         """Like Queue.pipeline, for ``async with``. It is not awaited itself; its ``enqueue`` is."""
-        return operations.pipeline.AsyncPipeline(self._link, self._store)
+        return operations.jobs.pipeline.AsyncPipeline(self._link, self._store)
 
     async def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> AsyncClaim | NoClaim:
         """Like Queue.take, but awaited: ``async with await queue.take("t") as claim:``."""
@@ -333,7 +345,7 @@ class AsyncQueue(_Base):
 
         if self._mover is None:
             await asyncio.to_thread(self._carry_mover)
-        held = await carry_out_async(self, operations.take.take(self._store, topic, group, timeout))
+        held = await carry_out_async(self, operations.attempts.take.take(self._store, topic, group, timeout))
         return NoClaim() if held is None else AsyncClaim(self, held)
 
     async def close(self) -> None:
@@ -388,21 +400,21 @@ class Claim:
 
     def finish(self) -> None:
         """Ends the attempt as done, for this group."""
-        self._run(operations.take.finish(self._queue._store, self._held))
+        self._run(operations.attempts.take.finish(self._queue._store, self._held))
 
     def fail(self, error: BaseException | str, delay: Duration | None = None) -> None:
         """Ends the attempt as failed: the job takes the next step of its retry schedule. With ``delay``, it is tried
         again after that, without using up a step. If no step is left, the job is buried.
         """
-        self._run(operations.take.fail(self._queue._store, self._held, error, delay))
+        self._run(operations.attempts.take.fail(self._queue._store, self._held, error, delay))
 
     def bury(self, reason: str) -> None:
         """Gives the job up: it is a dead letter until it is kicked or purged."""
-        self._run(operations.take.bury(self._queue._store, self._held, reason))
+        self._run(operations.attempts.take.bury(self._queue._store, self._held, reason))
 
     def touch(self, ttr: Duration | None = None) -> None:
         """Starts the TTR again (a heartbeat); with ``ttr``, that time instead."""
-        self._run(operations.take.touch(self._queue._store, self._held, ttr))
+        self._run(operations.attempts.take.touch(self._queue._store, self._held, ttr))
 
     def __enter__(self) -> Self:
         return self
@@ -410,7 +422,7 @@ class Claim:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if (operation := operations.take.leaving(self._queue._store, self._held, error)) is not None:
+        if (operation := operations.attempts.take.leaving(self._queue._store, self._held, error)) is not None:
             self._run(operation)
 
 
@@ -456,19 +468,19 @@ class AsyncClaim:
 
     async def finish(self) -> None:
         """Like Claim.finish."""
-        await self._run(operations.take.finish(self._queue._store, self._held))
+        await self._run(operations.attempts.take.finish(self._queue._store, self._held))
 
     async def fail(self, error: BaseException | str, delay: Duration | None = None) -> None:
         """Like Claim.fail."""
-        await self._run(operations.take.fail(self._queue._store, self._held, error, delay))
+        await self._run(operations.attempts.take.fail(self._queue._store, self._held, error, delay))
 
     async def bury(self, reason: str) -> None:
         """Like Claim.bury."""
-        await self._run(operations.take.bury(self._queue._store, self._held, reason))
+        await self._run(operations.attempts.take.bury(self._queue._store, self._held, reason))
 
     async def touch(self, ttr: Duration | None = None) -> None:
         """Like Claim.touch."""
-        await self._run(operations.take.touch(self._queue._store, self._held, ttr))
+        await self._run(operations.attempts.take.touch(self._queue._store, self._held, ttr))
 
     async def __aenter__(self) -> Self:
         return self
@@ -476,7 +488,7 @@ class AsyncClaim:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if (operation := operations.take.leaving(self._queue._store, self._held, error)) is not None:
+        if (operation := operations.attempts.take.leaving(self._queue._store, self._held, error)) is not None:
             await self._run(operation)
 
 
@@ -537,25 +549,25 @@ class Found(_Found):
 
     def sample(self, count: int = 10) -> list[Job]:
         """Some of the jobs, chosen at random, as they are now."""
-        return carry_out(self._queue, operations.find.sample(self._search, count))
+        return carry_out(self._queue, operations.find.shown.sample(self._search, count))
 
     def cancel(self, *, durable: str | None = None) -> Acted:
         """Cancels those that wait, in every group."""
-        return carry_out(self._queue, operations.act.cancel_found(self._search, durable))
+        return carry_out(self._queue, operations.find.actions.cancel_found(self._search, durable))
 
     def reschedule(
         self, delay: Duration | None = None, *, at: Moment | None = None, durable: str | None = None
     ) -> Acted:
         """Gives those that wait a new due time."""
-        return carry_out(self._queue, operations.act.reschedule_found(self._search, delay, at, durable))
+        return carry_out(self._queue, operations.find.actions.reschedule_found(self._search, delay, at, durable))
 
     def kick(self) -> Acted:
         """Sends those that are dead back: in the group of the search, or in each in which they are dead."""
-        return carry_out(self._queue, operations.act.kick_found(self._search))
+        return carry_out(self._queue, operations.find.actions.kick_found(self._search))
 
     def purge(self) -> Acted:
         """Deletes those that are dead: in the group of the search, or in each in which they are dead."""
-        return carry_out(self._queue, operations.act.purge_found(self._search))
+        return carry_out(self._queue, operations.find.actions.purge_found(self._search))
 
 
 class AsyncFound(_Found):
@@ -580,25 +592,27 @@ class AsyncFound(_Found):
 
     async def sample(self, count: int = 10) -> list[Job]:
         """Like Found.sample."""
-        return await carry_out_async(self._queue, operations.find.sample(self._search, count))
+        return await carry_out_async(self._queue, operations.find.shown.sample(self._search, count))
 
     async def cancel(self, *, durable: str | None = None) -> Acted:
         """Like Found.cancel."""
-        return await carry_out_async(self._queue, operations.act.cancel_found(self._search, durable))
+        return await carry_out_async(self._queue, operations.find.actions.cancel_found(self._search, durable))
 
     async def reschedule(
         self, delay: Duration | None = None, *, at: Moment | None = None, durable: str | None = None
     ) -> Acted:
         """Like Found.reschedule."""
-        return await carry_out_async(self._queue, operations.act.reschedule_found(self._search, delay, at, durable))
+        return await carry_out_async(
+            self._queue, operations.find.actions.reschedule_found(self._search, delay, at, durable)
+        )
 
     async def kick(self) -> Acted:
         """Like Found.kick."""
-        return await carry_out_async(self._queue, operations.act.kick_found(self._search))
+        return await carry_out_async(self._queue, operations.find.actions.kick_found(self._search))
 
     async def purge(self) -> Acted:
         """Like Found.purge."""
-        return await carry_out_async(self._queue, operations.act.purge_found(self._search))
+        return await carry_out_async(self._queue, operations.find.actions.purge_found(self._search))
 
 
 def search_of(found: Found | AsyncFound) -> Search:

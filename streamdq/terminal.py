@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 
     from .config import GroupSettings, TopicSettings
     from .job.job import Job
-    from .operations.act import Acted
-    from .operations.audit import Audit, Balance
-    from .operations.doctor import Finding
-    from .operations.inspect import Stats, TopicStats
-    from .operations.job_history import JobEvent
-    from .operations.scale import Scale
-    from .operations.schedules import PutSchedule, Schedule
-    from .operations.waiting_keys import KeyLoad
+    from .operations.checks.audit import Audit, Balance
+    from .operations.checks.doctor import Finding
+    from .operations.find.actions import Acted
+    from .operations.history.job_history import JobEvent
+    from .operations.keys.busiest import KeyLoad
+    from .operations.schedules.define import PutSchedule
+    from .operations.schedules.read import Schedule
+    from .operations.topics.scale import Scale
+    from .operations.topics.stats import Stats, TopicStats
     from .schedules.definition import Definition
 
 _PIPE_WIDTH, _WIDE, _NAMES_AND_DUE, _NAMES_AND_COUNTS, _BODY_WIDTH = 200, 106, 64, 74, 60
@@ -240,7 +241,7 @@ def stats_view(stats: Stats, most: int = MOST_SHOWN) -> RenderableType:
     if not stats.topics:
         return Text("no topics yet: enqueue a job, or start a worker", "dim")
     if (left := len(stats.topics) - most) > 0:
-        from .operations.inspect import Concern, by_concern
+        from .operations.topics.stats import Concern, by_concern
 
         order = by_concern(stats.topics)
         shown = replace(stats, topics={name: stats.topics[name] for _, name in order[:most]})

@@ -20,8 +20,8 @@ from .job.job import Job
 from .keys import ShardKeys
 from .link.connection import forget_memory
 from .queue import AsyncQueue, Queue, carry_out_async, store_of
-from .store import reads
 from .store.counters import Counters, GroupCounter
+from .store.jobs import ordered
 from .store.replies import RATED, Moved, ShardStats
 from .times.clock import ManualClock
 from .times.durations import Duration, to_ms
@@ -203,7 +203,7 @@ def _awaited(worker: Worker, known: Mapping[str, TopicSettings]) -> frozenset[st
 async def _look_at_schedules(queue: AsyncQueue, topic: str, look: _Look) -> None:
     """Adds the next occurrence of the topic's schedules, which the worker's mover makes a job of when it is due."""
     session = store_of(queue).session
-    (heads,) = await carry_out_async(queue, reads.by_rank(session, [(session.keys.shard(topic, 0).ticks, 0)], 1))
+    (heads,) = await carry_out_async(queue, ordered.by_rank(session, [(session.keys.shard(topic, 0).ticks, 0)], 1))
     for due_ms, _ in heads:
         look.busy = look.busy or due_ms <= int(session.clock.argument())
         look.due_ms = min(look.due_ms or due_ms, due_ms)

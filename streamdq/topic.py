@@ -16,7 +16,7 @@ from .job.uniqueness import DerivedId, UniqueAfter
 from .times.durations import Duration, Moment
 
 if TYPE_CHECKING:
-    from .operations.jobs import OnConflict
+    from .job.uniqueness import OnConflict
 
 B = TypeVar("B")
 R = TypeVar("R")

@@ -16,7 +16,7 @@ from streamdq.dump.folder import Folder
 from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import EVENTS, DumpFile, Manifest, path_of, require_manifest, update_manifest
 from streamdq.keys import ShardKeys
-from streamdq.store.history import SEPARATOR, VERSION_KEY
+from streamdq.store.history.rows import SEPARATOR, VERSION_KEY
 
 HOUR_MS = 3_600_000
 START_MS = 1_700_000_000_000 - 1_700_000_000_000 % HOUR_MS

@@ -10,7 +10,7 @@ import random
 
 from pydantic import BaseModel
 
-from streamdq import Bury, Job, Worker
+from streamdq import Bury, RunningJob, Worker
 
 worker = Worker(concurrency=50)
 _random = random.Random()
@@ -40,7 +40,7 @@ async def close(order: Order) -> None:  # noqa: ARG001 - an example has no stock
 
 
 @worker.handler("payment.notify", ttr="30s", retry="5s 15s 1m 5m")
-async def notify(payment: Payment, job: Job) -> None:
+async def notify(payment: Payment, job: RunningJob) -> None:
     """Notifies the merchant: one time in ten there is no answer; one merchant never answers."""
     await asyncio.sleep(_random.expovariate(1 / 0.05))
     if payment.merchant == "gone":

@@ -1,4 +1,4 @@
--- keep_failures(failures, kept, age, entries, told): keeps what is told of failed attempts (streamdq/store/failures.py), each
+-- keep_failures(failures, kept, age, entries, told): keeps what is told of failed attempts (streamdq/store/history/failures.py), each
 -- under the id of its row in the history. entries: of the rows; told[i]: of the row entries[i], '' = nothing. kept: about
 -- so many stay, as Redis drops whole nodes; age: those that are older in ms go, 0 = none does. It has an end of its own,
 -- so nobody has to look after it: the whole key expires once nothing has failed for `age`.

@@ -1,4 +1,4 @@
--- remember(history, counts, settings, cap, rows, dumps, entries): adds `rows` (streamdq/store/history.py) to the history and counts
+-- remember(history, counts, settings, cap, rows, dumps, entries): adds `rows` (streamdq/store/history/rows.py) to the history and counts
 -- them; cap '0' keeps none. The cap is approximate: Redis drops whole nodes, which costs next to nothing. While a dump
 -- is registered, nothing is dropped here, as only trim_history knows what the dump has. dumps: settings field, false = there
 -- is none; nil = not read yet. The first entry ever identifies the stream: settings field `history_since`. entries: a table

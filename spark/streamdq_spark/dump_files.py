@@ -22,7 +22,7 @@ from streamdq.dump.folder import Folder
 from streamdq.dump.manifest import EVENTS, DumpFile, Manifest, require_manifest
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderError
-from streamdq.store.history import COLUMNS, READABLE_VERSIONS, VERSION_KEY
+from streamdq.store.history.rows import COLUMNS, READABLE_VERSIONS, VERSION_KEY
 
 from .errors import BadDump
 

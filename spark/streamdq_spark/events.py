@@ -14,7 +14,7 @@ from pyspark.sql.types import DataType, IntegerType, LongType, StringType, Struc
 
 from streamdq.dump.arrow import with_all_columns
 from streamdq.dump.folder import Folder
-from streamdq.store.history import COLUMNS, ColumnType
+from streamdq.store.history.rows import COLUMNS, ColumnType
 
 from .dump_files import Dump, GoodFile, open_dump
 from .errors import BadDump

@@ -22,7 +22,7 @@ from streamdq.dump.arrow import parquet_options
 from streamdq.dump.folder import Folder
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import InvalidInput
-from streamdq.store.history import Event
+from streamdq.store.history.rows import Event
 from streamdq.times.clock import wall_now
 
 from .failures import spark_errors

@@ -12,8 +12,8 @@ from streamdq.keys import ShardKeys
 from streamdq.link.connection import Link
 from streamdq.link.opening import open_session
 from streamdq.link.session import Op, run
-from streamdq.store import history_reads
 from streamdq.store.entries import FIRST, ms_of
+from streamdq.store.history import history_reads
 from streamdq.store.redis_store import RedisStore
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from ..errors import InvalidInput, UnknownGroup, UnknownTopic
 from ..job.job import ENCODED, check_id, check_topic
 from ..keys import ShardKeys
 from ..link.session import Op
-from ..operations.pace import Pace
+from ..operations.dead_letters.kick_throttle import Pace
 from ..queue import Queue, carry_out, store_of
 from ..times.durations import Duration, to_ms
 from .dead_letters import GIVEN, PAGE, TAKEN, ArchivedLetter, Letter, Letters, RowState, Wanted
@@ -169,7 +169,7 @@ class Archive:
 
 
 def check_reasons(reasons: Sequence[str]) -> None:
-    from ..operations.attempts import DeadReason
+    from ..operations.attempts.results import DeadReason
 
     if unknown := [reason for reason in reasons if reason not in tuple(DeadReason)]:
         raise InvalidInput(f"reason: {unknown[0]!r} is not one of {', '.join(DeadReason)}")

@@ -13,16 +13,17 @@ from ..config import MAX_BATCH, TopicSettings
 from ..errors import BodyUnreadable, ServerUnavailable
 from ..keys import ShardKeys, homes_of
 from ..link.session import Op, Work
-from ..operations.former_homes import in_turn
-from ..operations.inspect import known_group, topic_names
-from ..operations.pace import Pace
+from ..operations.dead_letters.kick_throttle import Pace
+from ..operations.jobs.previous_shards import in_turn
+from ..operations.known import known_group, topic_names
 from ..process.logs import log
-from ..store import reads
+from ..store import dead_letters
 from ..store.batches import MAX_BYTES, most_jobs, parts
-from ..store.progress import progress_in
-from ..store.records import Record, record_in
+from ..store.jobs.progress import progress_in
+from ..store.jobs.records import Record, record_in
 from ..store.redis_store import RedisStore
 from ..store.replies import NOT_HERE
+from ..store.topics.changes import expect_keys
 
 PAGE = 200
 _TAKE_BATCH, _GIVE_BATCH = 100, 50
@@ -152,7 +153,7 @@ class Letters:
         return (yield from self._scripts.stats(shard, ())).now_ms
 
     def count(self, shard: ShardKeys, group: str, until_ms: int) -> Op[int]:
-        return (yield from reads.dead_until(self._session, shard, group, until_ms))
+        return (yield from dead_letters.dead_until(self._session, shard, group, until_ms))
 
     def page(self, shard: ShardKeys, group: str, until_ms: int, offset: int) -> Op[tuple[int, list[Letter]]]:
         """How many letters were looked at (0 at the end), and those that were read."""
@@ -213,7 +214,7 @@ class Letters:
         for _ in range(_REPAIRS):
             settings = yield from known_group(self._store, topic, group)
             if any(letter.key is not None for letter in letters):
-                settings = yield from self._topics.expect_keys(topic)
+                settings = yield from expect_keys(self._topics, topic)
             there = yield from self._give(topic, group, settings, letters)
             if there is not None:
                 return [there[letter.receipt(GIVEN)] for letter in letters]
@@ -268,12 +269,12 @@ class Letters:
 
     def receipts(self, shard: ShardKeys) -> Op[list[Receipt]]:
         """The receipts that a killed run left; few, as each run clears its own after every batch."""
-        fields = yield from reads.archive_receipts(self._session, shard)
+        fields = yield from dead_letters.archive_receipts(self._session, shard)
         return [_receipt_in(shard.topic, field) for field in fields]
 
     def forget(self, shard: ShardKeys, receipts: Sequence[str | bytes]) -> Op[None]:
         if receipts:
-            yield from reads.drop_archive_receipts(self._session, shard, receipts)
+            yield from dead_letters.drop_archive_receipts(self._session, shard, receipts)
 
 
 def _away(bodies: Bodies, letter: Letter) -> Letter:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, inspect, or_, select, update
 
 from ..errors import ArchiveError, ArchiveMissing, ArchiveRefusesWrites, ArchiveUnavailable, ArchiveVersion
-from ..store.records import url_and_key, url_line
+from ..store.jobs.records import url_and_key, url_line
 from ..times.clock import wall_ms
 from .database import Database, Purpose
 from .dead_letters import ArchivedLetter, Letter, Receipt, RowState, Wanted

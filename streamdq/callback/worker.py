@@ -16,6 +16,7 @@ from ..job.retry import Bury, Retry, Snooze
 from ..metrics import declared
 from ..process.logs import log
 from ..times.clock import RedisClock, wall_s
+from ..worker.running_job import RunningJob
 from ..worker.serving import Burst
 from ..worker.worker import Worker
 from .breaker import Endpoints, NotNow
@@ -89,7 +90,7 @@ class CallbackWorker(Worker):
         """The breakers' clock, in seconds. In tests it follows the manual clock."""
         return int(self._clock.argument()) / 1000 if self._clock and self._clock.manual else time.monotonic()
 
-    async def _deliver(self, _body: Any, job: Job) -> None:
+    async def _deliver(self, _body: Any, job: RunningJob) -> None:
         url = self._check(job)
         try:
             reply = await self._post(url, job)
@@ -97,7 +98,7 @@ class CallbackWorker(Worker):
             raise self._put_off(job, url, busy) from None
         self._judge(job, url, reply)
 
-    async def _post(self, url: URL, job: Job) -> Reply:
+    async def _post(self, url: URL, job: RunningJob) -> Reply:
         """Raises:
         NotNow: the receiver has no room for this call.
         CallbackFailed: it has not answered.
@@ -130,7 +131,7 @@ class CallbackWorker(Worker):
             self._tell("refused", job, str(refused))
             raise Bury(str(refused)) from None
 
-    async def _call(self, url: URL, job: Job) -> Reply:
+    async def _call(self, url: URL, job: RunningJob) -> Reply:
         timeout_s = min(self._callback.timeout_s, job.time_left_s() * _TTR_SHARE)
         headers = self._signer.headers(url, job.id, job.json.decode(), wall_s())
         if trace := traceparent_now() or job.trace:

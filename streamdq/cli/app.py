@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -101,14 +101,30 @@ def _all_parts() -> Iterator[typer.Typer]:
     """An extension that can't be used is complained about, and the others are there."""
     yield from map(_module, PARTS)
     taken = dict.fromkeys(_MODULE_OF, "streamdq")
+    parts: list[typer.Typer] = []
     for extension in extensions.found(extensions.COMMANDS):
         try:
             if extension.name in taken:
                 raise extension.broken(f"{taken[extension.name]} has a command of that name")
             taken[extension.name] = extension.package
-            yield extension.load(typer.Typer)
+            part: typer.Typer = extension.load(typer.Typer)
+            if part not in parts:
+                _check_names(extension, part, taken)
+                parts.append(part)
+                yield part
         except StreamdqError as error:
             terminal.complain(str(error))
+
+
+def _check_names(extension: extensions.Extension, part: typer.Typer, taken: Mapping[str, str]) -> None:
+    """Its other commands would hide those of these names.
+
+    Raises:
+        ExtensionBroken: a name is taken, or the commands can't be made.
+    """
+    found = extension.calling(lambda: typer.main.get_group(part).commands)
+    for name in found.keys() & taken.keys() - {extension.name}:
+        raise extension.broken(f"it has a command {name}, and so has {taken[name]}")
 
 
 def _module(name: str) -> typer.Typer:

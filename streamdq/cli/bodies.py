@@ -11,7 +11,7 @@ import typer
 from .. import terminal
 from ..codec.encrypt import new_key
 from ..errors import InvalidInput
-from ..operations.large_bodies import sweep as run_sweep
+from ..operations.jobs.large_bodies import sweep as run_sweep
 from ..queue import carry_out, store_of
 from ..times.clock import wall_now
 from ..times.durations import to_ms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -13,7 +13,8 @@ from typer.core import TyperCommand
 
 from .. import terminal
 from ..errors import StreamdqError
-from ..operations.inspect import topic_names
+from ..operations.known import topic_names
+from ..options import OF_JOB, on_command_line
 from ..process.signals import Stop, install, uninstall
 from ..queue import Queue, carry_out, store_of
 
@@ -51,14 +52,22 @@ Topic = Annotated[str, typer.Argument(help="The topic, such as order.close", sho
 Id = Annotated[str, typer.Argument(help="The job's id; put -- before it if it begins with --", show_default=False)]
 OptionalTopic = Annotated[str | None, typer.Argument(help="One topic instead of all", show_default=False)]
 GroupOption = Annotated[str, typer.Option("--group", help="The consumer group.")]
-Durable = Annotated[
-    str | None,
-    typer.Option(
-        help="Where the change must be before it is confirmed: memory, disk or replicas:N; else as the topic."
-    ),
-]
-Delay = Annotated[str | None, typer.Option(help="Due after this long, such as 30m, by Redis's clock.")]
-At = Annotated[str | None, typer.Option(help="Due at this time: 2030-01-31T09:00:00+08:00, or Unix milliseconds.")]
+_FLAGS = {"version": "--body-version", "groups": "--group", "create": "--create"}  # not --version; no --no-create
+
+
+def option(name: str, options: Mapping[str, str] = OF_JOB, more: str = "") -> Any:
+    """An option of the library (options.py), as the command line has it. ``more``: a sentence after its text."""
+    text = on_command_line(name, options, _FLAGS)
+    flags = (_FLAGS[name],) if name in _FLAGS else ()
+    return typer.Option(*flags, help=f"{text} {more}" if more else text)
+
+
+Durable = Annotated[str | None, option("durable")]
+Delay = Annotated[str | None, option("delay", more="Such as 30m.")]
+At = Annotated[str | None, option("at", more="Such as 2030-01-31T09:00:00+08:00.")]
+Ttr = Annotated[str | None, option("ttr")]
+Retry = Annotated[str | None, option("retry")]
+Expire = Annotated[str | None, option("expire")]
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from .. import terminal
 from ..errors import InvalidInput, UnknownGroup
 from ..job.job import Job
 from ..operations import json_out
-from ..operations.act import Acted
-from ..operations.criteria import FINDABLE
+from ..operations.find.actions import Acted
+from ..operations.find.criteria import FINDABLE
 from ..queue import Found, Queue
 from ..times.durations import to_ms
 from .common import EXIT_INTERRUPTED, EXIT_NO, Durable, Json, OptionalTopic, Topic, commands, open_queue, topics_of

@@ -13,10 +13,11 @@ from ..config import MAX_BATCH
 from ..errors import InvalidInput, StreamdqError
 from ..job.durability import check_level
 from ..job.job import NewJob, check_topic
-from ..operations.jobs import OnConflict, check_at_most, put
-from ..operations.ndjson import Lines, NumberedLine, longest_line
+from ..job.uniqueness import OnConflict
+from ..operations.jobs.enqueue import check_at_most, put
+from ..operations.jobs.ndjson import Lines, NumberedLine, longest_line
 from ..queue import Queue, carry_out, store_of
-from ..store.records import Encoded, encode
+from ..store.jobs.records import Encoded, encode
 from ..terminal import counted
 from ..times.durations import Moment
 

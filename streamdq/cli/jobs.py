@@ -24,15 +24,19 @@ from .common import (
     At,
     Delay,
     Durable,
+    Expire,
     GroupOption,
     Id,
     Json,
     OptionalTopic,
+    Retry,
     Topic,
+    Ttr,
     WithId,
     answer,
     commands,
     open_queue,
+    option,
     topics_of,
 )  # fmt: skip
 from .input import BadLine, Loaded, load_jobs, parse_json, parse_moment
@@ -76,31 +80,21 @@ def enqueue(
     file: Annotated[str | None, typer.Option(help="A file of jobs, one JSON value per line; - is stdin.")] = None,
     delay: Delay = None,
     at: At = None,
-    id: Annotated[str | None, typer.Option(help="The job's id; random if not given.")] = None,
-    ttr: Annotated[str | None, typer.Option(help="How long an attempt may take.")] = None,
-    retry: Annotated[str | None, typer.Option(help="Delays between attempts: '15s 3m 10m', or none.")] = None,
-    url: Annotated[
-        str | None, typer.Option(help="The URL to call back, http(s); that of Redis goes before enqueue.")
-    ] = None,
-    expire: Annotated[
-        str | None, typer.Option(help="Give the job up if it would start this long after its due time.")
-    ] = None,
-    tz: Annotated[str | None, typer.Option(help="The time zone of --at and --quiet, such as Europe/Paris.")] = None,
-    quiet: Annotated[str | None, typer.Option(help="If due in these hours, put off to their end: 21:00-08:00.")] = None,
-    window: Annotated[str | None, typer.Option(help="Due up to this much later, when the fewest jobs are.")] = None,
-    key: Annotated[str | None, typer.Option(help="What the job belongs to, such as a customer.")] = None,
-    version: Annotated[
-        int | None, typer.Option("--body-version", help="The version of the body's shape; 1 if not given.")
-    ] = None,
-    unique_for: Annotated[str | None, typer.Option(help="How long the id stays taken, ended or not.")] = None,
-    unique_after: Annotated[
-        UniqueAfterChoice, typer.Option(help="Whether that counts from now, or from the job's end.")
-    ] = UniqueAfterChoice.ENQUEUE,
-    rate_of_id: Annotated[str | None, typer.Option(help="How many jobs may get the id: 3/h, 1/10m.")] = None,
-    at_most: Annotated[
-        str | None, typer.Option(help="With --on-conflict postpone: how long after its first due time.")
-    ] = None,
-    on_conflict: Annotated[OnConflictChoice, typer.Option(help="If the id is taken.")] = OnConflictChoice.REJECT,
+    id: Annotated[str | None, option("id")] = None,
+    ttr: Ttr = None,
+    retry: Retry = None,
+    url: Annotated[str | None, option("url", more="That of Redis goes before enqueue.")] = None,
+    expire: Expire = None,
+    tz: Annotated[str | None, option("tz", more="Such as Europe/Paris.")] = None,
+    quiet: Annotated[str | None, option("quiet", more="Such as 21:00-08:00.")] = None,
+    window: Annotated[str | None, option("window")] = None,
+    key: Annotated[str | None, option("key")] = None,
+    version: Annotated[int, option("version")] = 1,
+    unique_for: Annotated[str | None, option("unique_for")] = None,
+    unique_after: Annotated[UniqueAfterChoice, option("unique_after")] = UniqueAfterChoice.ENQUEUE,
+    rate_of_id: Annotated[str | None, option("rate_of_id", more="Such as 3/h, or 1/10m.")] = None,
+    at_most: Annotated[str | None, option("at_most")] = None,
+    on_conflict: Annotated[OnConflictChoice, option("on_conflict")] = OnConflictChoice.REJECT,
     durable: Durable = None,
     as_json: Json = False,
 ) -> None:
@@ -123,8 +117,7 @@ def enqueue(
     given: dict[str, Any] = {
         "delay": delay, "at": None if at is None else parse_moment(at), "ttr": ttr, "retry": retry, "url": url,
         "expire": expire, "tz": tz, "quiet": quiet, "window": window, "version": version, "unique_for": unique_for,
-        "unique_after": None if unique_after is UniqueAfterChoice.ENQUEUE else unique_after.value,
-        "rate_of_id": rate_of_id, "at_most": at_most, "key": key,
+        "unique_after": unique_after.value, "rate_of_id": rate_of_id, "at_most": at_most, "key": key,
     }  # fmt: skip
     fields = {name: value for name, value in given.items() if value is not None}
     with open_queue(context) as queue:

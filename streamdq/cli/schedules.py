@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from .. import terminal
-from ..job.job import NewJob
 from ..operations import json_out
-from ..operations.schedules import PutSchedule, Schedule, preview_schedule, put_schedule
+from ..operations.schedules.define import PutSchedule, planned, preview_schedule, put_schedule
+from ..operations.schedules.read import Schedule
+from ..options import OF_SCHEDULE
 from ..queue import carry_out, store_of
-from ..schedules.definition import define
-from .common import Json, OptionalTopic, Topic, WithId, answer, commands, open_queue
+from .common import Expire, Json, OptionalTopic, Retry, Topic, Ttr, WithId, answer, commands, open_queue, option
 from .input import parse_json, parse_moment
 
 app = commands()
@@ -77,28 +77,20 @@ def add(
         typer.Argument(help="The body of its jobs, as JSON; {due} in it is the occurrence's time", show_default=False),
     ] = None,
     id: Annotated[str, typer.Option(help="The schedule's id.")] = DEFAULT_ID,
-    cron: Annotated[str | None, typer.Option(help="Such as '0 9 * * 1-5'; six fields begin with the second.")] = None,
-    every: Annotated[str | None, typer.Option(help="An interval instead, such as 10m.")] = None,
-    tz: Annotated[str, typer.Option(help="The time zone of --cron, such as Europe/Paris.")] = "UTC",
-    dst: Annotated[
-        DstChoice, typer.Option(help="How often a local time runs that comes twice, as clocks are set back.")
-    ] = DstChoice.ONCE,
-    jitter: Annotated[str | None, typer.Option(help="Each occurrence is due up to this much later.")] = None,
-    start: Annotated[str | None, typer.Option(help="No occurrence before this time.")] = None,
-    until: Annotated[str | None, typer.Option(help="No occurrence after this time.")] = None,
-    overlap: Annotated[
-        OverlapChoice, typer.Option(help="If the last occurrence's job has not ended.")
-    ] = OverlapChoice.ALLOW,
-    catch_up: Annotated[
-        str, typer.Option(help="Which missed occurrences run: none, the last, or those up to 1h late.")
-    ] = "last",
-    ttr: Annotated[str | None, typer.Option(help="How long an attempt may take.")] = None,
-    retry: Annotated[str | None, typer.Option(help="Delays between attempts: '15s 3m 10m', or none.")] = None,
-    url: Annotated[str | None, typer.Option(help="The URL that its jobs call back, http(s).")] = None,
-    expire: Annotated[
-        str | None, typer.Option(help="Give a job up if it would start this long after its due time.")
-    ] = None,
-    version: Annotated[int, typer.Option("--body-version", help="The version of the body's shape.")] = 1,
+    cron: Annotated[str | None, option("cron", OF_SCHEDULE, "Such as '0 9 * * 1-5'.")] = None,
+    every: Annotated[str | None, option("every", OF_SCHEDULE, "Such as 10m.")] = None,
+    tz: Annotated[str, option("tz", OF_SCHEDULE, "Such as Europe/Paris.")] = "UTC",
+    dst: Annotated[DstChoice, option("dst", OF_SCHEDULE)] = DstChoice.ONCE,
+    jitter: Annotated[str | None, option("jitter", OF_SCHEDULE)] = None,
+    start: Annotated[str | None, option("start", OF_SCHEDULE)] = None,
+    until: Annotated[str | None, option("until", OF_SCHEDULE)] = None,
+    overlap: Annotated[OverlapChoice, option("overlap", OF_SCHEDULE)] = OverlapChoice.ALLOW,
+    catch_up: Annotated[str, option("catch_up", OF_SCHEDULE)] = "last",
+    ttr: Ttr = None,
+    retry: Retry = None,
+    url: Annotated[str | None, option("url", OF_SCHEDULE)] = None,
+    expire: Expire = None,
+    version: Annotated[int, option("version", OF_SCHEDULE)] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show when it would run.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -113,19 +105,15 @@ def add(
     after the change. What is not given is as by default, also if the schedule had it. A change holds from the next
     occurrence on.
     """  # noqa: D301 - typer reads the mark
-    definition = define(
-        cron=cron,
-        every=every,
-        tz=tz,
-        dst=dst.value,
-        jitter=jitter,
-        start=None if start is None else parse_moment(start, "start"),
-        until=None if until is None else parse_moment(until, "until"),
-        overlap=overlap.value,
-        catch_up=catch_up,
-    )
-    given = {} if body is None else parse_json(body, "body")
-    new = NewJob(given, ttr=ttr, retry=retry, url=url, expire=expire, version=version)
+    definition, new = planned(
+        None if body is None else parse_json(body, "body"),
+        {
+            "cron": cron, "every": every, "tz": tz, "dst": dst.value, "jitter": jitter,
+            "start": None if start is None else parse_moment(start, "start"),
+            "until": None if until is None else parse_moment(until, "until"), "overlap": overlap.value,
+            "catch_up": catch_up, "ttr": ttr, "retry": retry, "url": url, "expire": expire, "version": version,
+        },
+    )  # fmt: skip
     with open_queue(context) as queue:
         store = store_of(queue)
         put = carry_out(queue, preview_schedule(store, topic, id, definition, new))

@@ -16,12 +16,26 @@ from .. import terminal
 from ..config import DEFAULT_GROUP, Settings
 from ..link.opening import check_namespace
 from ..operations import json_out
-from ..operations.acl import more_rights, rights
-from ..operations.waiting_keys import By
+from ..operations.checks.acl import more_rights, rights
+from ..operations.keys.busiest import By
+from ..options import OF_TOPIC
 from ..process.logs import visible
 from ..queue import Queue
 from ..times.durations import to_ms
-from .common import EXIT_NO, GroupOption, Json, OptionalTopic, Topic, answer, commands, open_queue, topics_of
+from .common import (
+    EXIT_NO,
+    GroupOption,
+    Json,
+    OptionalTopic,
+    Retry,
+    Topic,
+    Ttr,
+    answer,
+    commands,
+    open_queue,
+    option,
+    topics_of,
+)
 
 app = commands()
 TOPIC = commands(help="Create, configure, pause, list and delete topics.")
@@ -213,30 +227,17 @@ def _answer_paused(as_json: bool, topic: str, key: str | None, paused: bool, tex
 def configure(
     context: typer.Context,
     topic: Topic,
-    ttr: Annotated[str | None, typer.Option(help="How long an attempt may take.")] = None,
-    retry: Annotated[str | None, typer.Option(help="Delays between attempts: '15s 3m 10m', or none.")] = None,
-    shards: Annotated[int | None, typer.Option(help="Jobs that are there stay where they are.")] = None,
-    max_deliveries: Annotated[
-        int | None, typer.Option(help="Bury a job that was lost with its worker this often.")
-    ] = None,
-    group: Annotated[list[str] | None, typer.Option(help="A group; may be repeated. Others are removed.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Jobs per second at most; 0 for no limit.")] = None,
-    durable: Annotated[
-        str | None,
-        typer.Option(help="Where a job is for certain when enqueue returns: memory, disk, replicas:N, or default."),
-    ] = None,
-    key_concurrency: Annotated[
-        int | None, typer.Option(help="Attempts of a key that run at once at most, for each group; 0 for no limit.")
-    ] = None,
-    key_order: Annotated[
-        KeyOrder | None, typer.Option(help="Jobs of a key in order of their due times; pass: retries let others pass.")
-    ] = None,
-    key_rate: Annotated[
-        str | None, typer.Option(help="Attempts of a key that start in a time at most: 5/s, 100/10m; 0 for no limit.")
-    ] = None,
-    create: Annotated[
-        bool, typer.Option("--create", help="Create the topic, even if its name is nearly that of another one.")
-    ] = False,
+    ttr: Ttr = None,
+    retry: Retry = None,
+    shards: Annotated[int | None, option("shards", OF_TOPIC)] = None,
+    max_deliveries: Annotated[int | None, option("max_deliveries", OF_TOPIC)] = None,
+    groups: Annotated[list[str] | None, option("groups", OF_TOPIC, "May be repeated.")] = None,
+    rate: Annotated[float | None, option("rate", OF_TOPIC)] = None,
+    durable: Annotated[str | None, option("durable", OF_TOPIC)] = None,
+    key_concurrency: Annotated[int | None, option("key_concurrency", OF_TOPIC)] = None,
+    key_order: Annotated[KeyOrder | None, option("key_order", OF_TOPIC)] = None,
+    key_rate: Annotated[str | None, option("key_rate", OF_TOPIC)] = None,
+    create: Annotated[bool, option("create", OF_TOPIC)] = False,
     as_json: Json = False,
 ) -> None:
     """Show a topic's settings, change them, or create a topic.
@@ -248,7 +249,7 @@ def configure(
     """  # noqa: D301 - typer reads the mark
     with open_queue(context) as queue:
         settings = queue.configure(
-            topic, ttr=ttr, retry=retry, shards=shards, max_deliveries=max_deliveries, groups=group, rate=rate,
+            topic, ttr=ttr, retry=retry, shards=shards, max_deliveries=max_deliveries, groups=groups, rate=rate,
             durable=durable, key_concurrency=key_concurrency, key_rate=key_rate, create=create,
             key_order=None if key_order is None else _KEY_ORDERS[key_order],
         )  # fmt: skip

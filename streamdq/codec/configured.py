@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from .. import extensions
 from ..config import Settings, read_text
-from ..errors import InvalidInput, StreamdqError
+from ..errors import InvalidInput
 from .bodies import Bodies
 from .encrypt import Encrypt
 from .offload import Offload
@@ -64,15 +64,14 @@ def _of_package(name: str, settings: Settings) -> Codec:
             "package"
         )
     make = extension.load()
-    try:
-        made: Codec = make(settings)
-        if made.name != name:
-            raise extension.broken(f"its name is {made.name!r}; bodies are stored with that")
-    except StreamdqError:
-        raise
-    except Exception as error:
-        raise extension.broken(f"{type(error).__name__}: {error}") from error
-    return made
+
+    def made() -> Codec:
+        codec: Codec = make(settings)
+        if codec.name != name:
+            raise extension.broken(f"its name is {codec.name!r}; bodies are stored with that")
+        return codec
+
+    return extension.calling(made)
 
 
 def _keys(settings: Settings) -> list[str]:

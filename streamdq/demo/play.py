@@ -19,9 +19,9 @@ from pathlib import Path
 from ..config import Settings
 from ..errors import StreamdqError
 from ..job.job import JobState
-from ..operations.inspect import Stats
+from ..operations.topics.stats import Stats
 from ..queue import Queue
-from ..store.history import Event, HistoryRow
+from ..store.history.rows import Event, HistoryRow
 from ..times.clock import wall_ms
 from ..times.durations import show_ms
 from .shop import (

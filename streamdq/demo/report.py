@@ -16,10 +16,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..job.retry import DEFAULT_RETRY, RetrySchedule
-from ..operations.audit import Audit
-from ..operations.inspect import Stats
+from ..operations.checks.audit import Audit
 from ..operations.json_out import audit_json
-from ..store.history import Event, HistoryRow
+from ..operations.topics.stats import Stats
+from ..store.history.rows import Event, HistoryRow
 from ..terminal import balances_view, count_cell, table
 from ..times.durations import show_ms
 from .shop import NOTIFY, SHOP_GROUP, Scale, effects_file

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from ..job.job import Job
 from ..job.retry import DEFAULT_RETRY, RetrySchedule
+from ..worker.running_job import RunningJob
 from ..worker.worker import Worker
 
 SPEED_VARIABLE, DIRECTORY_VARIABLE = "STREAMDQ_DEMO_SPEED", "STREAMDQ_DEMO_DIRECTORY"
@@ -88,14 +89,14 @@ def _effect(group: str, job: Job) -> None:
 
 
 @shop.handler(CLOSE, ttr=scale.ttr_s)
-async def close(order: Order, job: Job) -> None:
+async def close(order: Order, job: RunningJob) -> None:
     """Closes an order that was not paid in time, and returns its stock."""
     await asyncio.sleep(order.work_s)
     _effect(SHOP_GROUP, job)
 
 
 @shop.handler(NOTIFY, ttr=scale.ttr_s, retry=scale.retry)
-async def notify(notice: Notice, job: Job) -> None:
+async def notify(notice: Notice, job: RunningJob) -> None:
     """Notifies the merchant; if refused, the job takes the next step of the retry schedule."""
     await asyncio.sleep(notice.work_s)
     closed = notice.merchant == CLOSED_MERCHANT and not mended_file(directory).exists()
@@ -105,12 +106,12 @@ async def notify(notice: Notice, job: Job) -> None:
 
 
 @analytics.handler(CLOSE)
-async def count_order(order: Order, job: Job) -> None:  # noqa: ARG001 - the same body as the shop's, checked too
+async def count_order(order: Order, job: RunningJob) -> None:  # noqa: ARG001 - the same body as the shop's, checked too
     """Counts closed orders."""
     _effect(ANALYST_GROUP, job)
 
 
 @analytics.handler(NOTIFY)
-async def count_payment(notice: Notice, job: Job) -> None:  # noqa: ARG001
+async def count_payment(notice: Notice, job: RunningJob) -> None:  # noqa: ARG001
     """Counts payments."""
     _effect(ANALYST_GROUP, job)

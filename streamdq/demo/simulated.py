@@ -21,7 +21,7 @@ from ..dump.folder import Folder
 from ..dump.manifest import DumpFile, Manifest, load_manifest, path_of, remove_strays, update_manifest
 from ..errors import InvalidInput, MissingExtra
 from ..job.retry import DEFAULT_RETRY, RetrySchedule
-from ..store.history import Event
+from ..store.history.rows import Event
 
 if TYPE_CHECKING:
     import pyarrow as pa

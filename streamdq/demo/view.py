@@ -17,7 +17,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from ..operations.inspect import Stats
+from ..operations.topics.stats import Stats
 from ..terminal import console, count_cell, narrow, table
 
 _PLAIN_EVERY_S = 5.0

@@ -7,7 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import HistoryUnreadable, MissingExtra
-from ..store.history import (
+from ..store.history.history_reads import RawEntry
+from ..store.history.rows import (
     COLUMNS,
     FIELDS,
     READABLE_VERSIONS,
@@ -18,7 +19,6 @@ from ..store.history import (
     Event,
     fields_in,
 )
-from ..store.history_reads import RawEntry
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -29,9 +29,10 @@ from ..link.connection import Link
 from ..link.opening import open_session
 from ..link.session import Op, run
 from ..process.logs import log
-from ..store import history_reads, namespace
+from ..store import namespace
 from ..store.entries import FIRST, ms_of, order_of
-from ..store.history_reads import RawEntry
+from ..store.history import history_reads
+from ..store.history.history_reads import RawEntry
 from ..store.redis_store import RedisStore
 from ..store.replies import DumpRegistration
 from .arrow import by_hour, pyarrow, table_in, write_parquet

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import FolderBusy, HistoryUnreadable
-from ..store.history import READABLE_VERSIONS, SCHEMA_VERSION
+from ..store.history.rows import READABLE_VERSIONS, SCHEMA_VERSION
 from .folder import Folder
 
 MANIFEST = "manifest.json"

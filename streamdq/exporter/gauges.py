@@ -13,12 +13,13 @@ from ..keys import ShardKeys
 from ..link.session import Op
 from ..metrics import declared
 from ..metrics.declared import ReadMetric, TopicLabels
-from ..operations.audit import Balance
-from ..store import namespace, reads
+from ..operations.checks.audit import Balance
+from ..store import namespace
 from ..store.counters import GroupCounter, ShardCounter
-from ..store.history import dumps_in
+from ..store.history.rows import dumps_in
 from ..store.redis_store import RedisStore
 from ..store.replies import ShardStats
+from ..store.topics import shard_gauges
 from ..version import __version__
 
 _WINDOWS = {"1m": 60_000, "10m": 600_000, "1h": 3_600_000, "1d": 86_400_000}
@@ -170,22 +171,22 @@ def _read_shards(
         if asked[-1].scheduled:
             for outcome, counter in _BECAME.items():
                 readings.count(declared.OCCURRENCES, shard, stats.counts.of_shard(counter), outcome)
-    gauges = yield from reads.gauges(store.session, asked, _PENDING, alive)
+    gauges = yield from shard_gauges.gauges(store.session, asked, _PENDING, alive)
     for (shard, _), stats, one in zip(shards, found, gauges, strict=True):
         _put_gauges(readings, shard, stats, one)
 
 
-def _asked(shard: ShardKeys, topic: TopicSettings, stats: ShardStats) -> reads.GaugesOf:
+def _asked(shard: ShardKeys, topic: TopicSettings, stats: ShardStats) -> shard_gauges.GaugesOf:
     """What the shard's stats leave open: a window that ends before the first job is due has none, and a group without
     open jobs has no pending entries.
     """
     first_ms = stats.first_due_ms
     ends_ms = [end_ms for ms in _WINDOWS.values() if 0 <= first_ms <= (end_ms := stats.now_ms + ms)]
     busy = [group for group in topic.group_names if any(stats.counts.of_group(one, group) > 0 for one in _OPEN)]
-    return reads.GaugesOf(shard, topic.group_names, busy, ends_ms, topic.scheduled and shard.shard == 0)
+    return shard_gauges.GaugesOf(shard, topic.group_names, busy, ends_ms, topic.scheduled and shard.shard == 0)
 
 
-def _put_gauges(readings: Readings, shard: ShardKeys, stats: ShardStats, gauges: reads.ShardGauges) -> None:
+def _put_gauges(readings: Readings, shard: ShardKeys, stats: ShardStats, gauges: shard_gauges.ShardGauges) -> None:
     empty = [0] * (len(_WINDOWS) - len(gauges.due_within))
     for window, due in zip(_WINDOWS, [*empty, *gauges.due_within], strict=True):
         readings.put(declared.DUE_WITHIN, due, shard.topic, window)
@@ -196,7 +197,7 @@ def _put_gauges(readings: Readings, shard: ShardKeys, stats: ShardStats, gauges:
         readings.put(declared.OLDEST_PENDING, one.oldest_ms / 1000, shard.topic, group)
 
 
-def _put_schedules(readings: Readings, topic: str, stats: ShardStats, counts: reads.ScheduleCounts) -> None:
+def _put_schedules(readings: Readings, topic: str, stats: ShardStats, counts: shard_gauges.ScheduleCounts) -> None:
     paused = stats.counts.of_shard(ShardCounter.PAUSED)
     ended = max(0, counts.total - counts.active - paused)  # two calls: a schedule may have changed between them
     for state, count in (("active", counts.active), ("paused", paused), ("ended", ended)):

@@ -20,11 +20,11 @@ from ..keys import ShardKeys
 from ..link.session import Op
 from ..process.logs import log
 from ..process.loop import cancel_and_wait
-from ..store import history_reads
 from ..store.entries import ms_of
-from ..store.history import FIELDS, SEPARATOR, Event, fields_in
-from ..store.reads import Entry
+from ..store.history import history_reads
+from ..store.history.rows import FIELDS, SEPARATOR, Event, fields_in
 from ..store.redis_store import RedisStore
+from ..store.stream_entries import Entry
 
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000

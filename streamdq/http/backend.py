@@ -16,12 +16,13 @@ from ..config import HttpSettings, Settings
 from ..exporter.gauges import Reader
 from ..link.session import Op
 from ..metrics.declared import TopicLabels
-from ..operations.inspect import Stats, died_lately
-from ..operations.workers import Workers, workers
+from ..operations.topics.stats import Stats, died_lately
+from ..operations.topics.workers import Workers, workers
 from ..process.loop import cancel_and_wait
 from ..queue import AsyncQueue, carry_out_async, store_of
 from ..store import namespace
 from ..store.redis_store import RedisStore
+from ..store.topics import registry
 from .activity import Recent
 from .audit_log import AuditLog
 from .auth import Tokens
@@ -162,7 +163,7 @@ class Backend:
     async def _write_probe(self) -> None:
         session, now = (await self.store()).session, time.monotonic()
         if now >= self._known_until:
-            await self.do(namespace.check_formats(session))
+            await self.do(registry.check_formats(session))
             self._known_until = now + _KNOWN_FOR_S
         await self.do(namespace.write_probe(session, _PROBE_MS))
 

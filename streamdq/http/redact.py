@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from ..config import DEFAULT_GROUP, TopicSettings
 from ..job.job import Job
-from ..operations.audit import Audit
-from ..operations.health import Problem
-from ..operations.inspect import Concern, GroupStats, Stats, TopicStats, concern, led
-from ..operations.workers import Working
-from ..store.history import HistoryRow
+from ..operations.checks.audit import Audit
+from ..operations.checks.health import Problem
+from ..operations.jobs.get import led
+from ..operations.topics.stats import Concern, GroupStats, Stats, TopicStats, concern
+from ..operations.topics.workers import Working
+from ..store.history.rows import HistoryRow
 from .auth import Identity
 from .pages.job_lists import Listed
 from .pages.overview import Glance

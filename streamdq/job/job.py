@@ -1,27 +1,23 @@
-"""A job: what callers pass in, the checks on it, and what they get back. Its stored form is in store/records.py."""
+"""A job: what callers pass in, the checks on it, what they get back. Its stored form is in store/jobs/records.py."""
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol
 from urllib.parse import urlsplit
 
 import typing_extensions
 from pydantic_core import from_json
 
-from ..errors import BodyDamaged, BodyUnreadable, InvalidInput, StaleClaim
+from ..errors import BodyDamaged, BodyUnreadable, InvalidInput
 from ..keys import plain
 from ..times.durations import Duration, Moment, to_ms
 from .retry import RetryInput
 from .uniqueness import DerivedId, UniqueAfter
-
-if TYPE_CHECKING:
-    from ..queue import AsyncQueue, Queue  # what a running job's properties are, for type checkers alone
 
 MAX_ID_BYTES = 255
 MAX_URL_BYTES = 2048
@@ -212,7 +208,8 @@ class _HasBody:
 
 @dataclass(slots=True)
 class Job(_HasBody):
-    """A job as Redis holds it. Times are Redis's; ``*_ms`` are Unix milliseconds, durations milliseconds.
+    """A job as Redis holds it; what a handler gets is a ``RunningJob``, which can do more. Times are Redis's; ``*_ms``
+    are Unix milliseconds, durations milliseconds.
 
     ``raw_body``: as it is stored, perhaps compressed or encrypted; ``json`` and ``body`` are what was enqueued.
     """
@@ -232,10 +229,6 @@ class Job(_HasBody):
     snoozed: int = 0
     groups: Mapping[str, GroupProgress] = field(default_factory=dict)
     key: str | None = None
-    # Set by the worker that runs the job.
-    _held: RunningAttempt | None = field(default=None, repr=False, compare=False)
-    _touch: Callable[[Any, Duration | None], None] | None = field(default=None, repr=False, compare=False)
-    _queues: Queues | None = field(default=None, repr=False, compare=False)
 
     @property
     def due(self) -> datetime:
@@ -244,87 +237,6 @@ class Job(_HasBody):
     @property
     def created(self) -> datetime:
         return datetime.fromtimestamp(self.created_ms / 1000, UTC)
-
-    def touch(self, ttr: Duration | None = None) -> None:
-        """The running attempt's TTR starts again (or ``ttr`` does). Any thread may call it; it returns at once. If
-        another worker has the job by now, as this one was stopped for a while, the handler is cancelled.
-
-        Raises:
-            StaleClaim: this job is not being run by a worker here.
-        """
-        held, touch = self._held, self._touch
-        if touch is None or held is None or held.ended:
-            raise StaleClaim(f"job {self.id!r} is not running here; touch belongs in its handler")
-        touch(held, ttr)
-
-    def time_left_s(self) -> float:
-        """How many seconds the running attempt has until its handler is cancelled, which is a tenth of its TTR before
-        that has passed, at most 0.2 s; ``touch`` gives it more.
-
-        Raises:
-            StaleClaim: this job is not being run by a worker here.
-        """
-        held = self._held
-        if held is None or held.ended:
-            raise StaleClaim(f"job {self.id!r} is not running here; time_left_s belongs in its handler")
-        return max(0.0, held.cut_at - time.monotonic())
-
-    @property
-    def queue(self) -> Queue:
-        """For follow-up jobs in a ``def`` handler: a queue on the worker's server, in its namespace, with its codecs.
-        The worker closes it.
-
-        Raises:
-            StaleClaim: this job is not being run by a worker here.
-            InvalidInput: it would block the event loop; use ``async_queue``.
-        """
-        return self._queues_of("queue").blocking()
-
-    @property
-    def async_queue(self) -> AsyncQueue:
-        """Like ``queue``, for an ``async def`` handler: ``await job.async_queue.enqueue("order.ship", body)``.
-
-        Raises:
-            StaleClaim: this job is not being run by a worker here.
-            InvalidInput: this is not the worker's event loop; use ``queue``.
-        """
-        return self._queues_of("async_queue").awaited()
-
-    def _queues_of(self, what: str) -> Queues:
-        queues, held = self._queues, self._held
-        if queues is None or held is None or held.ended:
-            raise StaleClaim(f"job {self.id!r} is not running here; {what} belongs in its handler")
-        return queues
-
-
-class RunningAttempt(Protocol):
-    """What a job needs to know of its running attempt."""
-
-    ended: bool
-
-    @property
-    def cut_at(self) -> float: ...  # when its handler is cancelled, on this host's monotonic clock
-
-
-class Queues(Protocol):
-    """Where a running job's follow-ups go."""
-
-    def blocking(self) -> Queue: ...
-
-    def awaited(self) -> AsyncQueue: ...
-
-
-A = TypeVar("A", bound=RunningAttempt)
-
-
-def begin_attempt(job: Job, held: A, touch: Callable[[A, Duration | None], None], queues: Queues) -> None:
-    """Ties the job's methods to this attempt. The worker that runs it calls this."""
-    job._held, job._touch, job._queues = held, touch, queues
-
-
-def end_attempt(job: Job) -> None:
-    """Unties them. The attempt and its job no longer refer to each other, so that they need no garbage collection."""
-    job._held = job._touch = job._queues = None
 
 
 def _shown(value: object) -> str:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic_core import from_json
 
@@ -20,6 +20,16 @@ NO_RULE = "|||"
 
 UniqueAfter = Literal["enqueue", "finish"]
 """From when ``unique_for`` counts."""
+
+OnConflict = Literal["reject", "keep", "replace", "postpone"]
+"""What to do if another job has the id."""
+
+CONFLICTS: tuple[OnConflict, ...] = get_args(OnConflict)
+
+
+def check_conflict(on_conflict: OnConflict) -> None:
+    if on_conflict not in CONFLICTS:
+        raise InvalidInput(f"on_conflict: {on_conflict!r} is not one of {', '.join(map(repr, CONFLICTS))}")
 
 
 @dataclass(frozen=True, slots=True)

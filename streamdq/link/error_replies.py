@@ -90,7 +90,8 @@ _SIGNS = (
     ),
     _Sign(Meaning.LOADING, "loading", (exceptions.BusyLoadingError,), ("LOADING",)),
     _Sign(Meaning.FULL, "server", (), ("max number of clients",)),
-    _Sign(Meaning.UNKNOWN_COMMAND, "server", (), ("unknown command", "Unknown command")),
+    # Not what Valkey says of a command within a script, which has begun: "Unknown command called from script".
+    _Sign(Meaning.UNKNOWN_COMMAND, "server", (), ("unknown command",)),
 )
 _OTHER = _Sign(Meaning.OTHER, "server", (), ())
 KINDS = tuple(dict.fromkeys(sign.kind for sign in (_OTHER, *_SIGNS) if sign.kind))

@@ -16,9 +16,9 @@ from ..process.cancellations import uncancelled
 from ..process.loop import Failures
 from ..schedules.civil import database_version, forget_zones
 from ..store.replies import Fired
-from ..store.schedules import LOOK_AGAIN_MS, Schedules
+from ..store.schedules.schedules import LOOK_AGAIN_MS, Schedules
 from ..store.scripts import Scripts
-from ..store.topics import Topics
+from ..store.topics.topics import Topics
 from ..times.clock import RedisTime
 from .shard_timers import NEVER, ShardTimers
 

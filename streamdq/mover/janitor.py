@@ -8,9 +8,10 @@ from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..process.logs import log
-from ..store import namespace, reads
+from ..store import namespace
 from ..store.scripts import Scripts
-from ..store.topics import Topics
+from ..store.topics import group_consumers
+from ..store.topics.topics import Topics
 
 IDLE_MS = 1_800_000
 """A consumer that was idle for half an hour, and whose process takes no part in the election, is gone. If it is alive
@@ -51,7 +52,7 @@ class Janitor:
 
     async def _gone(self, shard: ShardKeys, group: str, idle_ms: int, alive: Collection[str]) -> list[bytes]:
         """Consumers that are not alive, are idle in both streams and have nothing pending in either."""
-        op = reads.consumers(self._session, [(shard.ready, group), (shard.ready_of(group), group)])
+        op = group_consumers.consumers(self._session, [(shard.ready, group), (shard.ready_of(group), group)])
         gone: set[bytes] = set()
         busy = {b"_reclaim"}
         for consumers in await arun(self._link, op):

@@ -28,7 +28,7 @@ from ..link.session import Session, arun
 from ..process.logs import log
 from ..process.loop import Failures, cancel_and_wait, supervise
 from ..store.scripts import Scripts
-from ..store.topics import Topics
+from ..store.topics.topics import Topics
 from ..times.clock import RedisClock
 from .alive.dead_workers import DeadWorkers, Holders
 from .alive.election import Election

@@ -22,10 +22,10 @@ from ..link.session import Session, arun
 from ..metrics import recorded
 from ..process.cancellations import uncancelled
 from ..process.loop import Failures, wait
-from ..store import reads
 from ..store.replies import RATED, Moved
 from ..store.scripts import Scripts
-from ..store.topics import Topics, changing
+from ..store.topics import shard_state
+from ..store.topics.topics import Topics, changing
 from ..times.clock import RedisTime
 from .alive.dead_workers import Holders
 from .rate import is_rated
@@ -257,7 +257,7 @@ class NodeMover:
         # The counters come with Redis's time, in case its clock was set forward, and with the number of open jobs, in
         # case nothing watches their TTR.
         groups = [self._topics.settings_of(k.topic).group_names for k in shards] if counters else None
-        seen = await arun(self._link, reads.watch(self._session, shards, groups))
+        seen = await arun(self._link, shard_state.watch(self._session, shards, groups))
         if seen.now_ms is not None:
             self._observe(seen.now_ms, time.monotonic())
         for shard, due_ms in zip(shards, seen.due_ms, strict=True):
@@ -286,7 +286,7 @@ class NodeMover:
         """Repairs shards whose version differs from the registry's: a shard may have lost a change with the end of an
         append-only file.
         """
-        found = await arun(self._link, reads.versions(self._session, shards))
+        found = await arun(self._link, shard_state.versions(self._session, shards))
         versions = {(shard.topic, version) for shard, version in zip(shards, found, strict=True)}
         known = {(topic, settings.version) for topic, settings in self._topics.known.items()}
         for topic in {topic for topic, _ in versions - known}:

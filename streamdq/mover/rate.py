@@ -14,9 +14,9 @@ from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..process.loop import Failures, wait
-from ..store import reads
+from ..store.jobs import ordered
 from ..store.scripts import Scripts
-from ..store.topics import Topics
+from ..store.topics.topics import Topics
 
 _LOOKED_AT = 8  # how many jobs of each shard to compare, at least
 _DueJobs = list[tuple[int, ShardKeys]]  # due_ms, and the job's shard
@@ -129,7 +129,7 @@ class RatedTopic:
     async def _due_in(self, shards: list[ShardKeys], now_ms: int, most: int) -> _DueJobs:
         """The same for one node."""
         try:
-            heads = await arun(self._link, reads.by_rank(self._session, [(k.bucket, 0) for k in shards], most))
+            heads = await arun(self._link, ordered.by_rank(self._session, [(k.bucket, 0) for k in shards], most))
             found: _DueJobs = []
             for shard, jobs in zip(shards, heads, strict=True):
                 dues = [due_ms for due_ms, _ in jobs]

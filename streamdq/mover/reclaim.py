@@ -17,7 +17,7 @@ from ..process.logs import log
 from ..process.loop import Failures
 from ..store.replies import Reclaimed
 from ..store.scripts import Scripts
-from ..store.topics import Topics
+from ..store.topics.topics import Topics
 from .alive.dead_workers import Holders
 
 _TICK_S = 0.5

@@ -12,8 +12,9 @@ from ..link.session import Session, arun
 from ..process.logs import log
 from ..process.loop import Failures
 from ..store.scripts import Scripts
-from ..store.settling import Walk
-from ..store.topics import Topics
+from ..store.topics.changes import settle
+from ..store.topics.settling import Walk
+from ..store.topics.topics import Topics
 
 _LOOK_S = 5.0
 _PAGES = 50  # at one look: a page takes Redis less than a millisecond
@@ -58,5 +59,5 @@ class Settling:
         if settled is None:
             await arun(self._link, self._topics.mend(topic))
         elif settled:
-            await arun(self._link, self._topics.settle(topic, walk))
+            await arun(self._link, settle(self._topics, topic, walk))
             log.info("topic has settled", topic=topic, shards=walk.layout.shards)

@@ -6,14 +6,14 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ..job.retry import RetrySchedule
-from .inspect import GroupStats, Stats, TopicStats
+from .topics.stats import GroupStats, Stats, TopicStats
 
 if TYPE_CHECKING:
     from ..config import TopicSettings
     from ..job.job import GroupProgress, Job
-    from .audit import Audit
-    from .job_history import JobEvent
-    from .schedules import Schedule
+    from .checks.audit import Audit
+    from .history.job_history import JobEvent
+    from .schedules.read import Schedule
 
 
 def job_json(job: Job) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, signature
 from typing import Any
 
 from ..keys import plain
+from ..options import unknown
 
 
 class UsedOperation:
@@ -36,6 +37,26 @@ def plain_arguments(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequen
         if isinstance(one, str) and type(one) is not str:
             return [_plain(arg) for arg in args], {name: _plain(arg) for name, arg in kwargs.items()}
     return args, kwargs
+
+
+def misused(
+    operation: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], error: TypeError
+) -> TypeError:
+    """What a method raises whose operation can't be called with these arguments. ``error``: Python's, which may name a
+    function that the operation passes them to.
+    """
+    given = signature(operation)
+    store, *options = given.parameters
+    name = operation.__name__
+    if all(one.kind is not Parameter.VAR_KEYWORD for one in given.parameters.values()):
+        for option in kwargs:
+            if option not in options:
+                return unknown(name, option, options)
+    try:
+        given.bind(store, *args, **kwargs)
+    except TypeError as wrong:
+        return error if str(error).startswith(f"{name}()") else TypeError(f"{name}(): {wrong}")
+    return error
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ from ..codec.envelope import ENCODED_TEXT, envelope_in, from_text
 from ..errors import BodyDamaged, InvalidInput
 from ..job.job import ENCODED, check_id, check_key, check_topic, check_url
 from ..job.retry import RetrySchedule
-from ..operations.jobs import OnConflict, check_conflict
+from ..job.uniqueness import OnConflict, check_conflict
 from ..times.durations import MAX_DELAY_MS, moment_ms
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from ..config import Settings
 from ..errors import InvalidInput, MissingExtra
 from ..job.job import NewJob, check_topic
 from ..job.retry import RetryInput
-from ..job.uniqueness import DerivedId
+from ..job.uniqueness import DerivedId, OnConflict
 from ..link.opening import check_namespace
-from ..operations.jobs import NO_BODY, OnConflict
-from ..store.records import Encoded, encode, fields_in, url_and_key
+from ..operations.jobs.enqueue import NO_BODY
+from ..store.jobs.records import Encoded, encode, fields_in, url_and_key
 from ..times.durations import Duration, Moment
 from .checks import check_relayed
 

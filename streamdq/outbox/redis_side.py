@@ -9,12 +9,14 @@ from ..config import MAX_BATCH, TopicSettings
 from ..errors import ServerUnavailable, StreamdqError, UnknownTopic
 from ..keys import ShardKeys, homes_of
 from ..link.session import Op
-from ..operations.former_homes import in_turn
-from ..operations.inspect import REPAIRS, topic_names
-from ..store import reads
+from ..operations.jobs.get import REPAIRS
+from ..operations.jobs.previous_shards import in_turn
+from ..operations.known import topic_names
 from ..store.batches import REPLACED_BYTES, most_jobs, parts
+from ..store.outbox import drop_outbox_receipts, outbox_receipts, scan_outbox
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
+from ..store.topics.changes import expect_keys
 from .rows import Batch, Placed, Row
 
 
@@ -93,7 +95,7 @@ class RedisSide:
     def _expect_keys(self, topic: str, settings: TopicSettings, rows: Sequence[Row]) -> Op[None]:
         """Marks the topic before the first of its jobs is in a shard that its id alone does not lead to."""
         if any(row.placed.key is not None for row in rows) and not settings.leads_to_keys:
-            yield from self._store.topics.expect_keys(topic)
+            yield from expect_keys(self._store.topics, topic)
             raise Outdated(f"topic {topic!r} has keys from now on")
 
     def _enqueue(
@@ -128,7 +130,7 @@ class RedisSide:
         shards = self._store.topics.all_shards(topic)
         if len(shards) < 2 or not suspects:
             return {}
-        found = yield from reads.outbox_receipts(self._store.session, shards, [row.placed.receipt for row in suspects])
+        found = yield from outbox_receipts(self._store.session, shards, [row.placed.receipt for row in suspects])
         return {row.number: Code.BEFORE for row, there in zip(suspects, found, strict=True) if there}
 
     def forget(self, topic: str, receipts: Sequence[str]) -> Op[None]:
@@ -137,7 +139,7 @@ class RedisSide:
             yield from self._store.topics.get(topic)
         except UnknownTopic:
             return  # they are gone with it
-        yield from reads.drop_outbox_receipts(self._store.session, self._store.topics.all_shards(topic), receipts)
+        yield from drop_outbox_receipts(self._store.session, self._store.topics.all_shards(topic), receipts)
 
     def shards(self) -> Op[list[ShardKeys]]:
         """Every shard that may have receipts."""
@@ -146,12 +148,12 @@ class RedisSide:
 
     def page(self, shard: ShardKeys, cursor: bytes) -> Op[tuple[bytes, dict[int, str]]]:
         """The next cursor, b"0" at the end; and some of this outbox's receipts, by the numbers of their rows."""
-        following, receipts = yield from reads.scan_outbox(self._store.session, shard, cursor, f"{self._outbox}:*")
+        following, receipts = yield from scan_outbox(self._store.session, shard, cursor, f"{self._outbox}:*")
         return following, {int(receipt.split(":")[1]): receipt for receipt in receipts}
 
     def drop(self, shard: ShardKeys, receipts: Sequence[str]) -> Op[None]:
         if receipts:
-            yield from reads.drop_outbox_receipts(self._store.session, [shard], receipts)
+            yield from drop_outbox_receipts(self._store.session, [shard], receipts)
 
     def fates(self, topic: str, rows: Sequence[Placed]) -> Op[dict[int, Fate]]:
         """What became of the jobs of one topic's rows, by number. A job that waits in a shard is live, also as a dead
@@ -189,6 +191,6 @@ class RedisSide:
         unknown = [row for row in rows if found[row.number] is Fate.UNKNOWN]
         shards = self._store.topics.all_shards(topic)
         if unknown and len(shards) > 1:
-            there = yield from reads.outbox_receipts(self._store.session, shards, [row.receipt for row in unknown])
+            there = yield from outbox_receipts(self._store.session, shards, [row.receipt for row in unknown])
             found |= {row.number: Fate.ENDED for row, each in zip(unknown, there, strict=True) if each}
         return found

@@ -21,7 +21,7 @@ from ..errors import (
     OutboxUnavailable,
     OutboxVersion,
 )
-from ..store.records import Encoded, rest_of, url_line
+from ..store.jobs.records import Encoded, rest_of, url_line
 from .checks import check_row
 from .tables import LEASES, ROWS, SCHEMA_VERSION, VERSIONS, creation, insert_if_missing, now_ms
 from .wakeups import Wakeups, wakeups

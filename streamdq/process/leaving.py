@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -65,6 +66,25 @@ def leave(code: int) -> None:
         for thread in last:
             thread.join(max(0.0, until - time.monotonic()))
     finally:  # also if no thread can start, or Ctrl-C is pressed once more
+        os._exit(code)
+
+
+def leave_child(error: BaseException | None) -> None:
+    """Ends this process, a child that a handler has forked and that returns from the handler, or raises this. It would
+    go on as its parent, with the same jobs, and an event loop that waits for the same sockets. As in a child of
+    multiprocessing, no function of ``atexit`` is called: they are the parent's.
+    """
+    code = 1
+    try:
+        told = error.code if isinstance(error, SystemExit) else error
+        if told is None or isinstance(told, int):
+            code = (told or 0) & 255
+        elif told is error:
+            traceback.print_exception(error)
+        else:
+            sys.stderr.write(f"{told}\n")
+        _write_out()
+    finally:  # whatever the text of its error does
         os._exit(code)
 
 

@@ -14,7 +14,6 @@ from ..errors import ServerUnavailable
 from ..link.command import Command
 from ..link.session import Op, Session, checked
 from ..times.clock import wall_s
-from . import registry
 from .commands import in_steps, one
 
 # -- Redis itself
@@ -43,15 +42,6 @@ def write_probe(session: Session, keep_ms: int) -> Op[None]:
     """Writes a key for this purpose only; fails if Redis refuses writes."""
     key = session.keys.probe
     yield from one(session, key, "SET", key, "1", "PX", keep_ms)
-
-
-def check_formats(session: Session) -> Op[None]:
-    """Raises:
-    NewerFormat: a newer version has written a topic of the namespace.
-    """
-    key = session.keys.topics
-    reply = yield from one(session, key, "HGETALL", key)
-    registry.check_formats(reply[1::2])
 
 
 def lacks_looks(session: Session, keys: Sequence[str]) -> Op[list[str]]:

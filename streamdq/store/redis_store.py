@@ -7,7 +7,7 @@ from ..job.durability import MEMORY, check_level
 from ..link.session import Session
 from .durability import Durable
 from .scripts import Scripts
-from .topics import Topics
+from .topics.topics import Topics
 
 
 class RedisStore:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from ..config import Layout, layout_in
 from .counters import Counters, GroupCounter, counters_in
-from .members import id_in
-from .progress import Progress, attempts_in, progress_in
+from .jobs.members import id_in
+from .jobs.progress import Progress, attempts_in, progress_in
 
 OUTDATED = -2
 """The reply to a caller that asked the wrong shard because its settings of the topic are out of date."""

@@ -29,5 +29,6 @@ def refusal(missing: Iterable[str]) -> str:
     words = " ".join(f"+{name}" for name in missing)
     return (
         f"Redis does not allow this user {words}: scripts would end half way without, so streamdq calls none; grant "
-        f"{words} by `ACL SETUSER`, or all rights that streamdq needs, which `streamdq doctor --acl` prints"
+        f"{words} by `ACL SETUSER`, or all rights that streamdq needs, which `streamdq doctor --acl` prints; what is "
+        "granted and does not help, `rename-command` has taken away"
     )

@@ -36,8 +36,8 @@ except ImportError:
 from ..errors import InvalidInput
 from ..job.job import Job
 from ..job.retry import Retry, Snooze
-from ..operations.failures import text_of
-from ..operations.jobs import EnqueueResult
+from ..operations.attempts.error_text import text_of
+from ..operations.jobs.enqueue_many import EnqueueResult
 from ..process.logs import log, what
 from ..queue import AsyncQueue, Queue, store_of
 from ..version import __version__

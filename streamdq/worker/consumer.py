@@ -17,15 +17,17 @@ from ..config import MAX_CLAIM
 from ..errors import GroupMissing, ServerError
 from ..keys import ShardKeys
 from ..link.session import arun
-from ..operations import measured
-from ..operations.attempts import Held, held_in
+from ..operations.attempts import measured
+from ..operations.attempts.results import Held, held_in
 from ..process.loop import Failures, cancel_and_wait
-from ..store import blocking, reads
+from ..store import blocking
 from ..store.blocking import Entries, read_streams
 from ..store.replies import Claimed
+from ..store.topics import shard_state
 from ..times.clock import RedisTime
 from .member import Member
 from .quiet_shards import QuietShards
+from .running_job import RunningJob
 from .turns import Limit, Turns
 
 T = TypeVar("T")
@@ -310,7 +312,7 @@ class Consumer:
             self._turns.took(shard.topic, len(claimed.rows))
         if self._link.is_cluster:
             self._watched.claimed(shard, bool(claimed.rows))
-        held = held_in(shard, self.group, claimed, asked, self._session.bodies)
+        held = held_in(shard, self.group, claimed, asked, self._session.bodies, RunningJob)
         if count > 0:
             self._note_crowd(shard, claimed, held, min(count, limit.at_once))
         return held
@@ -344,7 +346,7 @@ class Consumer:
         if self._link.is_cluster:
             self._read(quiet, limits, BLOCK_S)
         elif quiet:
-            ready = await arun(self._link, reads.ready_counts(self._session, quiet, self.group))
+            ready = await arun(self._link, shard_state.ready_counts(self._session, quiet, self.group))
             for shard, count in zip(quiet, ready, strict=True):
                 if count > 0:
                     self._activate(shard)

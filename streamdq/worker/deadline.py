@@ -17,7 +17,7 @@ from ..job.ttr import LONGEST_CUT_MS
 from ..keys import ShardKeys
 from ..link.connection import Link
 from ..link.session import Op, arun, run
-from ..operations.attempts import End, Held, can_be_sent
+from ..operations.attempts.results import End, Held, can_be_sent
 from ..process.cancellations import uncancelled
 from ..process.logs import log, what
 from ..process.loop import wait

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from ..job.job import NewJob
 from ..link.connection import AsyncLink
 from ..link.session import arun
-from ..operations.schedules import put_schedule
+from ..operations.schedules.define import put_schedule
 from ..process.logs import log
 from ..schedules.definition import Definition
 from ..store.redis_store import RedisStore
-from ..store.schedules import Schedules
+from ..store.schedules.schedules import Schedules
 
 
 @dataclass(frozen=True, slots=True)

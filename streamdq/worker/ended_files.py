@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 
 from ..keys import ShardKeys
 from ..link.session import arun
-from ..operations.attempts import End
-from ..operations.large_bodies import EndedJob, drop_ended
+from ..operations.attempts.results import End
+from ..operations.jobs.large_bodies import EndedJob, drop_ended
 from .member import Member
 
 _LATER_S = 60.0

@@ -16,12 +16,12 @@ from pydantic import ValidationError
 
 from ..config import MAX_CLAIM
 from ..errors import BodyUnreadable, ServerError, StreamdqError
-from ..job.job import end_attempt
 from ..keys import ShardKeys
 from ..link.connection import Link
 from ..link.session import Op, arun, begin, run
 from ..metrics import declared
-from ..operations.attempts import (
+from ..operations.attempts.error_text import is_a, text_of, why_invalid
+from ..operations.attempts.results import (
     DeadReason,
     End,
     Held,
@@ -35,12 +35,12 @@ from ..operations.attempts import (
     too_late,
     unreadable,
 )
-from ..operations.failures import is_a, text_of, why_invalid
 from ..process.logs import log, way, what, where, where_called
 from ..process.loop import cancel_and_wait
 from ..store.scripts import Scripts
 from ..times.durations import show_ms
 from .member import Member
+from .running_job import end_attempt
 
 _BACKOFF_S = 0.2
 _GATHER_S = 0.001  # the longest that the first end of a batch waits for others
@@ -84,7 +84,7 @@ class Ends:
             if held.ended:
                 return False
             held.ended, held.took_s = True, took_s
-        end_attempt(held.job)
+        end_attempt(held)
         return True
 
     def release(self, held: Held) -> None:

@@ -14,9 +14,12 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
+from .. import forks
 from ..config import MAX_BATCH
 from ..errors import BodyUnreadable, InvalidInput
 from ..job.job import Job
+from ..process.leaving import leave_child
+from .running_job import RunningJob
 
 _LAZY = (GeneratorType, AsyncGeneratorType, map, filter)
 
@@ -29,7 +32,7 @@ class Handler:
     function: Callable[..., Any]
     validate: Callable[[bytes], Any]  # turns the body's JSON into the function's argument
     is_async: bool  # otherwise it is called in a thread; if it returns an awaitable, that is awaited
-    wants_job: str | None  # the name of its Job parameter
+    wants_job: str | None  # the name of the parameter that takes the job
     batch: int | None
     ttr_ms: int | None
     retry: str | None
@@ -104,8 +107,8 @@ def handler_of(
     version: int | None = None,
     expected: Any = Any,
 ) -> Handler:
-    """Reads the function's signature: the first parameter is the body, one annotated Job or named ``job`` the job. A
-    function without a parameter for the body, such as that of a schedule, is called without it.
+    """Reads the function's signature: the first parameter is the body, one annotated RunningJob or named ``job`` the
+    job. A function without a parameter for the body, such as that of a schedule, is called without it.
     ``expected``: the body's type if the parameter has none.
 
     Raises:
@@ -178,7 +181,7 @@ def _parameters_of(function: Callable[..., Any], code: Callable[..., Any], name:
     if len(bodies) != 1 or bodies[0].kind is inspect.Parameter.KEYWORD_ONLY:
         takes = ", ".join(parameter.name for parameter in parameters)
         raise InvalidInput(
-            f"handler {name}: must take the body first, or no body, and may take `job: Job`; it takes {takes}"
+            f"handler {name}: must take the body first, or no body, and may take `job: RunningJob`; it takes {takes}"
         )
     return _Parameters(hints.get(bodies[0].name, Any), job_name, takes_body=True)
 
@@ -236,8 +239,11 @@ def _bare(hint: Any) -> Any:
 
 
 def _is_job(hint: Any) -> bool:
+    """Whether it is that of a job, or of a batch of jobs. Job may stand for RunningJob."""
     hint = _bare(hint)
-    return hint is Job or (get_origin(hint) is list and get_args(hint) == (Job,))
+    if get_origin(hint) is list:
+        return get_args(hint) in ((RunningJob,), (Job,))
+    return hint is RunningJob or hint is Job
 
 
 # -- calls of users' functions; what they raise is returned as a value
@@ -258,22 +264,33 @@ def check(function: Callable[..., Any], name: str) -> None:
 def called(function: Callable[..., Any], *args: Any) -> tuple[Any, BaseException | None]:
     """What the function returns, and what it raises. The exception is returned as a value because some can't be raised
     where the result is awaited: a Future can't hold a StopIteration, and a KeyboardInterrupt or SystemExit would end
-    the event loop.
+    the event loop. A child that the function has forked ends with it.
     """
+    depth = forks.depth
     try:
-        return function(*args), None
+        result = function(*args)
     except BaseException as error:
-        return None, error
+        return None, _in_parent(depth, error)
+    return result, _in_parent(depth, None)
+
+
+def _in_parent(depth: int, error: BaseException | None) -> BaseException | None:
+    """What a user's function has raised. In a child that it has forked, the process ends. ``depth``: from before."""
+    if forks.depth != depth:
+        leave_child(error)
+    return error
 
 
 async def run(function: Callable[..., Any], *args: Any) -> BaseException | None:
     """Calls the function and awaits what it returns, as ``completed`` does; returns the exception."""
+    depth = forks.depth
     try:
         result = function(*args)
         if type(result) is CoroutineType:  # an async def's, and nearly always the only thing to await
             result = await result
     except BaseException as error:
-        return error
+        return _in_parent(depth, error)
+    _in_parent(depth, None)
     return None if result is None else await completed(result)
 
 
@@ -282,6 +299,7 @@ async def completed(result: Any) -> BaseException | None:
     plain function may return the coroutine, Task or Future that does its work. A generator is an error, because none
     of its code has run.
     """
+    depth = forks.depth
     try:
         while result is not None:
             if isinstance(result, Future):
@@ -291,10 +309,10 @@ async def completed(result: Any) -> BaseException | None:
             elif isinstance(result, _LAZY):
                 raise TypeError(f"the handler returned a {type(result).__name__}: none of its code has run")
             else:
-                return None
+                break
     except BaseException as error:
-        return error
-    return None
+        return _in_parent(depth, error)
+    return _in_parent(depth, None)
 
 
 def is_complete(result: Any) -> bool:

@@ -12,10 +12,10 @@ from ..job.job import Job
 from ..job.retry import RetrySchedule
 from ..link.connection import AsyncLink
 from ..link.session import Session
-from ..operations.attempts import Held
+from ..operations.attempts.results import Held
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
-from ..store.topics import Topics
+from ..store.topics.topics import Topics
 from ..times.clock import RedisClock
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from ..errors import InvalidInput
 from ..job.job import Job
-from ..operations.attempts import End, Held, Outcome
+from ..operations.attempts.results import End, Held, Outcome
 from ..process.logs import log, what
 from .handlers import called, drop
+from .running_job import RunningJob
 
 _TWICE = "twice; an attempt runs its handler once"
 _TOO_LATE = "when the middleware had returned"
@@ -43,7 +44,7 @@ class Attempt:
 
     topic: str
     group: str
-    jobs: Sequence[Job]
+    jobs: Sequence[RunningJob]
     late_ms: int = 0
     crashes: int = 0
     _listeners: list[Callable[[AttemptEnd], None]] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -57,7 +58,7 @@ class Attempt:
         self._listeners.append(function)
 
     @property
-    def job(self) -> Job:
+    def job(self) -> RunningJob:
         """The only job, or the first of a batch."""
         return self.jobs[0]
 

@@ -11,11 +11,11 @@ from ..errors import BodyUnreadable, UnknownTopic
 from ..job.job import Job
 from ..keys import ShardKeys
 from ..link.session import Op
-from ..operations.failures import is_a, told_of, why_invalid
-from ..operations.schedules import jobs_to_come
-from ..store import reads
-from ..store.progress import Phase, Progress
-from ..store.records import job_in
+from ..operations.attempts.error_text import is_a, told_of, why_invalid
+from ..operations.schedules.run_now import jobs_to_come
+from ..store.jobs import lookup
+from ..store.jobs.progress import Phase, Progress
+from ..store.jobs.records import job_in
 from ..store.redis_store import RedisStore
 from .handlers import Handler, called
 
@@ -67,7 +67,7 @@ def rehearse(
         now_ms = (yield from store.scripts.stats(shard, ())).now_ms
         cursor = b"0"
         while True:
-            cursor, page = yield from reads.jobs_page(store.session, shard, cursor, _PAGE)
+            cursor, page = yield from lookup.jobs_page(store.session, shard, cursor, _PAGE)
             jobs = [job_in(handler.topic, id, record, store.session.bodies) for id, record in page]
             states = yield from _states(store, shard, group, settings.group_names, jobs, now_ms)
             _check_each(found, handler, zip(jobs, states, strict=True))
@@ -92,9 +92,9 @@ def _states(
     store: RedisStore, shard: ShardKeys, group: str, groups: Sequence[str], jobs: Sequence[Job], now_ms: int
 ) -> Op[list[str | None]]:
     """The state of each job in the group; None: the group does not have it."""
-    own = yield from reads.progress(store.session, [(shard, group, job.id) for job in jobs])
+    own = yield from lookup.progress(store.session, [(shard, group, job.id) for job in jobs])
     others = [(shard, other, job.id) for job in jobs for other in groups if other != group]
-    theirs = yield from reads.progress(store.session, others)
+    theirs = yield from lookup.progress(store.session, others)
     width = len(groups) - (group in groups)
     return [
         _state(job, progress, theirs[i * width : (i + 1) * width], now_ms)

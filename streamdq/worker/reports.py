@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..job.job import GroupProgress, Job, JobState
-from ..operations.attempts import End, Outcome, class_of
-from ..operations.failures import is_a, is_told, text_of, why_invalid
+from ..operations.attempts.error_text import is_a, is_told, text_of, why_invalid
+from ..operations.attempts.results import End, Outcome, class_of
 from ..process.logs import as_exc_info, cause_of, log, parts_of, way, what
 from ..process.loop import cancel_and_wait
 from ..threads import HandlerThreads

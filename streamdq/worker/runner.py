@@ -7,11 +7,11 @@ import time
 from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
-from ..job.job import ENCODED, Queues, begin_attempt
-from ..operations.attempts import DeadReason, End, Held, Outcome
-from ..operations.failures import is_a
+from ..job.job import ENCODED
+from ..operations.attempts.error_text import is_a
+from ..operations.attempts.results import DeadReason, End, Held, Outcome
 from ..process.logs import log, what
 from ..threads import HandlerThreads, ThreadOf
 from .deadline import Deadlines
@@ -19,6 +19,8 @@ from .ends import Ends
 from .handlers import Handler, called, completed, drop, run
 from .member import Member
 from .middleware import Attempt, Middleware, listen, through
+from .queues import HandlerQueues
+from .running_job import RunningJob, Services, begin_attempt
 from .slots import Slots
 
 _DEAF_S = 1.0  # how long the drain waits for a handler that ignores its cancellation
@@ -35,7 +37,7 @@ class Runner:
         slots: Slots,
         deadlines: Deadlines,
         ends: Ends,
-        queues: Queues,
+        queues: HandlerQueues,
         middleware: Sequence[Middleware] = (),
     ) -> None:
         self._member = member
@@ -44,7 +46,7 @@ class Runner:
         self._deadlines = deadlines
         self._running = deadlines.running
         self._ends = ends
-        self._queues = queues
+        self._services = Services(deadlines.touch, queues)
         self._middleware = middleware
         self._with_files = member.session.bodies.files is not None
         self._threads = HandlerThreads(slots.concurrency)
@@ -86,11 +88,11 @@ class Runner:
         self._slots.freed.set()
 
     async def _attempt(self, handler: Handler, held: list[Held]) -> None:
-        started, now_ms, touch = time.monotonic(), self._ends.clock.now_ms(), self._deadlines.touch
+        started, now_ms, services = time.monotonic(), self._ends.clock.now_ms(), self._services
         for one in held:
             one.started, one.started_ms = started, max(now_ms, one.due_ms)
             self._deadlines.begins(one)
-            begin_attempt(one.job, one, touch, self._queues)
+            begin_attempt(one, services)
         if self._with_files and any(map(_is_elsewhere, held)):
             await self._fetch(held)
         fit, bodies = self._check(handler, held)
@@ -145,7 +147,8 @@ class Runner:
 
         first = fit[0]
         late_ms = first.started_ms - first.due_ms
-        attempt = Attempt(handler.topic, self._member.group, [one.job for one in fit], late_ms, first.crashes)
+        jobs = cast("list[RunningJob]", [one.job for one in fit])
+        attempt = Attempt(handler.topic, self._member.group, jobs, late_ms, first.crashes)
         listen(attempt, fit)
         error = await run(through, self._middleware, attempt, call)
         if not called:  # that was its decision, not the clock's

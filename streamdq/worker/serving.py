@@ -21,8 +21,8 @@ from ..link.connection import AsyncLink, ConnectionLimits, Link
 from ..link.opening import may_wait, open_session
 from ..link.session import Session, arun
 from ..mover.mover import Mover
-from ..operations.attempts import Held
-from ..operations.inspect import stats
+from ..operations.attempts.results import Held
+from ..operations.topics.stats import stats
 from ..process.logs import log, what
 from ..process.loop import cancel_and_wait, running_loop, supervise
 from ..process.signals import ONE_SIGNAL_S, install, uninstall

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from ..config import MAX_BATCH
-from ..operations.attempts import Held
+from ..operations.attempts.results import Held
 from .ends import Ends
 from .handlers import Handler
 from .turns import Turns

@@ -17,13 +17,14 @@ from ..config import DEFAULT_GROUP, Settings
 from ..errors import HandlersHung, InvalidInput
 from ..job.job import check_group, check_topic, check_ttr
 from ..job.retry import RetryInput, RetrySchedule
-from ..operations.schedules import ScheduleOptions, check_schedule_id, planned
+from ..operations.schedules.define import ScheduleOptions, planned
+from ..operations.schedules.read import check_schedule_id
 from ..process.descriptors import reserve_standard
 from ..process.heap import settled
 from ..process.leaving import leave, left_over
 from ..process.logs import log, shown_in_script, what
 from ..process.loop import running_loop
-from ..store.records import encode
+from ..store.jobs.records import encode
 from ..times.clock import RedisClock
 from ..times.durations import Duration
 from ..topic import Topic

@@ -13,7 +13,7 @@ from yarl import URL
 
 from streamdq.callback.breaker import FIRST_OPEN_S, LONGEST_OPEN_S, OPENS_AFTER, Endpoint, Endpoints, NotNow
 from streamdq.metrics import declared
-from streamdq.store.history import Event, HistoryRow
+from streamdq.store.history.rows import Event, HistoryRow
 from streamdq.testing import drain
 from streamdq.times.clock import ManualClock
 from tests.callback.conftest import caller

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from streamdq import Job, Retry
+from streamdq import Retry
 from streamdq.callback import CallbackSettings
 from streamdq.callback.retry_after import retry_after_s
-from streamdq.errors import InvalidInput, StaleClaim
+from streamdq.errors import InvalidInput
 from tests.callback.test_signing import A, B
 
 
@@ -98,11 +98,6 @@ def test_a_file_that_is_not_there_and_an_environment_that_is_no_json(
 def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
     """Now is 1000 s after 1970 began."""
     assert retry_after_s(headers, 1000, 600) == seconds
-
-
-def test_a_job_that_is_not_running_has_no_time_left() -> None:
-    with pytest.raises(StaleClaim, match="not running here"):
-        Job("t", "j1", b"1", 0, 0).time_left_s()
 
 
 def test_at_least_is_a_duration() -> None:

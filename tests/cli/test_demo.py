@@ -16,7 +16,7 @@ from streamdq.demo.interrupts import ending_on_sigterm, interrupted_afterwards
 from streamdq.demo.report import lateness, lateness_by_kill, steps_of
 from streamdq.demo.shop import NOTIFY, SHOP_GROUP, Scale
 from streamdq.demo.staff import Staff
-from streamdq.store.history import Event, HistoryRow
+from streamdq.store.history.rows import Event, HistoryRow
 from tests.cli.conftest import Start
 from tests.servers import binaries
 from tests.waiting import HANG_S, until

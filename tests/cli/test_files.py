@@ -15,7 +15,7 @@ import pytest
 from streamdq import Queue
 from streamdq.cli import input as cli_input
 from streamdq.job.body import encode_body
-from streamdq.store import records
+from streamdq.store.jobs import records
 from tests.cli.conftest import Run, Start
 from tests.servers import Server
 from tests.waiting import HANG_S, until

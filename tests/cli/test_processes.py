@@ -201,6 +201,50 @@ def fork(body: dict) -> None:
 """
 
 
+def test_a_child_that_returns_from_a_handler_ends(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
+    """It would go on as the worker does, with the jobs and the event loop of its parent."""
+    (tmp_path / "shop.py").write_text(WORKER + LEAVING)
+    for topic in ("coroutine", "thread", "returned"):
+        queue.enqueue_many(topic, [NewJob(leaves) for leaves in ("returns", "raises", "exits")])
+
+    process = start("--url", server.url, "worker", "shop:worker", "--burst")
+
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, err
+    assert sorted(lines(tmp_path / "codes")) == sorted(["returns 0", "raises 1", "exits 3"] * 3)
+    assert err.count("ValueError: in the child") == 3
+
+
+LEAVING = """
+import sys
+
+def fork(leaves):
+    child = os.fork()
+    if child == 0:
+        if leaves == "raises":
+            raise ValueError("in the child")
+        if leaves == "exits":
+            sys.exit(3)
+        return
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with open("codes", "a") as file:
+        file.write(f"{leaves} {code}\\n")
+
+async def later(leaves):
+    fork(leaves)
+
+@worker.handler("coroutine")
+async def in_the_loop(leaves: str) -> None:
+    fork(leaves)
+
+worker.handler("thread")(fork)
+
+@worker.handler("returned")
+def in_the_loop_later(leaves: str) -> object:
+    return later(leaves)
+"""
+
+
 @pytest.mark.parametrize("processes", others_later([1, 2], 1))
 def test_signals_that_come_while_it_ends_are_the_same_one(server: Server, tmp_path: Path, processes: int) -> None:
     """Ctrl-C pressed twice: an idle worker is through with the first when the second comes."""

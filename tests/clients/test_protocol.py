@@ -14,7 +14,7 @@ from streamdq.errors import FORMAT
 from streamdq.job.job import JobState
 from streamdq.keys import NamespaceKeys
 from streamdq.store.assembly import load_script
-from streamdq.store.history import FIELDS
+from streamdq.store.history.rows import FIELDS
 from tests.servers import Server
 from tests.waiting import until
 

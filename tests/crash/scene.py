@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from streamdq.operations.audit import Audit
+from streamdq.operations.checks.audit import Audit
 from tests.crash.judge import Verdict, judge
 from tests.crash.load import RETRY_S, SLOTS, TOPIC, TTR_S, WORKER, Load, Put, Through
 from tests.crash.worker_processes import Place, WorkerProcess, WorkerProcesses

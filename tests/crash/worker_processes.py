@@ -18,8 +18,8 @@ import redis
 
 from streamdq import NewJob, Queue
 from streamdq.keys import NamespaceKeys
-from streamdq.operations.audit import Audit
-from streamdq.store.progress import Phase, group_and_id, progress_in
+from streamdq.operations.checks.audit import Audit
+from streamdq.store.jobs.progress import Phase, group_and_id, progress_in
 from tests.crash.workers import Options, Work
 from tests.forked import ROOT, Forked
 from tests.servers import Server

@@ -109,7 +109,7 @@ async def test_jobs_that_wait_for_a_retry_the_next_first(site: Api, queue: Queue
 async def test_a_list_looks_at_so_many_at_once(
     site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamdq.operations.failed.MOST_LOOKED", 100)
+    monkeypatch.setattr("streamdq.operations.dead_letters.failed.MOST_LOOKED", 100)
     await bury(queue, redis_server, "t", 1, "rare", "z")
     await bury(queue, redis_server, "t", 250, "boom")
     page = await look(site, "/failed?error=rare")
@@ -159,7 +159,7 @@ async def test_a_letter_that_has_changed_since_it_was_read_is_left_alone(
     site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the reading and the deed, another operator kicks it, and it dies again."""
-    from streamdq.operations import failed as module
+    from streamdq.operations.dead_letters import failed as module
 
     await bury(queue, redis_server, "t", 2, "boom")
     plan = await see(site, "/failed/plan?do=purge")
@@ -182,7 +182,7 @@ async def test_what_others_take_out_meanwhile_hides_nothing(
     site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the letters are read, another operator purges some that were read already."""
-    from streamdq.operations import failed as module
+    from streamdq.operations.dead_letters import failed as module
 
     names = await bury(queue, redis_server, "t", 350, "boom")
     dead = NamespaceKeys(NAMESPACE).shard("t", 0).dead_of("default")

@@ -15,19 +15,12 @@ from pydantic import BaseModel, ValidationError
 from streamdq.errors import InvalidInput
 from streamdq.http import create_app
 from streamdq.http.api.bulk import JobLine
-from streamdq.http.api.models import (
-    BuryIn,
-    ClaimIn,
-    DeadIn,
-    FailIn,
-    JobIn,
-    LettersIn,
-    ShownIn,
-    ShownWhenIn,
-    TopicIn,
-    TouchIn,
-    WhenIn,
-)
+from streamdq.http.api.models.claims import BuryIn, ClaimIn, FailIn, TouchIn
+from streamdq.http.api.models.common import WhenIn
+from streamdq.http.api.models.dead_letters import DeadIn
+from streamdq.http.api.models.find import LettersIn, ShownIn, ShownWhenIn
+from streamdq.http.api.models.jobs import JobIn
+from streamdq.http.api.models.topics import TopicIn
 from streamdq.job.retry import RetrySchedule
 from streamdq.times.durations import _to_ms, to_ms
 from tests.http.harness import JSON, Api, kind

@@ -380,8 +380,10 @@ async def test_no_page_asks_for_more_with_more_jobs(
     site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commands and the size of their replies, with 150 jobs in every state and with seven times as many."""
-    monkeypatch.setattr("streamdq.operations.job_history.LOOKBACK_ROWS", 100)  # so much is looked through anyway
-    monkeypatch.setattr("streamdq.operations.job_history._PAGE", 50)
+    monkeypatch.setattr(
+        "streamdq.operations.history.job_history.LOOKBACK_ROWS", 100
+    )  # so much is looked through anyway
+    monkeypatch.setattr("streamdq.operations.history.job_history._PAGE", 50)
     paths = [f"/topics/t?state={state}" for state in ("delayed", "ready", "running", "dead")]
     paths += ["/", "/?horizon=1w", "/topics/t/jobs/r1", "/topics/t/jobs/d1"]
     queue.configure("t", ttr="1h")

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from streamdq.job.job import NewJob
 from streamdq.schedules.definition import Definition
 from streamdq.schedules.plan import Occurrence
-from streamdq.store.records import encode
+from streamdq.store.jobs.records import encode
 from streamdq.store.replies import Written
-from streamdq.store.schedules import StoredSchedule, schedule_in
+from streamdq.store.schedules.schedules import StoredSchedule, schedule_in
 from tests.lua.shard import START_MS, Shard
 
 LATE_MS, AGAIN_MS = 30_000, 1_000

@@ -11,10 +11,11 @@ from streamdq.job.job import Job, NewJob
 from streamdq.link.connection import Link
 from streamdq.link.opening import open_session
 from streamdq.link.session import Op, run
-from streamdq.operations import audit, topics
-from streamdq.operations.inspect import job_of
+from streamdq.operations.checks import audit
+from streamdq.operations.jobs.get import job_of
+from streamdq.operations.topics import configure
 from streamdq.store.commands import one
-from streamdq.store.records import encode
+from streamdq.store.jobs.records import encode
 from streamdq.store.redis_store import RedisStore
 from streamdq.store.replies import Claimed, ClaimedRow, Enqueued, Moved, Reclaimed, Refused, TakenOver
 from streamdq.times.clock import ManualClock, RedisClock
@@ -91,7 +92,7 @@ class Shard:
 
     def topic(self, **changes: Any) -> TopicSettings:
         """Creates or changes the topic, like Queue.configure."""
-        settings: TopicSettings = self._step(topics.configure(self.store, "t", create=True, **changes))
+        settings: TopicSettings = self._step(configure.configure(self.store, "t", create=True, **changes))
         return settings
 
     def begin_to_leave(self, group: str) -> None:

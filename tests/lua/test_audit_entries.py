@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamdq.link.session import Op
-from streamdq.operations import audit, topics
+from streamdq.operations.checks import audit
+from streamdq.operations.topics import configure
 from tests.lua.shard import Shard
 
 
@@ -43,10 +44,10 @@ def test_a_job_that_left_its_stream_twice_is_no_orphan(shard: Shard) -> None:
             return shard.run(once(request))
         looks += 1
         row = shard.take()
-        shard.run(topics.pause(shard.store, "t"))
+        shard.run(configure.pause(shard.store, "t"))
         shard.release(row)
         reply = shard.run(once(request))
-        shard.run(topics.resume(shard.store, "t"))
+        shard.run(configure.resume(shard.store, "t"))
         shard.move()
         return reply
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamdq.job.job import NewJob
-from streamdq.store.records import encode
+from streamdq.store.jobs.records import encode
 from tests.lua.shard import Shard
 
 

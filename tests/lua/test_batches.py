@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamdq.operations import topics
+from streamdq.operations.topics import configure
 from streamdq.store.replies import ClaimedRow, Refused
 from tests.lua.shard import BEGIN, START_MS, Shard
 
@@ -172,7 +172,7 @@ def test_what_ran_waits_for_a_permit_of_the_rate(shard: Shard, how: str, rate: f
 def test_paused_topics_hold_back_what_is_released(shard: Shard) -> None:
     shard.enqueue("j")
     row = shard.take()
-    shard.run(topics.pause(shard.store, "t"))
+    shard.run(configure.pause(shard.store, "t"))
     shard.release(row)
     assert shard.state("j") == "delayed"
 

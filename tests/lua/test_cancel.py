@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from streamdq.config import GroupSettings, TopicSettings
+from streamdq.store.find.wanted import Wanted
 from streamdq.store.replies import OUTDATED
 from streamdq.store.scripts import Scripts
-from streamdq.store.wanted import Wanted
 from tests.lua.shard import Shard
 
 CANCELLED, NOTHING, RUNNING, CHANGED, GONE = 1, 0, -1, -3, -4

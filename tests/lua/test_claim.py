@@ -6,8 +6,9 @@ import pytest
 
 from streamdq.errors import GroupMissing
 from streamdq.job.job import NewJob
-from streamdq.operations import jobs, topics
-from streamdq.store.records import encode
+from streamdq.operations.jobs import changes
+from streamdq.operations.topics import configure
+from streamdq.store.jobs.records import encode
 from tests.lua.shard import START_MS, Shard
 
 
@@ -172,7 +173,7 @@ def test_a_jobs_own_ttr(shard: Shard, ttr: str, deadline_ms: int) -> None:
 
 def test_a_shorter_ttr_begins_idle_so_that_reclaim_finds_it_in_time(timed: Shard) -> None:
     timed.enqueue("short", "usual", ttr="20s")
-    timed.run(jobs.cancel(timed.store, "t", "usual"))
+    timed.run(changes.cancel(timed.store, "t", "usual"))
     timed.enqueue("usual")
     timed.claim()
     idle = sorted(idle_ms for _, _, idle_ms, _ in timed.pending(timed.k.ready))
@@ -189,10 +190,10 @@ def test_a_groups_own_ttr_comes_before_the_topics(two: Shard) -> None:
 
 def test_a_paused_topic_is_not_read(shard: Shard) -> None:
     shard.enqueue("j")
-    shard.run(topics.pause(shard.store, "t"))
+    shard.run(configure.pause(shard.store, "t"))
     assert shard.claim() == (True, START_MS, 60_000, 0, [], 0, "1", 0, 0)
     assert shard.state("j") == "ready"
-    shard.run(topics.resume(shard.store, "t"))
+    shard.run(configure.resume(shard.store, "t"))
     assert shard.take().id == b"j"
 
 
@@ -202,13 +203,13 @@ def test_what_was_read_before_a_pause_goes_back_and_comes_after_it(two: Shard) -
     two.enqueue("i")
     read = read_ahead(two, "a")
     assert len(read) == 6
-    two.run(topics.pause(two.store, "t"))
+    two.run(configure.pause(two.store, "t"))
     reply = two.claim(0, "a", read=read)
     assert (reply.paused, reply.rows) == (True, [])
     assert two.state("i", "a") == two.state("j", "a") == "delayed"
     assert two.state("i", "b") == "ready"
     assert two.pending(two.k.ready, "a") == two.pending(two.k.ready_of("a"), "a") == []
-    two.run(topics.resume(two.store, "t"))
+    two.run(configure.resume(two.store, "t"))
     two.move()
     rows = two.claim(group="a").rows
     assert sorted((row.id, row.past.split(b"|")[0]) for row in rows) == [(b"i", b"1"), (b"j", b"2")]
@@ -220,11 +221,11 @@ def test_what_was_read_before_a_pause_goes_back_and_comes_after_it(two: Shard) -
 def test_a_detached_job_read_before_a_pause(shard: Shard) -> None:
     shard.enqueue("j")
     read = read_ahead(shard)
-    shard.run(topics.pause(shard.store, "t"))
+    shard.run(configure.pause(shard.store, "t"))
     shard.claim(0, read=read)
     assert shard.entries(shard.k.ready) == []
     assert shard.counts["detached"] == 1
-    shard.run(topics.resume(shard.store, "t"))
+    shard.run(configure.resume(shard.store, "t"))
     shard.move()
     row = shard.take()
     assert (row.main, row.past.split(b"|")[:3]) == (b"-", [b"1", b"0", b"0"])
@@ -510,7 +511,7 @@ def test_what_was_read_beyond_the_room_is_handed_back(two: Shard, count: int) ->
 def test_while_the_topic_is_paused_what_was_read_waits(shard: Shard) -> None:
     shard.enqueue("i")
     read = read_ahead(shard)
-    shard.run(topics.pause(shard.store, "t"))
+    shard.run(configure.pause(shard.store, "t"))
     assert shard.claim(0, read=read).rows == []
     assert shard.state("i") == "delayed"
 

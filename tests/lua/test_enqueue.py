@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from streamdq.job.job import NewJob
-from streamdq.operations import topics
+from streamdq.operations.topics import configure
 from streamdq.store.assembly import keys_of
-from streamdq.store.records import encode, job_in, nonce_of
+from streamdq.store.jobs.records import encode, job_in, nonce_of
 from tests.lua.shard import START_MS, Shard
 
 
@@ -71,7 +71,7 @@ def test_it_overtakes_what_is_not_due_yet(shard: Shard) -> None:
 
 
 def test_a_paused_topic_holds_it(shard: Shard) -> None:
-    shard.run(topics.pause(shard.store, "t"))
+    shard.run(configure.pause(shard.store, "t"))
     shard.enqueue("j")
     assert shard.state("j") == "delayed"
 

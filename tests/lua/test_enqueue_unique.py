@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamdq.job.job import NewJob
-from streamdq.store.records import encode, record_in
+from streamdq.store.jobs.records import encode, record_in
 from streamdq.store.replies import Enqueued
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_archive import letters

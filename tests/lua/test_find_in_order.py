@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from streamdq.store.find.wanted import Wanted
 from streamdq.store.replies import FoundInOrder
-from streamdq.store.wanted import Wanted
 from tests.lua.shard import START_MS, Shard
 
 WANTED = Wanted()

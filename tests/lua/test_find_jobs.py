@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from streamdq.job.job import ENCODED, NewJob
-from streamdq.operations.conditions import Condition, condition_in
-from streamdq.store.records import encode
+from streamdq.operations.find.conditions import Condition, condition_in
+from streamdq.store.find.wanted import Wanted, Whole
+from streamdq.store.jobs.records import encode
 from streamdq.store.replies import Match
-from streamdq.store.wanted import Wanted, Whole
 from tests.lua.shard import START_MS, Shard
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from streamdq.job.job import NewJob
-from streamdq.store.records import encode
+from streamdq.store.jobs.records import encode
 from streamdq.store.replies import Written
 from tests.lua.schedules import AGAIN_MS, LATE_MS, at, fire, look, stored, there, waiting, write
 from tests.lua.shard import START_MS, Shard

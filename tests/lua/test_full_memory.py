@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from streamdq.errors import ServerRefusesWrites
-from streamdq.operations import topics
+from streamdq.operations.topics import configure
 from tests.lua.shard import Shard
 from tests.lua.test_claim import large, read_ahead
 from tests.servers import Server
@@ -135,9 +135,9 @@ def test_dead_letters_go(shard: Shard) -> None:
 
 def test_a_paused_topic_goes_on(shard: Shard) -> None:
     shard.enqueue("j")
-    shard.run(topics.pause(shard.store, "t"))
+    shard.run(configure.pause(shard.store, "t"))
     with full(shard):
-        shard.run(topics.resume(shard.store, "t"))
+        shard.run(configure.resume(shard.store, "t"))
         assert shard.take().id == b"j"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamdq.store.progress import Phase
+from streamdq.store.jobs.progress import Phase
 from streamdq.store.replies import FoundJob
 from tests.lua.shard import Shard
 

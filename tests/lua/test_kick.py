@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from streamdq.operations import topics
-from streamdq.store.records import record_in
-from streamdq.store.wanted import Wanted
+from streamdq.operations.topics import configure
+from streamdq.store.find.wanted import Wanted
+from streamdq.store.jobs.records import record_in
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_claim import large
 
@@ -60,10 +60,10 @@ def test_the_other_group_does_not_see_it(two: Shard) -> None:
 
 def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
     bury_all(shard, "j")
-    shard.run(topics.pause(shard.store, "t"))
+    shard.run(configure.pause(shard.store, "t"))
     assert shard.call("kick", "default", 10, []) == 1
     assert shard.state("j") == "delayed"
-    shard.run(topics.resume(shard.store, "t"))
+    shard.run(configure.resume(shard.store, "t"))
     shard.move()
     shard.finish(shard.take())
     assert shard.empty()

@@ -10,7 +10,7 @@ import pytest
 
 from streamdq import NewJob
 from streamdq.errors import GroupMissing
-from streamdq.operations import jobs
+from streamdq.operations.jobs import enqueue_many
 from streamdq.store.replies import Refused
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_relay import relay, rows
@@ -216,7 +216,7 @@ def test_what_has_the_id_of_a_job_that_ended_since_stays(detached: Shard, again:
 
 def test_large_records_end_a_few_at_once(two: Shard) -> None:
     large = [NewJob("x" * 100_000, id=f"j{n}") for n in range(10)]
-    two.run(jobs.enqueue_many(two.store, "t", large))
+    two.run(enqueue_many.enqueue_many(two.store, "t", large))
     while rows := two.claim(group="b").rows:
         two.retry(*rows, delay_ms=1000, group="b")
     while rows := two.claim(group="a").rows:

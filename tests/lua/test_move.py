@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamdq.operations import topics
+from streamdq.operations.topics import configure
 from streamdq.store.replies import RATED
 from tests.lua.shard import START_MS, Shard
 
@@ -54,10 +54,10 @@ def test_groups_out_of_date_move_nothing(shard: Shard) -> None:
 
 def test_a_paused_topic_moves_nothing_and_goes_on_after(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
-    shard.run(topics.pause(shard.store, "t"))
+    shard.run(configure.pause(shard.store, "t"))
     shard.clock.advance("1s")
     assert shard.move()[:4] == (0, START_MS + 1000, -1, 0)
-    shard.run(topics.resume(shard.store, "t"))
+    shard.run(configure.resume(shard.store, "t"))
     assert shard.move().moved == 1
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamdq.store.wanted import Wanted
+from streamdq.store.find.wanted import Wanted
 from tests.lua.shard import Shard
 from tests.lua.test_kick import bury_all
 

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from streamdq import NewJob
-from streamdq.operations import audit, jobs, topics
+from streamdq.operations.checks import audit
+from streamdq.operations.jobs import enqueue_many
+from streamdq.operations.topics import configure
 from streamdq.store.replies import ClaimedRow
 from tests.lua.shard import BEGIN, START_MS, Shard
 from tests.lua.test_claim import large, read_ahead
@@ -145,7 +147,7 @@ def claim_all(shard: Shard) -> list[ClaimedRow]:
 
 def large_ones(shard: Shard, count: int, **fields: Any) -> None:
     large = [NewJob("x" * 100_000, id=f"large{n}", **fields) for n in range(count)]
-    shard.run(jobs.enqueue_many(shard.store, "t", large))
+    shard.run(enqueue_many.enqueue_many(shard.store, "t", large))
 
 
 @pytest.mark.parametrize("retried", [False, True])
@@ -235,7 +237,7 @@ def test_what_was_ready_and_not_claimed_waits_for_a_paused_topic(shard: Shard, c
     shard.enqueue("j")
     shard.redis("XREADGROUP", "GROUP", "default", "me", "COUNT", 1, "STREAMS", shard.k.ready, ">")
     shard.topic(rate=1)
-    shard.run(topics.pause(shard.store, "t"))
+    shard.run(configure.pause(shard.store, "t"))
     if change == "reclaim":
         shard.reclaim()
     else:
@@ -261,11 +263,11 @@ def test_read_never_claimed_and_cancelled_is_dropped(two: Shard) -> None:
 def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
     shard.enqueue("j")
     shard.take()
-    shard.run(topics.pause(shard.store, "t"))
+    shard.run(configure.pause(shard.store, "t"))
     shard.clock.advance("60s")
     assert shard.reclaim().reclaimed == 1
     assert shard.state("j") == "delayed"
-    shard.run(topics.resume(shard.store, "t"))
+    shard.run(configure.resume(shard.store, "t"))
     shard.move()
     shard.finish(shard.take())
     assert shard.empty()
@@ -800,7 +802,7 @@ def test_what_was_lost_twice_before_is_not_held_back_again_if_it_was_only_read(s
 def test_what_was_read_already_counts_for_how_many_are_read_next(shard: Shard) -> None:
     shard.checked = False
     for number in range(4):
-        shard.run(jobs.enqueue_many(shard.store, "t", [NewJob("x" * 100_000, id=f"large{number}")]))
+        shard.run(enqueue_many.enqueue_many(shard.store, "t", [NewJob("x" * 100_000, id=f"large{number}")]))
         if number == 0:
             shard.enqueue("small")
     assert len(claim_all(shard)) == 5

@@ -8,7 +8,8 @@ import pytest
 
 from streamdq.config import TopicSettings, topic_patch
 from streamdq.errors import TooManyTopics
-from streamdq.store.registry import RINGS, settings_in
+from streamdq.store.topic_settings import settings_in
+from streamdq.store.topics.registry import RINGS
 from tests.lua.shard import Shard
 from tests.waiting import until
 

@@ -8,7 +8,7 @@ import pytest
 
 from streamdq.job.job import NewJob
 from streamdq.store.assembly import keys_of
-from streamdq.store.records import encode
+from streamdq.store.jobs.records import encode
 from streamdq.store.replies import RelayReply
 from tests.lua.shard import START_MS, Shard
 

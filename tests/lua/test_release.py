@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamdq.operations import topics
+from streamdq.operations.topics import configure
 from tests.lua.shard import START_MS, Shard
 
 
@@ -41,10 +41,10 @@ def test_only_its_own_group_gets_it_again(two: Shard) -> None:
 def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
     shard.enqueue("j")
     row = shard.take()
-    shard.run(topics.pause(shard.store, "t"))
+    shard.run(configure.pause(shard.store, "t"))
     shard.release(row)
     assert shard.state("j") == "delayed"
-    shard.run(topics.resume(shard.store, "t"))
+    shard.run(configure.resume(shard.store, "t"))
     shard.move()
     assert shard.take().past.split(b"|")[0] == b"1"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamdq.operations import topics
+from streamdq.operations.topics import configure
 from tests.lua.shard import Shard
 from tests.lua.test_claim import large
 
@@ -67,7 +67,7 @@ def test_others_keep_what_they_have(shard: Shard) -> None:
 def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
     shard.enqueue("j")
     shard.take()
-    shard.run(topics.pause(shard.store, "t"))
+    shard.run(configure.pause(shard.store, "t"))
     shard.call("remove_consumer", "default", "me", 100)
     assert shard.state("j") == "delayed"
 

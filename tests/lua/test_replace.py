@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamdq.job.job import NewJob
 from streamdq.store.assembly import keys_of
-from streamdq.store.records import encode
+from streamdq.store.jobs.records import encode
 from tests.lua.shard import START_MS, Shard
 
 

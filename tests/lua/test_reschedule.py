@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from streamdq.store.find.wanted import Wanted
 from streamdq.store.scripts import Scripts
-from streamdq.store.wanted import Wanted
 from tests.lua.shard import START_MS, Shard
 
 MOVED, NOTHING, RUNNING, OUTDATED = 1, 0, -1, -2

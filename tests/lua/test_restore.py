@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from streamdq.operations import topics
-from streamdq.store.records import job_in
+from streamdq.operations.topics import configure
+from streamdq.store.jobs.records import job_in
 from streamdq.store.replies import NOT_HERE
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_archive import letters, receipts
@@ -203,10 +203,10 @@ def test_in_a_redis_that_never_had_it_it_is_new_to_that_group_alone(two: Shard) 
 def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
     bury_all(shard, "j")
     jobs = archive(shard)
-    shard.run(topics.pause(shard.store, "t"))
+    shard.run(configure.pause(shard.store, "t"))
     assert shard.call("restore", "default", 1, jobs) == [True]
     assert shard.state("j") == "delayed"
-    shard.run(topics.resume(shard.store, "t"))
+    shard.run(configure.resume(shard.store, "t"))
     shard.move()
     shard.finish(shard.take())
     assert shard.empty()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamdq.store.history import FIELDS
+from streamdq.store.history.rows import FIELDS
 from streamdq.store.replies import ClaimedRow, Refused
 from tests.lua.shard import START_MS, Shard
 

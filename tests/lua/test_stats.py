@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamdq.operations import topics
+from streamdq.operations.topics import configure
 from tests.lua.shard import START_MS, Shard
 
 
@@ -19,7 +19,7 @@ def test_a_busy_shard(two: Shard) -> None:
     two.bury(dead)
     two.retry(waiting, delay_ms=500)
     two.enqueue("delayed", delay="1s")
-    two.run(topics.pause(two.store, "t"))
+    two.run(configure.pause(two.store, "t"))
     stats = two.call("stats", ("a", "b"))
     assert stats[:5] == (START_MS, START_MS + 500, 4, 2, True)
     assert stats.delayed == 1

@@ -13,7 +13,7 @@ import pytest
 from streamdq.config import topic_patch
 from streamdq.errors import FORMAT, NewerFormat
 from streamdq.store.assembly import load_script, lua_directory
-from streamdq.store.wanted import Wanted
+from streamdq.store.find.wanted import Wanted
 from tests.lua.shard import Shard
 from tests.lua.test_contract import calls_in, code_of
 

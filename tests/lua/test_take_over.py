@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamdq.job.job import NewJob
-from streamdq.operations import topics
-from streamdq.store.records import encode
+from streamdq.operations.topics import configure
+from streamdq.store.jobs.records import encode
 from tests.lua.shard import Shard
 from tests.waiting import until
 
@@ -198,7 +198,7 @@ def test_read_and_never_claimed(timed: Shard) -> None:
 def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
     shard.enqueue("j")
     shard.take()
-    shard.run(topics.pause(shard.store, "t"))
+    shard.run(configure.pause(shard.store, "t"))
     shard.clock.advance("3s")
     assert shard.take_over().taken == 1
     assert shard.state("j") == "delayed"

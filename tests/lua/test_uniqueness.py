@@ -11,9 +11,9 @@ import pytest
 
 from streamdq.errors import IdTaken, JobExists
 from streamdq.job.job import Job, JobState
-from streamdq.operations import jobs
-from streamdq.operations.jobs import OnConflict
-from streamdq.store.records import record_in
+from streamdq.job.uniqueness import OnConflict
+from streamdq.operations.jobs import enqueue as jobs
+from streamdq.store.jobs.records import record_in
 from tests.lua.shard import START_MS, Shard
 
 PAGE = (Path(__file__).parents[2] / "docs" / "uniqueness.md").read_text()

@@ -201,10 +201,10 @@ def test_arguments_are_checked_as_by_the_queue(shop: Shop, queue: Queue, given: 
 def test_every_option_of_the_queue_is_there() -> None:
     import inspect
 
-    from streamdq.operations import jobs
+    from streamdq.operations.jobs import enqueue
 
     known = inspect.signature(outbox.enqueue).parameters
-    for name, parameter in inspect.signature(jobs.enqueue).parameters.items():
+    for name, parameter in inspect.signature(enqueue.enqueue).parameters.items():
         # What is durable is the row; the relay does as the topic wants it. The others need what is in Redis.
         without = ("store", "durable", "window", "unique_for", "unique_after", "rate_of_id", "at_most")
         assert name in without or known[name] == parameter

@@ -12,8 +12,8 @@ import redis
 
 from streamdq import Job, JobState, Queue, Worker
 from streamdq.config import Settings
-from streamdq.operations.audit import Audit
-from streamdq.operations.inspect import GroupStats
+from streamdq.operations.checks.audit import Audit
+from streamdq.operations.topics.stats import GroupStats
 from streamdq.queue import Claim
 from streamdq.times.clock import RedisClock
 from tests.waiting import HANG_S, eventually

@@ -12,7 +12,7 @@ from streamdq.link.opening import open_session
 from streamdq.link.session import arun
 from streamdq.mover.mover import Mover
 from streamdq.store.scripts import Scripts
-from streamdq.store.topics import Topics
+from streamdq.store.topics.topics import Topics
 from streamdq.times.clock import RedisClock
 from tests.redis.harness import NAMESPACE, SETTINGS
 from tests.waiting import eventually

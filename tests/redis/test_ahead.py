@@ -69,7 +69,7 @@ async def test_a_topic_at_rest_is_paused_without_waiting(space: Space, monkeypat
     def waits(seconds: float) -> None:
         raise AssertionError(f"it waits {seconds} s")
 
-    monkeypatch.setattr("streamdq.store.topics.pause", waits)
+    monkeypatch.setattr("streamdq.store.topics.changes.pause", waits)
     await asyncio.to_thread(space.queue.pause, "t")
 
 

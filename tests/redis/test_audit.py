@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamdq import NewJob, Queue
-from streamdq.operations import audit
+from streamdq.operations.checks import audit
 from tests.redis.harness import NAMESPACE, SETTINGS, Space, taken
 from tests.servers import Server
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamdq import Job
+from streamdq import Job, RunningJob
 from streamdq.errors import ServerUnavailable
 from streamdq.store.scripts import Scripts
 from tests.redis.harness import Seen, Space
@@ -43,16 +43,16 @@ async def test_a_handler_that_touches_with_each_row_makes_few_calls(
     worker, loop = space.worker(), asyncio.get_running_loop()
     go_on = threading.Event()
 
-    def rows(job: Job) -> None:
+    def rows(job: RunningJob) -> None:
         for seconds in range(1000):
             job.touch(100 + seconds)
 
-    async def handle(_body: int, job: Job) -> None:
+    async def handle(_body: int, job: RunningJob) -> None:
         rows(job)
         seen.add(job.id)
         await asyncio.to_thread(go_on.wait, HANG_S)
 
-    def handle_in_thread(_body: int, job: Job) -> None:
+    def handle_in_thread(_body: int, job: RunningJob) -> None:
         rows(job)
         loop.call_soon_threadsafe(seen.add, job.id)
         go_on.wait(HANG_S)
@@ -80,7 +80,7 @@ async def test_a_touch_that_does_not_get_through_is_sent_again(
     monkeypatch.setattr(Scripts, "touch", failing)
 
     @worker.handler("t")
-    async def handle(_body: int, job: Job) -> None:
+    async def handle(_body: int, job: RunningJob) -> None:
         job.touch("500s")
         seen.add(job.id)
         await go_on.wait()

@@ -8,7 +8,7 @@ import pytest
 import redis
 from pydantic import BaseModel
 
-from streamdq import Bury, Job, JobExists, NewJob, Retry, Worker
+from streamdq import Bury, Job, JobExists, NewJob, Retry, RunningJob, Worker
 from streamdq.codec.encrypt import new_key
 from streamdq.errors import BodyDamaged, BodyUnreadable, InvalidInput
 from streamdq.operations.json_out import job_json
@@ -222,7 +222,7 @@ async def test_what_does_not_fit_the_handler_is_buried_without_its_keys_and_valu
         int(body["card"])
 
     @worker.handler("refused", retry="none")
-    async def refused(body: dict[str, str], job: Job) -> None:
+    async def refused(body: dict[str, str], job: RunningJob) -> None:
         await job.async_queue.enqueue("t", 1, delay=body["card"])
 
     queue = encrypting(space)

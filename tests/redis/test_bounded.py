@@ -10,7 +10,7 @@ import pytest
 
 from streamdq import NewJob
 from streamdq.link.session import Op
-from streamdq.operations.pace import SLICE
+from streamdq.operations.dead_letters.kick_throttle import SLICE
 from streamdq.store.batches import MAX_BYTES, REPLACED_BYTES
 from streamdq.store.scripts import Scripts
 from streamdq.times.clock import ManualClock
@@ -124,8 +124,10 @@ def bury(space: Space, count: int) -> None:
 async def test_many_are_kicked_as_fast_as_they_are_claimed(
     space: Space, calls: Calls, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamdq.operations.pace._PATIENCE_S", 60.0)  # a busy machine's claims take long
-    monkeypatch.setattr("streamdq.operations.pace._LONGEST_S", 60.0)
+    monkeypatch.setattr(
+        "streamdq.operations.dead_letters.kick_throttle._PATIENCE_S", 60.0
+    )  # a busy machine's claims take long
+    monkeypatch.setattr("streamdq.operations.dead_letters.kick_throttle._LONGEST_S", 60.0)
     monkeypatch.setattr("streamdq.worker.slots._HOLD_S", 60)  # what is handed back is ready once more
     bury(space, 300)
     worker = space.worker(concurrency=5)

@@ -8,7 +8,7 @@ from streamdq import Bury, Job, NewJob
 from streamdq.link.connection import AsyncLink
 from streamdq.link.opening import open_session
 from streamdq.link.session import Op, Together, arun, pause, returned, run, together
-from streamdq.operations.inspect import Stats, stats
+from streamdq.operations.topics.stats import Stats, stats
 from streamdq.queue import store_of
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
 from tests.servers import Cluster

@@ -239,7 +239,7 @@ async def test_a_consumer_counts_in_every_shard_while_its_process_lives(
     many: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No read of its tells a shard of it: it is told of changes."""
-    monkeypatch.setattr("streamdq.store.reads._ALIVE_MS", 0)
+    monkeypatch.setattr("streamdq.store.topics.group_consumers._ALIVE_MS", 0)
     worker = many.worker()
     worker.handler("t")(lambda _: None)
     async with many.serving(worker):

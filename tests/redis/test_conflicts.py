@@ -12,7 +12,7 @@ from streamdq import Bury, Job, JobExists, JobState, NewJob
 from streamdq.errors import InvalidInput, ServerUnavailable
 from streamdq.keys import ShardKeys
 from streamdq.link.session import Op, pause
-from streamdq.operations.pipeline import Pipelined
+from streamdq.operations.jobs.pipeline import Pipelined
 from streamdq.store.scripts import Scripts
 from tests.redis.harness import Seen, Space
 from tests.waiting import eventually
@@ -108,7 +108,7 @@ def test_large_kept_jobs_are_read_a_few_at_a_time(space: Space, monkeypatch: pyt
         return get_each(scripts, shard, ids)
 
     monkeypatch.setattr(Scripts, "get_each", noted)
-    monkeypatch.setattr("streamdq.operations.jobs.MAX_BYTES", 5000)
+    monkeypatch.setattr("streamdq.operations.jobs.enqueue.MAX_BYTES", 5000)
     with space.queue.pipeline() as pipe:
         kept = [pipe.enqueue("t", 2, id=f"j{n}", on_conflict="keep") for n in range(4)]
 

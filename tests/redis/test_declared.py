@@ -8,7 +8,7 @@ import pytest
 
 from streamdq import Queue, Worker
 from streamdq.errors import InvalidInput
-from streamdq.operations.schedules import put_schedule
+from streamdq.operations.schedules.define import put_schedule
 from streamdq.queue import carry_out, store_of
 from streamdq.worker import serving as serving_module
 from streamdq.worker.declared import DeclaredSchedules

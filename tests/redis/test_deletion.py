@@ -15,11 +15,12 @@ from streamdq.errors import StaleClaim, TopicNotEmpty, TopicServed, UnknownTopic
 from streamdq.http.pages.overview import glance
 from streamdq.link.session import Op, pause, run
 from streamdq.mover.node_mover import NodeMover
-from streamdq.operations import topics
-from streamdq.operations.audit import audit
-from streamdq.operations.inspect import stats, upcoming
-from streamdq.store import blocking, reads
+from streamdq.operations.checks.audit import audit
+from streamdq.operations.topics import configure
+from streamdq.operations.topics.stats import stats, upcoming
+from streamdq.store import blocking
 from streamdq.store.scripts import Scripts
+from streamdq.store.topics import changes, group_consumers
 from tests.redis.harness import Seen, Space, recorder, taken
 from tests.redis.movers import mover_at
 from tests.redis.topology import all_run, each_cut, steps
@@ -35,7 +36,7 @@ async def test_a_deletion_that_was_cut_anywhere_is_ended_by_a_mover(
         space.queue.configure("t", shards=2, groups=["a", "b"])
         if force:
             space.queue.enqueue_many("t", [NewJob(n, delay=n % 2) for n in range(10)])
-        return steps(space.queue, space.queue._store.topics.delete("t", force))
+        return steps(space.queue, changes.delete(space.queue._store.topics, "t", force))
 
     for cuts in each_cut(delete):
         other = space.another_queue()
@@ -72,7 +73,7 @@ def test_a_job_that_comes_as_its_topic_is_deleted_stays_or_makes_it_again(space:
         stale.stats("t")
         calls = 0
         try:
-            for calls, _ in enumerate(steps(space.queue, topics.delete_topic(space.queue._store, "t"))):
+            for calls, _ in enumerate(steps(space.queue, configure.delete_topic(space.queue._store, "t"))):
                 if calls == moment:
                     stale.enqueue("t", "x", id="x")
         except TopicNotEmpty:
@@ -123,7 +124,7 @@ async def test_a_mover_keeps_nothing_of_topics_that_are_deleted(space: Space, re
         lambda queue: upcoming(queue._store),
         lambda queue: stats(queue._store),
         lambda queue: glance(queue._store, ["a", "b"]),
-        lambda queue: topics.pause(queue._store, "b"),
+        lambda queue: configure.pause(queue._store, "b"),
     ],
     ids=["audit", "upcoming", "stats", "glance", "pause"],
 )
@@ -190,7 +191,7 @@ def test_a_mover_that_was_stopped_while_ending_a_deletion_spares_the_topic_that_
 ) -> None:
     space.queue.configure("t", shards=2)
     space.queue.enqueue("t", "old")
-    killed = steps(space.queue, topics.delete_topic(space.queue._store, "t", force=True))
+    killed = steps(space.queue, configure.delete_topic(space.queue._store, "t", force=True))
     for _ in zip(range(3), killed, strict=False):  # it has begun
         pass
     other = space.another_queue()
@@ -214,7 +215,7 @@ async def test_one_who_was_stopped_while_changing_does_not_bring_a_deleted_topic
     stale = space.another_queue()
     stale.stats("t")
     other = space.another_queue()
-    begun = steps(other, topics.configure(other._store, "t", ttr="5s"))
+    begun = steps(other, configure.configure(other._store, "t", ttr="5s"))
     for _ in zip(range(stopped), begun, strict=False):
         pass
     space.queue.delete_topic("t", force=True)
@@ -276,5 +277,5 @@ def _consumers(space: Space, shard: int) -> list[str]:
     """Those that are known in a shard, in either stream."""
     keys = space.queue._store.session.keys.shard("t", shard)
     places = [(keys.ready, "default"), (keys.ready_of("default"), "default")]
-    found = run(space.queue._link, reads.consumers(space.queue._store.session, places))
+    found = run(space.queue._link, group_consumers.consumers(space.queue._store.session, places))
     return sorted({one.name for some in found for one in some})

@@ -15,7 +15,7 @@ from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import require_manifest
 from streamdq.errors import InvalidInput
 from streamdq.keys import ShardKeys
-from streamdq.store.history import COLUMNS, HistoryRow
+from streamdq.store.history.rows import COLUMNS, HistoryRow
 from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, now_ms, row_text
 from tests.redis.dumping import SHARD, Setting
 from tests.redis.harness import Space

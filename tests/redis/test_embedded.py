@@ -457,6 +457,18 @@ def test_old_server_on_path_is_passed_over(tmp_path: Path, monkeypatch: pytest.M
     assert find_server().path == valkey
 
 
+def test_no_other_takes_the_place_of_a_server_that_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine must not decide which server writes the data: the next start may find the other one again."""
+    monkeypatch.delenv("STREAMDQ_REDIS_SERVER")
+    monkeypatch.setattr("streamdq.embedded.binary._ANSWERS_S", 0)
+    fake_server(tmp_path, "8.1.0", "valkey-server")
+    slow = fake_server(tmp_path, "7.0.15")
+    slow.write_text("#!/bin/sh\nexec sleep 600\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(EmbeddedError, match=rf"^{slow} did not answer --version within .*STREAMDQ_REDIS_SERVER\.$"):
+        find_server()
+
+
 def test_server_on_path_comes_before_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STREAMDQ_REDIS_SERVER")
     old, package = (

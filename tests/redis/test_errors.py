@@ -25,7 +25,8 @@ from tests.redis.proxies import Losing, proxy, speaking
 from tests.servers import Binary, Server, free_port
 
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001
-# One of each field; the others are refused by what encodes a job: tests/unit/job and tests/unit/store/test_records.py.
+# One of each field; the others are refused by what encodes a job: tests/unit/job and
+# tests/unit/store/jobs/test_records.py.
 BAD_JOBS: list[tuple[str, dict[str, Any]]] = [
     ("negative", {"delay": timedelta(seconds=-1)}),
     ("ten years", {"delay": "99999d"}),

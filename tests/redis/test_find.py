@@ -13,8 +13,8 @@ from streamdq.codec.encrypt import new_key
 from streamdq.errors import InvalidInput, UnknownGroup, UnknownTopic
 from streamdq.keys import shard_of
 from streamdq.link.session import Op
-from streamdq.operations.act import Acted
-from streamdq.operations.find import Progress
+from streamdq.operations.find.actions import Acted
+from streamdq.operations.find.search import Progress
 from streamdq.queue import Found
 from streamdq.store.replies import FoundPage
 from streamdq.store.scripts import Scripts

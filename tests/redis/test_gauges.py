@@ -22,7 +22,7 @@ from streamdq.exporter.exporter import RedisCollector
 from streamdq.keys import NamespaceKeys
 from streamdq.metrics.declared import TopicLabels
 from streamdq.queue import carry_out, store_of
-from streamdq.store.schedules import Schedules
+from streamdq.store.schedules.schedules import Schedules
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, Space, opened, taken
 from tests.servers import Server
@@ -286,7 +286,7 @@ def test_a_redis_that_is_slow_is_told_before_all_is_read(
 async def test_a_consumer_that_has_nothing_to_read_counts_as_long_as_its_process_lives(
     redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamdq.store.reads._ALIVE_MS", 0)
+    monkeypatch.setattr("streamdq.store.topics.group_consumers._ALIVE_MS", 0)
     with opened(redis_server.url) as space:
         workers = [space.worker(), space.worker()]  # one mover, and a standby
         for worker in workers:

@@ -142,5 +142,5 @@ def test_a_take_ends_when_its_group_is_never_there(space: Space, monkeypatch: py
         raise GroupMissing("gone again")
 
     space.queue.configure("t", groups=["a"])
-    monkeypatch.setattr("streamdq.operations.take._claim_any", missing)
+    monkeypatch.setattr("streamdq.operations.attempts.take._claim_any", missing)
     assert not space.queue.take("t", "a", timeout="100ms")

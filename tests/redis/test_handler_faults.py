@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from streamdq import Bury, Job, JobState, NewJob, Retry, Worker
+from streamdq import Bury, Job, JobState, NewJob, Retry, RunningJob, Worker
 from streamdq.errors import InvalidInput
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space
@@ -198,7 +198,7 @@ async def test_a_heartbeat_for_a_changed_job_keeps_back_no_other(
     worker, sound = stepped.worker(concurrency=2), asyncio.get_running_loop().create_future()
 
     @worker.handler("t", ttr="60s", retry="none")
-    async def handler(body: str, job: Job) -> None:
+    async def handler(body: str, job: RunningJob) -> None:
         seen.add(body)
         if body == "sound":
             sound.set_result(job)
@@ -228,7 +228,7 @@ async def test_a_handler_that_has_changed_its_job_does_not_go_on_by_touching_it(
     worker, events, stop = space.worker(concurrency=2), list[str](), asyncio.Event()
 
     @worker.handler("t", ttr="600ms", retry="none")
-    async def handler(body: str, job: Job) -> None:
+    async def handler(body: str, job: RunningJob) -> None:
         if events:
             events.append("begun again")
             return seen.add(body)
@@ -369,7 +369,7 @@ async def test_a_coroutine_that_comes_after_the_ttr_is_not_begun(space: Space, s
     async def work(body: int) -> None:
         seen.add(body)
 
-    def handler(body: int, job: Job) -> Any:
+    def handler(body: int, job: RunningJob) -> Any:
         job.touch("50ms")
         go_on.wait(HANG_S)
         returned.set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamdq import Bury, Job
-from streamdq.store.history import FIELDS, SEPARATOR
+from streamdq.store.history.rows import FIELDS, SEPARATOR
 from tests.redis.harness import Seen, Space
 from tests.servers import Server
 

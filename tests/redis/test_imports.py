@@ -54,7 +54,7 @@ def test_a_producer_loads_what_it_uses(space: Space) -> None:
     assert loaded & _UNUSED == set()
     assert {name.split(".")[1] for name in loaded if name.startswith("streamdq.")} & _ROOMS == set()
     assert "streamdq.metrics.declared" not in loaded
-    assert {"redis", "streamdq.operations.jobs"} <= loaded
+    assert {"redis", "streamdq.operations.jobs.enqueue"} <= loaded
 
 
 def test_duplicates_before_the_metrics_library_was_there_are_counted(space: Space) -> None:

@@ -14,7 +14,7 @@ from streamdq.link.opening import open_session
 from streamdq.link.session import arun
 from streamdq.mover.janitor import Janitor
 from streamdq.store.scripts import Scripts
-from streamdq.store.topics import Topics
+from streamdq.store.topics.topics import Topics
 from tests.redis.harness import taken
 from tests.servers import Server
 

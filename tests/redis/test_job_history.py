@@ -102,7 +102,7 @@ async def test_a_worker_that_shows_no_errors_keeps_none(space: Space, redis_serv
 
 @pytest.mark.parametrize("shards", [1, 4])
 def test_it_is_found_in_any_shard_and_page(space: Space, monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
-    monkeypatch.setattr("streamdq.operations.job_history._PAGE", 3)
+    monkeypatch.setattr("streamdq.operations.history.job_history._PAGE", 3)
     space.queue.configure("t", shards=shards, retry="none", create=True)
     for number in range(20):
         space.queue.enqueue("t", 1, id=f"j{number}", key=f"key {number}")

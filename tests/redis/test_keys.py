@@ -10,10 +10,10 @@ import pytest
 from streamdq import Job, NewJob, Queue
 from streamdq.errors import InvalidInput, JobExists, UnknownGroup
 from streamdq.keys import shard_of
-from streamdq.operations import doctor
+from streamdq.operations.checks import doctor
 from streamdq.queue import carry_out, store_of
-from streamdq.store import key_reads
 from streamdq.store.commands import one
+from streamdq.store.keys import key_reads
 from streamdq.store.scripts import Scripts
 from tests.redis.harness import Seen, Space
 

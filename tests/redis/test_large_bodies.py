@@ -17,7 +17,7 @@ from streamdq.archive import Archive
 from streamdq.codec import offload as offload_module
 from streamdq.codec.encrypt import new_key
 from streamdq.errors import BodyStorageUnavailable, InvalidInput
-from streamdq.operations.large_bodies import Swept, sweep
+from streamdq.operations.jobs.large_bodies import Swept, sweep
 from streamdq.queue import Queue, carry_out, store_of
 from streamdq.store.commands import one
 from streamdq.worker import ended_files

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import redis
 
-from streamdq import Job, JobState
+from streamdq import Job, JobState, RunningJob
 from streamdq.errors import HandlersHung
 from streamdq.keys import NamespaceKeys
 from streamdq.link.failures import LinkError
-from streamdq.operations.doctor import doctor
+from streamdq.operations.checks.doctor import doctor
 from streamdq.queue import carry_out, store_of
 from streamdq.worker import blocked_loop, hung
 from tests.redis.harness import NAMESPACE, Seen, Space
@@ -214,7 +214,7 @@ async def test_a_thread_that_touches_its_job_keeps_it_while_the_loop_is_blocked(
         return group.deadline_ms - group.started_ms >= 7_200_000
 
     @worker.handler("threads", ttr="1h", retry="none")
-    def touch(_body: int, job: Job) -> None:
+    def touch(_body: int, job: RunningJob) -> None:
         loop.call_soon_threadsafe(seen.add, job.id)
         assert is_blocked.wait(HANG_S)
         job.touch("2h")

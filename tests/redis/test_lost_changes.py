@@ -12,7 +12,7 @@ from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.errors import UnknownTopic
 from streamdq.link.session import Op, arun, run
 from streamdq.mover.node_mover import NodeMover
-from streamdq.operations import topics
+from streamdq.operations.topics import configure
 from streamdq.store.commands import one
 from tests.redis.harness import Space
 from tests.redis.movers import mover_at
@@ -65,7 +65,7 @@ async def test_a_resume_that_was_cut_off_does_not_hold_jobs_up(space: Space, red
     space.queue.pause("t")
     space.queue.enqueue_many("t", [NewJob(n) for n in range(8)])
     async with mover_at(redis_server.url, "m"):
-        resuming = steps(space.queue, topics.resume(space.queue._store, "t"))
+        resuming = steps(space.queue, configure.resume(space.queue._store, "t"))
         for _ in zip(range(3), resuming, strict=False):  # the registry has it, and no shard
             pass
         await eventually(lambda: space.stats("t").ready == 8, "the mover has told the shards")
@@ -76,13 +76,13 @@ OTHERS = [None, "pause", "deletion", "more shards"]
 """What else changes at the same time."""
 
 CHANGES: dict[str, Callable[[Queue], Op[Any]]] = {
-    "pause": lambda queue: topics.pause(queue._store, "t"),
-    "more shards": lambda queue: topics.configure(queue._store, "t", shards=3),
-    "fewer shards": lambda queue: topics.configure(queue._store, "t", shards=1),
-    "a group comes": lambda queue: topics.configure(queue._store, "t", groups=["a", "b", "c"]),
-    "a group goes": lambda queue: topics.configure(queue._store, "t", groups=["a"]),
-    "rate": lambda queue: topics.configure(queue._store, "t", rate=5),
-    "deletion": lambda queue: topics.delete_topic(queue._store, "t", force=True),
+    "pause": lambda queue: configure.pause(queue._store, "t"),
+    "more shards": lambda queue: configure.configure(queue._store, "t", shards=3),
+    "fewer shards": lambda queue: configure.configure(queue._store, "t", shards=1),
+    "a group comes": lambda queue: configure.configure(queue._store, "t", groups=["a", "b", "c"]),
+    "a group goes": lambda queue: configure.configure(queue._store, "t", groups=["a"]),
+    "rate": lambda queue: configure.configure(queue._store, "t", rate=5),
+    "deletion": lambda queue: configure.delete_topic(queue._store, "t", force=True),
 }
 
 
@@ -144,7 +144,7 @@ async def test_shards_follow_the_registry_though_redis_lost_a_part_of_the_change
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is restarted before a call of the change, and has lost the calls from any other one on."""
-    monkeypatch.setattr("streamdq.store.topics.START_WITHIN_S", 0)
+    monkeypatch.setattr("streamdq.store.topics.changes.START_WITHIN_S", 0)
     with redis_server.client() as client:
         for cut in range(2, 40):
             for lost in range(cut):

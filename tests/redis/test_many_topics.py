@@ -15,9 +15,9 @@ from streamdq.exporter.exporter import RedisCollector
 from streamdq.keys import NamespaceKeys
 from streamdq.link.session import Op, Request, run
 from streamdq.metrics.declared import TopicLabels
-from streamdq.operations.audit import audit
-from streamdq.operations.doctor import doctor
-from streamdq.operations.inspect import stats, upcoming
+from streamdq.operations.checks.audit import audit
+from streamdq.operations.checks.doctor import doctor
+from streamdq.operations.topics.stats import stats, upcoming
 from streamdq.queue import store_of
 from streamdq.store.redis_store import RedisStore
 from tests.conftest import EACH_BINARY

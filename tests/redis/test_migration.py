@@ -12,8 +12,8 @@ from streamdq import AsyncQueue, Job, NewJob
 from streamdq.errors import ServerUnavailable
 from streamdq.keys import shard_of
 from streamdq.link.session import run
-from streamdq.store import settling
-from streamdq.store.settling import Walk
+from streamdq.store.topics import settling
+from streamdq.store.topics.settling import Walk
 from tests.conftest import EACH_BINARY
 from tests.leaks import leaked_keys
 from tests.metrics import sample

@@ -17,7 +17,7 @@ from streamdq.errors import (
     NotSent,
     ServerUnavailable,
 )
-from streamdq.operations.pipeline import Pipeline
+from streamdq.operations.jobs.pipeline import Pipeline
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.redis.proxies import proxy
 from tests.servers import Server, script_calls

@@ -12,8 +12,8 @@ from streamdq import Queue
 from streamdq.config import TopicSettings
 from streamdq.keys import NamespaceKeys
 from streamdq.queue import carry_out, store_of
-from streamdq.store.registry import RINGS
-from streamdq.store.topics import Topics
+from streamdq.store.topics.registry import RINGS
+from streamdq.store.topics.topics import Topics
 from tests.redis.harness import NAMESPACE, Seen, Space
 from tests.redis.movers import mover_at
 from tests.servers import Server
@@ -107,7 +107,7 @@ def test_a_change_by_hand_is_seen_after_a_while(
 ) -> None:
     """Without a ring, and with as many topics as before."""
     queue.configure("t", create=True)
-    monkeypatch.setattr("streamdq.store.registry._TRUST_S", 0.0)
+    monkeypatch.setattr("streamdq.store.topics.registry._TRUST_S", 0.0)
     known(queue)
     with redis_server.client() as client:
         client.hset(KEYS.topics, "t", '{"groups":{"default":{}},"version":7,"shards":5}')
@@ -119,7 +119,7 @@ async def test_the_mover_at_work_rings_for_what_was_changed_by_hand(
 ) -> None:
     """Workers wait for a ring; they look by themselves much more seldom."""
     space.queue.configure("t", create=True)
-    monkeypatch.setattr("streamdq.store.registry._TRUST_S", 0.0)
+    monkeypatch.setattr("streamdq.store.topics.registry._TRUST_S", 0.0)
     monkeypatch.setattr("streamdq.mover.mover._SHARDS_S", 0.05)
     looked, ring_for_untold = Seen(), Topics.ring_for_untold
 

@@ -24,14 +24,14 @@ from streamdq.http.auth import Role, new_token
 from streamdq.link.connection import AsyncLink
 from streamdq.link.opening import open_session
 from streamdq.mover.mover import Mover
-from streamdq.operations.acl import CLUSTER_COMMANDS, DISK_COMMANDS, FUNCTION_COMMANDS, more_rights, rights
+from streamdq.operations.checks.acl import CLUSTER_COMMANDS, DISK_COMMANDS, FUNCTION_COMMANDS, more_rights, rights
 from streamdq.store.rights import COMMANDS
 from streamdq.store.scripts import Scripts
-from streamdq.store.topics import Topics
+from streamdq.store.topics.topics import Topics
 from tests.conftest import BINARIES
 from tests.redis.harness import taken
 from tests.sentinels import Sentinels
-from tests.servers import Cluster, ClusterClient, Server
+from tests.servers import Binary, Cluster, ClusterClient, Server
 from tests.waiting import HANG_S, until
 
 ROOT = Path(__file__).parents[2]
@@ -282,6 +282,19 @@ def test_without_a_single_right_no_script_is_called(limited: Limited, redis_serv
             limited.change(f"+{right}")
         with Queue(limited.url, NAMESPACE) as queue:
             put_and_take(queue)
+
+
+@pytest.mark.parametrize("binary", BINARIES, ids=lambda binary: binary.name)
+def test_a_command_that_the_server_has_under_another_name(binary: Binary, tmp_path: Path) -> None:
+    """Valkey says of it what others say of commands that have not begun: a script that had ended half way was called
+    again, found its job, and it counted as enqueued.
+    """
+    renamed = tmp_path / "renamed.conf"
+    renamed.write_text("rename-command ZADD hidden\n")
+    with Server(binary, options={"include": str(renamed)}) as server, server.client() as client:
+        with Queue(server.url) as queue, pytest.raises(AuthenticationFailed, match=r"user \+zadd: .*rename-command"):
+            queue.enqueue("t", 1, delay="1h")
+        assert client.dbsize() == 0
 
 
 def test_all_that_is_missing_is_told_at_once(limited: Limited) -> None:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from streamdq import AsyncQueue, InvalidInput, NewJob, UnknownGroup, UnknownTopic
-from streamdq.operations.scale import _Load
+from streamdq.operations.topics.scale import _Load
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, Space
 

@@ -14,13 +14,13 @@ from streamdq import Job
 from streamdq.errors import InvalidInput, ScheduleMissing, TopicNotEmpty, UnknownTopic
 from streamdq.keys import ShardKeys
 from streamdq.link.session import Op
-from streamdq.operations.schedules import Schedule
+from streamdq.operations.schedules.read import Schedule
 from streamdq.queue import carry_out, store_of
 from streamdq.schedules import civil
 from streamdq.schedules.definition import shown
 from streamdq.schedules.plan import make_plan
 from streamdq.store.replies import Fired, Written
-from streamdq.store.schedules import Schedules, StoredSchedule
+from streamdq.store.schedules.schedules import Schedules, StoredSchedule
 from streamdq.testing import drain
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space

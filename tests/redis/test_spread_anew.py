@@ -21,11 +21,12 @@ from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
 from streamdq.link.session import run
 from streamdq.mover import settling
-from streamdq.operations import jobs
-from streamdq.operations.doctor import doctor
-from streamdq.store import settling as walking
-from streamdq.store.records import encode
-from streamdq.store.settling import Walk
+from streamdq.operations.checks.doctor import doctor
+from streamdq.operations.jobs import enqueue, enqueue_many
+from streamdq.store.jobs.records import encode
+from streamdq.store.topics import changes
+from streamdq.store.topics import settling as walking
+from streamdq.store.topics.settling import Walk
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import Space, taken
 from tests.redis.movers import mover_at
@@ -56,7 +57,7 @@ def settle(queue: Queue, topic: str = "t") -> bool:
     walk = Walk(store.session, store.scripts, topic, run(queue._link, store.topics.get(topic, anew=True)))
     settled = run(queue._link, walk.go_on(1000))
     if settled:
-        run(queue._link, store.topics.settle(topic, walk))
+        run(queue._link, changes.settle(store.topics, topic, walk))
     return bool(settled)
 
 
@@ -287,13 +288,13 @@ def test_a_repeated_call_finds_its_job_though_the_number_changed_meanwhile(space
         given = [encode(NewJob(n, delay="1h"), 1000) for n in range(20)]
         assert all(job.has_new_id for job in given)
         stale = space.another_queue()
-        putting = steps(stale, jobs.put(stale._store, "t", given))
+        putting = steps(stale, enqueue.put(stale._store, "t", given))
         for _ in zip(range(before + 1), putting, strict=False):  # the replies to the last calls are lost
             pass
         space.queue.configure("t", shards=after)
         known = space.queue._store.topics.known["t"].model_copy(update={"shards": before, "former": (), "since": 0})
         stale._store.topics.known["t"] = known
-        run(stale._link, jobs.put(stale._store, "t", given))
+        run(stale._link, enqueue.put(stale._store, "t", given))
         assert space.queue.stats("t").topics["t"].enqueued == 20
         space.queue.delete_topic("t", force=True)
 
@@ -375,7 +376,7 @@ def test_two_who_put_in_the_same_id_while_the_number_changes(space: Space, befor
                     slow.stats("t")
                 other.stats("t")
                 created = []
-                putting = steps(slow, jobs.enqueue_many(slow._store, "t", [NewJob("x", id=id, delay="1h")]))
+                putting = steps(slow, enqueue_many.enqueue_many(slow._store, "t", [NewJob("x", id=id, delay="1h")]))
                 calls = -1
                 for calls, _ in enumerate(putting):
                     if calls == changed_at:
@@ -398,7 +399,7 @@ def test_who_slept_between_two_calls_does_not_act_in_a_later_change(space: Space
     space.queue.configure("t", shards=4)
     slow = space.another_queue()
     slow.stats("t")
-    putting = steps(slow, jobs.enqueue_many(slow._store, "t", [NewJob("slow", id=id, delay="1h")]))
+    putting = steps(slow, enqueue_many.enqueue_many(slow._store, "t", [NewJob("slow", id=id, delay="1h")]))
     next(putting)
     next(putting)  # the former home has answered
     space.queue.cancel("t", "there")

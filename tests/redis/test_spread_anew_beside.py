@@ -19,7 +19,7 @@ from streamdq.keys import homes_of
 from streamdq.link.failures import LinkError
 from streamdq.link.session import Op
 from streamdq.mover import settling
-from streamdq.operations import topics
+from streamdq.operations.topics import configure
 from tests.conftest import EACH_BINARY
 from tests.redis.harness import NAMESPACE, Seen, Space, opened, recorder
 from tests.redis.test_lost_changes import keep, lose_since
@@ -29,13 +29,13 @@ from tests.servers import Binary, Cluster, Server
 from tests.waiting import eventually
 
 OTHERS: dict[str, Callable[[Queue], Op[Any]]] = {
-    "more": lambda queue: topics.configure(queue._store, "t", shards=5),
-    "fewer": lambda queue: topics.configure(queue._store, "t", shards=2),
-    "the same": lambda queue: topics.configure(queue._store, "t", shards=4),
-    "back": lambda queue: topics.configure(queue._store, "t", shards=3),
-    "a group comes": lambda queue: topics.configure(queue._store, "t", groups=["default", "b"]),
-    "limits": lambda queue: topics.configure(queue._store, "t", key_concurrency=2),
-    "deletion": lambda queue: topics.delete_topic(queue._store, "t", force=True),
+    "more": lambda queue: configure.configure(queue._store, "t", shards=5),
+    "fewer": lambda queue: configure.configure(queue._store, "t", shards=2),
+    "the same": lambda queue: configure.configure(queue._store, "t", shards=4),
+    "back": lambda queue: configure.configure(queue._store, "t", shards=3),
+    "a group comes": lambda queue: configure.configure(queue._store, "t", groups=["default", "b"]),
+    "limits": lambda queue: configure.configure(queue._store, "t", key_concurrency=2),
+    "deletion": lambda queue: configure.delete_topic(queue._store, "t", force=True),
 }
 
 
@@ -52,7 +52,7 @@ def test_two_operators_at_once(space: Space, other: str) -> None:
             space.queue.configure("t", shards=3, groups=["default"])
             ids = [f"id {n}" for n in range(8)]
             space.queue.enqueue_many("t", [NewJob(id, id=id, delay="1h") for id in ids])
-            changing = steps(space.queue, topics.configure(space.queue._store, "t", shards=4))
+            changing = steps(space.queue, configure.configure(space.queue._store, "t", shards=4))
             calls = sum(1 for _ in islice(changing, first))
             beside = space.another_queue()
             with contextlib.suppress(TopicNotEmpty):
@@ -84,7 +84,7 @@ def test_memory_that_is_full_in_the_middle(space: Space, redis_server: Server) -
             space.queue.configure("t", shards=2)
             ids = moving(2, 4, 6)
             space.queue.enqueue_many("t", [NewJob(id, id=id, delay="1h") for id in ids])
-            changing = steps(space.queue, topics.configure(space.queue._store, "t", shards=4))
+            changing = steps(space.queue, configure.configure(space.queue._store, "t", shards=4))
             done = sum(1 for _ in islice(changing, cut))
             client.config_set("maxmemory", 1)
             try:
@@ -198,7 +198,7 @@ async def test_a_node_that_is_lost_in_the_middle(breakable: Cluster, cut: int) -
             ports = [client.get_node_from_key(f"{NAMESPACE}:{{t:{number}}}:jobs").port for number in range(8)]
         gone = next(port for port in ports[:4] if port != registry)
         node = next(node for node in breakable.nodes if node.port == gone)
-        changing = steps(queue, topics.configure(queue._store, "t", shards=8))
+        changing = steps(queue, configure.configure(queue._store, "t", shards=8))
         assert sum(1 for _ in islice(changing, cut)) == cut
         others = (f"n{n}" for n in range(999))
         here = [id for id in others if gone not in {ports[number] for number in homes_of(id, 8, [4])}][:20]

@@ -17,7 +17,7 @@ from streamdq.link.opening import open_session
 from streamdq.link.session import arun
 from streamdq.mover.rate import RatedTopic
 from streamdq.store.scripts import Scripts
-from streamdq.store.topics import Topics
+from streamdq.store.topics.topics import Topics
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
 from tests.servers import Server

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamdq import Job, NewJob, StaleClaim
+from streamdq import Job, NewJob, RunningJob, StaleClaim
 from streamdq.keys import ShardKeys
 from streamdq.mover.reclaim import Reclaimer
 from streamdq.times.clock import ManualClock
@@ -36,7 +36,7 @@ async def test_a_handler_over_its_ttr_is_cancelled_and_retried(space: Space, see
     worker, never = space.worker(), asyncio.Event()
 
     @worker.handler("t", ttr="30s", retry="1ms")
-    async def handler(_body: int, job: Job) -> None:
+    async def handler(_body: int, job: RunningJob) -> None:
         seen.add(("start", job.attempt))
         if job.attempt == 1:
             job.touch("150ms")  # once it has begun, however late that is
@@ -65,7 +65,7 @@ async def test_a_heartbeat_that_comes_too_late_ends_the_handler(
     stopped, other, goes_on, ends = stepped.worker(concurrency=1), stepped.worker(), asyncio.Event(), asyncio.Event()
 
     @stopped.handler("t", batch=batch, ttr="60s")
-    async def has_lost_it(_body: Any, job: Job | list[Job]) -> None:
+    async def has_lost_it(_body: Any, job: RunningJob | list[RunningJob]) -> None:
         (only,) = job if isinstance(job, list) else [job]
         seen.add(("first", only.attempt))
         await goes_on.wait()
@@ -99,7 +99,7 @@ async def test_one_of_a_batch_that_was_lost_ends_for_itself(space: Space, seen: 
     worker, goes_on = space.worker(), asyncio.Event()
 
     @worker.handler("t", batch=5, ttr="60s")
-    async def handler(bodies: list[int], jobs: list[Job]) -> None:
+    async def handler(bodies: list[int], jobs: list[RunningJob]) -> None:
         seen.add(sorted(bodies))
         await goes_on.wait()
         for job in jobs:
@@ -131,7 +131,7 @@ async def test_a_touch_that_redis_refused_is_no_failure_if_the_claim_holds_all_t
     worker = space.worker()
 
     @worker.handler("t", ttr="60s", retry="none")
-    async def handler(_body: int, job: Job) -> None:
+    async def handler(_body: int, job: RunningJob) -> None:
         seen.add(job.attempt)
         if len(seen) == 1:
             with redis_server.client() as client:
@@ -148,7 +148,7 @@ async def test_a_touch_that_redis_refused_is_no_failure_if_the_claim_holds_all_t
     assert len(seen) == 2
 
 
-async def _until_it_is_not_running(job: Job) -> None:
+async def _until_it_is_not_running(job: RunningJob) -> None:
     async with asyncio.timeout(HANG_S):
         while True:
             job.time_left_s()
@@ -168,12 +168,12 @@ async def test_heartbeats_keep_a_long_job(stepped: Space, clock: ManualClock, se
     for ttr in ("70s", "115s"):  # show that it was looked what is to be taken over
         lost_claim(stepped, ttr, ttr)
 
-    def work(body: str, job: Job) -> None:
+    def work(body: str, job: RunningJob) -> None:
         loop.call_soon_threadsafe(seen.add, body)
         while body == "long" and beats.get():
             job.touch()
 
-    async def work_in_loop(body: str, job: Job) -> None:
+    async def work_in_loop(body: str, job: RunningJob) -> None:
         seen.add(body)
         while body == "long":
             await eventually(lambda: not beats.empty(), "it is to give a sign")

@@ -7,8 +7,8 @@ import pytest
 from streamdq import JobState, NewJob
 from streamdq.errors import IdTaken
 from streamdq.link.session import run
-from streamdq.operations import jobs
-from streamdq.store.records import encode
+from streamdq.operations.jobs import enqueue
+from streamdq.store.jobs.records import encode
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space
 
@@ -49,8 +49,8 @@ def test_a_call_that_is_sent_again_after_its_job_has_ended(space: Space, rule: s
     queue = space.queue
     queue.configure("t", create=True)
     job = encode(NewJob("x", id="a", unique_for=rule), 1000)
-    run(queue._link, jobs.put(queue._store, "t", [job]))
+    run(queue._link, enqueue.put(queue._store, "t", [job]))
     (queue.take("t") or pytest.fail("nothing came")).finish()
-    done = run(queue._link, jobs.put(queue._store, "t", [job]))
+    done = run(queue._link, enqueue.put(queue._store, "t", [job]))
     assert not done.existing, "it is the call's own, in either case"
     assert (queue.get("t", "a") is not None) == again

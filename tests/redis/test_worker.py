@@ -11,7 +11,7 @@ import pytest
 
 from streamdq import Job, JobState, Worker
 from streamdq.errors import InvalidInput, ServerUnavailable
-from streamdq.operations.inspect import stats
+from streamdq.operations.topics.stats import stats
 from tests.redis.harness import Seen, Space, recorder
 from tests.servers import Server, free_port
 from tests.waiting import HANG_S, eventually

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from streamdq import Queue
 from streamdq.link.session import Op, Request, run
-from streamdq.operations import topics
+from streamdq.operations.topics import configure
 from tests.redis.harness import Seen, Space
 
 
@@ -46,14 +46,16 @@ def steps(queue: Queue, op: Op[Any]) -> Iterator[None]:
 
 
 def configuring(queue: Queue, **changes: Any) -> Iterator[None]:
-    return steps(queue, topics.configure(queue._store, "t", **changes))
+    return steps(queue, configure.configure(queue._store, "t", **changes))
 
 
 def each_cut(make: Callable[[], Iterator[None]]) -> Iterator[int]:
     """Carries it out anew each time, one call further; ends after it was carried out whole."""
     for calls in range(1, 200):
         left = make()
-        with patch.multiple("streamdq.store.topics", _SHARDS_AT_ONCE=1, _LEAVING_AT_ONCE=1):  # between any two of them
+        with patch.multiple(
+            "streamdq.store.topics.configure_shards", _SHARDS_AT_ONCE=1, _LEAVING_AT_ONCE=1
+        ):  # between any two of them
             done = sum(1 for _, _ in zip(range(calls), left, strict=False))
         yield calls
         if done < calls:

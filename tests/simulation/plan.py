@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 from zlib import crc32
 
-from streamdq.operations.jobs import OnConflict
+from streamdq.job.uniqueness import OnConflict
 
 GROUPS = ("default", "audit", "extra")
 """The first is there all the time."""

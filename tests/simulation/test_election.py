@@ -15,7 +15,7 @@ from streamdq.link.opening import open_session
 from streamdq.mover.mover import Mover
 from streamdq.process.loop import supervise
 from streamdq.store.scripts import Scripts
-from streamdq.store.topics import Topics
+from streamdq.store.topics.topics import Topics
 from tests.simulation import troubles
 from tests.simulation.deployment import Deployment
 from tests.simulation.link import SimulatedLink

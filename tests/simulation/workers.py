@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamdq import Bury, Job, Retry, Snooze, Worker
+from streamdq import Bury, Retry, RunningJob, Snooze, Worker
 from streamdq.errors import StreamdqError
 
 from .loop import Process
@@ -66,7 +66,7 @@ def _must_have_ended(world: World, process: Process) -> None:
             raise Broken(f"{process.name} did not end within {_DRAINED_WITHIN_S} s")
 
 
-def _begin(world: World, worker: Worker, group: str, serial: int, job: Job) -> None:
+def _begin(world: World, worker: Worker, group: str, serial: int, job: RunningJob) -> None:
     process = world.here()
     with world.judged():
         world.model.started(serial, job.attempt, group, worker.name)
@@ -75,8 +75,8 @@ def _begin(world: World, worker: Worker, group: str, serial: int, job: Job) -> N
             raise Broken(f"job {serial} starts in {process.name}, which was told to end at {told}")
 
 
-def _handler(world: World, worker: Worker, group: str) -> Callable[[Any, Job], Awaitable[None]]:
-    async def handle(body: Any, job: Job) -> None:
+def _handler(world: World, worker: Worker, group: str) -> Callable[[Any, RunningJob], Awaitable[None]]:
+    async def handle(body: Any, job: RunningJob) -> None:
         with world.progress.runs([body["n"]]):
             _begin(world, worker, group, body["n"], job)
             await _do(world, body, job)
@@ -84,8 +84,10 @@ def _handler(world: World, worker: Worker, group: str) -> Callable[[Any, Job], A
     return handle
 
 
-def _batch_handler(world: World, worker: Worker, group: str) -> Callable[[list[Any], list[Job]], Awaitable[None]]:
-    async def handle(bodies: list[Any], jobs: list[Job]) -> None:
+def _batch_handler(
+    world: World, worker: Worker, group: str
+) -> Callable[[list[Any], list[RunningJob]], Awaitable[None]]:
+    async def handle(bodies: list[Any], jobs: list[RunningJob]) -> None:
         world.note(f"batch of {len(jobs)}")
         with world.progress.runs([body["n"] for body in bodies]):
             for body, job in zip(bodies, jobs, strict=True):
@@ -95,7 +97,7 @@ def _batch_handler(world: World, worker: Worker, group: str) -> Callable[[list[A
     return handle
 
 
-async def _do(world: World, body: Any, job: Job) -> None:
+async def _do(world: World, body: Any, job: RunningJob) -> None:
     """What the job's body says for this attempt."""
     plan = body["plan"]
     what, seconds = plan[job.attempt - 1] if job.attempt <= len(plan) else ("ok", 0.0)

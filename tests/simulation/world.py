@@ -28,7 +28,7 @@ from streamdq.link.address import Target
 from streamdq.mover import mover as mover_module
 from streamdq.outbox import relay as relay_module
 from streamdq.store.scripts import Scripts
-from streamdq.store.topics import Topics
+from streamdq.store.topics.topics import Topics
 from streamdq.worker import serving as serving_module
 from streamdq.worker import signs as signs_module
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from streamdq import Queue
 from streamdq.dump.arrow import arrow_schema, write_parquet
 from streamdq.dump.manifest import MANIFEST, DumpFile, Manifest
-from streamdq.store.history import COLUMNS
+from streamdq.store.history.rows import COLUMNS
 from tests.spark.plain import Happened
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -15,7 +15,7 @@ from streamdq.dump.arrow import arrow_schema
 from streamdq.dump.manifest import MANIFEST, Manifest
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import HistoryUnreadable
-from streamdq.store.history import VERSION_KEY
+from streamdq.store.history.rows import VERSION_KEY
 from streamdq_spark.analysis import analyze, plan
 from streamdq_spark.dump_files import open_dump
 from streamdq_spark.errors import BadDump

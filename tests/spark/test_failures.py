@@ -13,7 +13,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from streamdq.store.history import Event
+from streamdq.store.history.rows import Event
 from streamdq_spark.errors import SparkFailed, SparkGone
 from streamdq_spark.failures import meaning, spark_errors
 from streamdq_spark.session import FEW_EVENTS, LARGE, MANY_EVENTS, MEDIUM, SMALL, settings_for

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
 
 from streamdq import Queue
 from streamdq.errors import InvalidInput
-from streamdq.store.history import HistoryRow
+from streamdq.store.history.rows import HistoryRow
 from streamdq_spark.errors import HistoryLost
 from streamdq_spark.source import HistoryReader, Options, Part, register, rows_of
 from streamdq_spark.streams import BEGIN, Standing, StreamReader

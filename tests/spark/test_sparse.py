@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from streamdq.dump.local import LocalFolder
 from streamdq.errors import InvalidInput
-from streamdq.store.history import Event
+from streamdq.store.history.rows import Event
 from streamdq_spark.analysis import analyze, chosen, plan
 from streamdq_spark.questions import QUESTIONS, Context
 from streamdq_spark.report import load_tables

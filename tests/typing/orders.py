@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from streamdq import AsyncQueue, Job, NewJob, Queue, Topic, Worker
+from streamdq import AsyncQueue, Attempt, CallNext, Job, NewJob, Queue, RunningJob, Topic, Worker
 from streamdq.operations.pipeline import Pipelined
 from streamdq.testing import Memory, RunWorker
 
@@ -26,11 +26,26 @@ async def close(order: CloseOrder, job: Job) -> None: ...
 
 
 @worker.handler(orders)
+async def close_in_time(order: CloseOrder, job: RunningJob) -> None:
+    job.touch("30s")
+    left_s: float = job.time_left_s()
+    made: Job = await job.async_queue.enqueue("mail", {"left_s": left_s, "id": order.order_id})
+    job.queue.cancel(made.topic, made.id)
+
+
+@worker.middleware
+async def keeps_alive(attempt: Attempt, call_next: CallNext) -> None:
+    for job in attempt.jobs:
+        job.touch()
+    await call_next()
+
+
+@worker.handler(orders)
 def close_any(order: BaseModel) -> None: ...
 
 
 @worker.handler(orders, batch=10)
-async def close_all(bodies: list[CloseOrder], jobs: list[Job]) -> None: ...
+async def close_all(bodies: list[CloseOrder], jobs: list[RunningJob]) -> None: ...
 
 
 @worker.handler("mail", ttr="1s", version=3)
@@ -75,6 +90,10 @@ async def not_right(queue: Queue, awaited: AsyncQueue) -> None:
     orders.enqueue(queue, CloseOrder(order_id=1), version=3)  # wrong
     queue.enqueue("mail", {}, dealy="1s")  # wrong
     queue.enqueue("mail", {}).result()  # wrong
+    queue.enqueue("mail", {}).touch()  # wrong
+    with queue.take("mail") as claim:
+        if claim is not None:
+            claim.job.touch()  # wrong
 
 
 @worker.handler(orders)  # wrong

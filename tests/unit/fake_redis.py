@@ -19,7 +19,7 @@ from streamdq.link.failures import LinkError
 from streamdq.link.session import Session
 from streamdq.store.assembly import function_of, script_names, sha_of
 from streamdq.store.scripts import Scripts
-from streamdq.store.topics import Topics
+from streamdq.store.topics.topics import Topics
 from streamdq.times.clock import RedisClock
 
 LOST = LinkError(TimeoutError("no reply"), sent=True)

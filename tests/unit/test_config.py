@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from streamdq.config import GroupSettings, Settings, TopicSettings, topic_patch
 from streamdq.job.retry import DEFAULT_RETRY, RetrySchedule
-from streamdq.store.registry import settings_in
+from streamdq.store.topic_settings import settings_in
 
 
 def test_the_environment_sets_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

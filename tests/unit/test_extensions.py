@@ -130,6 +130,51 @@ def test_no_package_replaces_a_command(site: Site) -> None:
     assert out.count("  stats ") == 1
 
 
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [
+        ("import sys\nsys.exit(3)", "SystemExit: 3"),
+        ("class Stop(BaseException): pass\nraise Stop('here')", "Stop: here"),
+        ("class Odd(Exception):\n    __str__ = None\nraise Odd", "Odd: its message can't be read"),
+    ],
+)
+def test_a_command_that_ends_the_process_when_it_is_imported(site: Site, module: str, why: str) -> None:
+    site.install("bad-one", "0.1", {"streamdq.commands": {"backup": "bad_one:app"}}, bad_one=module)
+    line = f"streamdq: the command backup of bad-one 0.1 can't be used: {why}\n"
+    assert site.streamdq("backup") == (2, "", line)
+    code, out, err = site.streamdq("--help")
+    assert (code, err) == (0, line)
+    assert "  stats " in out
+
+
+def test_a_package_of_which_only_its_entry_points_are_left(acme: Site) -> None:
+    broken(acme)
+    (acme.folder / "bad_one-0.1.dist-info" / "METADATA").unlink()
+    code, out, err = acme.streamdq("--help")
+    line = "streamdq: the command backup of (no name) (no version) can't be used: RuntimeError: no such driver\n"
+    assert (code, err) == (0, line)
+    assert "  backlog " in out
+    assert acme.streamdq("backlog", "--help")[0] == 0
+
+
+def test_a_command_of_another_name_replaces_none(site: Site) -> None:
+    app = "import typer\napp = typer.Typer()\nfor name in ('backup', 'stats'):\n    app.command(name)(lambda: None)"
+    site.install("bad-one", "0.1", {"streamdq.commands": {"backup": "bad_one:app"}}, bad_one=app)
+    code, out, err = site.streamdq("--help")
+    assert (code, err) == (
+        0, "streamdq: the command backup of bad-one 0.1 can't be used: it has a command stats, and so has streamdq\n"
+    )  # fmt: skip
+    assert "Show " in next(line for line in out.splitlines() if line.startswith("  stats "))
+
+
+@pytest.mark.parametrize("text", ["import sys\nsys.exit(4)", "import sys\ndef rot(settings): sys.exit(4)"])
+def test_a_codec_that_ends_the_process(site: Site, text: str) -> None:
+    site.install("bad-one", "0.1", {"streamdq.codecs": {"rot": "bad_one:rot"}}, bad_one=text)
+    done = site.python("-c", ROUND_TRIP, STREAMDQ_CODEC="rot")
+    assert done.returncode == 1
+    assert "ExtensionBroken: the codec rot of bad-one 0.1 can't be used: SystemExit: 4" in done.stderr
+
+
 def test_a_broken_codec_is_an_error(site: Site) -> None:
     site.install(
         "bad-one",

@@ -19,7 +19,8 @@ import pytest
 from streamdq import NewJob
 from streamdq.errors import StreamdqError
 from streamdq.link import address
-from streamdq.operations import conditions, failures
+from streamdq.operations.attempts import error_text
+from streamdq.operations.find import conditions
 from streamdq.process import logs
 from streamdq.process.logs import Log
 from streamdq.times import durations
@@ -226,8 +227,8 @@ OF_TEXT: dict[str, Callable[[str], Any]] = {
     "visible_json": logs.visible_json,
     "a line of the log": logged,
     "what": lambda text: logs.what(OSError(text)),
-    "an error's text": lambda text: failures.text_of(raised(text)),
-    "a traceback": lambda text: failures.traceback_of(raised(text), hidden=False),
+    "an error's text": lambda text: error_text.text_of(raised(text)),
+    "a traceback": lambda text: error_text.traceback_of(raised(text), hidden=False),
     "without_password": address.without_password,
     "parse_url": lambda text: _tried(address.parse_url, f"redis+cluster://{text}"),
     "to_ms": lambda text: _tried(durations.to_ms, text),
@@ -238,7 +239,7 @@ OF_TEXT: dict[str, Callable[[str], Any]] = {
 OF_VALUES: dict[str, Callable[[int], Callable[[], Any]]] = {
     "a line with many values": lambda count: lambda: logged({str(one): ["x"] for one in range(count)}),
     "a line with a deep value": lambda count: lambda: logged(nested(count // 20)),
-    "exceptions in a row": lambda count: partial(failures.traceback_of, chained(count // 4), hidden=False),
+    "exceptions in a row": lambda count: partial(error_text.traceback_of, chained(count // 4), hidden=False),
 }
 
 

@@ -24,7 +24,17 @@ def loaded_with(name: str) -> set[str]:
 @pytest.mark.parametrize(
     ("name", "without"),
     [
-        ("Queue", ["streamdq.worker", "streamdq.operations.jobs", "streamdq.config", "pydantic", "redis", "structlog"]),
+        (
+            "Queue",
+            [
+                "streamdq.worker",
+                "streamdq.operations.jobs.enqueue",
+                "streamdq.config",
+                "pydantic",
+                "redis",
+                "structlog",
+            ],
+        ),
         ("Worker", ["streamdq.queue", "streamdq.embedded.server", "structlog"]),
         ("Job", ["streamdq.queue", "streamdq.worker", "redis", "prometheus_client"]),
         ("__version__", ["pydantic"]),
@@ -45,7 +55,7 @@ def test_all_names_are_there_and_no_others() -> None:
 def test_help_shows_methods_as_they_are_called() -> None:
     shown = pydoc.render_doc(streamdq.Queue.enqueue, renderer=PLAIN)
     awaited = pydoc.render_doc(streamdq.AsyncQueue.get, renderer=PLAIN)
-    collected = pydoc.render_doc(streamdq.operations.pipeline.Pipeline.enqueue, renderer=PLAIN)
+    collected = pydoc.render_doc(streamdq.operations.jobs.pipeline.Pipeline.enqueue, renderer=PLAIN)
 
     assert "enqueue(self, topic: 'str', body: 'Any' = {}, *, delay: 'Duration | None' = None" in shown
     assert "durable: 'str | None' = None) -> 'Job'" in shown

@@ -28,10 +28,10 @@ OTHERS = {
     ("metrics/library_locks.py", "_collector_to_names"),  # of prometheus_client's
     ("metrics/library_locks.py", "_lock"),
     ("process/logs.py", "_current_frames"),  # of sys
-    ("store/records.py", "_replace"),  # of named tuples
-    ("store/schedules.py", "_replace"),
-    ("store/settling.py", "_replace"),
-    ("store/topics.py", "_replace"),
+    ("store/jobs/records.py", "_replace"),  # of named tuples
+    ("store/schedules/schedules.py", "_replace"),
+    ("store/topics/settling.py", "_replace"),
+    ("store/topics/changes.py", "_replace"),
     ("process/leaving.py", "_exit"),  # of os
     ("process/leaving.py", "_run_exitfuncs"),  # of atexit
 }

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from streamdq import terminal
-from streamdq.operations.audit import Audit, Balance
-from streamdq.operations.inspect import GroupStats, Stats, TopicStats
-from streamdq.operations.job_history import JobEvent
-from streamdq.store.history import Event, HistoryRow
+from streamdq.operations.checks.audit import Audit, Balance
+from streamdq.operations.history.job_history import JobEvent
+from streamdq.operations.topics.stats import GroupStats, Stats, TopicStats
+from streamdq.store.history.rows import Event, HistoryRow
 
 
 @pytest.mark.parametrize("width", [45, 50, 60, 80, 200])

@@ -2275,7 +2275,7 @@ export interface components {
             rate?: number | null;
             /**
              * Durable
-             * @description Where a job is for certain when a request is answered: `memory`, `disk` or `replicas:N`; `default`: as the server is configured.
+             * @description Where a job is for certain when its producer is answered: `memory`, `disk` or `replicas:N`; `default`: as the producer's process is configured.
              */
             durable?: string | null;
             /**

@@ -16,7 +16,7 @@ from streamdq import terminal
 from streamdq.cli.common import EXIT_NO, Json, commands
 from streamdq.errors import InvalidInput, MissingExtra
 from streamdq.job.retry import RetrySchedule
-from streamdq.operations.topics import check_rate
+from streamdq.operations.topics.configure import check_rate
 from streamdq.terminal import counted
 from streamdq.times.durations import show_ms, to_ms
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from streamdq.store.history import Event
+from streamdq.store.history.rows import Event
 
 from .common import is_event, percentile, share, sum_where, value_counts
 from .history import History

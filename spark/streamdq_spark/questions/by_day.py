@@ -14,7 +14,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from streamdq.store.history import Event
+from streamdq.store.history.rows import Event
 
 from .common import (
     DAY_H,

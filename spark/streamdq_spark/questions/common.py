@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
-from streamdq.store.history import Event
+from streamdq.store.history.rows import Event
 
 from ..measures import DEFAULT_TZ
 

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from streamdq.errors import InvalidInput
-from streamdq.store.history import Event
+from streamdq.store.history.rows import Event
 
 from .chance import LEVEL, MIN_EXPECTED, holm, with_p
 from .common import FAILED, hour_number, is_attempt, is_event, late, ms_between, percentile, sum_where, value_counts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from streamdq.store.history import Event
+from streamdq.store.history.rows import Event
 
 from .common import SORTED_LIFE, count_where, entry_order, is_event, share
 from .history import History

@@ -8,7 +8,7 @@ from copy import copy
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from streamdq.store.history import Event
+from streamdq.store.history.rows import Event
 
 from .common import (
     DAY_H,

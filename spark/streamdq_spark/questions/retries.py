@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from streamdq.store.history import Event
+from streamdq.store.history.rows import Event
 
 from .common import (
     FAILED,

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from streamdq.store.history import Event
+from streamdq.store.history.rows import Event
 
 from .common import DAY_H, HOUR_S, hour_number, hour_start, is_attempt, is_event, share
 from .history import History

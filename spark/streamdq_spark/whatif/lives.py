@@ -7,7 +7,7 @@ from enum import IntEnum
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from streamdq.store.history import Event
+from streamdq.store.history.rows import Event
 
 from ..questions.common import LIFE, entry_order, is_event, is_released, is_snoozed
 from ..questions.pools import Queue, pool_numbers

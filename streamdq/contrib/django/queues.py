@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import transaction
 from typing_extensions import Unpack
 
-from ...operations.jobs import NO_BODY
+from ...operations.jobs.enqueue import NO_BODY
 from ...queue import Queue
 from ...topic import JobOptions, Topic
 

@@ -13,15 +13,17 @@ from pydantic import ValidationError
 from ...config import MAX_BATCH
 from ...errors import BodyStorageUnavailable, DurabilityUnsupported, InvalidInput, NotDurable, ServerError
 from ...job.job import check_topic
+from ...job.uniqueness import OnConflict
 from ...link.session import Op
-from ...operations.jobs import OnConflict, check_at_most, put
-from ...operations.ndjson import Lines, NumberedLine, longest_line
+from ...operations.jobs.enqueue import check_at_most, put
+from ...operations.jobs.ndjson import Lines, NumberedLine, longest_line
 from ...process.loop import cancel_and_wait
-from ...store.records import Encoded, encode
+from ...store.jobs.records import Encoded, encode
 from ...store.redis_store import RedisStore
 from ..problems import KINDS, ProblemError, kind_of, place
 from ..request_body import without_collection
-from .models import BulkLine, BulkOut, JobId, JobIn
+from .models.common import JobId
+from .models.jobs import BulkLine, BulkOut, JobIn
 
 _BATCH_BYTES = 4 * 1024 * 1024
 _SHOWN = 100

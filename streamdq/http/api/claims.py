@@ -13,8 +13,8 @@ from pydantic_core import to_json
 from ...errors import InvalidInput
 from ...job.retry import Snooze
 from ...link.session import Op
-from ...operations import take as engine
-from ...operations.attempts import Held, Outcome
+from ...operations.attempts import take as engine
+from ...operations.attempts.results import Held, Outcome
 from ...process.loop import cancel_and_wait
 from ...queue import held_by
 from ...store.redis_store import RedisStore
@@ -25,7 +25,7 @@ from ..backend import Backend, left
 from ..problems import ProblemError
 from ..signing import pack, unpack
 from .jobs import job_bytes
-from .models import BuryIn, ClaimIn, ClaimOut, EndedOut, FailIn, SnoozeIn, TouchIn
+from .models.claims import BuryIn, ClaimIn, ClaimOut, EndedOut, FailIn, SnoozeIn, TouchIn
 from .route import JSON, Route, TopicPath, backend_of, check_group_scope, may_still, operation, who_asks
 
 router = APIRouter(route_class=Route)

@@ -9,9 +9,10 @@ from heapq import merge
 from ...errors import InvalidInput
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...operations.inspect import job_of, known_group, shard_with
-from ...operations.large_bodies import fetched
-from ...store import reads
+from ...operations.jobs.get import job_of, shard_with
+from ...operations.jobs.large_bodies import fetched
+from ...operations.known import known_group
+from ...store.jobs import ordered
 from ...store.redis_store import RedisStore
 from .. import redact
 from ..auth import Identity
@@ -79,13 +80,13 @@ def _places(store: RedisStore, keys: Sequence[str], limit: int, after: Place) ->
     of the page; so a page ends early where a shard may have more that was not read.
     """
     count = min(limit, max(_FEWEST_OF_A_SHARD, 2 * limit // len(keys))) + 1
-    found = yield from reads.from_time(store.session, [(key, after[0], 0) for key in keys], count)
+    found = yield from ordered.from_time(store.session, [(key, after[0], 0) for key in keys], count)
     of_shards, told = [], []
     for key, rows in zip(keys, found, strict=True):
         offset = 0
         while len(rows) == count and rows[-1] <= after:  # many letters of the same millisecond
             offset += count
-            (rows,) = yield from reads.from_time(store.session, [(key, after[0], offset)], count)
+            (rows,) = yield from ordered.from_time(store.session, [(key, after[0], offset)], count)
         of_shards.append([row for row in rows if row > after])
         told += rows[-1:] if len(rows) == count else []
     places = list(merge(*of_shards))

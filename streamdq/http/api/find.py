@@ -13,18 +13,28 @@ from ...errors import InvalidInput
 from ...job.job import MAX_KEY_CHARS, Job
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...operations.act import Acted, ActionResult, Tell, cancel_found, kick_found, purge_found, reschedule_found
-from ...operations.conditions import MAX_CONDITIONS
-from ...operations.criteria import criteria_of
-from ...operations.find import Search, Shown, as_shown, shown_before
+from ...operations.find.actions import (
+    Acted,
+    ActionResult,
+    Tell,
+    cancel_found,
+    kick_found,
+    purge_found,
+    reschedule_found,
+)
+from ...operations.find.conditions import MAX_CONDITIONS
+from ...operations.find.criteria import criteria_of
+from ...operations.find.search import Search, Shown
+from ...operations.find.shown import as_shown, shown_before
+from ...operations.jobs.large_bodies import fetched
 from ...operations.json_out import job_fields
-from ...operations.large_bodies import fetched
 from .. import redact
 from ..audit_log import about
 from ..auth import Identity, Role
 from ..backend import Backend
 from .jobs import DurableIn, job_bytes
-from .models import ActedOut, FoundOut, LettersIn, ShownIn, ShownJobIn, ShownWhenIn, due_from
+from .models.common import due_from
+from .models.find import ActedOut, FoundOut, LettersIn, ShownIn, ShownJobIn, ShownWhenIn
 from .route import JSON, Route, TopicPath, backend_of, operation, who_asks
 
 router = APIRouter(route_class=Route)

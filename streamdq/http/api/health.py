@@ -19,7 +19,7 @@ from ...metrics import declared
 from ...process.logs import log
 from ..auth import Role
 from ..problems import ProblemError
-from .models import HealthOut
+from .models.checks import HealthOut
 from .route import JSON, Route, backend_of, operation
 
 router = APIRouter(route_class=Route)

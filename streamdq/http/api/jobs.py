@@ -10,11 +10,13 @@ from pydantic_core import to_json
 from ...errors import BodyUnreadable, IdTaken, JobExists
 from ...job.durability import PATTERN
 from ...job.job import MAX_KEY_CHARS, Job, JobState, NewJob, check_topic
+from ...job.uniqueness import OnConflict
 from ...link.session import Op
-from ...operations.job_history import latest_rows, with_failures
-from ...operations.jobs import OnConflict, put, refusal
+from ...operations.history.job_history import latest_rows, with_failures
+from ...operations.jobs.enqueue import put, refusal
 from ...operations.json_out import event_json, job_fields
-from ...store.records import encode
+from ...options import OF_JOB
+from ...store.jobs.records import encode
 from ...store.redis_store import RedisStore
 from .. import redact
 from ..audit_log import about
@@ -22,7 +24,8 @@ from ..auth import Role
 from ..problems import ProblemError
 from ..request_body import is_same_json
 from .bulk import Loader
-from .models import BulkOut, JobHistoryOut, JobIn, JobOut, WhenIn, due_from
+from .models.common import WhenIn, due_from
+from .models.jobs import BulkOut, JobHistoryOut, JobIn, JobOut
 from .route import (
     JSON,
     NDJSON,
@@ -43,17 +46,16 @@ _JOB = _JOBS + "/{id:segment}"
 OnConflictIn = Annotated[
     OnConflict,
     Query(
-        description="What to do if a job that has not ended has this id. `reject`: 409, unless the content is the "
-        "same. `keep`: answer with the existing job. `replace`: cancel it first, unless it is running or dead. "
-        "`postpone`: give it this body and due time, unless it is running or dead."
+        description=f"{OF_JOB['on_conflict']} `reject`: 409, unless the content is the same. `keep`: answer with the "
+        "existing job. `replace`: cancel it first, unless it is running or dead. `postpone`: give it this body and due "
+        "time, unless it is running or dead."
     ),
 ]
 
 DurableIn = Annotated[
     str | None,
     Query(
-        description="Where the change is for certain when this is answered: in the `memory` of Redis, on its `disk`, "
-        "or also in the memory of `replicas:N`. Left out: as the topic is configured.",
+        description=OF_JOB["durable"],
         pattern=PATTERN,
         max_length=20,
         examples=["replicas:1"],

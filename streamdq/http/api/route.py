@@ -20,7 +20,7 @@ from ..backend import Backend
 from ..problems import KINDS, ProblemError, documented, kind_of
 from ..refusals import peer_of
 from ..request_body import JsonRequest
-from .models import NAME, TOPIC_NAME
+from .models.common import NAME, TOPIC_NAME
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
 _SAFE = ("GET", "HEAD")

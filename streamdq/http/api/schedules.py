@@ -10,17 +10,18 @@ from pydantic_core import from_json, to_json
 
 from ...errors import ScheduleMissing
 from ...link.session import Op
-from ...operations import schedules as scheduling
 from ...operations.json_out import schedule_fields
-from ...operations.schedules import Schedule
+from ...operations.schedules import define, read
+from ...operations.schedules.read import Schedule
 from ...store.redis_store import RedisStore
 from .. import redact
 from ..auth import Identity, Role
 from .dead_letters import PAGE_BYTES
 from .jobs import job_response
-from .models import NAME, JobOut, due_from
+from .models.common import NAME, due_from
+from .models.jobs import JobOut
+from .models.schedules import BackfillIn, BackfillOut, ScheduleIn, ScheduleOut, SchedulesOut
 from .route import JSON, Route, TopicPath, backend_of, created, location_of, operation, who_asks
-from .schedule_models import BackfillIn, BackfillOut, ScheduleIn, ScheduleOut, SchedulesOut
 
 router = APIRouter(route_class=Route)
 _LOOK = (Role.PRODUCER, Role.VIEWER)
@@ -65,7 +66,7 @@ def schedules_page(
     for name in topics:
         if name < reached[0]:
             continue
-        for one in (yield from scheduling.schedules(store, name)):
+        for one in (yield from read.schedules(store, name)):
             if (one.topic, one.id) <= reached or asked.lower() not in f"{one.topic} {one.id}".lower():
                 continue
             if len(found) == limit or size >= PAGE_BYTES:
@@ -127,8 +128,8 @@ async def put_schedule(
     is created.
     """
     backend = backend_of(request)
-    put = scheduling.preview_schedule if dry_run else scheduling.put_schedule
-    done = await backend.do(put(await backend.store(), topic, id, schedule.definition(), schedule.new_job()))
+    put = define.preview_schedule if dry_run else define.put_schedule
+    done = await backend.do(put(await backend.store(), topic, id, *schedule.planned()))
     if done.before is None and not dry_run:
         return _response(done.after, 201, location_of(request, topic, id, "schedules"))
     return _response(done.after)

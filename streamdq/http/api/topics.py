@@ -12,24 +12,15 @@ from pydantic_core import to_json
 from ...config import TopicSettings
 from ...errors import InvalidInput
 from ...operations.json_out import audit_json, settings_json, stats_json
-from ...operations.waiting_keys import By
+from ...operations.keys.busiest import By
 from .. import redact
 from ..audit_log import about
 from ..auth import Role
 from .dead_letters import dead_page
-from .models import (
-    AuditOut,
-    CountOut,
-    DeadIn,
-    DeadOut,
-    KeysOut,
-    ScaleOut,
-    StatsOut,
-    TopicIn,
-    TopicOut,
-    TopicsOut,
-    UpcomingOut,
-)
+from .models.checks import AuditOut
+from .models.dead_letters import CountOut, DeadIn, DeadOut
+from .models.keys import KeysOut
+from .models.topics import ScaleOut, StatsOut, TopicIn, TopicOut, TopicsOut, UpcomingOut
 from .route import JSON, Route, TopicPath, backend_of, check_group_scope, operation, who_asks
 
 router = APIRouter(route_class=Route)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from ...config import DEFAULT_GROUP
 from ...errors import InvalidInput
 from ...job.job import check_id
-from ...operations.failed import act_on_shown, deed_in
+from ...operations.dead_letters.failed import act_on_shown, deed_in
 from ..api.route import IdPath, TopicPath, backend_of, check_group_scope, refused, who_asks
 from ..audit_log import about
 from ..auth import Role

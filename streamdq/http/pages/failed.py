@@ -13,8 +13,18 @@ from fastapi import APIRouter, Query, Request, Response
 from ...errors import InvalidInput
 from ...job.job import check_id
 from ...keys import homes_of
-from ...operations.failed import MOST_PLACES, State, Which, act_on_failed, count_failed, deed_in, failed, places_of
-from ...store import namespace, reads
+from ...operations.dead_letters.failed import (
+    MOST_PLACES,
+    State,
+    Which,
+    act_on_failed,
+    count_failed,
+    deed_in,
+    failed,
+    places_of,
+)
+from ...store import namespace
+from ...store.jobs import lookup
 from .. import redact
 from ..api.route import backend_of, who_asks
 from ..backend import Backend
@@ -129,7 +139,7 @@ async def find_anywhere(request: Request, id: Annotated[str, Query(max_length=25
         homes = homes_of(asked, settings.shards, settings.former)
         all = store.topics.shards(name)
         shards += all if settings.keyed else [store.session.keys.shard(name, number) for number in homes]
-    hits = list(dict.fromkeys(shard.topic for shard in await backend.do(reads.with_job(store.session, shards, asked))))
+    hits = list(dict.fromkeys(shard.topic for shard in await backend.do(lookup.with_job(store.session, shards, asked))))
     if len(hits) == 1:
         return redirect(f"{base_of(request)}/topics/{segment(hits[0])}/jobs/{segment(asked)}")
     return page(

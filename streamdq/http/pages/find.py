@@ -10,9 +10,10 @@ from fastapi import APIRouter, Query, Request, Response
 
 from ...errors import InvalidInput
 from ...job.job import Job
-from ...operations.act import cancel_found, kick_found, purge_found, reschedule_found
-from ...operations.criteria import FINDABLE, Criteria, criteria_of
-from ...operations.find import Search, as_shown
+from ...operations.find.actions import cancel_found, kick_found, purge_found, reschedule_found
+from ...operations.find.criteria import FINDABLE, Criteria, criteria_of
+from ...operations.find.search import Search
+from ...operations.find.shown import as_shown
 from ...store import namespace
 from ...store.redis_store import RedisStore
 from ...times.durations import to_ms

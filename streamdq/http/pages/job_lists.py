@@ -15,12 +15,13 @@ from ...errors import InvalidInput
 from ...job.job import JobState
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...operations.failed import delivery_of
-from ...operations.inspect import known_group
-from ...store import reads
+from ...operations.dead_letters.failed import delivery_of
+from ...operations.known import known_group
+from ...store import stream_entries
 from ...store.entries import ms_of, order_of
-from ...store.members import id_in, member_in
-from ...store.progress import Phase, Progress
+from ...store.jobs import lookup, ordered
+from ...store.jobs.members import id_in, member_in
+from ...store.jobs.progress import Phase, Progress
 from ...store.redis_store import RedisStore
 
 PAGE = 50
@@ -88,7 +89,7 @@ def _ranked(
     """(shard, member, score) of the page's jobs, and the next cursor: how many jobs of each shard were shown."""
     ranks = _ranks(cursor, shards)
     places = [(key(shard), rank) for shard, rank in zip(shards, ranks, strict=True)]
-    found = yield from reads.by_rank(store.session, places, PAGE + 1, newest_first=newest_first)
+    found = yield from ordered.by_rank(store.session, places, PAGE + 1, newest_first=newest_first)
     rows = [[(score, member, number) for score, member in members] for number, members in enumerate(found)]
     page = list(islice(merge(*rows, reverse=newest_first), PAGE + 1))
     for _, _, number in page[:PAGE]:
@@ -100,7 +101,7 @@ def _ranked(
 def _delayed(store: RedisStore, shards: Sequence[ShardKeys], cursor: str) -> Op[Listed]:
     page, following = yield from _ranked(store, shards, cursor, lambda shard: shard.bucket, newest_first=False)
     found = [(shard, member_in(member), due_ms) for shard, member, due_ms in page]
-    known = yield from reads.progress(
+    known = yield from lookup.progress(
         store.session, [(shard, member.group or "", member.id) for shard, member, _ in found]
     )
     lines = []
@@ -114,7 +115,7 @@ def _delayed(store: RedisStore, shards: Sequence[ShardKeys], cursor: str) -> Op[
 
 def _dead(store: RedisStore, shards: Sequence[ShardKeys], group: str, cursor: str) -> Op[Listed]:
     page, following = yield from _ranked(store, shards, cursor, lambda shard: shard.dead_of(group), newest_first=True)
-    known = yield from reads.progress(store.session, [(shard, group, id_in(member)) for shard, member, _ in page])
+    known = yield from lookup.progress(store.session, [(shard, group, id_in(member)) for shard, member, _ in page])
     lines = []
     for (shard, member, died_ms), progress in zip(page, known, strict=True):
         line = ListedJob(id_in(member), died_ms, group)
@@ -166,11 +167,11 @@ def _ready(
 ) -> Op[list[list[tuple[str, ListedJob]]]]:
     """The entries of each stream that were not delivered to the group yet."""
     places = []
-    delivered = yield from reads.delivered(store.session, [stream.name for stream in streams], group)
+    delivered = yield from stream_entries.delivered(store.session, [stream.name for stream in streams], group)
     for stream, last, start in zip(streams, delivered, starts, strict=True):
         seen = start != "-" and order_of(start.lstrip("(")) >= order_of(last)
         places.append((stream.name, start if seen else f"({last}"))
-    found = yield from reads.entries(store.session, places, PAGE + 1)
+    found = yield from stream_entries.entries(store.session, places, PAGE + 1)
     return [
         [
             (entry.id, ListedJob(member_in(entry.value).id, ms_of(entry.id), group if stream.own else None))
@@ -185,11 +186,11 @@ def _running(
 ) -> Op[list[list[tuple[str, ListedJob]]]]:
     """The pending entries of each stream, with the group's progress."""
     places = list(zip((stream.name for stream in streams), starts, strict=True))
-    pending = yield from reads.pending(store.session, places, group, PAGE + 1)
+    pending = yield from stream_entries.pending(store.session, places, group, PAGE + 1)
     flat = [(number, entry.id) for number, entries in enumerate(pending) for entry in entries]
-    entries = yield from reads.entries_at(store.session, [(streams[n].name, entry) for n, entry in flat])
+    entries = yield from stream_entries.entries_at(store.session, [(streams[n].name, entry) for n, entry in flat])
     there = [(n, entry.id, member_in(entry.value).id) for (n, _), entry in zip(flat, entries, strict=True) if entry]
-    known = yield from reads.progress(store.session, [(streams[n].shard, group, id) for n, _, id in there])
+    known = yield from lookup.progress(store.session, [(streams[n].shard, group, id) for n, _, id in there])
     found: list[list[tuple[str, ListedJob]]] = [[] for _ in streams]
     for (n, entry, id), progress in zip(there, known, strict=True):
         if line := _running_job(id, group, progress):

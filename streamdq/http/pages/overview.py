@@ -12,13 +12,16 @@ from ...config import TopicSettings
 from ...errors import ServerUnavailable
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...operations.inspect import GroupStats, Stats, TopicStats, add_stats, died_lately
-from ...store import history_reads, namespace, reads
+from ...operations.topics.stats import GroupStats, Stats, TopicStats, add_stats, died_lately
+from ...store import namespace, stream_entries
 from ...store.counters import GroupCounter
 from ...store.entries import ms_of
-from ...store.history import known_row_in
+from ...store.history import history_reads
+from ...store.history.rows import known_row_in
+from ...store.jobs import ordered
 from ...store.redis_store import RedisStore
 from ...store.replies import ShardStats
+from ...store.topics import group_consumers
 
 MAX_SHARDS = 100
 _ROWS = 200
@@ -203,7 +206,7 @@ def _count_consumers(
 ) -> Op[None]:
     """Of the groups that have these places, by the shard with the most."""
     asked = list(places)
-    counts = yield from reads.live_consumers(store.session, [(shard.ready, group) for shard, group in asked])
+    counts = yield from group_consumers.live_consumers(store.session, [(shard.ready, group) for shard, group in asked])
     for (shard, group), count in zip(asked, counts, strict=True):
         figures = found[shard.topic].stats.groups[group]
         figures.consumers = max(figures.consumers, count)
@@ -215,7 +218,7 @@ def _look_at_ready(store: RedisStore, found: Mapping[str, Glance], places: Seque
         return
     yield from _count_consumers(store, found, places)
     streams = [(shard, group, name) for shard, group in places for name in (shard.ready, shard.ready_of(group))]
-    first = yield from reads.first_unread(store.session, [(name, group) for _, group, name in streams])
+    first = yield from stream_entries.first_unread(store.session, [(name, group) for _, group, name in streams])
     for (shard, group, _), entry in zip(streams, first, strict=True):
         one = found[shard.topic]
         if entry and not one.stats.paused:
@@ -227,7 +230,10 @@ def _look_at_ready(store: RedisStore, found: Mapping[str, Glance], places: Seque
 def consumers(store: RedisStore, one: Glance, group: str) -> Op[int]:
     """How many consumers the group has, by the shard with the most."""
     shards = [shard for shard in store.topics.shards(one.name) if shard not in one.lost]
-    return max((yield from reads.live_consumers(store.session, [(shard.ready, group) for shard in shards])), default=0)
+    return max(
+        (yield from group_consumers.live_consumers(store.session, [(shard.ready, group) for shard in shards])),
+        default=0,
+    )
 
 
 def stands_still(store: RedisStore, coming: Load) -> Op[bool]:
@@ -260,13 +266,13 @@ def lateness_of(late: Sequence[int]) -> RecentLateness | None:
     """The lateness of these attempts; None if there were none."""
     if not late:
         return None
-    ordered = sorted(late)
-    return RecentLateness(len(ordered), _at(ordered, 50), _at(ordered, 99), ordered[-1])
+    ranked = sorted(late)
+    return RecentLateness(len(ranked), _at(ranked, 50), _at(ranked, 99), ranked[-1])
 
 
-def _at(ordered: Sequence[int], percent: int) -> int:
+def _at(ranked: Sequence[int], percent: int) -> int:
     """The smallest value that ``percent`` of all do not exceed."""
-    return ordered[-(-len(ordered) * percent // 100) - 1]
+    return ranked[-(-len(ranked) * percent // 100) - 1]
 
 
 def coming_load(store: RedisStore, topics: Sequence[Glance], horizon: str, now_ms: int) -> Op[Load]:
@@ -275,7 +281,7 @@ def coming_load(store: RedisStore, topics: Sequence[Glance], horizon: str, now_m
     ends = [now_ms + step_ms * i for i in range(steps + 1)]
     shards = [shard for one in topics for shard in store.topics.all_shards(one.name) if shard not in one.lost]
     found = Load(now_ms, step_ms, [0] * steps, [0] * steps)
-    for overdue, *counts, later in (yield from reads.due_between(store.session, shards, ends)):
+    for overdue, *counts, later in (yield from ordered.due_between(store.session, shards, ends)):
         found.overdue += overdue
         found.later += later
         found.counts = [a + b for a, b in zip(found.counts, counts, strict=True)]

@@ -13,15 +13,15 @@ from ...errors import InvalidInput
 from ...job.job import Job, JobState, check_id, check_topic
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...operations.conditions import is_condition
-from ...operations.health import Problem, in_order, problems_of
-from ...operations.inspect import job_of, shard_with
-from ...operations.job_history import LOOKBACK_ROWS, ended_rows, rows_of, with_failures
-from ...operations.large_bodies import fetched
-from ...operations.waiting_keys import KeyLoad, busiest
+from ...operations.checks.health import Problem, in_order, problems_of
+from ...operations.find.conditions import is_condition
+from ...operations.history.job_history import LOOKBACK_ROWS, ended_rows, rows_of, with_failures
+from ...operations.jobs.get import job_of, shard_with
+from ...operations.jobs.large_bodies import fetched
+from ...operations.keys.busiest import KeyLoad, busiest
 from ...store.entries import ms_of
-from ...store.history import HistoryRow
-from ...store.progress import Phase
+from ...store.history.rows import HistoryRow
+from ...store.jobs.progress import Phase
 from ...store.redis_store import RedisStore
 from .. import redact
 from ..activity import Activity

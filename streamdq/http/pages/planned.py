@@ -11,7 +11,7 @@ from ...errors import InvalidInput
 from ...link.session import Op, Work
 from ...schedules.coming import coming
 from ...store.redis_store import RedisStore
-from ...store.schedules import Schedules, StoredSchedule
+from ...store.schedules.schedules import Schedules, StoredSchedule
 from .overview import Glance, Load
 
 MOST_SCHEDULES = 500  # that one page reads

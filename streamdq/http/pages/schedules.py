@@ -11,11 +11,12 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request, Response
 
 from ...link.session import Op
-from ...operations.schedules import Schedule
+from ...operations.schedules.read import Schedule
 from ...schedules.civil import zone
 from ...schedules.plan import occurrence_in
-from ...store import history_reads, namespace
-from ...store.history import Event, HistoryRow, known_row_in
+from ...store import namespace
+from ...store.history import history_reads
+from ...store.history.rows import Event, HistoryRow, known_row_in
 from ...store.redis_store import RedisStore
 from ...times.durations import show_ms
 from .. import redact

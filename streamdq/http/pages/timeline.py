@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...job.job import GroupProgress, Job, JobState
-from ...operations.job_history import JobEvent
-from ...store.history import Event, HistoryRow
+from ...operations.history.job_history import JobEvent
+from ...store.history.rows import Event, HistoryRow
 from ...times.durations import show_ms
 
 _MINUTE_MS = 60_000

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from ...operations.workers import ALIVE_MS
+from ...operations.topics.workers import ALIVE_MS
 from .. import redact
 from ..api.route import backend_of, who_asks
 from .page_routes import PageRoute, get

@@ -19,7 +19,7 @@ from ...metrics import recorded
 from ...process.logs import log
 from ...process.loop import Failures
 from ...store.scripts import Scripts
-from ...store.topics import Topics
+from ...store.topics.topics import Topics
 
 _SEEN_S = 2 * SIGN_S  # a live worker's sign changes within this time, even if the next one is somewhat late
 _TROUBLE_S = 1.0  # and so much later after trouble with Redis: a worker may have to connect again first

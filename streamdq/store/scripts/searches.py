@@ -12,7 +12,8 @@ from ...keys import ShardKeys
 from ...link.session import Op, returned, together
 from ..assembly import keys_of
 from ..calling import ScriptCalls
-from ..members import id_in
+from ..find.wanted import Wanted
+from ..jobs.members import id_in
 from ..replies import (
     AuditedJobs,
     FoundInOrder,
@@ -24,7 +25,6 @@ from ..replies import (
     in_streams_of,
     stats_in,
 )
-from ..wanted import Wanted
 
 STATS_STEP = 50  # a millisecond of Redis's time
 _BRIEF_S = 2.0

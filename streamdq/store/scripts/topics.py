@@ -11,9 +11,9 @@ from ...link.command import Behind
 from ...link.session import Op
 from ..assembly import keys_of
 from ..calling import KeysAndArgs, ScriptCalls, Spread
-from ..members import id_in
-from ..registry import settings_in
+from ..jobs.members import id_in
 from ..replies import Configured, ListedIds, configured_in
+from ..topic_settings import settings_in
 
 
 class TopicScripts(ScriptCalls):

@@ -18,7 +18,7 @@ from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import require_manifest
 from streamdq.errors import InvalidInput
 from streamdq.job.retry import DEFAULT_RETRY, RetrySchedule
-from streamdq.store.history import COLUMNS, Event
+from streamdq.store.history.rows import COLUMNS, Event
 
 ROWS, DAYS = 10_000, 3
 

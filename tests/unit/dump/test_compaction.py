@@ -18,7 +18,7 @@ from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import DumpFile, require_manifest, update_manifest
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderBusy, HistoryUnreadable
-from streamdq.store.history import SCHEMA_VERSION
+from streamdq.store.history.rows import SCHEMA_VERSION
 from tests.dumps import HOUR_MS, START_MS, as_version_1, dumped, fill
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from streamdq.errors import ServerUnavailable
 from streamdq.http.survey import Survey, Surveyed
-from streamdq.operations.inspect import Concern, GroupStats, Stats, TopicStats
+from streamdq.operations.topics.stats import Concern, GroupStats, Stats, TopicStats
 
 SECONDS = "streamdq.http.survey"
 STATS = Stats(topics={"good": TopicStats(), "bad": TopicStats(groups={"g": GroupStats(dead=1)})})

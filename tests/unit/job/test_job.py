@@ -7,7 +7,6 @@ import math
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import from_json
 
-from streamdq.errors import BodyDamaged, InvalidInput, StaleClaim
+from streamdq.errors import BodyDamaged, InvalidInput
 from streamdq.job.body import encode_body
 from streamdq.job.job import (
     Job,
@@ -66,17 +65,6 @@ def nested(depth: int) -> list[Any]:
 def test_a_body_that_is_no_json_is_damaged() -> None:
     with pytest.raises(BodyDamaged, match="the body of job 'j' in topic 't' can't be read: it is not JSON"):
         _ = Job("t", "j", b"{", 0, 0).body
-
-
-def test_a_running_attempt_is_touched() -> None:
-    touched: list[Any] = []
-    job = Job("t", "j", b"1", 0, 0)
-    job._held, job._touch = SimpleNamespace(ended=False), lambda _, ttr: touched.append(ttr)
-    job.touch("1s")
-    assert touched == ["1s"]
-    job._held = SimpleNamespace(ended=True)
-    with pytest.raises(StaleClaim):
-        job.touch()
 
 
 def test_the_deepest_body_is_read_again() -> None:
@@ -201,11 +189,6 @@ def test_ttr() -> None:
     assert check_ttr("1ms") == 1
     with pytest.raises(InvalidInput, match=r"^ttr: "):
         check_ttr("0.4ms")
-
-
-def test_touch_belongs_in_a_handler() -> None:
-    with pytest.raises(StaleClaim, match="not running here"):
-        Job("t", "j", b"1", DUE_MS, NOW_MS).touch()
 
 
 class _Array:

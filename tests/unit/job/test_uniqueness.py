@@ -10,7 +10,7 @@ import pytest
 from streamdq import NewJob
 from streamdq.errors import InvalidInput
 from streamdq.job.uniqueness import NO_RULE, rule_of, unique
-from streamdq.store.records import encode
+from streamdq.store.jobs.records import encode
 from streamdq.times.durations import rate_in
 
 BODY = {"user": 7, "kind": "welcome", "order": {"id": "a"}, "at": 5}

@@ -70,6 +70,7 @@ WORDS = (
             Meaning.RIGHTS,
         ),
         (exceptions.ResponseError("ERR Unknown Redis command called from script"), Meaning.OTHER),
+        (exceptions.ResponseError("Unknown command called from script script: 1, on @user_script:9."), Meaning.OTHER),
         (OSError("no route to host"), Meaning.OTHER),
     ],
 )

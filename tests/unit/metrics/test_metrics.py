@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from streamdq.keys import ShardKeys
 from streamdq.link import failures
 from streamdq.metrics import declared, recorded
-from streamdq.operations import measured
-from streamdq.operations.attempts import DeadReason, End, Outcome
+from streamdq.operations.attempts import measured
+from streamdq.operations.attempts.results import DeadReason, End, Outcome
 from tests.metrics import sample
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamdq.config import Layout
 from streamdq.store.counters import Counters
-from streamdq.store.progress import Phase
+from streamdq.store.jobs.progress import Phase
 from streamdq.store.replies import (
     RATED,
     Claimed,

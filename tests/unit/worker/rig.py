@@ -9,9 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from streamdq.config import START_WITHIN_S, Settings, TopicSettings
-from streamdq.job.job import Job
 from streamdq.keys import ShardKeys
-from streamdq.operations.attempts import End, Held, Outcome
+from streamdq.operations.attempts.results import End, Held, Outcome
 from streamdq.worker.deadline import Deadlines
 from streamdq.worker.ends import Ends
 from streamdq.worker.handlers import handler_of
@@ -21,6 +20,7 @@ from streamdq.worker.middleware import Middleware
 from streamdq.worker.queues import HandlerQueues
 from streamdq.worker.reports import DeadLetterNotices, Reports
 from streamdq.worker.runner import Runner
+from streamdq.worker.running_job import RunningJob
 from streamdq.worker.slots import Slots
 from streamdq.worker.turns import Turns
 from tests.unit.fake_redis import session_of, topics_of
@@ -30,14 +30,18 @@ SHARD = ShardKeys("ns", "t", 0)
 NOW_MS = 1_800_000_000_000
 
 
+def running_job(body: str) -> RunningJob:
+    """With the body as its id."""
+    return RunningJob("t", body, body.encode(), NOW_MS - 5, NOW_MS - 5, attempt=1)
+
+
 def held(body: str, ttr_ms: int = 60_000, asked: float | None = None) -> Held:
     """A claim of the job whose id and body that is. ``asked``: when it was asked for, on the monotonic clock; None:
     just now, and it may start whenever this machine gets round to it.
     """
     late = float("inf") if asked is None else asked + START_WITHIN_S
     asked = time.monotonic() if asked is None else asked
-    job = Job("t", body, body.encode(), NOW_MS - 5, NOW_MS - 5, attempt=1)
-    one = Held(SHARD, "g", job, b"1800000000000-0", b"", NOW_MS - 5)
+    one = Held(SHARD, "g", running_job(body), b"1800000000000-0", b"", NOW_MS - 5)
     one.ttr_ms, one.deadline = ttr_ms, asked + ttr_ms / 1000
     one.start_by = min(one.deadline, late)
     return one

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from streamdq import Bury, Job
-from streamdq.operations.attempts import End, Outcome
+from streamdq import Bury, Job, RunningJob
+from streamdq.operations.attempts.results import End, Outcome
 from streamdq.threads import HandlerThreads
 from streamdq.worker.middleware import Attempt, AttemptEnd, listen, tell
 from streamdq.worker.reports import DeadLetterNotices
-from tests.unit.worker.rig import Rig, held, member_of
+from tests.unit.worker.rig import Rig, held, member_of, running_job
 
 tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
 
@@ -106,7 +106,7 @@ def test_calls_of_an_on_end_function() -> None:
 
     ends = [End(held(str(number)), Outcome.DONE) for number in range(2)]
     for end in ends:
-        attempt = Attempt("t", "g", [end.held.job], 0)
+        attempt = Attempt("t", "g", [running_job(end.held.job.id)], 0)
         attempt.on_end(note)
         listen(attempt, [end.held])
     tell(ends, set())
@@ -116,7 +116,7 @@ def test_calls_of_an_on_end_function() -> None:
 async def test_a_touch_from_a_thread_leaves_its_context_there() -> None:
     seen = []
 
-    def handle(_body: int, job: Job) -> None:
+    def handle(_body: int, job: RunningJob) -> None:
         tenant.set("somebody")
         job.touch()
 

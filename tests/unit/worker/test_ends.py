@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from streamdq.config import MAX_CLAIM, GroupSettings, TopicSettings
 from streamdq.keys import ShardKeys
-from streamdq.operations.attempts import End, Outcome
+from streamdq.operations.attempts.results import End, Outcome
 from streamdq.worker import ends as module
 from streamdq.worker.ends import EndSender
 from tests.unit.fake_redis import LOST, Call, Rig

@@ -12,7 +12,7 @@ import pytest
 
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
-from streamdq.operations.attempts import Outcome
+from streamdq.operations.attempts.results import Outcome
 from tests.unit.fake_redis import LOST, call_of
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.test_ends import Sending

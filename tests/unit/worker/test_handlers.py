@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from streamdq import Job
+from streamdq import Job, RunningJob
 from streamdq.errors import InvalidInput
 from streamdq.worker.handlers import Handler, Handlers, handler_of
 
@@ -28,6 +28,7 @@ async def with_job(order: Order, job: Job) -> None: ...
 async def job_first(job: Job, order: Order) -> None: ...
 async def named_job(body: Any, job: Any) -> None: ...
 async def other_name(body: Any, task: Job) -> None: ...
+async def running_job(body: Any, task: RunningJob) -> None: ...
 async def untyped(body): ...  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
 async def with_default(body: int, times: int = 3) -> None: ...
 async def keyword_job(body: int, *, job: Job) -> None: ...
@@ -52,6 +53,7 @@ class Service:
         (job_first, {"order_id": 5}, "job"),
         (named_job, 5, "job"),
         (other_name, "x", "task"),
+        (running_job, "x", "task"),
         (untyped, [1], None),
         (with_default, 5, None),
         (keyword_job, 5, "job"),
@@ -140,13 +142,14 @@ def test_a_handler_needs_no_parameter_for_the_body(function: Any, result: Any) -
 
 
 async def slots(slots: list[Order]) -> None: ...
-async def slots_and_jobs(slots: list[Order], jobs: list[Job]) -> None: ...
+async def slots_and_jobs(slots: list[Order], jobs: list[RunningJob]) -> None: ...
+async def slots_and_plain_jobs(slots: list[Order], jobs: list[Job]) -> None: ...
 async def bare_list(slots: list) -> None: ...
 
 
 def test_batches_check_each_body() -> None:
     assert read(slots, 10).validate(b'{"order_id": 5}') == Order(order_id=5)
-    assert read(slots_and_jobs, 10).wants_job == "jobs"
+    assert read(slots_and_jobs, 10).wants_job == read(slots_and_plain_jobs, 10).wants_job == "jobs"
     assert read(bare_list, 500).validate(b"5") == 5
     assert read(untyped, 1).validate(b"5") == 5
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streamdq import Attempt, AttemptEnd, Bury, CallNext, Snooze
-from streamdq.operations.attempts import Outcome
+from streamdq.operations.attempts.results import Outcome
 from tests.unit.worker.rig import Rig, held
 from tests.waiting import HANG_S, forever
 

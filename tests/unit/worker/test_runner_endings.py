@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from streamdq import InvalidInput, Job, StaleClaim
+from streamdq import InvalidInput, Job, RunningJob, StaleClaim
 from streamdq.job.retry import Bury, Retry, Snooze
-from streamdq.operations.attempts import DeadReason, End, Outcome
+from streamdq.operations.attempts.results import DeadReason, End, Outcome
 from streamdq.worker import runner as module
 from streamdq.worker import slots
 from tests.unit.virtual_time import in_virtual_time
@@ -131,8 +131,8 @@ async def test_what_has_ended_and_is_settled_leaves_nothing_to_the_garbage_colle
         if body == 7002:
             raise ValueError("no")
 
-    def left() -> list[Job]:
-        return [one for one in gc.get_objects() if type(one) is Job and one.id in ("7001", "7002")]
+    def left() -> list[RunningJob]:
+        return [one for one in gc.get_objects() if type(one) is RunningJob and one.id in ("7001", "7002")]
 
     rig = Rig(handle, retry="1s")
     gc.disable()
@@ -146,9 +146,9 @@ async def test_what_has_ended_and_is_settled_leaves_nothing_to_the_garbage_colle
 
 
 async def test_a_job_of_an_attempt_that_has_ended_is_no_longer_running_here() -> None:
-    kept: list[Job] = []
+    kept: list[RunningJob] = []
 
-    async def handle(_body: int, job: Job) -> None:
+    async def handle(_body: int, job: RunningJob) -> None:
         job.touch()
         assert job.time_left_s() > 0
         kept.append(job)
@@ -210,7 +210,7 @@ async def test_its_end_is_on_its_way_before_its_ttr_has_passed(
     """Else the job may have been taken over: it would start at once, and not by its schedule. As after a touch."""
     loop = asyncio.get_running_loop()
 
-    async def handle(body: int, job: Job) -> None:
+    async def handle(body: int, job: RunningJob) -> None:
         if body == 2:
             job.touch(f"{ttr_ms * 2}ms")
         await does(body)
@@ -234,7 +234,7 @@ async def test_a_ttr_that_a_touch_makes_short_counts_at_once() -> None:
     """Not only from the next round on."""
     loop = asyncio.get_running_loop()
 
-    async def handle(_body: int, job: Job) -> None:
+    async def handle(_body: int, job: RunningJob) -> None:
         await asyncio.sleep(1.013)
         job.touch("30ms")
         await forever()
@@ -253,7 +253,7 @@ async def test_a_ttr_that_a_touch_makes_short_counts_at_once() -> None:
 async def test_a_touch_after_the_cut_comes_too_late() -> None:
     """It neither reaches Redis nor makes the attempt seem shorter, nor does the handler hear of it as an error."""
 
-    async def handle(_body: int, job: Job) -> None:
+    async def handle(_body: int, job: RunningJob) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await forever()
         job.touch("10s")
@@ -313,7 +313,7 @@ async def test_a_batch_is_cut_off_as_a_whole_when_the_first_ttr_passes() -> None
 async def test_a_touch_moves_the_deadline_at_once_and_the_last_one_is_told(
     touches: tuple[list[str | None], ...], told: list[int]
 ) -> None:
-    async def handle(_body: int, job: Job) -> None:
+    async def handle(_body: int, job: RunningJob) -> None:
         for each in touches:
             await asyncio.sleep(0.8 if each else 0.01)
             for ttr in each:

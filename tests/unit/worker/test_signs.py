@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
-from streamdq.operations.attempts import End, Outcome
+from streamdq.operations.attempts.results import End, Outcome
 from streamdq.process.loop import wait
 from streamdq.times.clock import ManualClock, RedisClock
 from streamdq.worker import blocked_loop

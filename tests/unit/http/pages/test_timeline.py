@@ -7,8 +7,8 @@ import pytest
 from streamdq.http.pages.overview import lateness_of
 from streamdq.http.pages.timeline import Attempt, brief, story_of, why
 from streamdq.job.job import GroupProgress, Job, JobState
-from streamdq.operations.job_history import JobEvent
-from streamdq.store.history import Event, HistoryRow
+from streamdq.operations.history.job_history import JobEvent
+from streamdq.store.history.rows import Event, HistoryRow
 
 T = 1_800_000_000_000
 

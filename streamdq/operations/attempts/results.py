@@ -1,0 +1,315 @@
+"""Claimed jobs, and how their attempts end. Outcomes are sent in batches, each for one shard and group."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import StrEnum
+from operator import attrgetter
+from typing import Any
+
+from ...config import MAX_CLAIM, START_WITHIN_S
+from ...errors import BodyDamaged, BodyUnreadable
+from ...job.job import Decoder, Job, JobState
+from ...job.retry import Bury, Retry, RetrySchedule, Snooze
+from ...job.ttr import LONGEST_CUT_MS, cut_before_ms
+from ...keys import ShardKeys
+from ...link.session import Op
+from ...process.logs import beginning_without_credentials, log, what
+from ...store.batches import FREED_BYTES, MAX_BYTES, most_jobs, parts
+from ...store.history.failures import Failure, failure_text
+from ...store.history.rows import SEPARATOR, Event, moved_ms
+from ...store.jobs.records import job_in
+from ...store.replies import Claimed, Refused
+from ...store.scripts import Scripts
+from . import measured
+from .error_text import MAX_ERROR_CHARS, is_a, is_told, text_of, told_of, traceback_of
+
+_NO_ATTEMPT = -1  # sent instead of the number of used steps: the attempt does not count
+_LONGEST_UNREADABLE_MS = 60_000  # so it runs soon after a key was added
+_STALLED_S = 0.25  # if a claim took longer, the process or the network had stalled
+_CLASS = re.compile(r"[^\W\d][\w.]{0,99}(?=: )")
+
+
+class Outcome(StrEnum):
+    """How an attempt ended; also the value of the metrics' label."""
+
+    __hash__ = str.__hash__  # that of Enum is a function in Python, and every end of an attempt calls it
+
+    DONE = "done"
+    RETRY = "retry"
+    SNOOZED = "snoozed"
+    DEAD = "dead"
+    RELEASED = "released"
+    STALE = "stale"
+
+
+_body_of = attrgetter("held.job.raw_body")
+# Jobs per call, by how much work each outcome costs: no call takes more than a few milliseconds.
+_MOST = {Outcome.DONE: MAX_CLAIM, Outcome.RETRY: 200, Outcome.SNOOZED: 200, Outcome.DEAD: 200, Outcome.RELEASED: 200}
+_FAILED = frozenset({Outcome.RETRY, Outcome.DEAD})
+_MOST_OF_KEYS = 100  # each also gives the place of its key to another job
+
+
+class DeadReason(StrEnum):
+    """Why a job was buried; also the value of the metrics' label."""
+
+    EXHAUSTED = "exhausted"  # the steps of its retry schedule are used up
+    BURIED = "buried"  # its handler raised Bury
+    INVALID = "invalid"  # its body is not what the handler takes
+    CRASHED = "crashed"  # its consumers died max_deliveries times
+
+
+_CLASSES: dict[str, str] = {DeadReason.BURIED: "Bury", DeadReason.INVALID: "ValidationError", DeadReason.CRASHED: ""}
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A job that this process has claimed, with the entry that proves the claim."""
+
+    shard: ShardKeys
+    group: str
+    job: Job
+    main: bytes
+    entry: bytes
+    due_ms: int  # of this attempt
+    generation: str = "0"  # the group's generation when it was claimed
+    ttr_ms: int = 0
+    deadline: float = 0.0  # when its TTR passes, on this host's monotonic clock
+    start_by: float = float("inf")  # the latest start, on this host's monotonic clock
+    crashes: int = 0
+    started_ms: int = 0
+    started: float = 0.0  # the same on this host's monotonic clock
+    begun: bool = False  # its handler was called
+    thread: Future[Any] | None = None  # the call of its handler there
+    ended: bool = False
+    late: bool = False  # its TTR passed here
+    lost: bool = False  # Redis has refused a touch: another worker has the job, or will have it
+    give_up_at: float = float("inf")  # when it ends in any case, although its handler goes on; if it is late, or lost
+    touching: bool = False  # a touch of `touch_ms` is about to be sent
+    touch_ms: int = 0
+    told: float = 0.0  # the deadline of the last touch that Redis has received
+    took_s: float = 0.0
+    consumer: str = ""  # the consumer that claimed it, if another one ends it
+    listeners: Sequence[Callable[[Any], None]] = ()  # are told how it ended
+    receipt: bool = False  # Redis keeps a receipt of its end: callers over HTTP may lose the answer and ask again
+
+    @property
+    def cut_at(self) -> float:
+        """When a worker cancels its handler, on this host's monotonic clock: just before its TTR passes."""
+        return self.deadline - cut_before_ms(self.touch_ms or self.ttr_ms) / 1000
+
+
+@dataclass(slots=True)
+class End:
+    """How one attempt ends. ``delay_ms``: for a retry or a snooze; ``steps``: for a retry; ``reason``: for a burial;
+    ``at``: where the code failed, and ``cause``: the exception, for the log. ``traceback``: what is kept beside
+    the error. ``hidden``: nothing is kept but the error, which then has no message.
+    """
+
+    held: Held
+    outcome: Outcome
+    error: str = ""
+    delay_ms: int = 0
+    steps: int = 0
+    reason: str = ""
+    at: str = ""
+    cause: BaseException | None = None
+    traceback: str = ""
+    hidden: bool = False
+
+    def __post_init__(self) -> None:
+        """Hides credentials in the error before it is kept anywhere, and makes it printable: it may contain anything,
+        even lone surrogates, which can't be sent.
+        """
+        if self.error:
+            text = beginning_without_credentials(self.error, MAX_ERROR_CHARS, 4 * MAX_ERROR_CHARS)
+            self.error = "".join(c if c.isprintable() else " " for c in text)
+
+
+def held_in(
+    shard: ShardKeys,
+    group: str,
+    claimed: Claimed,
+    asked: float,
+    decoder: Decoder | None = None,
+    kind: type[Job] = Job,
+) -> list[Held]:
+    """The claimed jobs. ``asked``: when the call was about to be sent, on the monotonic clock. The TTR counts from
+    then, because another worker may have taken a job over by the time the reply is read. ``decoder``: reads the bodies
+    that are not plain JSON. ``kind``: the class that the jobs are made of. A job that another client has written in a
+    way that can't be read is left out, as it would keep back all others; it is taken over when its TTR passes.
+    """
+    topic, generation, topic_ttr_ms, latest = shard.topic, claimed.generation, claimed.ttr_ms, asked + START_WITHIN_S
+    running, all_held = JobState.RUNNING, []
+    for row in claimed.rows:
+        try:
+            job = job_in(topic, row.id.decode(), row.record, decoder, kind)
+        except ValueError as error:
+            log.error("a claimed job can't be read", topic=topic, id=repr(row.id), group=group, error=what(error))
+            continue
+        job.state, job.attempt = running, 1
+        main, entry, past = (row.claim, b"", None) if b"|" not in row.claim else row.parts()
+        ttr_ms = job.ttr_ms or topic_ttr_ms
+        deadline = asked + ttr_ms / 1000
+        held = Held(shard, group, job, main, entry, job.due_ms, generation, ttr_ms, deadline, latest)
+        if deadline - LONGEST_CUT_MS / 1000 < latest:
+            held.start_by = min(latest, held.cut_at)
+        if past is not None:
+            job.attempt, job.snoozed, job.step, held.crashes, due_ms = past
+            if due_ms is not None:
+                held.due_ms = due_ms
+        all_held.append(held)
+    return all_held
+
+
+def unreadable(held: Held, error: BodyUnreadable) -> End:
+    """The end of an attempt whose body can't be read. The job goes back, uncounted, and comes again later and later: to
+    a worker that can read it, or to this one when it is configured for it. A body that nobody can read is buried.
+    """
+    measured.unreadable(held)
+    if is_a(error, BodyDamaged):
+        return End(held, Outcome.DEAD, text_of(error), reason=DeadReason.INVALID)
+    delay_ms = min(_LONGEST_UNREADABLE_MS, 1000 * 2 ** min(held.job.snoozed, 10))
+    return End(held, Outcome.SNOOZED, text_of(error), delay_ms)
+
+
+def failed(held: Held, error: BaseException | str, schedule: RetrySchedule) -> End:
+    """The end of an attempt that failed with this exception or text: a retry, or a burial if no step is left."""
+    text = error if is_a(error, str) else told_of(held.job, error)
+    if is_a(error, Bury):
+        return End(held, Outcome.DEAD, error.reason, reason=DeadReason.BURIED)
+    if is_a(error, Snooze):
+        return End(held, Outcome.SNOOZED, text, error.delay_ms)
+    if is_a(error, Retry) and error.delay_ms is not None:
+        if held.job.attempt >= error.max_attempts:
+            return End(held, Outcome.DEAD, text, reason=DeadReason.EXHAUSTED)
+        return End(held, Outcome.RETRY, text, error.delay_ms)
+    if held.job.retry is not None:
+        schedule = RetrySchedule.of(held.job.retry)
+    delay_ms = schedule.delay_ms(held.job.step)
+    if delay_ms is None:
+        return End(held, Outcome.DEAD, text, reason=DeadReason.EXHAUSTED)
+    if is_a(error, Retry):
+        delay_ms = max(delay_ms, error.at_least_ms)
+    return End(held, Outcome.RETRY, text, delay_ms, steps=1)
+
+
+def tell_calls(end: End, error: BaseException) -> None:
+    """Keeps the calls that led to the exception with the end of the attempt, unless the handler raised it to say what
+    should follow.
+    """
+    if end.outcome in _FAILED and not is_told(error):
+        end.traceback = traceback_of(error, hidden=end.held.job.is_hidden)
+
+
+def hide(end: End, *, own: bool) -> None:
+    """Only the class of the exception that ended the attempt is kept. ``own``: unless the text is streamdq's own."""
+    end.hidden = True
+    if not own:
+        end.error = f"{class_of(end) or 'Exception'}: its message is not kept"
+
+
+def too_late(held: Held, schedule: RetrySchedule, now_ms: int) -> End:
+    """The end of an attempt that came too late to start. After a stall, the job goes back uncounted. Without a stall,
+    the TTR is shorter than a claim takes; the job would go back forever, so the attempt fails.
+    """
+    if time.monotonic() - held.deadline + held.ttr_ms / 1000 > _STALLED_S:
+        held.started_ms = 0
+        return End(held, Outcome.RELEASED)
+    held.started_ms = max(now_ms, held.due_ms)
+    return failed(held, f"TimeoutError: its TTR of {held.ttr_ms} ms passed before the attempt could start", schedule)
+
+
+def row_of(event: str, held: Held, consumer: str, error: str = "", reason: str = "") -> str:
+    """The attempt as a history row, without the time when it finished. ``event``: an Event's value, as text, because an
+    Event takes long to format. ``error`` is a class, never a message, because messages may quote the body.
+    """
+    job, s = held.job, SEPARATOR
+    return (
+        f"{event}{s}{job.id}{s}{held.group}{s}{job.attempt}{s}{job.step}{s}{consumer}{s}{job.created_ms}{s}"
+        f"{held.due_ms}{s}{moved_ms(held.main, held.entry).decode()}{s}{held.started_ms or ''}{s}{error}{s}{reason}{s}"
+        f"{len(job.raw_body)}{s}{job.key or ''}"
+    )
+
+
+def class_of(end: End) -> str:
+    """The class of the exception that ended the attempt; '' if there was none, or only a text."""
+    if end.reason in _CLASSES:
+        return _CLASSES[end.reason]
+    found = _CLASS.match(end.error)
+    return found[0] if found else ""
+
+
+def ends_together(ends: Sequence[End], groups: int) -> list[End]:
+    """As many of these ends (all of one outcome) as one script call may carry. ``groups``: the topic's groups."""
+    outcome = ends[0].outcome
+    most = most_jobs(_MOST[outcome], groups if outcome is Outcome.DONE else 1)
+    batch = list(ends[:most])
+    if any(end.held.job.key is not None for end in batch):
+        batch = batch[:_MOST_OF_KEYS]
+    # If the topic is paused or has a rate, release reads each record for the due time; others only free its memory.
+    max_bytes = MAX_BYTES if outcome is Outcome.RELEASED else FREED_BYTES
+    if sum(map(len, map(_body_of, batch))) <= max_bytes:
+        return batch
+    return next(parts(batch, lambda end: len(end.held.job.raw_body), most, max_bytes))
+
+
+def can_be_sent(held: Held) -> bool:
+    """Whether its Job has all that is sent of it: nothing keeps a handler from deleting or changing that."""
+    job = held.job
+    try:
+        row_of("", held, "").encode()
+        return isinstance(job.id, str) and isinstance(job.raw_body, bytes)
+    except (AttributeError, TypeError, UnicodeEncodeError):
+        return False
+
+
+def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:
+    """Ends attempts of one shard and one generation of a group that this consumer claimed, all with the same outcome,
+    at most MAX_BATCH. Returns the indexes of those refused because another consumer has the job now. Idempotent: a
+    repeated batch changes nothing.
+    """
+    outcome = ends[0].outcome
+    event = (Event.RELEASED if outcome is Outcome.SNOOZED else Event(outcome)).value
+    keeps_history = scripts.keeps_history
+    failure_of = _failure_of if scripts.keeps_failures and outcome in _FAILED else _no_failure
+    args: list[Any] = []
+    for end in ends:
+        held = end.held
+        error = class_of(end) if end.error else ""
+        row = row_of(event, held, consumer, error, end.reason) if keeps_history else ""
+        args += [held.main, held.entry, held.job.id, row]
+        if outcome in (Outcome.RETRY, Outcome.SNOOZED):
+            args += [end.delay_ms, _NO_ATTEMPT if outcome is Outcome.SNOOZED else end.steps, end.error, failure_of(end)]
+        elif outcome is Outcome.DEAD:
+            args += [end.reason, end.error, failure_of(end)]
+    first = ends[0].held
+    refused: Refused = yield from _SCRIPTS[outcome](
+        scripts, shard, group, first.generation, consumer, args, first.receipt
+    )
+    measured.attempts_ended(ends, refused.stale, refused.now_ms)
+    return set(refused.stale)
+
+
+def _failure_of(end: End) -> str:
+    """What is kept of the failure; '' for nothing."""
+    if end.hidden or not (end.error or end.traceback):
+        return ""
+    return failure_text(Failure(end.error, end.traceback))
+
+
+def _no_failure(_end: End) -> str:
+    return ""
+
+
+_SCRIPTS = {
+    Outcome.DONE: Scripts.finish,
+    Outcome.RETRY: Scripts.retry,
+    Outcome.SNOOZED: Scripts.retry,
+    Outcome.DEAD: Scripts.bury,
+    Outcome.RELEASED: Scripts.release,
+}

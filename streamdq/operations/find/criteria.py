@@ -1,0 +1,156 @@
+"""What a search looks for: states, due times, ids, keys and conditions on fields."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import NamedTuple
+
+from ...errors import InvalidInput
+from ...job.job import JobState, check_group, check_id, check_key
+from ...keys import plain
+from ...schedules.civil import civil_moment_ms
+from ...store.find.wanted import OfGroup, Whole
+from ...times.durations import Duration, Moment, moment_ms, to_ms
+from .conditions import Condition, Where, conditions_in
+
+Bound = Moment | str | timedelta
+"""A moment; or, as a timedelta or a text such as "10m" or "-1h", one counted from now."""
+
+FINDABLE = (JobState.DELAYED, JobState.READY, JobState.RUNNING, JobState.DEAD, JobState.DONE)
+NEVER_MS = 10**15
+_RELATIVE = re.compile(r"([+-]?)(\d.*[a-z])")
+
+
+class Time(NamedTuple):
+    """``ms`` None: no limit."""
+
+    ms: int | None
+    relative: bool = False
+
+    def at(self, now_ms: int, otherwise: int) -> int:
+        if self.ms is None:
+            return otherwise
+        return now_ms + self.ms if self.relative else self.ms
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """What a search looks for. ``due``: from and until, in ms since 1970 or relative to now."""
+
+    state: JobState | None = None
+    due: tuple[Time, Time] | None = None
+    group: str | None = None
+    key: str | None = None
+    id_prefix: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def by_due(self) -> bool:
+        """Whether the jobs can be read from the buckets, by due time."""
+        return self.state is JobState.DELAYED and self.due is not None
+
+    @cached_property
+    def of_body(self) -> tuple[Condition, ...]:
+        return tuple(condition for condition in self.conditions if condition.of_body)
+
+    @cached_property
+    def of_jobs(self) -> tuple[Condition, ...]:
+        return tuple(one for one in self.conditions if not one.of_body and not one.of_group)
+
+    @property
+    def of_groups(self) -> list[OfGroup]:
+        """The script alone decides these."""
+        return [condition.in_script() for condition in self.conditions if condition.of_group]
+
+    @property
+    def of_body_alone(self) -> bool:
+        """Whether all that the script can't decide are conditions on the body."""
+        return bool(self.of_body) and not self.of_jobs and self.key is None
+
+    @property
+    def needed(self) -> Whole:
+        """How much of a job it takes to decide what the script can't."""
+        return "record" if self.of_body else "head" if self.of_jobs or self.key is not None else "plan"
+
+    @property
+    def texts(self) -> list[str]:
+        """What the record of every match has."""
+        texts = [text for condition in self.conditions if (text := condition.text)]
+        return texts if self.key is None else [*texts, f"\x1f{self.key}\n"]
+
+
+def criteria_of(
+    *,
+    state: JobState | str | None = None,
+    due: tuple[Bound | None, Bound | None] | None = None,
+    group: str | None = None,
+    key: str | None = None,
+    id_prefix: str | None = None,
+    where: Where | None = None,
+) -> Criteria:
+    """What is looked for, checked.
+
+    Raises:
+        InvalidInput
+    """
+    return Criteria(
+        _state(state),
+        _times(due),
+        None if group is None else check_group(group),
+        None if key is None else check_key(key),
+        _prefix(id_prefix or ""),
+        conditions_in(where),
+    )
+
+
+def _state(state: JobState | str | None) -> JobState | None:
+    if state is None:
+        return None
+    if state not in FINDABLE:
+        raise InvalidInput(f"state: {str(state)[:80]!r} is not one of {', '.join(FINDABLE)}")
+    return JobState(state)
+
+
+def _times(due: tuple[Bound | None, Bound | None] | None) -> tuple[Time, Time] | None:
+    if due is None:
+        return None
+    if not isinstance(due, tuple | list) or len(due) != 2:
+        raise InvalidInput("due: pass a pair of the first and the last time; None for no limit")
+    try:
+        return _time(due[0]), _time(due[1])
+    except InvalidInput as error:
+        raise InvalidInput(re.sub("^at:", "due:", str(error))) from None
+
+
+def _prefix(text: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidInput(f"id_prefix: {text!r} is not a text")
+    return check_id(plain(text) + "x")[:-1]
+
+
+def _time(bound: Bound | None) -> Time:
+    if bound is None or bound == "":
+        return Time(None)
+    if isinstance(bound, timedelta):
+        return _from_now(abs(bound), bound < timedelta(0))
+    if isinstance(bound, str):
+        return _time_in(bound.strip())
+    return Time(moment_ms(bound))
+
+
+def _time_in(text: str) -> Time:
+    if text == "now":
+        return Time(0, relative=True)
+    if found := _RELATIVE.fullmatch(text):
+        return _from_now(found[2], found[1] == "-")
+    if text.isascii() and text.isdigit():
+        return Time(moment_ms(int(text)))
+    return Time(civil_moment_ms(text, None, None))
+
+
+def _from_now(span: Duration, ago: bool) -> Time:
+    ms = to_ms(span, "due")
+    return Time(-ms if ago else ms, relative=True)

@@ -1,0 +1,148 @@
+"""Looks up one job by its id, in whichever shard it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ...config import TopicSettings
+from ...errors import UnknownTopic
+from ...job.job import Decoder, GroupProgress, Job, JobState, check_id, check_key, check_topic
+from ...keys import ShardKeys, homes_of
+from ...link.session import Op
+from ...store.jobs import lookup
+from ...store.jobs.progress import Phase
+from ...store.jobs.records import job_in
+from ...store.redis_store import RedisStore
+from ...store.replies import OUTDATED, FoundJob, FoundProgress
+from ...store.topics.topics import changing
+from .large_bodies import fetched
+
+T = TypeVar("T")
+REPAIRS = 5
+_ACTIVE_FIRST = (JobState.RUNNING, JobState.READY, JobState.DELAYED, JobState.DEAD, JobState.DONE)
+
+
+def get(store: RedisStore, topic: str, id: str, *, key: str | None = None) -> Op[Job | None]:
+    """The job with its progress in each group, or None if it has ended in all of them or never existed. ``key``: of the
+    job, if it has one: then only the shard of that key is asked.
+    """
+    try:
+        found = yield from ask(store, topic, id, lambda k, settings, _: store.scripts.get(k, id, settings), key)
+    except UnknownTopic:
+        return None
+    job = job_of(topic, id, found, store.session.bodies)
+    if job is not None:
+        yield from fetched([job])
+    return job
+
+
+def ask(
+    store: RedisStore,
+    topic: str,
+    id: str,
+    script: Callable[[ShardKeys, TopicSettings, str], Op[T | None]],
+    key: str | None = None,
+) -> Op[T]:
+    """Calls a script for one job, on the shard that holds it. If our settings of the topic turn out to be out of date,
+    reads them and calls the script again. ``key``: of the job; None: it is found in any case.
+
+    Raises:
+        UnknownTopic
+    """
+    settings = yield from store.topics.get(check_topic(topic))
+    for _ in range(REPAIRS):
+        reply = yield from _ask(store, topic, id, script, settings, None if key is None else check_key(key))
+        if reply is not None and reply != OUTDATED:
+            return reply
+        renewed = yield from store.topics.renew(topic)
+        if renewed is None:
+            raise store.topics.unknown(topic)
+        settings = renewed
+    raise changing(topic)
+
+
+def _ask(
+    store: RedisStore,
+    topic: str,
+    id: str,
+    script: Callable[[ShardKeys, TopicSettings, str], Op[T | None]],
+    settings: TopicSettings,
+    key: str | None,
+) -> Op[T | None]:
+    """Asks the previous shards first (previous_shards.py): the first reply that has the job; else that of its home."""
+    *former, home = homes_of(check_id(id), settings.shards, settings.former, key)
+    for number in former:
+        reply = yield from script(store.session.keys.shard(topic, number), settings, id)
+        if not _is_miss(reply):
+            return reply
+    usual = store.session.keys.shard(topic, home)
+    reply = yield from script(usual, settings, id)
+    if key is None and _is_miss(reply) and (other := (yield from _elsewhere(store, usual, id))) is not None:
+        reply = yield from script(other, settings, id)
+    return reply
+
+
+def _is_miss(reply: object) -> bool:
+    """Whether a script says that it has not found the job, or had nothing to do for it."""
+    return not reply.record if isinstance(reply, FoundJob) else reply == 0
+
+
+def shard_with(store: RedisStore, topic: str, settings: TopicSettings, id: str) -> Op[ShardKeys]:
+    """The shard that has the job: that of its id, a former home or, if it has a key, another one. If none has it, that
+    of its id.
+    """
+    homes = homes_of(check_id(id), settings.shards, settings.former)
+    *former, usual = (store.session.keys.shard(topic, number) for number in homes)
+    there = (yield from lookup.with_job(store.session, [*former, usual], id)) if former or settings.keyed else [usual]
+    if there or not settings.keyed:
+        return there[0] if there else usual
+    return (yield from _elsewhere(store, usual, id)) or usual
+
+
+def _elsewhere(store: RedisStore, usual: ShardKeys, id: str) -> Op[ShardKeys | None]:
+    """Another shard that has a job with this id, because it has a key."""
+    others = [shard for shard in store.topics.shards(usual.topic) if shard != usual]
+    if not others:
+        return None
+    settings = yield from store.topics.latest(usual.topic)  # a process learns late that there are keys
+    there = (yield from lookup.with_job(store.session, others, id)) if settings.keyed else []
+    return there[0] if there else None
+
+
+def job_of(topic: str, id: str, found: FoundJob | None, decoder: Decoder | None = None) -> Job | None:
+    """The job that get has found; None: there is none. ``decoder``: reads its body, if that is not plain JSON."""
+    if found is None or not found.record:
+        return None
+    job = job_in(topic, id, found.record, decoder)
+    return led(job, {one.group: _progress(one, job, found.delayed) for one in found.groups})
+
+
+def led(job: Job, groups: dict[str, GroupProgress]) -> Job:
+    """The job with the progress of these groups; its state is that of the most active group."""
+    job.groups = groups
+    leading = min(groups.values(), key=lambda progress: _ACTIVE_FIRST.index(progress.state), default=None)
+    if leading is not None:
+        job.state, job.attempt, job.step = leading.state, leading.attempt, leading.step
+        job.snoozed = leading.snoozed
+        job.due_ms = leading.due_ms or job.due_ms
+    return job
+
+
+def _progress(found: FoundProgress, job: Job, delayed: bool) -> GroupProgress:
+    group, p, waits = found
+    if p is None:
+        return GroupProgress(group, JobState.DELAYED if delayed else JobState.READY, due_ms=job.due_ms)
+    counts = (p.attempt, p.step, p.crashes, p.snoozed)
+    if p.phase is Phase.RUNNING:
+        return GroupProgress(
+            group, JobState.RUNNING, *counts, started_ms=None if p.ahead else p.started_ms, deadline_ms=p.deadline_ms,
+            consumer=p.consumer, own=bool(p.entry),
+        )  # fmt: skip
+    if p.phase is Phase.WAITING:
+        where = JobState.DELAYED if waits else JobState.READY
+        due_ms = job.due_ms if p.due_ms is None else p.due_ms
+        return GroupProgress(group, where, *counts, due_ms=due_ms, error=p.error or None, own=True)
+    if p.phase is Phase.DEAD:
+        return GroupProgress(group, JobState.DEAD, *counts, reason=p.reason, error=p.error)
+    return GroupProgress(group, JobState.DONE, *counts)

@@ -1,0 +1,1 @@
+"""A shard's jobs: the codecs of what is stored of one."""

@@ -1,0 +1,1 @@
+"""The lanes in which jobs wait for their keys."""

@@ -1,0 +1,1 @@
+"""Schedules as Redis holds them."""
