@@ -11,12 +11,14 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from streamdq import Queue
 from tests.forked import Forked
 from tests.servers import free_port
 from tests.waiting import HANG_S, until
@@ -63,6 +65,7 @@ NOT_RUN = {
 _BLOCK = re.compile(r"^( *)```(\w*)([^\n]*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"# ([\w./-]+\.(?:py|toml|conf|service|yml))\n")
 _SHELL = re.compile(r"[|<>`()*]|\$[\w({]")
+_PAUSE = re.compile(r"sleep (\d+)")
 _GOES_ON = re.compile(
     r"streamdq (?:serve|callback|exporter|worker|outbox relay)\b(?!.*--burst)|streamdq .*--(?:follow|watch)\b"
 )
@@ -205,6 +208,9 @@ class Reader:
             name, _, value = line.removeprefix("export ").partition("=")
             self._env[name] = value.strip("'\"").replace("$PWD", str(self.folder))
             return ""
+        if pause := _PAUSE.fullmatch(line):
+            self._settle(float(pause[1]))
+            return ""
         if line.endswith("&") or _GOES_ON.match(line):
             self._start(line.removesuffix("&").strip())
             return ""
@@ -247,6 +253,13 @@ class Reader:
         for port in self._ports.values():
             if port in line:
                 until(partial(_listens, int(port)), f"{line} listens")
+
+    def _settle(self, pause_s: float) -> None:
+        """Waits until the jobs that the page leaves time for have ended: none is ready, running or to be retried,
+        and none is due in so many seconds.
+        """
+        with Queue(self.url, self._env.get("STREAMDQ_NAMESPACE")) as queue:
+            until(lambda: _is_settled(queue, pause_s), "the jobs have ended")
 
     @property
     def seen(self) -> str:
@@ -300,6 +313,13 @@ def is_ready(line: str, pid: int, out: Path) -> bool:
         return "relaying" in out.read_text()
     caught = re.search(r"^SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return bool(caught and int(caught[1], 16) & 1 << signal.SIGTERM - 1)
+
+
+def _is_settled(queue: Queue, pause_s: float) -> bool:
+    topics, by = queue.stats().topics.values(), (time.time() + pause_s) * 1000
+    groups = [group for topic in topics for group in topic.groups.values()]
+    is_busy = any(group.ready or group.running or group.retrying for group in groups)
+    return not is_busy and all(topic.next_due_ms is None or topic.next_due_ms > by for topic in topics)
 
 
 def _listens(port: int) -> bool:
