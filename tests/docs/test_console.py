@@ -102,7 +102,7 @@ def jobs_to_find(queue: Queue, _: Path, __: str) -> None:
 
 def some_history(queue: Queue, _: Path, __: str) -> None:
     for n in range(3):
-        queue.enqueue("order.close", n)
+        queue.enqueue("order.close", n, id=f"order-{41 + n}")
         claim = queue.take("order.close", timeout=HANG_S)
         assert claim
         claim.finish()
@@ -172,28 +172,33 @@ SECRETS = {"whsec_NEW…": f"whsec_{'N' * 32}", "whsec_OLD…": f"whsec_{'O' * 3
 SHOWN = {
     "analytics": Shown(some_history),
     "archive": Shown(dead_letters, instead={f"{url}/jobs": f"{ours}/jobs.db" for url, ours in POSTGRES.items()}),
-    "bodies": Shown(
+    "bodies": Shown(),
+    "body-versions": Shown(
         bodies_of_all_kinds,
-        instead=FOLDERS,
-        varies={
-            "streamdq bodies sweep": r"[\d,]+",
-            # In any order.
-            "streamdq rehearse": r"order-17 delayed currency: Field required|order-90 dead KeyError: 'id'",
-        },
+        # In any order.
+        varies={"streamdq rehearse": r"order-17 delayed currency: Field required|order-90 dead KeyError: 'id'"},
         exits={"streamdq rehearse": 1},
     ),
+    "backup": Shown(shop),
     "callbacks": Shown(instead=SECRETS),
     "cluster-analytics": Shown(),
     "what-if": Shown(),
     "deploying": Shown(),
+    "embedded": Shown(),
     "find": Shown(jobs_to_find, serves=True),
     "history": Shown(some_history, instead=FOLDERS),
     "http": Shown(),
+    "operations-page": Shown(),
+    "security": Shown(),
+    "serve": Shown(),
     "kubernetes": Shown(shop),
+    "large-bodies": Shown(bodies_of_all_kinds, instead=FOLDERS, varies={"streamdq bodies sweep": r"[\d,]+"}),
     "metrics": Shown(shop),
     "monitoring": Shown(shop),
     "operations": Shown(shop),
+    "shards": Shown(shop),
     "outbox": Shown(an_outbox, instead={f"{url}/shop": f"{ours}/shop.db" for url, ours in POSTGRES.items()}),
+    "personal-data": Shown(jobs_to_find),
     "redis": Shown(),
     "reliability": Shown(),
     "schedules": Shown(),

@@ -34,6 +34,7 @@ DOCS = ROOT / "docs"
 PRINTED = {
     "archive": [],
     "bodies": [],
+    "body-versions": [],
     "find": ["31", "Acted(done=31, changed=0, gone=0, refused=0)"],
     "handlers": [
         "closing order 42, attempt 1",
@@ -47,6 +48,8 @@ PRINTED = {
     "http": [],
     "index": ["closing order 42"],
     "keys": ["merchant-7", "KeyLoad(key='merchant-7', waiting=9, running=0, paused=False)"],
+    "large-bodies": [],
+    "personal-data": ["1 0"],
     "pipelines": [],
     "reliability": [],
     "schedules": ["acme 0 9 * * 1-5 active ["],

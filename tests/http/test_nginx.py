@@ -217,4 +217,4 @@ def test_nginx_gives_up_idle_connections_before_the_server_does() -> None:
 
 
 def test_the_page_shows_the_configuration() -> None:
-    assert CONFIG.read_text() in (ROOT / "docs" / "http.md").read_text()
+    assert CONFIG.read_text() in (ROOT / "docs" / "serve.md").read_text()

@@ -1,4 +1,4 @@
-"""The table of docs/uniqueness.md: what happens to a job whose id another has, or had. Every cell is tried."""
+"""The table of docs/reference/uniqueness.md: what happens to a job whose id another has, or had. Every cell is tried."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamdq.operations.jobs import enqueue as jobs
 from streamdq.store.jobs.records import record_in
 from tests.lua.shard import START_MS, Shard
 
-PAGE = (Path(__file__).parents[2] / "docs" / "uniqueness.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "uniqueness.md").read_text()
 POLICIES: tuple[OnConflict, ...] = get_args(OnConflict)
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 Rule = Literal["with `unique_for`", "with `unique_for`, after finish", "with `rate_of_id`, used up"]

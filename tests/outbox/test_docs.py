@@ -21,7 +21,9 @@ from tests.postgres import Postgres
 from tests.servers import Server
 from tests.waiting import HANG_S
 
-PAGE = (Path(__file__).parents[2] / "docs/outbox.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "outbox.md").read_text()
+REFERENCE = (DOCS / "reference/outbox.md").read_text()
 
 
 def test_the_example_runs_as_it_stands(server: Server, tmp_path: Path) -> None:
@@ -36,11 +38,11 @@ def test_the_example_runs_as_it_stands(server: Server, tmp_path: Path) -> None:
 
 
 def test_every_column_and_state_is_explained() -> None:
-    table = PAGE.partition("| column | holds |")[2].partition("\n\n")[0]
+    table = REFERENCE.partition("| column | holds |")[2].partition("\n\n")[0]
     explained = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| ([^|]*) \|", table, re.MULTILINE))))
     assert explained == {column.name for column in ROWS.columns}
     assert all(f"`{state}`" in table for state in RowState)
-    assert f"the version, {SCHEMA_VERSION}," in PAGE.replace("\n", " ")
+    assert f"the version, {SCHEMA_VERSION}," in REFERENCE.replace("\n", " ")
 
 
 @pytest.fixture

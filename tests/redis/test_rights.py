@@ -410,6 +410,6 @@ def test_doctor_prints_them(redis_server: Server, capsys: pytest.CaptureFixture[
         if has_functions(client):
             assert client.execute_command(*more.split()) == b"OK"
         client.execute_command("ACL", "DELUSER", USER)
-    page = (ROOT / "docs" / "operations.md").read_text()
+    page = (ROOT / "docs" / "redis.md").read_text()
     assert rights("streamdq") in " ".join(page.split())
     assert more_rights() in page

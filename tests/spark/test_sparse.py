@@ -29,7 +29,7 @@ NOT_RUN: dict[str, Any] = {"started": None, "moved": None, "consumer": None, "er
 BARE: dict[str, Any] = dict.fromkeys(
     ("consumer", "created", "due", "moved", "started", "error", "reason", "body_bytes")
 )
-"""All that may be null is: docs/history.md."""
+"""All that may be null is: docs/reference/history.md."""
 
 pytestmark = [pytest.mark.thorough]
 

@@ -39,8 +39,8 @@ def test_every_setting_is_described_and_has_its_row_in_the_reference(settings: t
     assert f"<!-- generated: {made[settings].__name__} -->" in page("reference/settings.md")
 
 
-def test_the_http_page_has_all_limits_of_the_server() -> None:
-    rows = dict(re.findall(r"`STREAMDQ_HTTP_(\w+)` \| (.+) \|$", page("http.md"), re.MULTILINE))
+def test_the_page_of_the_server_has_all_its_limits() -> None:
+    rows = dict(re.findall(r"`STREAMDQ_HTTP_(\w+)` \| (.+) \|$", page("serve.md"), re.MULTILINE))
 
     defaults = {name.upper(): field.default for name, field in HttpSettings.model_fields.items()}
     numbers = {name: value for name, value in defaults.items() if not isinstance(value, str)}
@@ -48,7 +48,7 @@ def test_the_http_page_has_all_limits_of_the_server() -> None:
     for name, told in rows.items():
         assert number(told) == (numbers[name] or None), name
     for name in defaults.keys() - numbers.keys():
-        assert f"STREAMDQ_HTTP_{name}" in page("http.md")
+        assert f"STREAMDQ_HTTP_{name}" in page("serve.md")
 
 
 def test_the_callback_page_has_all_settings() -> None:

@@ -112,7 +112,7 @@ def enqueue(
     ``unique_for``: it stays taken for this long from now on, whatever becomes of the job; with ``unique_after``
     "finish", from when the job has ended. ``rate_of_id``: at most so many jobs may get it, "3/h" in any hour. If only a
     job that has ended is in the way, "keep" returns what is known of that: its times, the state ``ended``, and no body.
-    docs/uniqueness.md has a table of all cases.
+    docs/reference/uniqueness.md has a table of all cases.
 
     ``key``: what the job belongs to, such as a customer. Jobs with the same key are in the same shard, and an id is
     taken or free in that shard alone. So give a job with an id of your own the same key each time.

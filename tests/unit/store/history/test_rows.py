@@ -23,7 +23,7 @@ from streamdq.store.history.rows import (
 )
 from tests.dumps import row_text
 
-PAGE = Path(__file__).parents[4] / "docs" / "history.md"
+PAGE = Path(__file__).parents[4] / "docs" / "reference" / "history.md"
 
 
 def table_under(heading: str) -> list[list[str]]:
