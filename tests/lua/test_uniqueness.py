@@ -1,4 +1,4 @@
-"""The table of docs/reference/uniqueness.md: what happens to a job whose id another has, or had. Every cell is tried."""
+"""docs/reference/uniqueness.md: what happens to a job whose id another has, or had. Each cell is tried."""
 
 from __future__ import annotations
 
