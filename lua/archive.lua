@@ -5,13 +5,12 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3..] per letter: id, receipt, buried_ms, sequence, attempt
--- returns {code, ...}: 1 = gone, now or by an earlier call that left its receipt; 0 = not dead, or buried again
+-- returns {code, ...}: 1 = archived, now or by an earlier call that left its receipt; 0 = not dead, or buried again
 -- flags: allow-oom
 -- include: stored_format, clock, groups, progress, settle, taken
-local group, reply, gone, mains = ARGV[2], {}, {}, {}
+local group, reply, archived, mains = ARGV[2], {}, {}, {}
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish')
 check_format(topic[2])
-local groups = names(topic[1])
 
 for i = 3, #ARGV, 5 do
   local id, receipt, code = ARGV[i], ARGV[i + 1], 0
@@ -23,13 +22,14 @@ for i = 3, #ARGV, 5 do
     if p and tonumber(buried) == tonumber(ARGV[i + 2]) and p.sequence == ARGV[i + 3] and p.attempt == ARGV[i + 4] then
       redis.call('ZREM', dead, id)
       redis.call('HSET', archive, receipt, 1)
-      gone[#gone + 1], mains[#mains + 1], code = id, p.main, 1
+      archived[#archived + 1], mains[#mains + 1], code = id, p.main, 1
     end
   end
   reply[#reply + 1] = code
 end
-local k = shard(KEYS)
-k.gone = leaving_pool(topic[3], taken, taken_until, now_ms(ARGV[1]))
-settle(k, groups, group, gone, mains)
-if #gone > 0 then redis.call('HINCRBY', counts, 'archived:' .. group, #gone) end
+local s = shard(KEYS)
+s.now, s.groups = now_ms(ARGV[1]), names(topic[1])
+s.on_removed = after_removal(s, topic[3])
+settle(s, group, archived, mains)
+if #archived > 0 then redis.call('HINCRBY', counts, 'archived:' .. group, #archived) end
 return reply

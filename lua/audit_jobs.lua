@@ -1,19 +1,19 @@
 -- audit_jobs: reads a page of the shard's jobs, and in which stream each of them should be. It changes nothing.
--- keys: jobs, bucket, progress, settings, lanes, keyed
+-- keys: jobs, bucket, progress, settings, key_tickets, key_waiting
 -- ARGV[1] cursor from the previous page; '0' at first
 -- ARGV[2] limit: about how many jobs; fewer if the shard has large jobs
 -- returns {cursor, {id, group, entry, ...}, {id, key, ...}}: the jobs that are ready or running, with their entries
 -- (entries_of); and all jobs of the page with their keys, '' = it has none. cursor '0' = this was the last page
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, groups, largest, progress, leaving_groups, ring, lanes, scan, settle, entries_of
+-- include: stored_format, groups, largest, progress, leaving_groups, ring, key_tickets, key_pace, key_limit, scan,
+--   settle, entries_of
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
-local groups = names(topic[1])
 local cursor, ids, records = scan(jobs, topic[2], ARGV[1], ARGV[2])
 
-local k = shard(KEYS)
-k.leaving = topic[3]
+local s = shard(KEYS)
+s.groups, s.leaving = names(topic[1]), topic[3]
 local all = {}
 for i, id in ipairs(ids) do all[2 * i - 1], all[2 * i] = id, key_of(records[i]) or '' end
-return {cursor, entries_of(k, groups, ids, records), all}
+return {cursor, entries_of(s, ids, records), all}

@@ -1,59 +1,58 @@
--- audit_keys: reads a page of the keys for which jobs wait, and then of the places of keys, and finds keys whose next job
--- should have a place, and places whose jobs have ended. It changes nothing.
--- keys: settings, lanes, fronts, crowds, keyed, progress
+-- audit_keys: reads a page of the keys for which jobs wait, and then of the admitted jobs, and finds keys whose next job
+-- should be admitted, and admitted jobs that have ended. It changes nothing.
+-- keys: settings, key_tickets, key_waiting, key_admitted, key_unstarted, key_paused, progress
 -- ARGV[1] where the previous page ended; '' at first
--- ARGV[2] limit: at most so many keys, or places
--- returns {last, reason, id, ...}: last = where this page ends: 'l' and a lane, or 'p' and a place; '' = it was the last one.
--- reason 'free' = the job waits, though its key has a free place; 'ended' = the job has ended, and has a place
+-- ARGV[2] limit: at most so many keys, or admitted jobs
+-- returns {last, reason, id, ...}: last = where this page ends: 'w' and a group_key that waits; 'a', 'u' and a ticket of
+-- those that are admitted, or have yet to start; '' = it was the last one. reason 'free' = the job waits, though it could be
+-- admitted; 'ended' = the job has ended, and is still admitted
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, progress, ring, lanes
-local topic = redis.call('HMGET', settings, 'key_limit', 'format', 'opening')
+-- include: stored_format, progress, ring, key_tickets, key_pace, key_limit
+local topic = redis.call('HMGET', settings, 'key_limit', 'format', 'limit_applied_to')
 check_format(topic[2])
-local k = shard(KEYS)
-k.key_limit = topic[1] or '0'
-local limit, pace = limits_of(k)
+local s = shard(KEYS)
+s.key_limit = topic[1] or '0'
 local part, last, most = string.sub(ARGV[1], 1, 1), string.sub(ARGV[1], 2), tonumber(ARGV[2])
-local reply = {'p'}
+local reply = {''}
 local function found(reason, id)
   reply[#reply + 1] = reason
   reply[#reply + 1] = id
 end
 
-local function look_at_lanes()
+local function look_at_waiting()
   for _ = 1, most do
-    local first = redis.call('ZRANGEBYLEX', lanes, last == '' and '-' or '(' .. last .. '\32', '+', 'LIMIT', 0, 1)[1]
-    if not first then return end
-    local lane, _, _, id = lane_in(first)
-    local taken = redis.call('ZLEXCOUNT', fronts, '[' .. lane .. '\31', '(' .. lane .. '\32')
-    -- While a change of the limit is applied, places are given step by step.
-    if not topic[3] and not is_paused(k, lane) and not is_full(k, lane, taken, limit, pace) then found('free', id) end
-    last = lane
-  end
-  reply[1] = 'l' .. last
-end
-
--- A place is that of an attempt that runs or is to come, of a job that knows of it; and only who has one has yet to start.
-local function is_right(ticket, is_mark)
-  if is_mark then return redis.call('ZSCORE', fronts, ticket) end
-  local lane, _, _, id = lane_in(ticket)
-  local field = field_of(string.match(lane, '^[^\31]*'), id)
-  local p = parse(redis.call('HGET', progress, field))
-  return p and (p.state == 'r' or p.state == 'w') and redis.call('HGET', keyed, field) == ticket
-end
-
-local function look_at_places()
-  local places = redis.call('ZRANGEBYLEX', fronts, last == '' and '-' or '(' .. last, '+', 'LIMIT', 0, most)
-  for _, place in ipairs(places) do
-    local is_mark = string.byte(place) == 30
-    local ticket = is_mark and string.sub(place, 2) or place
-    if not is_right(ticket, is_mark) then
-      local _, _, _, id = lane_in(ticket)
-      found('ended', id)
+    last = next_group_key(key_waiting, last)
+    if not last then return 'a' end
+    -- While a change of the limit is applied, jobs are admitted step by step.
+    if not topic[3] and not is_paused(s, last) and not is_full(s, last, count_tickets(key_admitted, last)) then
+      local _, _, _, id = parse_ticket(first_ticket(key_waiting, last))
+      found('free', id)
     end
   end
-  reply[1] = #places == most and 'p' .. places[most] or ''
+  return 'w' .. last
 end
 
-if part == 'p' then look_at_places() else look_at_lanes() end
+-- An admitted job has an attempt that runs or is to come, and its ticket. One that has yet to start is admitted.
+local function is_admitted(ticket)
+  local group_key, _, _, id = parse_ticket(ticket)
+  local field = field_of(group_of(group_key), id)
+  local p = parse(redis.call('HGET', progress, field))
+  return p and (p.state == 'r' or p.state == 'w') and redis.call('HGET', key_tickets, field) == ticket
+end
+local function is_listed(ticket) return redis.call('ZSCORE', key_admitted, ticket) end
+
+-- Returns where the page ends; `following` if it was the last one of these tickets.
+local function look_at(tickets, is_right, following)
+  local page = redis.call('ZRANGEBYLEX', tickets, last == '' and '-' or '(' .. last, '+', 'LIMIT', 0, most)
+  for _, ticket in ipairs(page) do
+    local _, _, _, id = parse_ticket(ticket)
+    if not is_right(ticket) then found('ended', id) end
+  end
+  return #page == most and part .. page[most] or following
+end
+
+if part == 'a' then reply[1] = look_at(key_admitted, is_admitted, 'u')
+elseif part == 'u' then reply[1] = look_at(key_unstarted, is_listed, '')
+else reply[1] = look_at_waiting() end
 return reply

@@ -1,5 +1,6 @@
 -- bury: running -> dead, a batch of one group's claims: no step is left, or the job can't succeed.
--- keys: ready, progress, counts, settings, history, wake, bucket, lanes, fronts, keyed, crowds, failures
+-- keys: ready, progress, counts, settings, history, wake, bucket, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts, key_paused, key_next_start, failures
 -- keys of the group: own, dead
 -- keys, if given: receipts
 -- ARGV[1] now_ms or ''
@@ -12,21 +13,20 @@
 -- ARGV[8..] per claim: main, entry (as claimed), id, history row, reason, error, failure ('' = none to keep)
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- flags: allow-oom
--- include: stored_format, clock, failures, groups, history, progress, bury_job, receipt, ring, lanes, settle, fence,
---   trim_ready
-local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
+-- include: stored_format, clock, failures, groups, history, progress, bury_job, receipt, ring, key_tickets, key_pace,
+--   key_limit, settle, fence, trim_ready
+local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
   'key_limit')
 check_format(topic[5])
-local k = shard(KEYS)
-k.group, k.consumer = group, ARGV[5]
-k.key_limit = topic[6]
-local groups = served(topic[1], group, topic[4], ARGV[4])
-if not groups then return refused(now, ARGV, 7, 8) end
+local s = shard(KEYS)
+s.now, s.group, s.consumer = now, group, ARGV[5]
+s.history_cap, s.key_limit, s.groups = ARGV[3], topic[6], served(topic[1], group, topic[4], ARGV[4])
+if not s.groups then return refused(now, ARGV, 7, 8) end
 local overtaken = tonumber(topic[3] or 0)
-local now_text, reply, rows, told = '\31' .. string.format('%.0f', now), {now}, {}, {}
+local now_text, reply, rows, texts = '\31' .. string.format('%.0f', now), {now}, {}, {}
 
-local lost, buried = fence(k, ARGV, 7, 8), 0
+local lost, buried = fence(s, ARGV, 7, 8), 0
 for i = 8, #ARGV, 7 do
   if lost and lost[i] then
     reply[#reply + 1] = (i - 1) / 7
@@ -34,17 +34,15 @@ for i = 8, #ARGV, 7 do
     buried = buried + 1
     local main, entry, id = ARGV[i], ARGV[i + 1], ARGV[i + 2]
     local p = parse(redis.call('HGET', progress, field_of(group, id)))
-    if entry == '' then p.main = detach(k, groups, main) else redis.call('XDEL', own, entry) end
-    bury_job(k, group, id, p, now, ARGV[i + 4], ARGV[i + 5])
-    free_place(k, group, id, now)
+    if entry == '' then p.main = detach(s, main) else redis.call('XDEL', own, entry) end
+    bury_job(s, {group = group, id = id, progress = p}, ARGV[i + 4] .. '|' .. ARGV[i + 5])
+    release_key(s, group, id)
     rows[#rows + 1] = ARGV[i + 3] .. now_text
-    told[#rows] = ARGV[i + 6]
-    if receipts then receipt(receipts, group, main, entry, 'dead', now) end
+    texts[#rows] = ARGV[i + 6]
+    if receipts then receipt(s, main, entry, 'dead') end
   end
 end
-if not topic[2] and overtaken > 0 then trim_ready(k, settings, group, {}, overtaken) end
+if not topic[2] and overtaken > 0 then trim_ready(s, {}, overtaken) end
 if buried > 0 then redis.call('HINCRBY', counts, 'running:' .. group, -buried) end
-local entries = {}
-remember(history, counts, settings, cap, rows, nil, entries)
-keep_failures(failures, ARGV[6], ARGV[7], entries, told)
+keep_failures(failures, remember(s, rows), texts, {count = ARGV[6], age = ARGV[7]})
 return reply

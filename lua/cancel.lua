@@ -1,7 +1,7 @@
 -- cancel: delayed, or ready -> cancelled, for every group that still waits for the job. Its dead letters are removed as
 -- well, or a kick would start it again.
--- keys: jobs, bucket, ready, progress, counts, settings, history, taken, taken_until, wake, lanes, fronts, keyed,
---   crowds
+-- keys: jobs, bucket, ready, progress, counts, settings, history, taken, taken_until, wake, key_tickets, key_waiting,
+--   key_admitted, key_unstarted, key_counts, key_paused, key_next_start
 -- keys of each group: dead
 -- ARGV[1] now_ms or ''
 -- ARGV[2] id
@@ -14,19 +14,19 @@
 -- -2 = the caller's settings of the topic are out of date, nothing was changed; -3 = it is no longer as it was shown; -4 =
 -- no job that was shown is there
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, progress, delivery, leaving_groups, ring, lanes, settle,
---   deliveries, group_states, taken, withdraw, drop_job
-local k = shard(KEYS)
-k.cap = ARGV[3]
+-- include: stored_format, clock, groups, history, progress, delivery, leaving_groups, ring, key_tickets, key_pace,
+--   key_limit, settle, deliveries, group_states, taken, withdraw, drop_job
+local s = shard(KEYS)
+s.history_cap = ARGV[3]
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format', 'after_finish', 'key_limit')
 check_format(topic[4])
 if topic[1] ~= ARGV[4] or topic[2] ~= ARGV[5] then return -2 end
-k.leaving, k.key_limit = topic[3], topic[6]
+s.groups, s.leaving, s.key_limit = names(topic[2]), topic[3], topic[6]
 if ARGV[6] == 'cover' then redis.call('HINCRBY', counts, 'enqueued', 0) end
-local now = now_ms(ARGV[1])
-k.gone = leaving_pool(topic[5], taken, taken_until, now)
-local record, groups, dead = redis.call('HGET', jobs, ARGV[2]), names(topic[2]), {}
-if not record then return ARGV[7] and -4 or 0 end
-if is_changed(k, groups, ARGV[2], record, ARGV[7]) then return -3 end
-for i, group in ipairs(groups) do dead[group] = KEYS[FIXED + i] end
-return drop_job(k, groups, ARGV[2], record, now, dead)
+s.now = now_ms(ARGV[1])
+s.on_removed = after_removal(s, topic[5])
+local job, dead = {id = ARGV[2], record = redis.call('HGET', jobs, ARGV[2])}, {}
+if not job.record then return ARGV[7] and -4 or 0 end
+if is_changed(s, job, ARGV[7]) then return -3 end
+for i, group in ipairs(s.groups) do dead[group] = KEYS[FIXED + i] end
+return drop_job(s, job, dead)

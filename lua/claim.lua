@@ -1,7 +1,7 @@
 -- claim: ready -> running, for one consumer of one group. Reads the streams, loads the records and drops entries that
 -- are out of date (cancelled, rescheduled, replaced, expired) in one round trip.
--- keys: ready, jobs, progress, counts, settings, wake, history, bucket, taken, taken_until, lanes, fronts, keyed,
---   crowds
+-- keys: ready, jobs, progress, counts, settings, wake, history, bucket, taken, taken_until, key_tickets, key_waiting,
+--   key_admitted, key_unstarted, key_counts, key_paused, key_next_start
 -- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
@@ -22,31 +22,31 @@
 -- generation: of the group. refused: jobs beyond at_once that are not claimed ahead. unlooked: how many of the last entries
 -- in ARGV[8..] were left for another call, because records are large, or the topic has a pace of keys.
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, progress, ring, lanes, lane_starts, requeue, settle,
+-- include: stored_format, clock, groups, history, progress, ring, key_tickets, key_pace, key_limit, requeue, settle,
 --   return_unclaimed, start_attempt, stream_groups, read, taken, claim_entries
-local k = shard(KEYS)
-k.now, k.group, k.consumer, k.cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
-local group, consumer = k.group, k.consumer
-check_format(read_topic(k, ARGV[5]))
-if not has(k.groups, group) then return {-1} end
-local status = k.waits == 'paused' and 0 or 1
-k.count = status * at_most(k, tonumber(ARGV[4]))
-k.at_once = math.min(k.count, tonumber(ARGV[7]))
+local s = shard(KEYS)
+s.now, s.group, s.consumer, s.history_cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
+local claim = open_claim(s, ARGV[5])
+check_format(claim.format)
+if not has(s.groups, s.group) then return {-1} end
+local status = s.waits == 'paused' and 0 or 1
+claim.count = status * math.min(tonumber(ARGV[4]), claim.is_paced and PACED_AT_ONCE or math.huge)
+claim.at_once = math.min(claim.count, tonumber(ARGV[7]))
 local given, unlooked = {[own] = {}, [ready] = {}}, 0
-local budget = budget_of(jobs, k.largest, k.count + #ARGV / 3)
+local budget = budget_of(jobs, claim.largest, claim.count + #ARGV / 3)
 for i = 8, #ARGV, 3 do
   local stream, entry = ARGV[i] == 'm' and ready or own, {ARGV[i + 1], {'j', ARGV[i + 2]}}
   -- A consumer that was stopped between its read and this call has lost the entry: it was handed over with another id.
-  if unlooked > 0 or k.paced and i >= 8 + 3 * PACED_AT_ONCE or not fits(budget, length_of(budget, entry)) then
+  if unlooked > 0 or claim.is_paced and i >= 8 + 3 * PACED_AT_ONCE or not fits(budget, length_of(budget, entry)) then
     unlooked = unlooked + 1
-  elseif is_held(stream, group, consumer, entry) then
+  elseif is_held(s, stream, entry) then
     table.insert(given[stream], entry)
   end
 end
 -- If nothing is read besides, this is the first write. A full Redis lets a script continue if that needs no memory.
 if #ARGV > 7 then redis.call('HDEL', progress, '') end
-local entries, again = both_streams(budget, k, group, consumer, given, unlooked > 0 and 0 or k.count, 1 + k.now % 2)
-local claims, ids, records, less = claim_entries(k, entries, again)
+local entries, own_count = both_streams(s, budget, given, unlooked > 0 and 0 or claim.count)
+local claims, ids, records, no_longer_ready = claim_entries(s, claim, entries, own_count)
 -- 0 comes first: Lua writes -0 as '-0', which Redis does not accept as a number.
-local unread = #entries == 0 and 0 or redis.call('HINCRBY', counts, 'ready:' .. group, 0 - less)
-return {status, k.now, k.ttr, unread, claims, ids, records, #k.expired, k.generation, k.refused, unlooked}
+local unread = #entries == 0 and 0 or redis.call('HINCRBY', counts, 'ready:' .. s.group, 0 - no_longer_ready)
+return {status, s.now, claim.ttr, unread, claims, ids, records, #claim.expired, claim.generation, claim.refused, unlooked}

@@ -33,7 +33,7 @@ local live = redis.call('HLEN', jobs)
 local is_limited = redis.call('HEXISTS', settings, 'key_limit') == 1
 for i = 6, #ARGV, 2 do is_limited = is_limited or (ARGV[i] == 'key_limit' and ARGV[i + 1] ~= '') end
 local is_held = live > 0 or (not is_limited and redis.call('EXISTS', taken) == 1)
-if known[2] and not may_follow(settings, known[2], ARGV[2], live, is_held) then return answer(0, known[1], known[2]) end
+if known[2] and not may_follow(settings, known[2], ARGV[2], {live = live, is_held = is_held}) then return answer(0, known[1], known[2]) end
 if dropped then
   local kept = redis.call('HMGET', settings, 'history_ended', 'dumps')
   redis.call('DEL', settings)
@@ -62,7 +62,7 @@ end
 local function begin_to_leave(group, own, dead)
   redis.pcall('XGROUP', 'DESTROY', ready, group)
   redis.call('UNLINK', own, dead)
-  for _, name in ipairs({'base', 'done', 'dead', 'cancelled', 'expired', 'ready', 'running', 'through', 'retried',
+  for _, name in ipairs({'base', 'done', 'dead', 'cancelled', 'expired', 'ready', 'running', 'done_in_group', 'retried',
     'snoozed', 'reclaimed', 'purged', 'archived', 'lost'}) do
     redis.call('HDEL', counts, name .. ':' .. group)
   end
@@ -111,15 +111,15 @@ local ttrs, raised, key_limit = {}, {}, redis.call('HGET', settings, 'key_limit'
 for i, group in ipairs(had) do ttrs[i] = ttr_of(group) end
 for i = 6, #ARGV, 2 do
   if ARGV[i + 1] ~= '' then redis.call('HSET', settings, ARGV[i], ARGV[i + 1])
-  -- A registry that was lost does not know of the limit, but jobs may wait in lanes.
+  -- A registry that was lost does not know of the limit, but jobs may wait for their keys.
   elseif ARGV[i] == 'key_limit' and key_limit then redis.call('HSET', settings, 'key_limit', '0')
   else redis.call('HDEL', settings, ARGV[i]) end
 end
 for i, group in ipairs(had) do
   if ttrs[i] > 0 and ttr_of(group) > ttrs[i] then raised[#raised + 1] = group end
 end
--- What was limited before has lanes to look through.
-if key_limit and redis.call('HGET', settings, 'key_limit') ~= key_limit then redis.call('HSET', settings, 'opening', '') end
+-- Where there was a limit before, jobs may wait for their keys.
+if key_limit and redis.call('HGET', settings, 'key_limit') ~= key_limit then redis.call('HSET', settings, 'limit_applied_to', '') end
 relook_all(settings, raised)
 if changed then ring(wake, 0) end
 return answer(1, ARGV[1], spread)

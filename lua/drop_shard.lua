@@ -3,7 +3,7 @@
 -- does not create it again; and, for dumps, how much history it had: settings field `history_ended`, text
 -- 'since:written'.
 -- keys: settings, jobs, counts, archive, outbox, schedules, bucket, ready, progress, history, failures, wake, ticks,
---   taken, taken_until, lanes, fronts, keyed, crowds
+--   taken, taken_until, key_tickets, key_waiting, key_admitted, key_unstarted, key_counts, key_paused, key_next_start
 -- keys of each group: own, dead
 -- ARGV[1] version: a shard with a newer one stays
 -- ARGV[2] '1' = even if it holds jobs or schedules; or receipts, without which a database takes jobs that have ended for lost

@@ -1,6 +1,7 @@
 -- enqueue: nothing -> delayed, or -> ready if the job is due already and no earlier job waits.
 -- keys: jobs, bucket, ready, counts, settings, wake
--- keys, if given: progress, lanes, fronts, keyed, crowds
+-- keys, if given: progress, key_tickets, key_waiting, key_admitted, key_unstarted, key_counts, key_paused,
+--   key_next_start
 -- ARGV[1] now_ms or ''
 -- ARGV[2] the topic's number of shards, as lib/is_current.lua takes it
 -- ARGV[3] most bytes of records to return
@@ -9,7 +10,8 @@
 -- nothing was written; 1 = done; 2 = done, and those of the new jobs that are due are ready; 3 = as 2, except for those
 -- with a key. looked: how many of the jobs were enqueued or had a taken id, at least one; the rest is
 -- left for another call. i (from 1) are the jobs whose id was taken, each with the record that has it.
--- include: stored_format, clock, groups, is_current, largest, progress, ring, lanes, sequence
+-- include: stored_format, clock, groups, is_current, largest, progress, ring, key_tickets, key_pace, key_limit,
+--   sequence
 local now, shards, most_bytes = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 local topic = redis.call('HMGET', settings, 'shards', 'paused', 'rate', 'groups', 'watch_until', 'largest', 'format',
@@ -18,17 +20,17 @@ check_format(topic[7])
 if not is_current(topic[1], topic[9], shards) then return {0, now, 0} end
 
 local limited = topic[8] and topic[8] ~= '0'
-local k = limited and shard(KEYS)
+local s = limited and shard(KEYS)
 if limited then
-  k.key_limit = topic[8]
+  s.now, s.key_limit = now, topic[8]
 end
 local head = head_ms(bucket)
-local straight = topic[2] == '0' and topic[3] == '0' and not (head and head <= now)
+local skips_bucket = topic[2] == '0' and topic[3] == '0' and not (head and head <= now)
 local count = (#ARGV - 3) / 3
 -- Written even if all ids turn out to be taken: WAIT behind a repeated call must cover the write of the first one.
 -- Numbers as texts where they are at hand: to write one costs Redis about as much as a small command.
 local before = redis.call('HINCRBY', counts, 'enqueued', count == 1 and '1' or count) - count
-local status = not straight and 1 or limited and 3 or 2
+local status = not skips_bucket and 1 or limited and 3 or 2
 local reply, waiting, earliest, created, moved, bytes, longest = {status, now, count}, {}, nil, 0, 0, 0, 0
 local prefix = '\n' .. now .. '\n' -- 13 digits: Lua writes up to 14 in full
 
@@ -52,11 +54,11 @@ for i = 4, #ARGV, 3 do
     if #record > longest then longest = #record end
     local key = limited and key_in(ARGV[i + 2], 1)
     if key then
-      if enter(k, names(topic[4]), id, key, order, due, now) then
+      if add(s, names(topic[4]), key, {id = id, sequence = order, due = due}) then
         reply[3] = (i - 1) / 3
         break
       end
-    elseif straight and due <= now then
+    elseif skips_bucket and due <= now then
       redis.call('XADD', ready, '*', 'j', order .. id)
       moved = moved + 1
     else

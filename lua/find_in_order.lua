@@ -1,6 +1,6 @@
 -- find_in_order: searches a page of the shard's delayed jobs, by due time, or of a group's dead letters, by burial. It
 -- changes nothing.
--- keys: jobs, bucket, progress, settings, lanes, keyed
+-- keys: jobs, bucket, progress, settings, key_tickets, key_waiting
 -- keys of the call: index
 -- ARGV[1] from_ms: the first time
 -- ARGV[2] the member at which the previous page ended, at from_ms; '' = begin with this time
@@ -11,12 +11,12 @@
 -- more; each match as `matches` returns it. A member that is there all the time comes exactly once
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, groups, largest, progress, delivery, leaving_groups, ring, lanes, settle, deliveries,
---   group_states, job_row, search_groups, search
+-- include: stored_format, groups, largest, progress, delivery, leaving_groups, ring, key_tickets, key_pace,
+--   key_limit, settle, deliveries, group_states, job_row, search_groups, search
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
-local k = shard(KEYS)
-k.leaving = topic[3]
+local s = shard(KEYS)
+s.groups, s.leaving = names(topic[1]), topic[3]
 
 -- The rank of the first member after the previous page, also if that page's last member has left since: equal times are
 -- sorted by member, so a search by halves finds the place in a few steps.
@@ -37,4 +37,4 @@ for i = 1, #page, 2 do
   ids[looked] = string.match(rest, '^\31[^\31]*\31(.*)$') or rest
 end
 local records = values_of(jobs, ids)
-return {place, at, looked, unpack(matches(k, names(topic[1]), query_in({unpack(ARGV, 5)}), ids, records))}
+return {place, at, looked, unpack(matches(s, query_in({unpack(ARGV, 5)}), ids, records))}

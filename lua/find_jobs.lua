@@ -1,5 +1,5 @@
 -- find_jobs: searches a page of the shard's jobs. It changes nothing.
--- keys: jobs, bucket, progress, settings, lanes, keyed
+-- keys: jobs, bucket, progress, settings, key_tickets, key_waiting
 -- ARGV[1] cursor from the previous page; '0' at first
 -- ARGV[2] limit: about how many jobs to look at; fewer if the shard has large jobs
 -- ARGV[3..] what is looked for, and how much of a match to return, as `query_in` of lib/search.lua reads it
@@ -7,11 +7,11 @@
 -- match as `matches` returns it. A job that is there all the time comes at least once
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, groups, largest, progress, delivery, leaving_groups, ring, lanes, scan, settle, deliveries,
---   group_states, job_row, search_groups, search
+-- include: stored_format, groups, largest, progress, delivery, leaving_groups, ring, key_tickets, key_pace,
+--   key_limit, scan, settle, deliveries, group_states, job_row, search_groups, search
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
-local k = shard(KEYS)
-k.leaving = topic[3]
+local s = shard(KEYS)
+s.groups, s.leaving = names(topic[1]), topic[3]
 local cursor, ids, records = scan(jobs, topic[2], ARGV[1], ARGV[2])
-return {cursor, #ids, unpack(matches(k, names(topic[1]), query_in({unpack(ARGV, 3)}), ids, records))}
+return {cursor, #ids, unpack(matches(s, query_in({unpack(ARGV, 3)}), ids, records))}

@@ -1,6 +1,6 @@
 -- finish: running -> done, a batch of one group's claims.
--- keys: ready, jobs, progress, counts, settings, history, taken, taken_until, wake, bucket, lanes, fronts, keyed,
---   crowds
+-- keys: ready, jobs, progress, counts, settings, history, taken, taken_until, wake, bucket, key_tickets, key_waiting,
+--   key_admitted, key_unstarted, key_counts, key_paused, key_next_start
 -- keys of the group: own
 -- keys, if given: receipts
 -- ARGV[1] now_ms or ''
@@ -11,30 +11,30 @@
 -- ARGV[6..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence).
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, progress, receipt, ring, lanes, settle, fence, taken, trim_ready
-local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
+-- include: stored_format, clock, groups, history, progress, receipt, ring, key_tickets, key_pace, key_limit, settle,
+--   fence, taken, trim_ready
+local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
   'after_finish', 'key_limit', 'dumps')
 check_format(topic[5])
-local k = shard(KEYS)
-k.group, k.consumer = group, ARGV[5]
-k.key_limit = topic[7]
-k.gone = leaving_pool(topic[6], taken, taken_until, now)
-local groups = served(topic[1], group, topic[4], ARGV[4])
-if not groups then return refused(now, ARGV, 4) end
+local s = shard(KEYS)
+s.now, s.group, s.consumer = now, group, ARGV[5]
+s.history_cap, s.key_limit, s.groups = ARGV[3], topic[7], served(topic[1], group, topic[4], ARGV[4])
+s.on_removed = after_removal(s, topic[6])
+if not s.groups then return refused(now, ARGV, 4) end
 local overtaken = tonumber(topic[3] or 0)
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
-local lost, all_fields = fence(k, ARGV, 4)
-local shared, ids, fields, n, done, alone, args = {}, {}, {}, 0, 0, #groups == 1, ARGV
-local others_too, mains, own_entries, placed = {}, {}, {}, {} -- placed: these may have places of their keys
+local lost, all_fields = fence(s, ARGV, 4)
+local shared, ids, fields, n, done, alone, args = {}, {}, {}, 0, 0, #s.groups == 1, ARGV
+local others_too, mains, own_entries, admitted = {}, {}, {}, {} -- admitted: these may be, in a topic that limits its keys
 for i = 6, #ARGV, 4 do
   if lost and lost[i] then
     reply[#reply + 1] = (i - 2) / 4
   else
     done = done + 1
     local main, entry, id = args[i], args[i + 1], args[i + 2]
-    if entry ~= '' then own_entries[#own_entries + 1], placed[#placed + 1] = entry, id end
+    if entry ~= '' then own_entries[#own_entries + 1], admitted[#admitted + 1] = entry, id end
     if alone and main ~= '-' then
       n = n + 1
       shared[n], ids[n], fields[n] = main, id, all_fields[(i - 2) / 4]
@@ -42,22 +42,22 @@ for i = 6, #ARGV, 4 do
       others_too[#others_too + 1], mains[#mains + 1] = id, main
     end
     rows[done] = args[i + 3] .. now_text
-    if receipts then receipt(receipts, group, main, entry, '', now) end
+    if receipts then receipt(s, main, entry, '') end
   end
 end
 if #own_entries > 0 then redis.call('XDEL', own, unpack(own_entries)) end
-settle(k, groups, group, others_too, mains)
-if not topic[2] and (overtaken > 0 or n >= 50) then trim_ready(k, settings, group, shared, overtaken)
+settle(s, group, others_too, mains)
+if not topic[2] and (overtaken > 0 or n >= 50) then trim_ready(s, shared, overtaken)
 elseif n > 0 then redis.call('XDEL', ready, unpack(shared)) end
 if n > 0 then
   redis.call('HDEL', jobs, unpack(ids))
-  if k.gone then k.gone(ids) end
+  if s.on_removed then s.on_removed(ids) end
   redis.call('HDEL', progress, unpack(fields))
 end
-if k.key_limit then for _, id in ipairs(placed) do free_place(k, group, id, now) end end
+if s.key_limit then for _, id in ipairs(admitted) do release_key(s, group, id) end end
 if done > 0 then
   redis.call('HINCRBY', counts, 'done:' .. group, done)
   redis.call('HINCRBY', counts, 'running:' .. group, -done)
 end
-remember(history, counts, settings, cap, rows, topic[8])
+remember(s, rows, topic[8])
 return reply

@@ -19,71 +19,70 @@ local lead = tonumber(ARGV[6])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'largest', 'format')
 check_format(topic[5])
 if topic[1] ~= shards then return {0, now, -1, 0, {}, {}} end
-local groups = names(topic[2])
-local k = shard(KEYS)
-k.leaving = topic[3]
+local s = shard(KEYS)
+s.groups, s.leaving = names(topic[2]), topic[3]
 local prefix = '\n' .. now .. '\n' -- 13 digits: Lua writes up to 14 in full
 local head = head_ms(bucket)
 local fired, unplanned, earliest, skipped, bytes, longest = {}, {}, nil, 0, 0, 0
 
-local function skip(s) s.skipped, skipped = s.skipped + 1, skipped + 1 end
+local function skip(schedule) schedule.skipped, skipped = schedule.skipped + 1, skipped + 1 end
 
-local function start(s, occurrence)
+local function start(schedule, occurrence)
   local due, _, id, text = parse_occurrence(occurrence)
-  if redis.call('HEXISTS', jobs, id) == 1 then return skip(s) end
+  if redis.call('HEXISTS', jobs, id) == 1 then return skip(schedule) end
   local order = first_order(redis.call('HINCRBY', counts, 'enqueued', 1))
-  local record = order .. string.format('%.0f', due) .. prefix .. fill_in(s.job, text)
+  local record = order .. string.format('%.0f', due) .. prefix .. fill_in(schedule.job, text)
   redis.call('HSET', jobs, id, record)
   redis.call('ZADD', bucket, due, order .. id)
   bytes = bytes + #record
   if #record > longest then longest = #record end
   if not earliest or due < earliest then earliest = due end
-  s.fired = s.fired + 1
-  if due > now then s.ahead = occurrence else s.previous = id end
+  schedule.fired = schedule.fired + 1
+  if due > now then schedule.ahead = occurrence else schedule.previous = id end
   fired[#fired + 1] = id
 end
 
-local function offer(s, occurrence)
-  if s.overlap == 'allow' or not is_open(k, groups, s.previous) then
-    start(s, occurrence)
-  elseif s.overlap == 'queue' and s.held == '' then
-    s.held = occurrence
+local function offer(schedule, occurrence)
+  if schedule.overlap == 'allow' or not is_open(s, schedule.previous) then
+    start(schedule, occurrence)
+  elseif schedule.overlap == 'queue' and schedule.held == '' then
+    schedule.held = occurrence
   else
-    skip(s)
+    skip(schedule)
   end
 end
 
 -- One of them at a time, and none that may have to wait: then this is decided when it is due.
-local function is_free(s)
-  return s.ahead == '' and (s.overlap == 'allow' or not is_open(k, groups, s.previous))
+local function is_free(schedule)
+  return schedule.ahead == '' and (schedule.overlap == 'allow' or not is_open(s, schedule.previous))
 end
 
 -- Takes from the plan what is due, and what soon is. Returns whether a new plan is needed before anything else of it runs.
-local function work_off(s)
-  if s.shards ~= string.match(shards, '^%d+') then return true end
-  settle_ahead(s, now)
-  if s.held ~= '' and not is_open(k, groups, s.previous) then
-    start(s, s.held)
-    s.held = ''
+local function work_off(schedule)
+  if schedule.shards ~= string.match(shards, '^%d+') then return true end
+  settle_ahead(schedule, now)
+  if schedule.held ~= '' and not is_open(s, schedule.previous) then
+    start(schedule, schedule.held)
+    schedule.held = ''
   end
-  while s.plan[1] and #fired + skipped < limit and not is_enough(bytes) do
-    local due, time = parse_occurrence(s.plan[1])
+  while schedule.plan[1] and #fired + skipped < limit and not is_enough(bytes) do
+    local due, time = parse_occurrence(schedule.plan[1])
     if due > now + lead then return false end
-    s.must_wait = due > now and not is_free(s)
-    if s.must_wait then return false end
-    if now - due > late_after and due > tonumber(s.late_ms) then return true end
-    s.last_ms = time
-    offer(s, table.remove(s.plan, 1))
+    schedule.must_wait = due > now and not is_free(schedule)
+    if schedule.must_wait then return false end
+    if now - due > late_after and due > tonumber(schedule.late_ms) then return true end
+    schedule.last_ms = time
+    offer(schedule, table.remove(schedule.plan, 1))
   end
-  return #s.plan == 0 and s.more == '1'
+  return #schedule.plan == 0 and schedule.more == '1'
 end
 
-local function next_look(s, stuck)
+local function next_look(schedule, stuck)
   local soon = string.format('%.0f', now + again)
   if stuck then return soon end
-  local due = s.plan[1] and parse_occurrence(s.plan[1])
-  if s.held ~= '' and not (due and due < tonumber(soon)) then return soon end
-  if s.must_wait then return parse_occurrence(s.ahead) or due end
+  local due = schedule.plan[1] and parse_occurrence(schedule.plan[1])
+  if schedule.held ~= '' and not (due and due < tonumber(soon)) then return soon end
+  if schedule.must_wait then return parse_occurrence(schedule.ahead) or due end
   return due and due - lead
 end
 
@@ -92,17 +91,17 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', ticks, '-inf', string.format('%.
   if not record then
     redis.call('ZREM', ticks, id)
   else
-    local s = parse_schedule(record)
-    local stuck = work_off(s)
-    local look = next_look(s, stuck)
+    local schedule = parse_schedule(record)
+    local stuck = work_off(schedule)
+    local look = next_look(schedule, stuck)
     if look then
       redis.call('ZADD', ticks, look, id)
     else
-      s.state = 'ended'
+      schedule.state = 'ended'
       redis.call('ZREM', ticks, id)
     end
-    redis.call('HSET', schedules, id, format_schedule(s))
-    if stuck or (#s.plan < 2 and s.more == '1') then unplanned[#unplanned + 1] = id end
+    redis.call('HSET', schedules, id, format_schedule(schedule))
+    if stuck or (#schedule.plan < 2 and schedule.more == '1') then unplanned[#unplanned + 1] = id end
     bytes = bytes + #record
   end
   if #fired + skipped >= limit or is_enough(bytes) then break end

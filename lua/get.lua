@@ -1,18 +1,20 @@
 -- get: reads one job and its progress in every group, at one moment.
--- keys: jobs, bucket, progress, settings, lanes, keyed
+-- keys: jobs, bucket, progress, settings, key_tickets, key_waiting
 -- ARGV[1] id
 -- ARGV[2] the topic's number of shards, as the caller knows it; '' = the caller knows that the job is here
 -- returns nil = the caller's settings of the topic are out of date; {} = no such job; otherwise what
 -- job_row returns: {record, delayed, group, progress, waits, ...}
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, groups, progress, leaving_groups, ring, lanes, settle, group_states, job_row
+-- include: stored_format, groups, progress, leaving_groups, ring, key_tickets, key_pace, key_limit, settle,
+--   group_states, job_row
 local id, topic = ARGV[1], redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format')
 check_format(topic[4])
 if ARGV[2] ~= '' and topic[1] ~= ARGV[2] then return false end
 local record = redis.call('HGET', jobs, id)
 if not record then return {} end
-local k = shard(KEYS)
-k.leaving = topic[3]
-local groups = names(topic[2])
-return job_row(k, groups, id, record, states_of(k, groups, {id}), 0)
+local s = shard(KEYS)
+s.groups, s.leaving = names(topic[2]), topic[3]
+local job = {id = id, record = record}
+job.groups, job.states = group_states(s, job)
+return job_row(s, job)

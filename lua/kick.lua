@@ -1,5 +1,6 @@
 -- kick: dead -> ready, for one group; the retry schedule starts again, the number of attempts continues.
--- keys: bucket, jobs, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds
+-- keys: bucket, jobs, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts, key_paused, key_next_start
 -- keys of the group: own, dead
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
@@ -7,13 +8,14 @@
 -- ARGV[4] limit: how many of the longest dead to kick if no id is given; fewer if the shard has large jobs
 -- ARGV[5..] ids; 'ID\31DELIVERY/NONCE' (letter_in): only if it is still the letter that was shown
 -- returns how many were kicked; 0 = none was dead
--- include: stored_format, clock, history, largest, progress, delivery, ring, lanes, requeue, go_on, sequence
-local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
+-- include: stored_format, clock, history, largest, progress, delivery, ring, key_tickets, key_pace, key_limit,
+--   requeue, go_on, sequence
+local group = ARGV[2]
 local topic, kicked, rows = redis.call('HMGET', settings, 'paused', 'rate', 'largest', 'format', 'key_limit'), 0, {}
 check_format(topic[4])
-local k = shard(KEYS)
-k.waits = waits(topic[1], topic[2])
-k.key_limit = topic[5]
+local s = shard(KEYS)
+s.waits = waits(topic[1], topic[2])
+s.now, s.history_cap, s.key_limit = now_ms(ARGV[1]), ARGV[3], topic[5]
 local ids = {unpack(ARGV, 5)}
 if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, fitting(topic[3], tonumber(ARGV[4])) - 1) end
 -- Nothing is reserved then: it would make the counters of a shard anew that was deleted meanwhile.
@@ -29,9 +31,10 @@ for _, argument in ipairs(ids) do
     p = p or parse(redis.call('HGET', progress, field_of(group, id)))
     p.step, p.crashes, p.sequence, p.note = 0, 0, later_order(sequence), ''
     redis.call('HINCRBY', counts, 'dead:' .. group, -1)
-    go_on(k, group, id, p, redis.call('HGET', jobs, id), now) -- kicked by an operator: due now
-    rows[kicked] = rare_row('kicked', id, group, p, redis.call('HGET', jobs, id), now, {due = p.deadline})
+    local job = {group = group, id = id, record = redis.call('HGET', jobs, id), progress = p}
+    go_on(s, job) -- kicked by an operator: due now
+    rows[kicked] = rare_row(s, 'kicked', job, {due = p.deadline})
   end
 end
-remember(history, counts, settings, cap, rows)
+remember(s, rows)
 return kicked

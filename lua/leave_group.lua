@@ -1,25 +1,28 @@
 -- leave_group: one step of removing a group from a shard, which configure_shard has started: removes the group's
 -- progress, and ends jobs that it alone held open. The shard keeps track of how far this is, so any process can
 -- continue, even several at once.
--- keys: settings, jobs, bucket, ready, progress, counts, taken, taken_until, lanes, fronts, keyed, crowds
+-- keys: settings, jobs, bucket, ready, progress, counts, taken, taken_until, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] limit: about how many fields of progress to look at; fewer if records are large
 -- returns 1 = there is more to do; 0 = the group is gone, or is not leaving
 -- flags: allow-oom
--- include: stored_format, clock, groups, largest, progress, leaving_groups, ring, lanes, settle, taken
+-- include: stored_format, clock, groups, largest, progress, leaving_groups, ring, key_tickets, key_pace, key_limit,
+--   settle, taken
 local group, bytes = ARGV[2], 0
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group, 'format',
   'after_finish')
 check_format(topic[5])
-local k = shard(KEYS)
-k.gone = leaving_pool(topic[6], taken, taken_until, now_ms(ARGV[1]))
-local groups, leaving = names(topic[1]), names(topic[2])
+local s = shard(KEYS)
+s.now, s.groups = now_ms(ARGV[1]), names(topic[1])
+s.on_removed = after_removal(s, topic[6])
+local leaving = names(topic[2])
 if not has(leaving, group) then return 0 end
 
 -- A job is open until the last group that it concerns has ended it.
 local function is_open(id, alone)
-  for _, value in ipairs(states_of(k, groups, {id})) do
+  for _, value in ipairs(states_of(s, {id})) do
     local p = parse(value)
     if p and p.state ~= 'x' or not p and not alone then return true end
   end
@@ -36,7 +39,7 @@ local function end_unless_open(id, main, since)
   if record and made_since(string.sub(record, 1, 12), since) then return end
   bytes = bytes + #(record or '')
   if not record and main == '-' and not is_counted() then main = '' end
-  forget(k, groups, id, main)
+  forget(s, id, main)
 end
 
 -- A cursor is only valid for the Redis process that returned it.
@@ -49,7 +52,7 @@ for i = 1, #page[2], 2 do
   local whose, id = string.match(field, '^([^\31]*)\31(.*)$')
   if whose == group then
     redis.call('HDEL', progress, field)
-    leave_key(k, group, id)
+    drop_ticket(s, group, id)
     if p.state == 'w' and redis.call('ZREM', bucket, member(p.sequence, group, id)) == 1 then
       redis.call('HINCRBY', counts, 'waiting:' .. group, -1)
     end
@@ -65,7 +68,7 @@ if page[1] ~= '0' then
   return 1
 end
 take_out(leaving, group)
-redis.call('HDEL', counts, 'waiting:' .. group, 'aside:' .. group)
+redis.call('HDEL', counts, 'waiting:' .. group, 'waiting_for_key:' .. group)
 redis.call('HDEL', settings, 'left:' .. group, 'left_at:' .. group, 'leaving')
 if #leaving > 0 then redis.call('HSET', settings, 'leaving', table.concat(leaving, ',')) end
 return 0

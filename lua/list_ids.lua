@@ -21,7 +21,9 @@ local place = in_taken and taken or jobs
 local page = redis.call('HSCAN', place, ARGV[4], 'COUNT', limit)
 local records, reply, over = {}, {page[1], topic[4] or '0'}, {}
 for i = 2, in_taken and #page[2] or 0, 2 do records[i] = redis.call('HGET', jobs, page[2][i - 1]) or '' end
-if in_taken then over = trim_taken({taken = taken, taken_until = taken_until}, now_ms(ARGV[1]), limit) end
+local s = shard(KEYS)
+s.now = now_ms(ARGV[1])
+if in_taken then over = trim_taken(s, limit) end
 for i = 1, #page[2], 2 do
   local id, record = page[2][i], records[i + 1] or page[2][i + 1]
   if not over[id] then

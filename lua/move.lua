@@ -11,12 +11,11 @@
 -- flags: allow-oom
 -- include: stored_format, clock, groups, progress, ring, requeue
 
--- open_jobs(k): returns how many jobs are ready or claimed, in all groups
--- k = {groups=}
-local function open_jobs(k)
+-- open_jobs(s): returns how many jobs are ready or claimed, in all groups
+local function open_jobs(s)
   local open = 0
-  for _, group in ipairs(k.groups) do
-    local both = redis.call('HMGET', k.counts, 'ready:' .. group, 'running:' .. group)
+  for _, group in ipairs(s.groups) do
+    local both = redis.call('HMGET', s.counts, 'ready:' .. group, 'running:' .. group)
     open = open + (both[1] or 0) + (both[2] or 0)
   end
   return open
@@ -32,14 +31,13 @@ local function due_in(waiting, limit, now)
   return redis.call('ZRANGEBYSCORE', waiting, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)
 end
 
--- deal_out(k, members, streams): adds jobs that are due to the ready streams, and counts them. A group's retries go to
+-- deal_out(s, members, streams): adds jobs that are due to the ready streams, and counts them. A group's retries go to
 -- streams[group].
--- k = {groups=}
-local function deal_out(k, members, streams)
+local function deal_out(s, members, streams)
   local first, own = 0, {}
   for _, member in ipairs(members) do
     if string.byte(member, 13) ~= 31 then
-      redis.call('XADD', k.ready, '*', 'j', member)
+      redis.call('XADD', s.ready, '*', 'j', member)
       first = first + 1
     else
       local group = string.match(member, '^[^\31]*\31([^\31]*)')
@@ -47,32 +45,32 @@ local function deal_out(k, members, streams)
         redis.call('XADD', streams[group], '*', 'j', member)
         own[group] = (own[group] or 0) + 1
       else -- the group is leaving
-        redis.call('HINCRBY', k.counts, 'waiting:' .. group, -1)
+        redis.call('HINCRBY', s.counts, 'waiting:' .. group, -1)
       end
     end
   end
-  for _, group in ipairs(k.groups) do
+  for _, group in ipairs(s.groups) do
     local retries = own[group] or 0
-    if first + retries > 0 then redis.call('HINCRBY', k.counts, 'ready:' .. group, first + retries) end
-    if retries > 0 then redis.call('HINCRBY', k.counts, 'waiting:' .. group, -retries) end
+    if first + retries > 0 then redis.call('HINCRBY', s.counts, 'ready:' .. group, first + retries) end
+    if retries > 0 then redis.call('HINCRBY', s.counts, 'waiting:' .. group, -retries) end
   end
 end
 
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'format')
 check_format(topic[4])
 local now, known, wait = now_ms(ARGV[1]), topic[1], waits(topic[2], topic[3])
-local k = shard(KEYS)
-k.groups = names(known)
+local s = shard(KEYS)
+s.groups = names(known)
 if known ~= ARGV[3] then return {-1, now, -1, 0, known or ''} end
-if wait == 'paused' then return {0, now, -1, open_jobs(k)} end
-if wait and ARGV[4] == '0' then return {-2, now, -1, open_jobs(k)} end
+if wait == 'paused' then return {0, now, -1, open_jobs(s)} end
+if wait and ARGV[4] == '0' then return {-2, now, -1, open_jobs(s)} end
 local due, next_due = due_in(bucket, tonumber(ARGV[2]), now)
-if #due == 0 then return {0, now, next_due, open_jobs(k)} end
+if #due == 0 then return {0, now, next_due, open_jobs(s)} end
 -- Removal first: a Redis at its memory limit refuses a script whose first write adds data, not one that frees memory.
 redis.call('ZREMRANGEBYRANK', bucket, 0, #due - 1)
 local streams = {}
-for i, group in ipairs(k.groups) do streams[group] = KEYS[FIXED + i] end
-deal_out(k, due, streams)
+for i, group in ipairs(s.groups) do streams[group] = KEYS[FIXED + i] end
+deal_out(s, due, streams)
 redis.call('HINCRBY', counts, 'moved', #due)
 redis.call('HSET', settings, 'moved_at', string.format('%.0f', now))
 return {#due, now, next_due or head_ms(bucket) or -1, #due}

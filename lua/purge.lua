@@ -8,10 +8,9 @@
 -- returns how many were purged
 -- flags: allow-oom
 -- include: stored_format, clock, groups, progress, delivery, settle, taken
-local group, gone, mains = ARGV[2], {}, {}
+local group, purged, mains = ARGV[2], {}, {}
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish')
 check_format(topic[2])
-local groups = names(topic[1])
 local ids = {unpack(ARGV, 4)}
 if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, ARGV[3] - 1) end
 
@@ -21,11 +20,12 @@ for _, argument in ipairs(ids) do
   local same = not shown or p and delivery_of(p) == shown and has_nonce(jobs, id, nonce)
   if same and redis.call('ZREM', dead, id) == 1 then
     p = p or parse(redis.call('HGET', progress, field_of(group, id)))
-    gone[#gone + 1], mains[#mains + 1] = id, p.main
+    purged[#purged + 1], mains[#mains + 1] = id, p.main
   end
 end
-local k = shard(KEYS)
-k.gone = leaving_pool(topic[3], taken, taken_until, now_ms(ARGV[1]))
-settle(k, groups, group, gone, mains)
-if #gone > 0 then redis.call('HINCRBY', counts, 'purged:' .. group, #gone) end
-return #gone
+local s = shard(KEYS)
+s.now, s.groups = now_ms(ARGV[1]), names(topic[1])
+s.on_removed = after_removal(s, topic[3])
+settle(s, group, purged, mains)
+if #purged > 0 then redis.call('HINCRBY', counts, 'purged:' .. group, #purged) end
+return #purged

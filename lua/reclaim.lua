@@ -1,7 +1,8 @@
 -- reclaim: running -> ready, the claims of one group whose TTR has passed. Each counts as a crash (crash.lua). A job
 -- that was lost twice in a row waits for a while, four TTRs or 10 s at most, so that it is not claimed together again
 -- with the jobs that were lost with it.
--- keys: ready, jobs, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds
+-- keys: ready, jobs, bucket, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts, key_paused, key_next_start
 -- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
@@ -18,37 +19,36 @@
 -- that were missing in the last check as well; they count as lost from now on, as do claims whose record is gone. The
 -- consumers are those with pending entries.
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, largest, progress, crash, relook, ring, lanes, requeue, settle,
---   hand_over, stream_groups, missing_jobs
-local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local k = shard(KEYS)
-k.lost, k.bytes, k.crashed, k.rows = 0, 0, 0, {}
+-- include: stored_format, clock, groups, history, largest, progress, crash, relook, ring, key_tickets, key_pace,
+--   key_limit, requeue, settle, hand_over, stream_groups, missing_jobs
+local now, group = now_ms(ARGV[1]), ARGV[2]
+local s = shard(KEYS)
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate',
   'watch_until', 'relook:' .. group, 'largest', 'format', 'key_limit')
 check_format(topic[9])
 local group_ttr = tonumber(topic[1] or topic[2] or ARGV[4])
-k.groups, k.waits, k.key_limit = names(topic[3]), waits(topic[4], topic[5]), topic[10]
-k.apart_ms = apart_ms(group_ttr, now)
-k.stays = function(p, running) return running and tonumber(p.deadline) > now end
+s.now, s.group, s.history_cap = now, group, ARGV[3]
+s.groups, s.waits, s.key_limit = names(topic[3]), waits(topic[4], topic[5]), topic[10]
+local losses = {apart_ms = apart_ms(group_ttr, now), lost = 0, bytes = 0, crashed = 0, rows = {}}
+losses.stays = function(p, is_running) return is_running and tonumber(p.deadline) > now end
+losses.on_lost = function(job) count_crash(s, losses, job, 'not finished within its TTR by ') end
 -- Further ahead than it is ever set: the clock was set back.
 local set_back = topic[6] and tonumber(topic[6]) > now and not is_watched(topic[6], now)
 if set_back then
-  relook_all(settings, k.groups)
+  relook_all(settings, s.groups)
   redis.call('HDEL', settings, 'watch_until')
 end
 local relook = relook_of(set_back and '0|0' or topic[7])
 local more, limit = 0, tonumber(ARGV[5])
 
-local function took_over(id, p, record)
-  crashed(k, group, id, p, record, now, 'not finished within its TTR by ')
-end
-local function look_at(stream, entry, sequence, id)
-  local p = hand_over(k, stream, entry, group, id, sequence, now, took_over)
+local function look_at(stream, entry, value)
+  local job = hand_over(s, losses, {stream = stream, id = entry, member = value})
+  local p = job and job.progress
   local started = p and math.abs(tonumber(p.started))
   if p and started > now then -- the clock was set back since: its TTR starts again
     p.started = string.format(is_ahead(p) and '-%.0f' or '%.0f', now)
     p.deadline = string.format('%.0f', now + p.deadline - started)
-    redis.call('HSET', progress, field_of(group, id), format(p))
+    redis.call('HSET', progress, field_of(group, job.id), format(p))
   end
   -- It has a longer TTR of its own, or was touched: give it back, so that it is checked again at its deadline.
   if p then
@@ -64,8 +64,7 @@ local function sweep_some(stream, cursor, number, count)
   local deleted = false
   for _, item in ipairs(reply[2]) do
     if item and item[2] then
-      local sequence, rest = string.sub(item[2][2], 1, 12), string.sub(item[2][2], 13)
-      look_at(stream, item[1], sequence, string.match(rest, '^\31[^\31]*\31(.*)$') or rest)
+      look_at(stream, item[1], item[2][2])
     else
       deleted = true -- Redis 6.2 returns no id for an entry that was deleted while pending, and keeps it pending
     end
@@ -79,20 +78,20 @@ local function sweep_some(stream, cursor, number, count)
   return reply[1]
 end
 local function sweep(stream, cursor, number)
-  local left, through = limit, false
-  while left > 0 and not through and (k.bytes == 0 or k.bytes + (topic[8] or 0) <= BYTES_AT_ONCE) do
-    local count = fitting(topic[8], left, k.bytes)
+  local left, is_complete = limit, false
+  while left > 0 and not is_complete and (losses.bytes == 0 or losses.bytes + (topic[8] or 0) <= BYTES_AT_ONCE) do
+    local count = fitting(topic[8], left, losses.bytes)
     cursor, left = sweep_some(stream, cursor, number, count), left - count
-    through = cursor == '0-0'
+    is_complete = cursor == '0-0'
   end
-  if not through then more = 1 end
+  if not is_complete then more = 1 end
   return cursor
 end
 
 local cursor, own_cursor = sweep(ready, ARGV[6], 1), sweep(own, ARGV[7], 2)
 if relook and not note_relook(settings, group, relook) then more = 1 end
-if k.crashed > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, k.crashed) end
-remember(history, counts, settings, cap, k.rows)
+if losses.crashed > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, losses.crashed) end
+remember(s, losses.rows)
 local running, consumers, known = 0, {}, {_reclaim = true}
 for _, stream in ipairs({ready, own}) do
   local pending = redis.call('XPENDING', stream, group)
@@ -101,12 +100,12 @@ for _, stream in ipairs({ready, own}) do
     if not known[row[1]] then known[row[1]], consumers[#consumers + 1] = true, row[1] end
   end
 end
-local missing = missing_jobs(k, group, running)
+local missing = missing_jobs(s, group, running)
 local lost = math.min(missing, tonumber(ARGV[9]))
 if lost > 0 then
   redis.call('HINCRBY', counts, 'ready:' .. group, -lost)
   redis.call('HINCRBY', counts, 'lost:' .. group, lost)
 end
 if tonumber(ARGV[8]) > 0 then redis.call('HSET', settings, 'watch_until', string.format('%.0f', now + ARGV[8])) end
-return {now, cursor, own_cursor, more, running, tonumber(redis.call('HGET', counts, 'ready:' .. group) or 0), k.crashed,
-  consumers, missing - lost, lost + k.lost}
+return {now, cursor, own_cursor, more, running, tonumber(redis.call('HGET', counts, 'ready:' .. group) or 0), losses.crashed,
+  consumers, missing - lost, lost + losses.lost}

@@ -1,7 +1,7 @@
 -- relay: nothing -> delayed, jobs from a database's outbox. Each leaves a receipt, in the same step, which stays until the
 -- database needs it no more. Idempotent by the receipts, even when the job has ended.
--- keys: jobs, bucket, ready, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, outbox, taken,
---   taken_until
+-- keys: jobs, bucket, ready, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts, key_paused, key_next_start, outbox, taken, taken_until
 -- ARGV[1] now_ms or ''
 -- ARGV[2] how jobs are spread, as lib/is_current.lua takes it
 -- ARGV[3] version of the topic before the caller read its rows: in a topic that was deleted and made again since, neither
@@ -17,8 +17,8 @@
 -- written. code of each job that was looked at, at least one: 1 = enqueued now, 2 = by an earlier call, 0 = another job
 -- has the id, 3 = there is nothing of a former id here. {-1, epoch}: the fence; a relay with this higher
 -- epoch has been here, nothing was written.
--- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, ring, lanes,
---   sequence, settle, group_states, taken, withdraw, drop_job
+-- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, ring, key_tickets,
+--   key_pace, key_limit, sequence, settle, group_states, taken, withdraw, drop_job
 local now, most_bytes, fence, epoch = now_ms(ARGV[1]), tonumber(ARGV[5]), 'relay:' .. ARGV[6], tonumber(ARGV[7])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'version', fence,
   'after_finish', 'key_limit', 'keyed')
@@ -33,11 +33,10 @@ local function is_same(held, rest)
   return string.match(held, '^[^\n]*\n[^\n]*\n' .. NONCE) == string.match(rest, NONCE)
 end
 
-local groups = names(topic[2])
-local k = shard(KEYS)
-k.cap, k.leaving = ARGV[4], topic[4]
-k.gone = leaving_pool(topic[8], taken, taken_until, now)
-k.key_limit = topic[9]
+local s = shard(KEYS)
+s.now, s.history_cap, s.groups, s.leaving = now, ARGV[4], names(topic[2]), topic[4]
+s.on_removed = after_removal(s, topic[8])
+s.key_limit = topic[9]
 local limited = topic[9] and topic[9] ~= '0'
 local head, count, former = head_ms(bucket), (#ARGV - 8) / 5, ARGV[8] == 'former'
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count
@@ -54,7 +53,7 @@ for i = 9, #ARGV, 5 do
       code = 3
     elseif held and is_same(held, rest) then
       code = 2
-    elseif held and (ARGV[i + 4] ~= '1' or drop_job(k, groups, id, held, now, nil) ~= 1) then
+    elseif held and (ARGV[i + 4] ~= '1' or drop_job(s, {id = id, record = held}, nil) ~= 1) then
       code = 0
     else
       created = created + 1
@@ -66,7 +65,7 @@ for i = 9, #ARGV, 5 do
       if not key then
         redis.call('ZADD', bucket, due, order .. id)
         if not earliest or due < earliest then earliest = due end
-      elseif enter(k, groups, id, key, order, due, now) then
+      elseif add(s, s.groups, key, {id = id, sequence = order, due = due}) then
         bytes = most_bytes
       end
     end

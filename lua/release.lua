@@ -11,17 +11,17 @@
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- flags: allow-oom
 -- include: stored_format, clock, groups, history, progress, receipt, ring, requeue, settle, fence
-local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
+local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'generation:' .. group, 'format')
 check_format(topic[5])
-local groups = served(topic[1], group, topic[4], ARGV[4])
-if not groups then return refused(now, ARGV, 4) end
-local k = shard(KEYS)
-k.group, k.consumer = group, ARGV[5]
-k.waits = waits(topic[2], topic[3])
+local s = shard(KEYS)
+s.now, s.group, s.consumer, s.history_cap = now, group, ARGV[5], ARGV[3]
+s.groups = served(topic[1], group, topic[4], ARGV[4])
+if not s.groups then return refused(now, ARGV, 4) end
+s.waits = waits(topic[2], topic[3])
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
-local lost, released = fence(k, ARGV, 4), 0
+local lost, released = fence(s, ARGV, 4), 0
 for i = 6, #ARGV, 4 do
   if lost and lost[i] then
     reply[#reply + 1] = (i - 2) / 4
@@ -29,13 +29,13 @@ for i = 6, #ARGV, 4 do
     released = released + 1
     local main, entry, id = ARGV[i], ARGV[i + 1], ARGV[i + 2]
     local p = parse(redis.call('HGET', progress, field_of(group, id)))
-    if entry == '' then p.main = detach(k, groups, main) else redis.call('XDEL', own, entry) end
+    if entry == '' then p.main = detach(s, main) else redis.call('XDEL', own, entry) end
     p.attempt, p.note = p.attempt - 1, ''
-    requeue(k, group, id, p, p.due, now)
+    requeue(s, {group = group, id = id, progress = p}, p.due)
     rows[#rows + 1] = ARGV[i + 3] .. now_text
-    if receipts then receipt(receipts, group, main, entry, 'released', now) end
+    if receipts then receipt(s, main, entry, 'released') end
   end
 end
 if released > 0 then redis.call('HINCRBY', counts, 'running:' .. group, -released) end
-remember(history, counts, settings, cap, rows)
+remember(s, rows)
 return reply

@@ -1,5 +1,6 @@
 -- remove_consumer: hands back a consumer's pending entries, which would be dropped with it, and deletes the consumer.
--- keys: ready, jobs, bucket, progress, counts, settings, wake, lanes, fronts, keyed, crowds
+-- keys: ready, jobs, bucket, progress, counts, settings, wake, key_tickets, key_waiting, key_admitted, key_unstarted,
+--   key_counts, key_paused, key_next_start
 -- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
@@ -7,24 +8,23 @@
 -- ARGV[4] limit per stream; fewer if the shard has large jobs
 -- returns 1 = the consumer is gone, perhaps with its group; 0 = more entries may be pending: call again
 -- flags: allow-oom
--- include: stored_format, clock, groups, largest, progress, ring, lanes, requeue, settle, hand_over
-local now, group, consumer = now_ms(ARGV[1]), ARGV[2], ARGV[3]
+-- include: stored_format, clock, groups, largest, progress, ring, key_tickets, key_pace, key_limit, requeue, settle,
+--   hand_over
+local group, consumer = ARGV[2], ARGV[3]
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit')
 check_format(topic[5])
 local limit = fitting(topic[4], tonumber(ARGV[4]))
-local k = shard(KEYS)
-k.groups, k.waits = names(topic[1]), waits(topic[2], topic[3])
-k.key_limit = topic[6]
-if not has(k.groups, group) then return 1 end
+local s = shard(KEYS)
+s.groups, s.waits = names(topic[1]), waits(topic[2], topic[3])
+s.now, s.group, s.key_limit = now_ms(ARGV[1]), group, topic[6]
+if not has(s.groups, group) then return 1 end
 
 for _, stream in ipairs({ready, own}) do
   local pending = redis.call('XPENDING', stream, group, '-', '+', limit, consumer)
   for _, row in ipairs(pending) do
     local item = redis.call('XRANGE', stream, row[1], row[1])[1]
     if item then
-      local rest = string.sub(item[2][2], 13)
-      hand_over(k, stream, row[1], group, string.match(rest, '^\31[^\31]*\31(.*)$') or rest,
-        string.sub(item[2][2], 1, 12), now, nil)
+      hand_over(s, {}, {stream = stream, id = row[1], member = item[2][2]})
     else
       redis.call('XACK', stream, group, row[1])
     end

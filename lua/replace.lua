@@ -1,7 +1,7 @@
 -- replace: cancels the job with the same id, if there is one, and enqueues the new job: nothing, delayed or ready ->
 -- delayed.
--- keys: jobs, bucket, ready, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, taken,
---   taken_until
+-- keys: jobs, bucket, ready, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts, key_paused, key_next_start, taken, taken_until
 -- ARGV[1] now_ms or ''
 -- ARGV[2] the topic's number of shards, as lib/is_current.lua takes it
 -- ARGV[3] history cap
@@ -9,18 +9,17 @@
 -- ARGV[5..] per job: id, when ('+delay_ms', or due_ms), rest of the record
 -- returns {status, now_ms, looked, i, record_i, ...} as enqueue does; i are the jobs that could not replace the old
 -- one, because an attempt is running or the old job is dead; or that are there already, as the call is repeated.
--- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, ring, lanes,
---   sequence, settle, group_states, taken, withdraw, drop_job
+-- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, ring, key_tickets,
+--   key_pace, key_limit, sequence, settle, group_states, taken, withdraw, drop_job
 local now, most_bytes = now_ms(ARGV[1]), tonumber(ARGV[4])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
   'keyed')
 check_format(topic[5])
 if not is_current(topic[1], topic[8], ARGV[2]) then return {0, now, 0} end
-local groups = names(topic[2])
-local k = shard(KEYS)
-k.cap, k.leaving = ARGV[3], topic[4]
-k.gone = leaving_pool(topic[6], taken, taken_until, now)
-k.key_limit = topic[7]
+local s = shard(KEYS)
+s.now, s.history_cap, s.groups, s.leaving = now, ARGV[3], names(topic[2]), topic[4]
+s.on_removed = after_removal(s, topic[6])
+s.key_limit = topic[7]
 local limited = topic[7] and topic[7] ~= '0'
 local head, count = head_ms(bucket), (#ARGV - 4) / 3
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count -- always written, as in enqueue
@@ -30,8 +29,8 @@ for i = 5, #ARGV, 3 do
   local id, when, rest = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local record, due = redis.call('HGET', jobs, id), tonumber(when)
   if string.byte(when) == 43 then due = now + due end
-  local again = record and string.sub(record, -#rest) == rest -- with the same nonce
-  if again or record and drop_job(k, groups, id, record, now, nil) ~= 1 then
+  local is_repeated = record and string.sub(record, -#rest) == rest -- with the same nonce
+  if is_repeated or record and drop_job(s, {id = id, record = record}, nil) ~= 1 then
     reply[#reply + 1] = (i - 2) / 3
     reply[#reply + 1] = record
   else
@@ -42,7 +41,7 @@ for i = 5, #ARGV, 3 do
     longest = math.max(longest, #new)
     local key = limited and key_in(rest, 1)
     if key then
-      if enter(k, groups, id, key, order, due, now) then bytes = most_bytes end
+      if add(s, s.groups, key, {id = id, sequence = order, due = due}) then bytes = most_bytes end
     else
       redis.call('ZADD', bucket, due, order .. id)
       if not earliest or due < earliest then earliest = due end

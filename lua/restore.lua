@@ -1,6 +1,7 @@
 -- restore: archived -> ready, for one group; the retry schedule starts again, the number of attempts continues. Other
 -- groups don't get the job. Idempotent.
--- keys: bucket, jobs, progress, counts, settings, history, archive, wake, lanes, fronts, keyed, crowds, taken
+-- keys: bucket, jobs, progress, counts, settings, history, archive, wake, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts, key_paused, key_next_start, taken
 -- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
@@ -12,9 +13,9 @@
 -- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, or the group
 -- does not exist, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is
 -- live; -1 = there is nothing of a former id here
--- include: stored_format, clock, groups, history, is_current, largest, progress, ring, lanes, requeue, go_on,
---   sequence
-local now, group, cap, former = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[5] == 'former'
+-- include: stored_format, clock, groups, history, is_current, largest, progress, ring, key_tickets, key_pace,
+--   key_limit, requeue, go_on, sequence
+local group, former = ARGV[2], ARGV[5] == 'former'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit', 'keyed')
 check_format(topic[6])
 local others, served = {}, false
@@ -22,9 +23,9 @@ for _, name in ipairs(names(topic[2])) do
   if name == group then served = true else others[#others + 1] = name end
 end
 if not is_current(topic[1], topic[8], ARGV[4]) or not served then return {0} end
-local k = shard(KEYS)
-k.key_limit = topic[7]
-k.waits = waits(topic[3], topic[4])
+local s = shard(KEYS)
+s.now, s.history_cap, s.key_limit = now_ms(ARGV[1]), ARGV[3], topic[7]
+s.waits = waits(topic[3], topic[4])
 
 -- Other groups may still have the job; then it only comes back to this group.
 local SAME = '^(%d+\n%d*\n%d*\n[^\n]*)\n' -- created, ttr, expire, nonce
@@ -38,7 +39,7 @@ local function return_to(id, rest, held)
   local p = parse(redis.call('HGET', progress, field_of(group, id)))
   if p then
     if p.state ~= 'x' then return nil end
-    redis.call('HINCRBY', counts, 'through:' .. group, -1)
+    redis.call('HINCRBY', counts, 'done_in_group:' .. group, -1)
     return p.main
   end
   for _, other in ipairs(others) do -- it came back for another group before
@@ -72,9 +73,10 @@ for i = 6, #ARGV, 5 do
       local p = fresh(order, main)
       p.attempt = ARGV[i + 2]
       account()
-      go_on(k, group, id, p, record, now)
+      local job = {group = group, id = id, record = record, progress = p}
+      go_on(s, job)
       redis.call('HSET', archive, receipt, 1)
-      rows[#rows + 1] = rare_row('kicked', id, group, p, record, now, {due = p.deadline})
+      rows[#rows + 1] = rare_row(s, 'kicked', job, {due = p.deadline})
     else
       code = is_elsewhere and -1 or 0
     end
@@ -83,5 +85,5 @@ for i = 6, #ARGV, 5 do
 end
 note_largest(settings, topic[5], longest)
 if former and #rows > 0 then redis.call('HINCRBY', settings, 'former_puts', 1) end
-remember(history, counts, settings, cap, rows)
+remember(s, rows)
 return reply

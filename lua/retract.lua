@@ -1,38 +1,38 @@
 -- retract: takes back the occurrence whose job was enqueued ahead of its time, if it is not due yet: its job is
 -- cancelled, and it is in the plan again, to be taken when it is due.
--- keys: schedules, ticks, jobs, bucket, ready, progress, counts, settings, history, taken, taken_until, wake, lanes,
---   fronts, keyed, crowds
+-- keys: schedules, ticks, jobs, bucket, ready, progress, counts, settings, history, taken, taken_until, wake,
+--   key_tickets, key_waiting, key_admitted, key_unstarted, key_counts, key_paused, key_next_start
 -- ARGV[1] now_ms or ''
 -- ARGV[2] id of the schedule
 -- ARGV[3] history cap
 -- returns the id of the job, '' = none was cancelled
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, progress, leaving_groups, ring, lanes, settle, group_states,
---   schedule, taken, withdraw, drop_job
+-- include: stored_format, clock, groups, history, progress, leaving_groups, ring, key_tickets, key_pace, key_limit,
+--   settle, group_states, schedule, taken, withdraw, drop_job
 local now, id = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'key_limit')
 check_format(topic[2])
-local k = shard(KEYS)
-k.cap, k.key_limit = ARGV[3], topic[4]
-k.leaving = false -- a leaving group has no progress with a job that was not due yet
-k.gone = leaving_pool(topic[3], taken, taken_until, now)
+local s = shard(KEYS)
+s.now, s.history_cap, s.key_limit, s.groups = now, ARGV[3], topic[4], names(topic[1])
+s.leaving = false -- a leaving group has no progress with a job that was not due yet
+s.on_removed = after_removal(s, topic[3])
 local stored = redis.call('HGET', schedules, id)
-local s = stored and parse_schedule(stored)
-if not s or s.ahead == '' then return '' end
-local due, time, job = parse_occurrence(s.ahead)
+local schedule = stored and parse_schedule(stored)
+if not schedule or schedule.ahead == '' then return '' end
+local due, time, job = parse_occurrence(schedule.ahead)
 if due <= now then return '' end
 
 local record = redis.call('HGET', jobs, job)
 -- Who has rescheduled it, or cancelled it, has decided about this occurrence.
 local untouched = record and tonumber(string.match(record, '^%d+', 13)) == due
-local cancelled = untouched and drop_job(k, names(topic[1]), job, record, now, nil) == 1
+local cancelled = untouched and drop_job(s, {id = job, record = record}, nil) == 1
 if cancelled then
-  table.insert(s.plan, 1, s.ahead)
-  s.state, s.fired, s.last_ms = 'active', s.fired - 1, string.format('%.0f', time - 1)
+  table.insert(schedule.plan, 1, schedule.ahead)
+  schedule.state, schedule.fired, schedule.last_ms = 'active', schedule.fired - 1, string.format('%.0f', time - 1)
   redis.call('ZADD', ticks, string.format('%.0f', due), id)
 else
-  s.previous = job
+  schedule.previous = job
 end
-s.ahead = ''
-redis.call('HSET', schedules, id, format_schedule(s))
+schedule.ahead = ''
+redis.call('HSET', schedules, id, format_schedule(schedule))
 return cancelled and job or ''

@@ -1,5 +1,6 @@
 -- retry: running -> delayed, a batch of one group's failed or snoozed attempts. Each delay counts from now.
--- keys: ready, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, failures
+-- keys: ready, bucket, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts, key_paused, key_next_start, failures
 -- keys of the group: own
 -- keys, if given: receipts
 -- ARGV[1] now_ms or ''
@@ -13,28 +14,28 @@
 -- attempt does not count), error, failure ('' = none to keep)
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- flags: allow-oom
--- include: stored_format, clock, failures, groups, history, progress, receipt, ring, lanes, sequence, settle, fence
-local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
+-- include: stored_format, clock, failures, groups, history, progress, receipt, ring, key_tickets, key_pace,
+--   key_limit, sequence, settle, fence
+local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group, 'format', 'key_limit', 'key_order')
 check_format(topic[3])
-local k = shard(KEYS)
-k.group, k.consumer = group, ARGV[5]
-k.key_limit = topic[4]
-local groups = served(topic[1], group, topic[2], ARGV[4])
-if not groups then return refused(now, ARGV, 8, 8) end
-local now_text, reply, rows, told = '\31' .. string.format('%.0f', now), {now}, {}, {}
+local s = shard(KEYS)
+s.now, s.group, s.consumer = now, group, ARGV[5]
+s.history_cap, s.key_limit, s.groups = ARGV[3], topic[4], served(topic[1], group, topic[2], ARGV[4])
+if not s.groups then return refused(now, ARGV, 8, 8) end
+local now_text, reply, rows, texts = '\31' .. string.format('%.0f', now), {now}, {}, {}
 
--- Its key's place becomes free, unless retries hold their keys or the topic has no limit any more.
--- Returns the job's key; nil = it keeps its place, or never had one.
+-- The job no longer holds its key, unless retries do so in this topic, or it has no limit any more.
+-- Returns the key for which the job is to wait anew; nil = none.
 local holds = not topic[4] or topic[5] == 'hold'
-local function lets_pass(group, id)
-  local lane = leave_key(k, group, id)
-  if not lane then return nil end
-  if topic[4] ~= '0' then return string.match(lane, '\31(.*)$') end
-  advance(k, group, lane, now)
+local function release_for_retry(id)
+  local group_key = drop_ticket(s, group, id)
+  if not group_key then return nil end
+  if topic[4] ~= '0' then return string.match(group_key, '\31(.*)$') end
+  admit_next(s, group_key)
 end
 
-local lost, earliest, retried, snoozed, put_back = fence(k, ARGV, 8, 8), nil, 0, 0, 0
+local lost, earliest, retried, snoozed, put_back = fence(s, ARGV, 8, 8), nil, 0, 0, 0
 -- After the fence, because a Redis at its memory limit refuses a script whose first write adds data.
 local sequence, head = reserve(counts, (#ARGV - 7) / 8), head_ms(bucket)
 for i = 8, #ARGV, 8 do
@@ -44,7 +45,7 @@ for i = 8, #ARGV, 8 do
     sequence, retried = sequence + 1, retried + 1
     local main, entry, id, due = ARGV[i], ARGV[i + 1], ARGV[i + 2], now + tonumber(ARGV[i + 4])
     local p = parse(redis.call('HGET', progress, field_of(group, id)))
-    if entry == '' then p.main = detach(k, groups, main) else redis.call('XDEL', own, entry) end
+    if entry == '' then p.main = detach(s, main) else redis.call('XDEL', own, entry) end
     if ARGV[i + 5] == '-1' then
       p.attempt, p.snoozed, snoozed = p.attempt - 1, (tonumber(p.snoozed) or 0) + 1, snoozed + 1
     else
@@ -53,17 +54,17 @@ for i = 8, #ARGV, 8 do
     p.state, p.crashes, p.sequence = 'w', 0, later_order(sequence)
     p.entry, p.started, p.deadline, p.note = '', '', string.format('%.0f', due), ARGV[i + 6]
     redis.call('HSET', progress, field_of(group, id), format(p))
-    local lane = not holds and lets_pass(group, id)
-    if lane then
-      advance(k, group, line_up(k, group, lane, id, p.sequence, due), now)
+    local key = not holds and release_for_retry(id)
+    if key then
+      enqueue_key(s, group, key, {id = id, sequence = p.sequence, due = due})
     else
       redis.call('ZADD', bucket, due, member(p.sequence, group, id))
       put_back = put_back + 1
     end
     if not earliest or due < earliest then earliest = due end
     rows[#rows + 1] = ARGV[i + 3] .. now_text
-    told[#rows] = ARGV[i + 7]
-    if receipts then receipt(receipts, group, main, entry, ARGV[i + 5] == '-1' and 'snoozed' or 'retry', now) end
+    texts[#rows] = ARGV[i + 7]
+    if receipts then receipt(s, main, entry, ARGV[i + 5] == '-1' and 'snoozed' or 'retry') end
   end
 end
 if retried > 0 then
@@ -73,7 +74,5 @@ if retried > 0 then
   if snoozed > 0 then redis.call('HINCRBY', counts, 'snoozed:' .. group, snoozed) end
   if not head or earliest < head then ring(wake, earliest) end
 end
-local entries = {}
-remember(history, counts, settings, cap, rows, nil, entries)
-keep_failures(failures, ARGV[6], ARGV[7], entries, told)
+keep_failures(failures, remember(s, rows), texts, {count = ARGV[6], age = ARGV[7]})
 return reply

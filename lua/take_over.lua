@@ -4,7 +4,8 @@
 -- that would be buried if it was lost once more is left to its TTR: perhaps the job itself keeps its consumers from
 -- giving signs, and they live. What it only read goes at once, as that counts as nothing: Redis may
 -- have given the entry to the blocked read of a consumer that stands still, while others wait for it.
--- keys: ready, jobs, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds
+-- keys: ready, jobs, bucket, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts, key_paused, key_next_start
 -- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
@@ -17,23 +18,24 @@
 -- returns {taken, lost, more, kept}; taken: attempts that were running. lost: claims whose record is gone. more: 1 = there
 -- may be more to take over now. kept: how many entries stay for now, for silent_ms at most.
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, largest, progress, crash, ring, lanes, requeue, settle, hand_over
-local now, group, cap, consumer, limit = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[5], tonumber(ARGV[7])
+-- include: stored_format, clock, groups, history, largest, progress, crash, ring, key_tickets, key_pace, key_limit,
+--   requeue, settle, hand_over
+local now, group, consumer, limit = now_ms(ARGV[1]), ARGV[2], ARGV[5], tonumber(ARGV[7])
 local silent_ms, most = tonumber(ARGV[6]), tonumber(ARGV[8])
 local UNCLAIMED_MS = 100 -- a live consumer claims what it reads sooner
 local read_by = now - UNCLAIMED_MS
-local k = shard(KEYS)
-k.lost, k.bytes, k.crashed, k.rows = 0, 0, 0, {}
+local s = shard(KEYS)
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit')
 check_format(topic[7])
-k.groups, k.waits, k.key_limit = names(topic[3]), waits(topic[4], topic[5]), topic[8]
-if not has(k.groups, group) then return {0, 0, 0, 0} end
-k.apart_ms = apart_ms(tonumber(topic[1] or topic[2] or ARGV[4]), now)
+s.now, s.group, s.history_cap = now, group, ARGV[3]
+s.groups, s.waits, s.key_limit = names(topic[3]), waits(topic[4], topic[5]), topic[8]
+if not has(s.groups, group) then return {0, 0, 0, 0} end
+local losses = {apart_ms = apart_ms(tonumber(topic[1] or topic[2] or ARGV[4]), now), lost = 0, bytes = 0, crashed = 0, rows = {}}
 local more, kept, stayed, read_at = 0, 0, 0
-k.stays = function(p, running)
-  local held_ms = running and now - math.abs(tonumber(p.started))
-  local soon, stays = not running and read_at > read_by or running and held_ms < silent_ms, false
-  if running and not is_ahead(p) then
+losses.stays = function(p, is_running)
+  local held_ms = is_running and now - math.abs(tonumber(p.started))
+  local soon, stays = not is_running and read_at > read_by or is_running and held_ms < silent_ms, false
+  if is_running and not is_ahead(p) then
     local lost = tonumber(p.crashes)
     stays = lost + 1 >= most or held_ms < silent_ms * 2 ^ lost
   end
@@ -42,24 +44,22 @@ k.stays = function(p, running)
   if stays then stayed = stayed + 1 end
   return stays
 end
-local function ended(id, p, record) crashed(k, group, id, p, record, now, 'lost: no sign of life from ') end
+losses.on_lost = function(job) count_crash(s, losses, job, 'lost: no sign of life from ') end
 
 for _, stream in ipairs({ready, own}) do
-  local count, before = fitting(topic[6], limit, k.bytes), stayed
+  local count, before = fitting(topic[6], limit, losses.bytes), stayed
   local pending = redis.call('XPENDING', stream, group, '-', '+', count, consumer)
   for _, row in ipairs(pending) do
     local item = redis.call('XRANGE', stream, row[1], row[1])[1]
     read_at = ARGV[1] == '' and now - row[3] or 0 -- with an injected clock Redis's idle times mean nothing
     if item then
-      local rest = string.sub(item[2][2], 13)
-      hand_over(k, stream, row[1], group, string.match(rest, '^\31[^\31]*\31(.*)$') or rest,
-        string.sub(item[2][2], 1, 12), now, ended)
+      hand_over(s, losses, {stream = stream, id = row[1], member = item[2][2]})
     else
       redis.call('XACK', stream, group, row[1])
     end
   end
   if #pending == count and stayed - before < count then more = 1 end
 end
-if k.crashed > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, k.crashed) end
-remember(history, counts, settings, cap, k.rows)
-return {k.crashed, k.lost, more, kept}
+if losses.crashed > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, losses.crashed) end
+remember(s, losses.rows)
+return {losses.crashed, losses.lost, more, kept}

@@ -10,11 +10,11 @@ local now, id = now_ms(ARGV[1]), ARGV[2]
 check_format(redis.call('HGET', settings, 'format'))
 local record = redis.call('HGET', schedules, id)
 if not record then return 0 end
-local s = parse_schedule(record)
-local ahead = parse_occurrence(s.ahead)
+local schedule = parse_schedule(record)
+local ahead = parse_occurrence(schedule.ahead)
 if ahead and ahead > now then return -1 end
 redis.call('ZREM', ticks, id)
 redis.call('HDEL', schedules, id)
 redis.call('HINCRBY', counts, 'unscheduled', 1)
-if s.state == 'paused' then redis.call('HINCRBY', counts, 'paused', -1) end
+if schedule.state == 'paused' then redis.call('HINCRBY', counts, 'paused', -1) end
 return 1

@@ -290,7 +290,7 @@ class TopicSettings(BaseModel):
     key_concurrency: int | None = None
     key_order: Literal["hold", "pass"] | None = None
     key_rate: str | None = None
-    key_limited: bool = False  # it has, or had, a limit of keys: jobs may be in lanes
+    key_limited: bool = False  # it has, or had, a limit of keys: jobs may wait for them
     paused: bool = False
     scheduled: bool = False  # its first shard may have schedules
     keyed: bool = False  # jobs may be in the shards of their keys, not of their ids

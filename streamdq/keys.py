@@ -96,13 +96,16 @@ class ShardKeys:
         "archive",
         "bucket",
         "counts",
-        "crowds",
         "failures",
-        "fronts",
         "history",
         "jobs",
-        "keyed",
-        "lanes",
+        "key_admitted",
+        "key_counts",
+        "key_next_start",
+        "key_paused",
+        "key_tickets",
+        "key_unstarted",
+        "key_waiting",
         "namespace",
         "outbox",
         "prefix",
@@ -139,10 +142,13 @@ class ShardKeys:
         self.taken_until = f"{self.prefix}:taken_until"  # ZSET id -> when that is over
         self.schedules = f"{self.prefix}:schedules"  # HASH id -> schedule; of the topic's first shard alone
         self.ticks = f"{self.prefix}:ticks"  # ZSET id of a schedule -> when it is looked at next
-        self.keyed = f"{self.prefix}:keyed"  # HASH group, id -> where a job is that needs a place of its key
-        self.lanes = f"{self.prefix}:lanes"  # ZSET group, key, due, job: those that wait for one
-        self.fronts = f"{self.prefix}:fronts"  # ZSET the same: those that have one
-        self.crowds = f"{self.prefix}:crowds"  # ZSET group, key -> how many wait
+        self.key_tickets = f"{self.prefix}:key_tickets"  # HASH group, id -> ticket of a job that is limited by its key
+        self.key_waiting = f"{self.prefix}:key_waiting"  # ZSET tickets of the jobs that wait for their keys
+        self.key_admitted = f"{self.prefix}:key_admitted"  # ZSET tickets of the jobs that do not
+        self.key_unstarted = f"{self.prefix}:key_unstarted"  # ZSET of the latter, those that have yet to start
+        self.key_counts = f"{self.prefix}:key_counts"  # ZSET group, key -> how many wait
+        self.key_paused = f"{self.prefix}:key_paused"  # ZSET paused keys
+        self.key_next_start = f"{self.prefix}:key_next_start"  # ZSET group, key -> when the next job may start, ms
         self.wake = f"{self.prefix}:wake"  # STREAM, one entry: rings when an earlier job arrives
         self.absent = absent_beside(
             self.wake

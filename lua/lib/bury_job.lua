@@ -1,7 +1,8 @@
--- bury_job(k, group, id, p, now, reason, error): makes the job a dead letter of `group`, with the reason and the error.
-local function bury_job(k, group, id, p, now, reason, error)
-  p.state, p.entry, p.started, p.deadline, p.note = 'd', '', '', '', reason .. '|' .. error
-  redis.call('HSET', k.progress, field_of(group, id), format(p))
-  redis.call('ZADD', k.dead, now, id)
-  redis.call('HINCRBY', k.counts, 'dead:' .. group, 1)
+-- bury_job(s, job, note): running -> dead, for job.group. note: the reason and the error, 'reason|error'.
+local function bury_job(s, job, note)
+  local p = job.progress
+  p.state, p.entry, p.started, p.deadline, p.note = 'd', '', '', '', note
+  redis.call('HSET', s.progress, field_of(job.group, job.id), format(p))
+  redis.call('ZADD', s.dead, s.now, job.id)
+  redis.call('HINCRBY', s.counts, 'dead:' .. job.group, 1)
 end

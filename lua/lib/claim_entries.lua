@@ -1,99 +1,106 @@
--- read_topic(k, ttr): reads what claims need to know of the topic and the group. ttr: the group's TTR, if the topic sets
--- none. k.names: the topic's groups as text; k.waits: from requeue.lua; k.paced: whether the topic has a pace of keys.
--- k = {group=, names=, groups=, ttr=, watch_until=, waits=, generation=, largest=, after_finish=, key_limit=,
--- paced=}
--- sets k = {names=, groups=, ttr=, watch_until=, waits=, generation=, largest=, after_finish=, key_limit=, paced=}
--- returns the format of the stored data, which is to be checked
-local function read_topic(k, ttr)
-  local topic = redis.call('HMGET', k.settings, 'paused', 'ttr:' .. k.group, 'ttr', 'watch_until', 'groups', 'rate',
-    'generation:' .. k.group, 'largest', 'format', 'after_finish', 'key_limit')
-  k.names, k.groups, k.ttr = topic[5], names(topic[5]), tonumber(topic[2] or topic[3] or ttr)
-  k.watch_until, k.waits, k.generation, k.largest = topic[4], waits(topic[1], topic[6]), topic[7] or '0', topic[8]
-  k.after_finish, k.key_limit = topic[10], topic[11]
-  k.paced = string.find(k.key_limit or '', '/')
-  return topic[9]
+-- open_claim(s, ttr): reads what a claim needs to know of the topic and the group. ttr: the group's TTR, if the topic sets
+-- none. Sets s.groups, s.waits and s.key_limit.
+-- returns the claim (lua/README.md), without counters
+local function open_claim(s, ttr)
+  local topic = redis.call('HMGET', s.settings, 'paused', 'ttr:' .. s.group, 'ttr', 'watch_until', 'groups', 'rate',
+    'generation:' .. s.group, 'largest', 'format', 'after_finish', 'key_limit')
+  s.groups, s.waits, s.key_limit = names(topic[5]), waits(topic[1], topic[6]), topic[11]
+  return {ttr = tonumber(topic[2] or topic[3] or ttr), watch_until = topic[4], generation = topic[7] or '0', largest = topic[8],
+    format = topic[9], after_finish = topic[10], is_paced = string.find(s.key_limit or '', '/') and true or false}
 end
 
--- at_most(k, count): returns how many jobs a call may claim that asks for so many
--- k = {paced=}
-local function at_most(k, count) return k.paced and math.min(count, PACED_AT_ONCE) or count end
-
--- load_jobs(k, entries, again): reads what there is of the jobs of these entries.
--- k = {group=}
+-- load_jobs(s, entries, own_count): reads what there is of the jobs of these entries.
 -- returns their ids, records, fields of the group's progress, and its values
-local function load_jobs(k, entries, again)
-  local ids, fields, prefix = {}, {}, field_of(k.group, '')
+local function load_jobs(s, entries, own_count)
+  local ids, fields, prefix = {}, {}, field_of(s.group, '')
   for i, entry in ipairs(entries) do
     local delivery = entry[2][2]
-    local id = i > again and string.sub(delivery, 13) or string.match(delivery, '^\31[^\31]*\31(.*)$', 13) or ''
+    local id = i > own_count and string.sub(delivery, 13) or string.match(delivery, '^\31[^\31]*\31(.*)$', 13) or ''
     ids[i], fields[i] = id, prefix .. id -- '': another client put the entry there; no job has this id
   end
-  return ids, redis.call('HMGET', k.jobs, unpack(ids)), fields, redis.call('HMGET', k.progress, unpack(fields))
+  return ids, redis.call('HMGET', s.jobs, unpack(ids)), fields, redis.call('HMGET', s.progress, unpack(fields))
 end
 
--- claim_entries(k, entries, again): ready -> running, the jobs of these entries, which are pending for the consumer; drops
--- entries that are out of date. The first `again` entries are from ready:GROUP. k.count: how many to claim at most;
--- k.at_once: how many of them the caller starts at once; k.cap: of the history. The caller counts the ready jobs.
--- k = {group=, consumer=, now=, cap=, groups=, ttr=, watch_until=, waits=, after_finish=, key_limit=, paced=, count=,
--- at_once=, now_text=, left=, refused=, late=, mains=, expired=, holds_back=, gone=, not_before=, places_given=}
--- sets k = {now_text=, left=, refused=, late=, mains=, expired=, holds_back=, gone=}
+-- claim_again(s, claim, entry, job): an entry whose job runs by it, or did so: the consumer has asked for the entry again, as
+-- it got no reply, or has read it again.
+-- returns the claim and the progress, like begun; nil = the job is not claimed
+local function claim_again(s, claim, entry, job)
+  local p = job.progress
+  redis.call('HINCRBY', s.counts, 'running:' .. s.group, -1)
+  if p.note == s.consumer and entry.asked then
+    -- The answer is the same as before, and no attempt is lost.
+    redis.call('HINCRBY', s.counts, 'ready:' .. s.group, 1)
+    job.progress = unclaimed(p)
+    return start_attempt(s, claim, entry, job)
+  end
+  -- The group was created again, and this entry was read again after it had been claimed. The job gets a new entry, so
+  -- that the old claim is refused.
+  p.note = ''
+  return_unclaimed(s, entry, job, p.due)
+end
+
+-- claim_entry(s, claim, entry, job): ready -> running, the job of an entry, if it is up to date; drops the entry otherwise.
+-- returns the claim and the progress, like begun; nil = the job is not claimed
+local function claim_entry(s, claim, entry, job)
+  local p, is_shared = job.progress, entry.stream == s.ready
+  local is_same = job.record and string.find(job.record, job.sequence, 1, true) == 1
+  local is_running = p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry.id
+  if not job.record then
+    -- The job is lost; reclaim counts it, by the entry if it was running.
+    if not is_running then drop_entry(s, entry, true) end
+    if p and p.state == 'w' then forget_lost(s, s.group, job.id) end
+  elseif is_running then
+    return claim_again(s, claim, entry, job)
+  elseif is_shared and p then
+    drop_entry(s, entry, not is_same)
+  elseif is_shared and is_same or p and p.state == 'w' and p.sequence == job.sequence then
+    return start_attempt(s, claim, entry, job)
+  else
+    drop_entry(s, entry, true)
+  end
+end
+
+-- claim_entries(s, claim, entries, own_count): ready -> running, the jobs of these entries, which are pending for the
+-- consumer; drops entries that are out of date. The first own_count entries are from ready:GROUP. The caller counts the
+-- ready jobs.
 -- returns the claims, ids and records as in the reply of claim, and how many jobs are no longer ready
-local function claim_entries(k, entries, again)
-  k.now_text, k.left, k.refused, k.late, k.mains, k.expired = string.format('%.0f', k.now), 0, 0, {}, {}, {}
-  local n = #entries
+local function claim_entries(s, claim, entries, own_count)
+  local now_text, n = string.format('%.0f', s.now), #entries
+  claim.started, claim.dropped, claim.refused, claim.late, claim.mains, claim.expired = 0, 0, 0, {}, {}, {}
   if n == 0 then return {}, {}, {}, 0 end
-  local group, count, at_once, now_text = k.group, k.count, k.at_once, k.now_text
-  local ids, records, fields, states = load_jobs(k, entries, again)
-  k.holds_back = k.key_limit and redis.call('ZCOUNT', k.crowds, -1, -1) > 0
-  local claims, marks, started, tail = {}, {}, 0, tail_of(k, k.ttr, at_once == 0)
+  local ids, records, fields, states = load_jobs(s, entries, own_count)
+  claim.has_paused = s.key_limit and redis.call('ZCARD', s.key_paused) > 0
+  claim.tail = tail_of(s, claim.ttr, claim.at_once == 0)
+  local claims, marks, count, at_once = {}, {}, claim.count, claim.at_once
 
   for i = 1, n do
-    local shared, entry, record, state = i > again, entries[i][1], records[i], states[i]
-    local stream, sequence = shared and k.ready or k.own, string.sub(entries[i][2][2], 1, 12)
-    local same = record and string.find(record, sequence, 1, true) == 1
-    local p, claim, mark = parse(state), nil, nil
-    local running = p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry
-    if shared and same and not p and started < count and string.find(record, '\n\n\n', 40, true) == 40
-        and string.sub(record, 13, 25) <= now_text then -- nearly always: no TTR or expiry of its own, and due
-      claim, mark = entry, 'r|1|0|0|' .. entry .. '|' .. sequence .. '|' .. tail
-    elseif not record then
-      -- The job is lost; reclaim counts it, by the entry if it was running.
-      if not running then drop_entry(stream, group, entry, true) end
-      if p and p.state == 'w' then lose(k, group, ids[i], k.now) end
-    elseif running then
-      redis.call('HINCRBY', k.counts, 'running:' .. group, -1)
-      if p.note == k.consumer and entries[i].asked then
-        -- It claimed what it had read, and asks again: it got no reply. The answer is the same, and no attempt is lost.
-        redis.call('HINCRBY', k.counts, 'ready:' .. group, 1)
-        claim, mark = start_attempt(k, stream, entry, ids[i], record, sequence, unclaimed(p), started, tail)
-      else
-        -- The group was created again, and this entry was read again after it had been claimed. The job gets a new entry,
-        -- so that the old claim is refused.
-        p.note = ''
-        return_unclaimed(k, k.groups, stream, group, entry, ids[i], p, p.due, k.now)
-      end
-    elseif shared and p then
-      drop_entry(stream, group, entry, not same)
-    elseif shared and same or p and p.state == 'w' and p.sequence == sequence then
-      claim, mark = start_attempt(k, stream, entry, ids[i], record, sequence, p, started, tail)
+    local id, record, state, claimed, mark = entries[i][1], records[i], states[i], nil, nil
+    local sequence, started = string.sub(entries[i][2][2], 1, 12), claim.started
+    if i > own_count and record and not state and started < count and string.find(record, sequence, 1, true) == 1
+        and string.find(record, '\n\n\n', 40, true) == 40 and string.sub(record, 13, 25) <= now_text then
+      -- nearly always: a first attempt, with no TTR or expiry of its own, and due
+      claimed, mark = id, 'r|1|0|0|' .. id .. '|' .. sequence .. '|' .. claim.tail
     else
-      drop_entry(stream, group, entry, true)
+      local entry = {stream = i > own_count and s.ready or s.own, id = id, asked = entries[i].asked}
+      claimed, mark = claim_entry(s, claim, entry,
+        {group = s.group, id = ids[i], record = record, sequence = sequence, progress = parse(state)})
     end
-    if claim then
-      claims[i], marks[started * 2 + 1], marks[started * 2 + 2] = claim, fields[i], mark
-      started = started + 1
-      if started == at_once and started < count then tail = tail_of(k, k.ttr, true) end -- claimed ahead from now on
+    if claimed then
+      claims[i], marks[started * 2 + 1], marks[started * 2 + 2] = claimed, fields[i], mark
+      claim.started = started + 1
+      if claim.started == at_once and at_once < count then claim.tail = tail_of(s, claim.ttr, true) end -- ahead from now on
     end
   end
-  k.gone = leaving_pool(k.after_finish, k.taken, k.taken_until, k.now)
-  settle(k, k.groups, group, k.late, k.mains)
-  remember(k.history, k.counts, k.settings, k.cap, k.expired)
+  s.on_removed = after_removal(s, claim.after_finish)
+  settle(s, s.group, claim.late, claim.mains)
+  remember(s, claim.expired)
+  local started = claim.started
   if started > 0 then
-    redis.call('HSET', k.progress, unpack(marks))
-    local running = redis.call('HINCRBY', k.counts, 'running:' .. group, started)
+    redis.call('HSET', s.progress, unpack(marks))
+    local running = redis.call('HINCRBY', s.counts, 'running:' .. s.group, started)
     -- The first claim after a quiet time: the mover must start to watch its TTR.
-    if running == started and not is_watched(k.watch_until, k.now) then ring(k.wake, k.now + k.ttr) end
+    if running == started and not is_watched(claim.watch_until, s.now) then ring(s.wake, s.now + claim.ttr) end
   end
   for i = 1, started < n and n or 0 do claims[i] = claims[i] or '' end
-  return claims, ids, records, started + k.left
+  return claims, ids, records, started + claim.dropped
 end

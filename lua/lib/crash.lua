@@ -9,16 +9,16 @@ local function apart_ms(group_ttr, now)
   return math.min(APART_MS, 4 * group_ttr)
 end
 
--- crashed(k, group, id, p, record, now, why): counts the attempt in its progress p and in k.crashed, and adds a row to
--- k.rows. The next consumer sees how often the job crashed, and buries it if that is too often. A job that was claimed
+-- count_crash(s, losses, job, why): counts the attempt in the job's progress and in losses.crashed, and adds a row to
+-- losses.rows. The next consumer sees how often the job crashed, and buries it if that is too often. A job that was claimed
 -- ahead goes back as if it had not been claimed. why: begins the note, which ends with the consumer.
--- k = {crashed=, rows=}
-local function crashed(k, group, id, p, record, now, why)
+local function count_crash(s, losses, job, why)
+  local p = job.progress
   local ahead = is_ahead(p) -- it has not run, as far as is known
   local known = {consumer = p.note, started = ahead and '' or p.started, due = p.due ~= '' and p.due or nil,
     moved = string.match(p.entry == '' and p.main or p.entry, '^%d+')}
-  k.rows[#k.rows + 1] = rare_row(ahead and 'released' or 'reclaimed', id, group, p, record, now, known)
-  k.crashed = k.crashed + 1
+  losses.rows[#losses.rows + 1] = rare_row(s, ahead and 'released' or 'reclaimed', job, known)
+  losses.crashed = losses.crashed + 1
   if ahead then
     p.attempt, p.note = p.attempt - 1, AHEAD .. p.note .. ', which was lost'
     return

@@ -11,9 +11,8 @@ local function deliveries_in(groups, record, values, before)
   return table.concat(out)
 end
 
--- is_changed(k, groups, id, record, shown): whether the job is no longer as it was when deliveries_in made `shown`; false
--- if that is nil.
+-- is_changed(s, job, shown): whether the job is no longer as it was when deliveries_in made `shown`; false if that is nil.
 -- returns true or false
-local function is_changed(k, groups, id, record, shown)
-  return shown ~= nil and deliveries_in(groups, record, states_of(k, groups, {id}), 0) ~= shown
+local function is_changed(s, job, shown)
+  return shown ~= nil and deliveries_in(s.groups, job.record, states_of(s, {job.id}), 0) ~= shown
 end

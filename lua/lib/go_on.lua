@@ -1,14 +1,12 @@
--- go_on(k, group, id, p, record, now): a job that the group had given up is due now: it goes into the lane of its key, or
--- is ready at once, if it has none. p: as for requeue.
--- k = {waits=, not_before=, key_limit=, places_given=}
-local function go_on(k, group, id, p, record, now)
-  local key = k.key_limit and k.key_limit ~= '0' and key_of(record)
-  local due = string.format('%.0f', now)
+-- go_on(s, job): a job that job.group had given up is due now: it waits for its key, or is ready at once, if it has none.
+local function go_on(s, job)
+  local key = s.key_limit and s.key_limit ~= '0' and key_of(job.record)
+  local p, due = job.progress, string.format('%.0f', s.now)
   if key then
     p.state, p.entry, p.started, p.deadline = 'w', '', '', due
-    redis.call('HSET', k.progress, field_of(group, id), format(p))
-    advance(k, group, line_up(k, group, key, id, p.sequence, now), now)
+    redis.call('HSET', s.progress, field_of(job.group, job.id), format(p))
+    enqueue_key(s, job.group, key, {id = job.id, sequence = p.sequence, due = s.now})
   else
-    requeue(k, group, id, p, due, now)
+    requeue(s, job, due)
   end
 end

@@ -8,19 +8,19 @@ local function layout_in(text)
   return tonumber(shards), ',' .. former .. ',', tonumber(since) or 0
 end
 
--- may_follow(settings, before, told, live, is_held): returns whether the jobs that the shard may have, `live` of them, will
--- be found if it is told this. A registry that was lost, and made again by one who does not know how they were spread,
--- would never find them. is_held: whether it has jobs, or taken ids that it must not forget.
-local function may_follow(settings, before, told, live, is_held)
+-- may_follow(settings, before, after, pool): returns whether the jobs that the shard may have will be found when its layout
+-- changes like this. A registry that was lost, and made again by one who does not know how they were spread, would never
+-- find them. pool = {live=, is_held=}: how many jobs it has, and whether it has jobs, or taken ids that it must not forget.
+local function may_follow(settings, before, after, pool)
   local count, earlier, changed_at = layout_in(before)
-  local shards, former, since = layout_in(told)
-  if shards == 0 then return not is_held and earlier == ',,' end
+  local shards, former, since = layout_in(after)
+  if shards == 0 then return not pool.is_held and earlier == ',,' end
   if earlier ~= ',,' then
     -- A shard that is no longer used has none left, unless Redis has lost their ends.
     local is_left = tonumber(string.match(settings, ':(%d+)}:settings$')) >= shards
-    return since >= changed_at and not (former == ',,' and is_left and live > 0)
+    return since >= changed_at and not (former == ',,' and is_left and pool.live > 0)
   end
   if count == shards or count == 0 then return true end
-  if former ~= ',,' then return live == 0 or string.find(former, ',' .. count .. ',', 1, true) ~= nil end
-  return live == 0 and count < shards
+  if former ~= ',,' then return pool.live == 0 or string.find(former, ',' .. count .. ',', 1, true) ~= nil end
+  return pool.live == 0 and count < shards
 end

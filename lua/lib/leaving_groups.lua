@@ -9,14 +9,13 @@ local function made_since(sequence, left_at)
   return sequence > (later and string.sub(left_at, 13) or string.sub(left_at, 1, 12))
 end
 
--- is_only_for_leaving(k, id, sequence): whether the job, with which no group of the topic has progress, concerns only
--- leaving groups: then it is detached and about to end. k.leaving is the settings field of that name.
--- k = {leaving=}
+-- is_only_for_leaving(s, job): whether the job, with which no group of the topic has progress, concerns only leaving groups:
+-- then it is detached and about to end.
 -- returns true or false
-local function is_only_for_leaving(k, id, sequence)
-  for _, group in ipairs(names(k.leaving)) do
-    local p = parse(redis.call('HGET', k.progress, field_of(group, id)))
-    if p and p.main == '-' and not made_since(sequence, redis.call('HGET', k.settings, 'left_at:' .. group)) then
+local function is_only_for_leaving(s, job)
+  for _, group in ipairs(names(s.leaving)) do
+    local p = parse(redis.call('HGET', s.progress, field_of(group, job.id)))
+    if p and p.main == '-' and not made_since(string.sub(job.record, 1, 12), redis.call('HGET', s.settings, 'left_at:' .. group)) then
       return true
     end
   end

@@ -7,68 +7,63 @@ local function is_unbegun(states)
   return next(states) ~= nil
 end
 
--- line_up_anew(k, groups, states, id, sequence, due, before, key, now): the groups that have progress with the job wait for
--- it anew, with this due time and key; all of them, if the topic limits keys. due '' = each keeps its own, which is that of
--- the record, `before`, if its progress has none. key nil = none. What they have in a stream is out of date from now on.
--- k = {key_limit=, lined_up=, places_given=}
-local function line_up_anew(k, groups, states, id, sequence, due, before, key, now)
-  local theirs, order, limited = {}, later_order(reserve(k.counts, 1) + 1), key and k.key_limit ~= '0'
-  for _, group in ipairs(groups) do
-    if limited or states[group] then theirs[#theirs + 1] = group end
+-- enqueue_anew(s, job, due, key): the groups that have progress with the job wait for it anew, with this due time and key;
+-- all of them, if the topic limits keys. job.groups and job.states: from group_states. due '' = each keeps its own, which is
+-- that of the record if its progress has none. key nil = none. What they have in a stream is out of date from now on.
+local function enqueue_anew(s, job, due, key)
+  local theirs, order, is_limited = {}, later_order(reserve(s.counts, 1) + 1), key and s.key_limit ~= '0'
+  for _, group in ipairs(job.groups) do
+    if is_limited or job.states[group] then theirs[#theirs + 1] = group end
   end
-  local _, main = withdraw(k, theirs, states, id, sequence, now)
+  local _, main = withdraw(s, job, theirs, job.states)
   for _, group in ipairs(theirs) do
-    local p = states[group] or fresh(order, main)
+    local p = job.states[group] or fresh(order, main)
     p.sequence = order
-    p.deadline = due ~= '' and due or p.deadline ~= '' and p.deadline or before
-    redis.call('HSET', k.progress, field_of(group, id), format(p))
-    if limited then
-      advance(k, group, line_up(k, group, key, id, order, p.deadline), now)
+    p.deadline = due ~= '' and due or p.deadline ~= '' and p.deadline or string.match(job.record, '^%d+', 13)
+    redis.call('HSET', s.progress, field_of(group, job.id), format(p))
+    if is_limited then
+      enqueue_key(s, group, key, {id = job.id, sequence = order, due = p.deadline})
     else
-      redis.call('ZADD', k.bucket, p.deadline, member(order, group, id))
-      redis.call('HINCRBY', k.counts, 'waiting:' .. group, 1)
+      redis.call('ZADD', s.bucket, p.deadline, member(order, group, job.id))
+      redis.call('HINCRBY', s.counts, 'waiting:' .. group, 1)
     end
   end
-  k.lined_up = (k.lined_up or 0) + #theirs
+  s.added = (s.added or 0) + #theirs
 end
 
--- takes_key(k, groups, id, sequence, due, key, now): a job that no group has begun, and that was put in without a place of
--- this key, waits for one from now on. An entry that it has in a stream is out of date.
--- k = {key_limit=, lined_up=, places_given=}
+-- take_key(s, job, due, key): a job that no group has begun, and that did not wait for this key when it was put in, does so
+-- from now on. An entry that it has in a stream is out of date.
 -- returns its new sequence
-local function takes_key(k, groups, id, sequence, due, key, now)
-  withdraw(k, groups, {}, id, sequence, now)
-  local order = later_order(reserve(k.counts, 1) + 1)
-  enter(k, groups, id, key, order, due, now)
+local function take_key(s, job, due, key)
+  withdraw(s, job, job.groups, {})
+  local order = later_order(reserve(s.counts, 1) + 1)
+  add(s, job.groups, key, {id = job.id, sequence = order, due = due})
   return order
 end
 
--- postpone(k, groups, id, record, due, rest, now): gives a waiting job the rest of another record, and this due time if
--- it is not due yet. Once it is due, it stays due: its next attempt has the new body.
--- k = {leaving=, key_limit=, lined_up=, places_given=}
+-- postpone(s, job, due, rest): gives a waiting job the rest of another record, and this due time if it is not due yet. Once
+-- it is due, it stays due: its next attempt has the new body.
 -- returns the job's new record, and its due time; nil = nothing was changed, because an attempt is running or a group
 -- has ended the job
-local function postpone(k, groups, id, record, due, rest, now)
-  local sequence = string.sub(record, 1, 12)
-  local concerned, states = group_states(k, groups, id, sequence)
-  if #concerned == 0 then return nil end
-  for _, p in pairs(states) do if p.state ~= 'w' then return nil end end
-  local before, created = string.match(record, '^(%d+)\n(%d+)\n', 13)
-  local key = k.key_limit and key_in(rest, 1)
-  local other, is_due = k.key_limit and key ~= key_of(record), tonumber(before) <= now
-  if other and key and k.key_limit ~= '0' and next(states) == nil then
+local function postpone(s, job, due, rest)
+  local sequence = string.sub(job.record, 1, 12)
+  job.groups, job.states = group_states(s, job)
+  if #job.groups == 0 then return nil end
+  for _, p in pairs(job.states) do if p.state ~= 'w' then return nil end end
+  local before, created = string.match(job.record, '^(%d+)\n(%d+)\n', 13)
+  local key = s.key_limit and key_in(rest, 1)
+  local is_other, is_due = s.key_limit and key ~= key_of(job.record), tonumber(before) <= s.now
+  if is_other and key and s.key_limit ~= '0' and next(job.states) == nil then
     if is_due then due = tonumber(before) end
-    sequence = takes_key(k, concerned, id, sequence, due, key, now)
-  elseif not is_due and redis.call('ZSCORE', k.bucket, sequence .. id) then
-    redis.call('ZADD', k.bucket, due, sequence .. id)
+    sequence = take_key(s, job, due, key)
+  elseif not is_due and redis.call('ZSCORE', s.bucket, sequence .. job.id) then
+    redis.call('ZADD', s.bucket, due, sequence .. job.id)
   else
-    local put_off = not is_due and is_unbegun(states)
+    local put_off = not is_due and is_unbegun(job.states)
     if not put_off then due = tonumber(before) end
-    if put_off or other then
-      line_up_anew(k, concerned, states, id, sequence, put_off and string.format('%.0f', due) or '', before, key, now)
-    end
+    if put_off or is_other then enqueue_anew(s, job, put_off and string.format('%.0f', due) or '', key) end
   end
   local new = sequence .. string.format('%.0f', due) .. '\n' .. created .. '\n' .. rest
-  redis.call('HSET', k.jobs, id, new)
+  redis.call('HSET', s.jobs, job.id, new)
   return new, due
 end

@@ -22,14 +22,14 @@ local function length_of(b, entry)
   return b.plain and 0 or redis.call('HSTRLEN', b.jobs, string.match(rest, '^\31[^\31]*\31(.*)$') or rest)
 end
 
--- is_held(stream, group, consumer, entry): whether an entry that was read before is still the consumer's. Notes it in the
--- entry's number of deliveries, so that entry.asked tells whether it asked for it before, since it was read.
+-- is_held(s, stream, entry): whether an entry that was read before is still the consumer's. Notes it in the entry's number
+-- of deliveries, so that entry.asked tells whether the consumer asked for it before, since it was read.
 -- returns true or false
-local function is_held(stream, group, consumer, entry)
-  local row = redis.call('XPENDING', stream, group, entry[1], entry[1], 1, consumer)[1]
+local function is_held(s, stream, entry)
+  local row = redis.call('XPENDING', stream, s.group, entry[1], entry[1], 1, s.consumer)[1]
   entry.asked = row and row[4] > 1
   if row and not entry.asked then
-    redis.call('XCLAIM', stream, group, consumer, 0, entry[1], 'RETRYCOUNT', 2, 'JUSTID')
+    redis.call('XCLAIM', stream, s.group, s.consumer, 0, entry[1], 'RETRYCOUNT', 2, 'JUSTID')
   end
   return row ~= nil
 end
@@ -42,12 +42,12 @@ local function joined(to, more)
   return to
 end
 
--- new_entries(to, stream, group, consumer, most): reads entries that were not delivered to the group yet; from now on
--- they are pending for `consumer`.
+-- new_entries(s, to, stream, most): reads entries that were not delivered to the group yet; from now on they are pending for
+-- the consumer.
 -- returns the list `to` with these entries added, and their number
-local function new_entries(to, stream, group, consumer, most)
+local function new_entries(s, to, stream, most)
   if most <= 0 then return to, 0 end
-  local reply = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', most, 'STREAMS', stream, '>')
+  local reply = redis.call('XREADGROUP', 'GROUP', s.group, s.consumer, 'COUNT', most, 'STREAMS', stream, '>')
   if not (reply and reply[1]) then return to, 0 end
   return joined(to, reply[1][2]), #reply[1][2]
 end
@@ -60,11 +60,11 @@ local function following(stream, group, most)
   return next_unread(stream, group, most)
 end
 
--- shares(b, streams, group, most, turn): how many entries to read from each of two streams: one from each in turn,
--- starting with stream number `turn`, until the budget is spent.
--- returns {from the first, from the second}
-local function shares(b, streams, group, most, turn)
-  local next_up, share = {following(streams[1], group, most), following(streams[2], group, most)}, {0, 0}
+-- shares(s, b, most, turn): how many entries to read from ready:GROUP and from ready: one from each in turn, until the budget
+-- is spent. turn: which one begins, 1 = ready:GROUP, 2 = ready.
+-- returns {from ready:GROUP, from ready}
+local function shares(s, b, most, turn)
+  local next_up, share = {following(s.own, s.group, most), following(s.ready, s.group, most)}, {0, 0}
   for _ = 1, most do
     if share[turn] >= #next_up[turn] then turn = 3 - turn end
     local entry = next_up[turn][share[turn] + 1]
@@ -74,24 +74,24 @@ local function shares(b, streams, group, most, turn)
   return share
 end
 
--- both_streams(b, k, group, consumer, given, count, turn): the entries to claim: given = {[stream] = entries}, and new
--- entries, `count` in total. Each stream gets half, if both have enough, so that a job that comes due waits for no more
--- than as many others, however many were kicked. turn: which stream gets a single place first, 1 = ready:GROUP, 2 = ready.
+-- both_streams(s, b, given, count): the entries to claim: given = {[stream] = entries}, and new entries, `count` in total. Each
+-- stream gets half, if both have enough, so that a job that comes due waits for no more than as many others, however many
+-- were kicked. A single place belongs to each stream by turns, from one millisecond to the next.
 -- returns the entries, those of ready:GROUP first, and how many of them are from ready:GROUP
-local function both_streams(b, k, group, consumer, given, count, turn)
-  local entries, shared = given[k.own], given[k.ready]
+local function both_streams(s, b, given, count)
+  local entries, shared, turn = given[s.own], given[s.ready], 1 + s.now % 2
   local most = math.max(0, count - #entries - #shared)
   local half = most == 1 and 2 - turn or math.ceil(most / 2)
   if not b.plain then
-    local share = shares(b, {k.own, k.ready}, group, most, turn)
-    entries = new_entries(entries, k.own, group, consumer, share[1])
-    shared = new_entries(shared, k.ready, group, consumer, share[2])
+    local share = shares(s, b, most, turn)
+    entries = new_entries(s, entries, s.own, share[1])
+    shared = new_entries(s, shared, s.ready, share[2])
   else
     local own, others
-    entries, own = new_entries(entries, k.own, group, consumer, half)
-    shared, others = new_entries(shared, k.ready, group, consumer, most - own)
-    if own == half then entries = new_entries(entries, k.own, group, consumer, most - own - others) end
+    entries, own = new_entries(s, entries, s.own, half)
+    shared, others = new_entries(s, shared, s.ready, most - own)
+    if own == half then entries = new_entries(s, entries, s.own, most - own - others) end
   end
-  local again = #entries
-  return joined(entries, shared), again
+  local own_count = #entries
+  return joined(entries, shared), own_count
 end

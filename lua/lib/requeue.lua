@@ -1,23 +1,23 @@
--- requeue(k, group, id, p, due, now, permitted): makes the job ready for `group` again, in the group's own stream; or
--- puts it into the bucket, if it is not due yet, or the topic is paused or has a rate (k.waits). The caller must have
--- removed the old entry and corrected the counter of the old state. due: when the attempt is or was due, as text; a job
--- that is handed on keeps its due time; '' = see the record, and then it has passed. permitted: the job was ready and
--- not claimed since, so it already had a permit of the rate. k.not_before, if set: the job is held back until then.
--- k = {waits=, not_before=}
-local function requeue(k, group, id, p, due, now, permitted)
-  local waits = k.waits == 'paused' or k.waits and not permitted
+-- requeue(s, job, due, permitted): makes the job ready for job.group again, in the group's own stream; or puts it into the
+-- bucket, if it is not due yet, or the topic is paused or has a rate (s.waits). The caller must have removed the old entry and
+-- corrected the counter of the old state. due: when the attempt is or was due, as text; a job that is handed on keeps its due
+-- time; '' = see the record, and then it has passed. permitted: the job was ready and not claimed since, so it already had a
+-- permit of the rate. job.not_before, if set: the job is held back until then.
+local function requeue(s, job, due, permitted)
+  local p, group, id = job.progress, job.group, job.id
+  local waits = s.waits == 'paused' or s.waits and not permitted
   p.state, p.entry, p.started, p.deadline = 'w', '', '', due
-  redis.call('HSET', k.progress, field_of(group, id), format(p))
-  if due == '' and waits then due = string.match(redis.call('HGET', k.jobs, id), '^%d+', 13) end
-  local at = math.max(tonumber(due) or now, k.not_before or 0)
-  if waits or at > now then
-    local head = head_ms(k.bucket)
-    redis.call('ZADD', k.bucket, at, member(p.sequence, group, id))
-    redis.call('HINCRBY', k.counts, 'waiting:' .. group, 1)
-    if not head or at < head then ring(k.wake, at) end
+  redis.call('HSET', s.progress, field_of(group, id), format(p))
+  if due == '' and waits then due = string.match(redis.call('HGET', s.jobs, id), '^%d+', 13) end
+  local at = math.max(tonumber(due) or s.now, job.not_before or 0)
+  if waits or at > s.now then
+    local head = head_ms(s.bucket)
+    redis.call('ZADD', s.bucket, at, member(p.sequence, group, id))
+    redis.call('HINCRBY', s.counts, 'waiting:' .. group, 1)
+    if not head or at < head then ring(s.wake, at) end
   else
-    redis.call('XADD', k.own, '*', 'j', member(p.sequence, group, id))
-    redis.call('HINCRBY', k.counts, 'ready:' .. group, 1)
+    redis.call('XADD', s.own, '*', 'j', member(p.sequence, group, id))
+    redis.call('HINCRBY', s.counts, 'ready:' .. group, 1)
   end
 end
 

@@ -1,14 +1,14 @@
--- drop_entry(stream, group, entry, remove): acknowledges the entry; remove = true also removes it.
-local function drop_entry(stream, group, entry, remove)
-  redis.call('XACK', stream, group, entry)
-  if remove then redis.call('XDEL', stream, entry) end
+-- drop_entry(s, entry, remove): acknowledges an entry of s.group; remove = true also removes it. entry = {stream=, id=}
+local function drop_entry(s, entry, remove)
+  redis.call('XACK', entry.stream, s.group, entry.id)
+  if remove then redis.call('XDEL', entry.stream, entry.id) end
 end
 
--- return_unclaimed(k, groups, stream, group, entry, id, p, due, now): sends the job of a pending entry back, without
--- claiming it, to the group's own stream or the bucket. p, due: as for requeue.
--- k = {waits=, not_before=}
-local function return_unclaimed(k, groups, stream, group, entry, id, p, due, now)
-  drop_entry(stream, group, entry, stream == k.own)
-  if stream == k.ready then p.main = detach(k, groups, p.main) end
-  requeue(k, group, id, p, due, now, p.state ~= 'r')
+-- return_unclaimed(s, entry, job, due): sends the job of a pending entry back, without claiming it, to the group's own stream
+-- or the bucket. due: as for requeue.
+local function return_unclaimed(s, entry, job, due)
+  local p = job.progress
+  drop_entry(s, entry, entry.stream == s.own)
+  if entry.stream == s.ready then p.main = detach(s, p.main) end
+  requeue(s, job, due, p.state ~= 'r')
 end

@@ -17,25 +17,26 @@ local OCCURRENCE = '^(%d+)\31(%d+)\31([^\31]*)\31(.*)$'
 -- parse_schedule(record): returns its lines by name, with `plan` as a list and totals apart, and the lines after them as
 -- `definition` and `job`
 local function parse_schedule(record)
-  local s, at = {}, 1
+  local schedule, at = {}, 1
   for _, name in ipairs({'version', 'state', 'overlap', 'shards', 'last_ms', 'late_ms', 'held', 'ahead', 'previous',
     'totals', 'planned', 'more', 'definition'}) do
     local ends = string.find(record, '\n', at, true)
-    s[name] = string.sub(record, at, ends - 1)
+    schedule[name] = string.sub(record, at, ends - 1)
     at = ends + 1
   end
-  s.job = string.sub(record, at)
-  s.fired, s.skipped, s.missed = string.match(s.totals, '^(%d+):(%d+):(%d+)$')
-  s.plan = {}
-  for one in string.gmatch(s.planned, '[^\30]+') do s.plan[#s.plan + 1] = one end
-  return s
+  schedule.job = string.sub(record, at)
+  schedule.fired, schedule.skipped, schedule.missed = string.match(schedule.totals, '^(%d+):(%d+):(%d+)$')
+  schedule.plan = {}
+  for one in string.gmatch(schedule.planned, '[^\30]+') do schedule.plan[#schedule.plan + 1] = one end
+  return schedule
 end
 
--- format_schedule(s): returns the record that parse_schedule reads, as its next version
-local function format_schedule(s)
-  return table.concat({string.format('%.0f', s.version + 1), s.state, s.overlap, s.shards, s.last_ms, s.late_ms, s.held,
-    s.ahead, s.previous, string.format('%.0f:%.0f:%.0f', s.fired, s.skipped, s.missed), table.concat(s.plan, '\30'), s.more,
-    s.definition, s.job}, '\n')
+-- format_schedule(schedule): returns the record that parse_schedule reads, as its next version
+local function format_schedule(schedule)
+  local totals = string.format('%.0f:%.0f:%.0f', schedule.fired, schedule.skipped, schedule.missed)
+  return table.concat({string.format('%.0f', schedule.version + 1), schedule.state, schedule.overlap, schedule.shards,
+    schedule.last_ms, schedule.late_ms, schedule.held, schedule.ahead, schedule.previous, totals,
+    table.concat(schedule.plan, '\30'), schedule.more, schedule.definition, schedule.job}, '\n')
 end
 
 -- parse_occurrence(text): returns due_ms, time_ms, id and text of a planned occurrence; nil for ''
@@ -51,19 +52,18 @@ local function fill_in(job, text)
   return string.gsub(head, '{due}', (string.gsub(text, '+', '%%%%2B'))) .. string.gsub(body, '{due}', text)
 end
 
--- settle_ahead(s, now): the occurrence whose job was enqueued ahead of its time becomes the last one, once it is due.
-local function settle_ahead(s, now)
-  if s.ahead == '' then return end
-  local due, _, id = parse_occurrence(s.ahead)
-  if due <= now then s.previous, s.ahead = id, '' end
+-- settle_ahead(schedule, now): the occurrence whose job was enqueued ahead of its time becomes the last one, once it is due.
+local function settle_ahead(schedule, now)
+  if schedule.ahead == '' then return end
+  local due, _, id = parse_occurrence(schedule.ahead)
+  if due <= now then schedule.previous, schedule.ahead = id, '' end
 end
 
--- is_open(k, groups, id): returns whether a group has yet to end the job, if there is such a job
--- k = {leaving=}
-local function is_open(k, groups, id)
-  local record = redis.call('HGET', k.jobs, id)
+-- is_open(s, id): returns whether a group has yet to end the job, if there is such a job
+local function is_open(s, id)
+  local record = redis.call('HGET', s.jobs, id)
   if not record then return false end
-  local concerned, states = group_states(k, groups, id, string.sub(record, 1, 12))
+  local concerned, states = group_states(s, {id = id, record = record})
   for _, group in ipairs(concerned) do
     local p = states[group]
     if not p or (p.state ~= 'd' and p.state ~= 'x') then return true end

@@ -70,26 +70,26 @@ local function query_in(args)
   return q
 end
 
--- matches(k, groups, q, ids, records): looks through the jobs of a page.
--- k = {leaving=}
+-- matches(s, q, ids, records): looks through the jobs of a page.
 -- returns {{id, deliveries, record, delayed, group, progress, waits, ...}, ...}, for each match: deliveries as
 -- deliveries_in, the rest as job_row, as far as q.whole goes
-local function matches(k, groups, q, ids, records)
-  local names_of, these, out, wanted = {}, {}, {}, wanted_in(q.texts)
+local function matches(s, q, ids, records)
+  local jobs, names_of, out, wanted = {}, {}, {}, wanted_in(q.texts)
   for i, id in ipairs(ids) do
     if records[i] and string.sub(id, 1, #q.prefix) == q.prefix and may_match(records[i], wanted) then
-      names_of[#names_of + 1], these[#these + 1] = id, records[i]
+      jobs[#jobs + 1], names_of[#names_of + 1] = {id = id, record = records[i]}, id
     end
   end
-  local values = states_of(k, groups, names_of)
-  for i, id in ipairs(names_of) do
-    local before, record = (i - 1) * #groups, these[i]
-    if is_wanted(k, groups, q, id, record, values, before) then
-      local match = {id, deliveries_in(groups, record, values, before)}
-      if q.whole == 'record' then match[3] = record end
-      if q.whole == 'head' then match[3] = head_of(record) end
+  local values = states_of(s, names_of)
+  for i, job in ipairs(jobs) do
+    local before = (i - 1) * #s.groups
+    job.groups, job.states = states_in(s, job, values, before)
+    if is_wanted(s, q, job) then
+      local match = {job.id, deliveries_in(s.groups, job.record, values, before)}
+      if q.whole == 'record' then match[3] = job.record end
+      if q.whole == 'head' then match[3] = head_of(job.record) end
       if q.whole == 'job' then
-        for j, value in ipairs(job_row(k, groups, id, record, values, before)) do match[2 + j] = value end
+        for j, value in ipairs(job_row(s, job)) do match[2 + j] = value end
       end
       out[#out + 1] = match
     end

@@ -52,30 +52,27 @@ local function is_due(q, record, p)
   return due >= tonumber(q.from) and due <= tonumber(q.to)
 end
 
--- is_in_state(k, q, group, id, record, p): returns whether the job is in the state that is asked for
-local function is_in_state(k, q, group, id, record, p)
+-- is_in_state(s, q, job, group): returns whether the group has the job in the state that is asked for
+local function is_in_state(s, q, job, group)
+  local p = job.states[group]
   if q.state == '' then return true end
   if p and STATES[p.state] then return q.state == STATES[p.state] end
   if q.state ~= 'delayed' and q.state ~= 'ready' then return false end
-  local delivery = p and member(p.sequence, group, id) or string.sub(record, 1, 12) .. id
-  local waits = redis.call('ZSCORE', k.bucket, delivery) or p and is_aside(k, group, id)
+  local delivery = p and member(p.sequence, group, job.id) or string.sub(job.record, 1, 12) .. job.id
+  local waits = redis.call('ZSCORE', s.bucket, delivery) or p and waits_for_key(s, group, job.id)
   return (q.state == 'delayed') == (waits and true or false)
 end
 
 -- asks_of_groups(q): returns whether it asks anything of groups
 local function asks_of_groups(q) return q.state ~= '' or q.group ~= '' or q.from ~= '' or #q.of_groups > 0 end
 
--- is_wanted(k, groups, q, id, record, values, before): whether a group has the job as it is asked for. values: as states_of
--- returns them, those of this job after the index `before`.
--- k = {leaving=}
+-- is_wanted(s, q, job): whether a group has the job as it is asked for. job.groups and job.states: from states_in.
 -- returns true or false; false if the job is about to end with its groups
-local function is_wanted(k, groups, q, id, record, values, before)
-  local concerned, states = states_in(k, groups, id, string.sub(record, 1, 12), values, before)
-  if not asks_of_groups(q) then return #concerned > 0 end
-  for _, group in ipairs(concerned) do
-    local p = states[group]
-    if (q.group == '' or q.group == group) and is_due(q, record, p) and has_fields(q, p)
-      and is_in_state(k, q, group, id, record, p) then
+local function is_wanted(s, q, job)
+  if not asks_of_groups(q) then return #job.groups > 0 end
+  for _, group in ipairs(job.groups) do
+    local p = job.states[group]
+    if (q.group == '' or q.group == group) and is_due(q, job.record, p) and has_fields(q, p) and is_in_state(s, q, job, group) then
       return true
     end
   end

@@ -11,66 +11,64 @@ local function values_of(key, fields)
   return out
 end
 
--- states_of(k, groups, ids): reads every group's progress with the jobs.
+-- states_of(s, ids): reads the progress of every group of the topic with the jobs.
 -- returns the values, those of the first job for each group, then those of the next; and the fields of these values
-local function states_of(k, groups, ids)
+local function states_of(s, ids)
   local fields, n = {}, 0
   for _, id in ipairs(ids) do
     local suffix = '\31' .. id
-    for _, group in ipairs(groups) do
+    for _, group in ipairs(s.groups) do
       n = n + 1
       fields[n] = group .. suffix
     end
   end
-  return values_of(k.progress, fields), fields
+  return values_of(s.progress, fields), fields
 end
 
--- erase(k, groups, ids, mains, ended, states, fields): removes the jobs at the indexes `ended`, with everything stored
--- of them. mains: `main` of each job's progress, '' = not known; states, fields: of all the jobs, as states_of returns
--- them. k.gone, if given, is called with the ids (leaving_pool).
--- k = {gone=}
-local function erase(k, groups, ids, mains, ended, states, fields)
-  local gone, there, entries, through, detached, n = {}, {}, {}, {}, 0, 0
+-- erase(s, jobs, ended): removes the jobs at the indexes `ended`, with everything stored of them. jobs = {ids=, mains=, states=,
+-- fields=}: mains: `main` of each job's progress, '' = not known; states, fields: of all the jobs, as states_of returns them.
+-- s.on_removed, if given, is called with the ids.
+local function erase(s, jobs, ended)
+  local ids, fields, entries, done, detached, n = {}, {}, {}, {}, 0, 0
   for e, i in ipairs(ended) do
-    gone[e] = ids[i]
-    if mains[i] == '-' then detached = detached + 1 elseif mains[i] ~= '' then entries[#entries + 1] = mains[i] end
-    local before = (i - 1) * #groups
-    for j = 1, #groups do
-      local value = states[before + j]
+    local main, before = jobs.mains[i], (i - 1) * #s.groups
+    ids[e] = jobs.ids[i]
+    if main == '-' then detached = detached + 1 elseif main ~= '' then entries[#entries + 1] = main end
+    for j = 1, #s.groups do
+      local value = jobs.states[before + j]
       if value then
         n = n + 1
-        there[n] = fields[before + j]
-        if string.byte(value) == 120 then through[j] = (through[j] or 0) + 1 end -- x
+        fields[n] = jobs.fields[before + j]
+        if string.byte(value) == 120 then done[j] = (done[j] or 0) + 1 end -- x
       end
     end
   end
-  if #gone == 0 then return end
-  redis.call('HDEL', k.jobs, unpack(gone))
-  if k.gone then k.gone(gone) end
-  for i = 1, n, FIELDS_AT_ONCE do
-    redis.call('HDEL', k.progress, unpack(there, i, math.min(i + FIELDS_AT_ONCE - 1, n)))
-  end
-  for j, number in pairs(through) do redis.call('HINCRBY', k.counts, 'through:' .. groups[j], -number) end
-  if detached > 0 then redis.call('HINCRBY', k.counts, 'detached', -detached) end
-  if #entries > 0 then redis.call('XDEL', k.ready, unpack(entries)) end
-end
-
--- forget(k, groups, id, main): removes one job with everything stored of it.
--- k = {gone=}
-local function forget(k, groups, id, main)
-  erase(k, groups, {id}, {main}, {1}, states_of(k, groups, {id}))
-end
-
--- settle(k, groups, group, ids, mains): notes that `group` has ended the jobs; the last group removes the job. A
--- detached job concerns only the groups that have progress with it.
--- k = {gone=}
-local function settle(k, groups, group, ids, mains)
   if #ids == 0 then return end
-  local states, fields = states_of(k, groups, ids)
+  redis.call('HDEL', s.jobs, unpack(ids))
+  if s.on_removed then s.on_removed(ids) end
+  for i = 1, n, FIELDS_AT_ONCE do
+    redis.call('HDEL', s.progress, unpack(fields, i, math.min(i + FIELDS_AT_ONCE - 1, n)))
+  end
+  for j, number in pairs(done) do redis.call('HINCRBY', s.counts, 'done_in_group:' .. s.groups[j], -number) end
+  if detached > 0 then redis.call('HINCRBY', s.counts, 'detached', -detached) end
+  if #entries > 0 then redis.call('XDEL', s.ready, unpack(entries)) end
+end
+
+-- forget(s, id, main): removes one job with everything stored of it.
+local function forget(s, id, main)
+  local states, fields = states_of(s, {id})
+  erase(s, {ids = {id}, mains = {main}, states = states, fields = fields}, {1})
+end
+
+-- settle(s, group, ids, mains): notes that `group` has ended the jobs; the last group removes the job. A detached job
+-- concerns only the groups that have progress with it.
+local function settle(s, group, ids, mains)
+  if #ids == 0 then return end
+  local states, fields = states_of(s, ids)
   local ended, marks, detached = {}, {}, {}
   for i, main in ipairs(mains) do
-    local open, alone, own, before = false, main == '-', '', (i - 1) * #groups
-    for j, other in ipairs(groups) do
+    local open, alone, own, before = false, main == '-', '', (i - 1) * #s.groups
+    for j, other in ipairs(s.groups) do
       local value = states[before + j]
       if other == group then own = fields[before + j]
       elseif value and string.byte(value) ~= 120 or not value and not alone then open = true end
@@ -84,19 +82,19 @@ local function settle(k, groups, group, ids, mains)
       marks[#marks + 1] = 'x|0|0|0|' .. main .. '|||||'
     end
   end
-  if #detached > 0 then redis.call('HDEL', k.progress, unpack(detached)) end
+  if #detached > 0 then redis.call('HDEL', s.progress, unpack(detached)) end
   if #marks > 0 then
-    redis.call('HSET', k.progress, unpack(marks))
-    redis.call('HINCRBY', k.counts, 'through:' .. group, #marks / 2)
+    redis.call('HSET', s.progress, unpack(marks))
+    redis.call('HINCRBY', s.counts, 'done_in_group:' .. group, #marks / 2)
   end
-  erase(k, groups, ids, mains, ended, states, fields)
+  erase(s, {ids = ids, mains = mains, states = states, fields = fields}, ended)
 end
 
--- detach(k, groups, main): removes the shared entry unless another group needs it.
+-- detach(s, main): removes the shared entry unless another group needs it.
 -- returns the new value of `main`
-local function detach(k, groups, main)
-  if #groups > 1 or main == '-' then return main end
-  redis.call('XDEL', k.ready, main)
-  redis.call('HINCRBY', k.counts, 'detached', 1)
+local function detach(s, main)
+  if #s.groups > 1 or main == '-' then return main end
+  redis.call('XDEL', s.ready, main)
+  redis.call('HINCRBY', s.counts, 'detached', 1)
   return '-'
 end

@@ -1,47 +1,46 @@
-local PACED_AT_ONCE = 60 -- entries in one claim of a topic with a pace of keys: each start lets another job out
+local PACED_AT_ONCE = 60 -- entries in one claim of a topic with a pace of keys: each start lets another job be admitted
 
--- How claim handles jobs that are not plain first attempts: those with progress, or with options of their own.
+-- How claim handles jobs that are not plain first attempts: those with progress, or with options of their own. The fields of
+-- `claim`, `entry` and `job`: lua/README.md
 
--- tail_of(k, ttr, ahead): returns the end of the progress of an attempt that is claimed now: started, deadline,
+-- tail_of(s, ttr, ahead): returns the end of the progress of an attempt that is claimed now: started, deadline,
 -- consumer. ahead = true: it is claimed ahead of a slot.
--- k = {now=, now_text=, consumer=}
-local function tail_of(k, ttr, ahead)
-  return (ahead and '|-' or '|') .. k.now_text .. string.format('|%.0f|', k.now + ttr) .. k.consumer
+local function tail_of(s, ttr, ahead)
+  return string.format(ahead and '|-%.0f|%.0f|' or '|%.0f|%.0f|', s.now, s.now + ttr) .. s.consumer
 end
 
--- expire_entry(k, stream, entry, id, record, p, due): the job is too late: removes its entry, and adds it to k.late,
--- its `main` to k.mains and its history row to k.expired; claim ends these jobs. p may be nil.
--- k = {group=, consumer=, now=, late=, mains=, expired=, key_limit=, places_given=}
-local function expire_entry(k, stream, entry, id, record, p, due)
-  drop_entry(stream, k.group, entry, stream == k.own)
-  redis.call('HINCRBY', k.counts, 'expired:' .. k.group, 1)
-  k.expired[#k.expired + 1] = rare_row('expired', id, k.group, p, record, k.now,
-    {consumer = k.consumer, due = due, moved = string.match(entry, '^%d+')})
-  k.late[#k.late + 1], k.mains[#k.mains + 1] = id, p and p.main or entry
-  free_place(k, k.group, id, k.now)
+-- expire_entry(s, claim, entry, job): the job is too late: removes its entry, and notes it in claim.late, .mains and .expired;
+-- claim ends these jobs.
+local function expire_entry(s, claim, entry, job)
+  drop_entry(s, entry, entry.stream == s.own)
+  redis.call('HINCRBY', s.counts, 'expired:' .. s.group, 1)
+  claim.expired[#claim.expired + 1] = rare_row(s, 'expired', job,
+    {consumer = s.consumer, due = job.due, moved = string.match(entry.id, '^%d+')})
+  claim.late[#claim.late + 1], claim.mains[#claim.mains + 1] = job.id, job.progress and job.progress.main or entry.id
+  release_key(s, s.group, job.id)
 end
 
--- begun(k, stream, entry, ttr, sequence, p, taken, tail): starts the attempt, with the job's own TTR (text, '' = it has
--- none), and the due time of an attempt that is handed on. The other parameters are those of start_attempt.
--- k = {group=, consumer=, now=, now_text=, ttr=, at_once=}
+-- begun(s, claim, entry, job): starts the attempt, with the job's own TTR (job.ttr, text, '' = it has none), and the due time
+-- of an attempt that is handed on.
 -- returns the claim for the caller, and the progress
-local function begun(k, stream, entry, ttr, sequence, p, taken, tail)
-  local claim, attempt = entry, '1|0|0|' .. entry .. '|' .. sequence .. '|'
+local function begun(s, claim, entry, job)
+  local p, tail = job.progress, claim.tail
+  local reply, attempt = entry.id, '1|0|0|' .. entry.id .. '|' .. job.sequence .. '|'
   if p then
     local counted = attempt_of(p, 1) .. '|' .. p.step .. '|' .. p.crashes
-    claim = p.main .. '|' .. entry .. '|' .. counted .. '|' .. p.deadline
-    attempt = counted .. '|' .. p.main .. '|' .. sequence .. '|' .. entry
+    reply = p.main .. '|' .. entry.id .. '|' .. counted .. '|' .. p.deadline
+    attempt = counted .. '|' .. p.main .. '|' .. job.sequence .. '|' .. entry.id
   end
-  if ttr ~= '' then
-    tail = tail_of(k, ttr, taken >= k.at_once)
+  if job.ttr ~= '' then
+    tail = tail_of(s, job.ttr, claim.started >= claim.at_once)
     -- reclaim checks claims that were idle for the group's TTR; one with a shorter TTR starts with some idle time.
-    if tonumber(ttr) < k.ttr then
-      redis.call('XCLAIM', stream, k.group, k.consumer, 0, entry, 'IDLE', k.ttr - ttr, 'JUSTID')
+    if tonumber(job.ttr) < claim.ttr then
+      redis.call('XCLAIM', entry.stream, s.group, s.consumer, 0, entry.id, 'IDLE', claim.ttr - job.ttr, 'JUSTID')
     end
   end
   -- If the attempt is handed on later, it keeps its due time.
   if p and p.deadline ~= '' then tail = tail .. '|' .. p.deadline end
-  return claim, 'r|' .. attempt .. tail
+  return reply, 'r|' .. attempt .. tail
 end
 
 -- unclaimed(p): returns the progress of a running attempt as it was before its claim; nil = there was none
@@ -52,75 +51,68 @@ local function unclaimed(p)
   return p
 end
 
--- back_into_lane(k, entry, id, p, ticket): the entry of a job that has a place of its key: it goes back into its lane.
--- k = {group=}
-local function back_into_lane(k, entry, id, p, ticket)
-  drop_entry(k.own, k.group, entry, true)
-  local due
-  p.sequence, due = set_aside(k, k.group, ticket)
+-- wait_again(s, entry, job, ticket): the job of this entry, which is admitted, waits for its key again.
+local function wait_again(s, entry, job, ticket)
+  local p, due = job.progress, nil
+  drop_entry(s, entry, true)
+  p.sequence, due = demote(s, ticket)
   if p.deadline == '' then p.deadline = due end -- a retry that held its key has a due time of its own, and expires by it
   p.state, p.entry, p.started = 'w', '', ''
-  redis.call('HSET', k.progress, field_of(k.group, id), format(p))
+  redis.call('HSET', s.progress, field_of(s.group, job.id), format(p))
 end
 
--- hold_back(k, entry, id, p): a job whose key is paused goes back into its lane.
--- k = {group=}
--- returns whether it did; a job without a place of its key does not
-local function hold_back(k, entry, id, p)
-  local ticket = redis.call('HGET', k.keyed, field_of(k.group, id))
-  if not ticket or not is_paused(k, (lane_in(ticket))) then return false end
-  back_into_lane(k, entry, id, p, ticket)
+-- hold_back(s, entry, job): a job waits for its key again, if that is paused.
+-- returns whether it does; a job that never waited for its key does not
+local function hold_back(s, entry, job)
+  local ticket = redis.call('HGET', s.key_tickets, field_of(s.group, job.id))
+  if not ticket or not is_paused(s, (parse_ticket(ticket))) then return false end
+  wait_again(s, entry, job, ticket)
   return true
 end
 
--- keeps_pace(k, entry, id, p): sends a job back that may not start yet, because others of its key have started since it
--- got its place; or counts its start. It goes into its lane, where it comes before those that have not been out; so of many
--- that were ready, only the next one comes out again. A retry that holds its key keeps its place, and comes out just
--- before another one would: otherwise that one might start each time.
--- k = {waits=, not_before=, groups=, group=, now=, key_limit=, places_given=}
+-- keep_pace(s, entry, job): sends a job back that may not start yet, because others of its key have started since it was
+-- admitted; or notes its start. It waits for its key again, before those that were not admitted yet; so of many that were
+-- ready, only the next one is admitted again. A retry that holds its key stays admitted, and comes out just before another
+-- one would: otherwise that one might start each time.
 -- returns whether it was sent back
-local function keeps_pace(k, entry, id, p)
-  local ticket = redis.call('HGET', k.keyed, field_of(k.group, id))
+local function keep_pace(s, entry, job)
+  local ticket = redis.call('HGET', s.key_tickets, field_of(s.group, job.id))
   if not ticket then return false end
-  local from = too_early(k, ticket, k.now)
+  local group_key, _, sequence = parse_ticket(ticket)
+  local from = too_early(s, ticket)
   if not from then
-    note_start(k, k.group, ticket, k.now)
+    if note_start(s, ticket) then admit_next(s, group_key) end
     return false
   end
-  local lane, _, sequence = lane_in(ticket)
-  if p.sequence == sequence then
-    back_into_lane(k, entry, id, p, ticket)
-    advance(k, k.group, lane, k.now)
+  if job.progress.sequence == sequence then
+    wait_again(s, entry, job, ticket)
+    admit_next(s, group_key)
   else
-    k.not_before = from - 1
-    return_unclaimed(k, k.groups, k.own, k.group, entry, id, p, p.deadline, k.now)
-    k.not_before = nil
+    job.not_before = from - 1
+    return_unclaimed(s, entry, job, job.progress.deadline)
   end
   return true
 end
 
--- start_attempt(k, stream, entry, id, record, sequence, p, taken, tail): starts the attempt of an entry that is up to
--- date, unless it has to wait or is too late. taken: how many this call has started; tail: from tail_of, for the
--- group's TTR; p: nil = a first attempt. k.left and k.refused count jobs that are not started: those that are no longer
--- ready, and those that are not claimed ahead and would not start at once. k.holds_back: a key is paused; k.paced: the topic
--- has a pace of keys.
--- k = {waits=, not_before=, groups=, group=, consumer=, now=, now_text=, count=, at_once=, ttr=, left=, refused=,
--- late=, mains=, expired=, key_limit=, holds_back=, paced=, places_given=}
+-- start_attempt(s, claim, entry, job): starts the attempt of an entry that is up to date, unless it has to wait or is too
+-- late. job.progress: nil = a first attempt. Jobs that are not started are counted in claim.dropped, and in claim.refused
+-- if they are not claimed ahead and would not start at once.
 -- returns the claim and the progress, like begun; nil = it is not started
-local function start_attempt(k, stream, entry, id, record, sequence, p, taken, tail)
-  local due, ttr, expiry = string.match(record, '^(%d+)\n%d+\n(%d*)\n(%d*)\n', 13)
-  if p and p.deadline ~= '' then due = p.deadline end
-  if k.now < tonumber(due) then -- rescheduled before this group was added, or the clock was set back
-    return_unclaimed(k, k.groups, stream, k.group, entry, id, p or fresh(sequence, entry), due, k.now)
-  elseif taken >= k.count or taken >= k.at_once and p and (k.paced or was_lost(p)) then
-    if taken < k.count then k.refused = k.refused + 1 end
-    local again = p and p.deadline or ''
-    return_unclaimed(k, k.groups, stream, k.group, entry, id, p or fresh(sequence, entry), again, k.now)
-  elseif expiry ~= '' and k.now > due + expiry then
-    expire_entry(k, stream, entry, id, record, p, due)
-  elseif not (k.holds_back and p and stream == k.own and hold_back(k, entry, id, p))
-      and not (k.paced and p and not p.is_again and keeps_pace(k, entry, id, p)) then
-    return begun(k, stream, entry, ttr, sequence, p, taken, tail)
+local function start_attempt(s, claim, entry, job)
+  local p, started, expiry = job.progress, claim.started, nil
+  job.due, job.ttr, expiry = string.match(job.record, '^(%d+)\n%d+\n(%d*)\n(%d*)\n', 13)
+  if p and p.deadline ~= '' then job.due = p.deadline end
+  local is_early, is_never_ahead = s.now < tonumber(job.due), p and (claim.is_paced or was_lost(p))
+  if is_early or started >= claim.count or started >= claim.at_once and is_never_ahead then
+    -- early: it was rescheduled before this group was added, or the clock was set back
+    if not is_early and started < claim.count then claim.refused = claim.refused + 1 end
+    job.progress = p or fresh(job.sequence, entry.id)
+    return_unclaimed(s, entry, job, is_early and job.due or p and p.deadline or '')
+  elseif expiry ~= '' and s.now > job.due + expiry then
+    expire_entry(s, claim, entry, job)
+  elseif not (claim.has_paused and p and entry.stream == s.own and hold_back(s, entry, job))
+      and not (claim.is_paced and p and not p.is_again and keep_pace(s, entry, job)) then
+    return begun(s, claim, entry, job)
   end
-  k.left = k.left + 1
+  claim.dropped = claim.dropped + 1
 end

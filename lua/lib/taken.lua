@@ -23,44 +23,43 @@ local function parse_taken(text)
   return t
 end
 
--- keep_taken(k, id, t, now): writes what is known of a taken id.
-local function keep_taken(k, id, t, now)
+-- keep_taken(s, id, t): writes what is known of a taken id.
+local function keep_taken(s, id, t)
   local times = {}
   for i, ms in ipairs(t.times) do times[i] = string.format('%.0f,', ms) end
-  redis.call('HSET', k.taken, id, string.format('%.0f|%.0f|%.0f|%.0f|%s|%.0f|%.0f|', t.over, t.until_ms, t.latest, now,
+  redis.call('HSET', s.taken, id, string.format('%.0f|%.0f|%.0f|%.0f|%s|%.0f|%.0f|', t.over, t.until_ms, t.latest, s.now,
     t.nonce, t.created, t.due) .. table.concat(times))
-  redis.call('ZADD', k.taken_until, string.format('%.0f', math.max(t.over, t.until_ms)), id)
+  redis.call('ZADD', s.taken_until, string.format('%.0f', math.max(t.over, t.until_ms)), id)
 end
 
--- forget_taken(k, id): forgets what was known of an id.
-local function forget_taken(k, id)
-  if redis.call('HDEL', k.taken, id) == 1 then redis.call('ZREM', k.taken_until, id) end
+-- forget_taken(s, id): forgets what was known of an id.
+local function forget_taken(s, id)
+  if redis.call('HDEL', s.taken, id) == 1 then redis.call('ZREM', s.taken_until, id) end
 end
 
--- expire_taken(k, now): has both keys expire when all in them is over.
-local function expire_taken(k, now)
-  local last = redis.call('ZRANGE', k.taken_until, -1, -1, 'WITHSCORES')[2]
+-- expire_taken(s): has both keys expire when all in them is over.
+local function expire_taken(s)
+  local last = redis.call('ZRANGE', s.taken_until, -1, -1, 'WITHSCORES')[2]
   if not last then return end
-  for _, key in ipairs({k.taken, k.taken_until}) do
+  for _, key in ipairs({s.taken, s.taken_until}) do
     if tonumber(last) >= AFTER_MS then redis.call('PERSIST', key)
-    else redis.call('PEXPIRE', key, string.format('%.0f', math.max(1, tonumber(last) - now + KEPT_MS))) end
+    else redis.call('PEXPIRE', key, string.format('%.0f', math.max(1, tonumber(last) - s.now + KEPT_MS))) end
   end
 end
 
--- leaving_pool(asked, taken, taken_until, now): what to do when jobs leave the pool. asked: settings field
--- `after_finish`, which is there as soon as an id is to stay taken from then on.
+-- after_removal(s, after_finish): what to do when jobs are removed. after_finish: settings field, which is there as soon as an
+-- id is to stay taken from then on.
 -- returns a function that is called with their ids; nil = there is nothing to do
-local function leaving_pool(asked, taken, taken_until, now)
-  if not asked then return nil end
-  local keys = {taken = taken, taken_until = taken_until}
+local function after_removal(s, after_finish)
+  if not after_finish then return nil end
   return function(ids)
-    for i, text in ipairs(redis.call('HMGET', taken, unpack(ids))) do
+    for i, text in ipairs(redis.call('HMGET', s.taken, unpack(ids))) do
       local t = text and parse_taken(text)
       if t and t.until_ms >= AFTER_MS then
-        t.until_ms = now + t.until_ms - AFTER_MS
-        keep_taken(keys, ids[i], t, now)
+        t.until_ms = s.now + t.until_ms - AFTER_MS
+        keep_taken(s, ids[i], t)
       end
     end
-    expire_taken(keys, now)
+    expire_taken(s)
   end
 end

@@ -1,22 +1,21 @@
--- withdraw(k, groups, states, id, sequence, now): removes the job from its lanes, the bucket and the ready counters for
--- every group that waits for it. Entries that stay in a stream are out of date from now on; claim drops them. states: from
+-- withdraw(s, job, groups, states): removes the job from what waits for its key, the bucket and the ready counters, for every
+-- group that waits for it. Entries that stay in a stream are out of date from now on; claim drops them. states: from
 -- group_states.
--- k = {key_limit=, places_given=}
 -- returns the groups it was withdrawn from, and its entry in the shared stream, '' if that is not known
-local function withdraw(k, groups, states, id, sequence, now)
-  local withdrawn, main, delayed = {}, '', nil
+local function withdraw(s, job, groups, states)
+  local withdrawn, main, is_delayed = {}, '', nil
   for _, group in ipairs(groups) do
     local p = states[group]
     if p and p.main ~= '' then main = p.main end
     if not p then
-      if delayed == nil then delayed = redis.call('ZREM', k.bucket, sequence .. id) == 1 end
-      if not delayed then redis.call('HINCRBY', k.counts, 'ready:' .. group, -1) end
+      if is_delayed == nil then is_delayed = redis.call('ZREM', s.bucket, string.sub(job.record, 1, 12) .. job.id) == 1 end
+      if not is_delayed then redis.call('HINCRBY', s.counts, 'ready:' .. group, -1) end
       withdrawn[#withdrawn + 1] = group
     elseif p.state == 'w' then
-      if not free_place(k, group, id, now) then
+      if not release_key(s, group, job.id) then
         local counter = 'ready:'
-        if redis.call('ZREM', k.bucket, member(p.sequence, group, id)) == 1 then counter = 'waiting:' end
-        redis.call('HINCRBY', k.counts, counter .. group, -1)
+        if redis.call('ZREM', s.bucket, member(p.sequence, group, job.id)) == 1 then counter = 'waiting:' end
+        redis.call('HINCRBY', s.counts, counter .. group, -1)
       end
       withdrawn[#withdrawn + 1] = group
     end

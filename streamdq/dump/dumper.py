@@ -213,7 +213,7 @@ class Dumper:
 
     def _reach(self, shard: ShardKeys, step: Callable[[], T]) -> T | None:
         """The step's result; None if the shard's Cluster node does not answer."""
-        node = self._session.node_of(shard.history)
+        node = self._session.last_node_of(shard.history)
         if node in self._lost:
             return None
         try:

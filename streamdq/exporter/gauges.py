@@ -222,7 +222,7 @@ def _put_stats(readings: Readings, shard: ShardKeys, groups: Sequence[str], stat
         readings.put(declared.JOBS, running, topic, "running")
         readings.put(declared.JOBS, stats.dead_now[group], topic, "dead")
         readings.put(declared.LAG, ready, topic, group)
-        aside = counts.of_group(GroupCounter.ASIDE, group)
+        aside = counts.of_group(GroupCounter.WAITING_FOR_KEY, group)
         readings.put(declared.JOBS, aside, topic, "delayed")
         readings.put(declared.WAITING_FOR_KEY, aside, topic, group)
         for metric, counter in _COUNTERS.items():

@@ -57,13 +57,17 @@ class Slots:
         node = self._nodes.get(key_slot(key.encode()))
         return None if node in self._suspects else node
 
+    def last_node_of(self, key: str) -> str | None:
+        """The node that serves the key, even if it has just failed; None if it is not known."""
+        return self._nodes.get(key_slot(key.encode()))
+
     def any_node_of(self, key: str) -> str:
         """The node that serves the key, even if it has just failed.
 
         Raises:
             LinkError: no node serves it.
         """
-        node = self._nodes.get(key_slot(key.encode()))
+        node = self.last_node_of(key)
         if node is None:
             raise LinkError(ConnectionError(f"no Cluster node serves {key}"), sent=False)
         return node

@@ -27,6 +27,7 @@ from .command import Command
 from .deadline import timed
 from .failures import LinkError
 from .node import AsyncConnections, Begun, ConnectionLimits, Connections
+from .primary import PrimaryWatch
 from .session import Op, Request, arun
 from .tracking import Changed, Tracking
 
@@ -119,6 +120,7 @@ class _Routes:
         self._timeout_s = timeout_s
         self._nodes: dict[str, Any] = {}
         self._sentinels: list[Any] = []
+        self._watched: Any = None  # the sentinels that PrimaryWatch asks
         self._slots = Slots(self.target.hosts, self._slots_changed)
         if self.target.kind == "node":
             pool = flavour.pool.from_url(self.target.url, **self._options)
@@ -126,7 +128,9 @@ class _Routes:
                 pool.connection_kwargs["path"] = os.fsdecode(unquote_to_bytes(urlsplit(self.target.url).path))
             self._nodes[""] = self._connections(pool)
         elif self.target.kind == "sentinel":
-            self._nodes[""] = self._connections(self._sentinel_pool())
+            self._watched = self._sentinels_of(_SYNC)
+            watch = PrimaryWatch(partial(self._watched.discover_master, self.target.service))
+            self._nodes[""] = self._connections(self._sentinel_pool(), watch.has_left)
         elif self.target.kind == "memory":
             pool = self._fake_pool()
             fake = flavour.fake_connection(pool.connection_class)
@@ -147,34 +151,49 @@ class _Routes:
         """The name of the Cluster node that serves the key; '' if it is not known now, or without a Cluster."""
         return (self._slots.node_of(key) or "") if self.is_cluster else ""
 
-    def _connections(self, pool: Any) -> Any:
+    def last_node_of(self, key: str) -> str:
+        """Like ``node_of``, but also names a node that has just failed. To tell shards of one node from another's:
+        several nodes may have just failed, and what is sent for all of their shards at once fails with the first.
+        """
+        return (self._slots.last_node_of(key) or "") if self.is_cluster else ""
+
+    def _connections(self, pool: Any, has_left: Callable[[Any], bool] | None = None) -> Any:
         """Uses only the pool's class and arguments of connections; the pool itself would count them."""
         connection_class = self._flavour.keeping_time(pool.connection_class)
 
         return self._flavour.connections(
-            lambda: connection_class(**{**pool.connection_kwargs, **_UNNAMED}), self._limits
+            lambda: connection_class(**{**pool.connection_kwargs, **_UNNAMED}), self._limits, has_left=has_left
         )
 
-    def _sentinel_pool(self) -> Any:
+    def _sentinels_of(self, flavour: _Flavour) -> Any:
         """Asks one sentinel after the other for the primary, each only briefly: a sentinel that hangs must not use up
         the call's time. Sentinels have a password of their own, that of the nodes or, most often, none.
         """
         hosts, logins = self.target.hosts, self.target.sentinel_logins
         secured = {"ssl": True, **self.target.tls_options} if self.target.tls else {}
+        options = {**self._options, "retry": flavour.retry(NoBackoff(), 0)}
         brief_s = min(1.0, self._timeout_s / (len(hosts) * len(logins) + 1))
-        brief = {**self._options, "socket_timeout": brief_s, "socket_connect_timeout": brief_s}
-        nodes = {**self._options, **secured, **self.target.options}
+        brief = {**options, "socket_timeout": brief_s, "socket_connect_timeout": brief_s}
+        nodes = {**options, **secured, **self.target.options}
         first, *others = (
-            self._flavour.sentinel(hosts, sentinel_kwargs={**brief, **secured, **login}, **nodes) for login in logins
+            flavour.sentinel(hosts, sentinel_kwargs={**brief, **secured, **login}, **nodes) for login in logins
         )
         for other in others:
             first.sentinels += other.sentinels
+        return first
+
+    def _sentinel_pool(self) -> Any:
+        first = self._sentinels_of(self._flavour)
         for client in first.sentinels:
             pool = client.connection_pool
             pool.connection_class = self._flavour.keeping_time(pool.connection_class)
         # A copy, so that all get closed: concurrent calls that reorder redis-py's list may drop one from it.
         self._sentinels = list(first.sentinels)
         return first.master_for(self.target.service).connection_pool
+
+    def _close_watched(self) -> None:
+        for sentinel in self._watched.sentinels if self._watched else ():
+            sentinel.close()
 
     def _fake_pool(self) -> Any:
         try:
@@ -237,6 +256,7 @@ class Link(_Routes):
         """Lets calls under way end normally; their connections are closed after that."""
         for node in (*self._nodes.values(), *self._sentinels):
             node.close()
+        self._close_watched()
         if self.target.embedded:
             self.target.embedded.close()
 
@@ -350,5 +370,6 @@ class AsyncLink(_Routes):
             await node.closed()
         for sentinel in self._sentinels:
             await sentinel.aclose()
+        self._close_watched()
         if self.target.embedded:
             self.target.embedded.close()

@@ -51,9 +51,14 @@ class _Idle:
     a burst grow old, and later calls close them.
     """
 
-    def __init__(self, close: Callable[[Any], None], has_ended: Callable[[Any], bool]) -> None:
+    def __init__(
+        self,
+        close: Callable[[Any], None],
+        has_ended: Callable[[Any], bool],
+        has_left: Callable[[Any], bool] | None = None,
+    ) -> None:
         self._close = close
-        self._has_ended = has_ended
+        self._has_ended = has_ended if has_left is None else lambda each: has_left(each) or has_ended(each)
         self._since: deque[tuple[float, Any]] = deque()
         self.is_closed = False  # those in use are closed when their call has ended
 
@@ -117,20 +122,27 @@ def _is_replicas(replies: Sequence[Any]) -> bool:
 
 class Connections:
     """Sync connections to one node. ``make`` creates one that is not connected yet. ``packed``: real, not
-    fakeredis's.
+    fakeredis's. ``has_left``: whether a connection's server is not that node any more.
     """
 
-    def __init__(self, make: Callable[[], Any], limits: ConnectionLimits, packed: bool = True) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        limits: ConnectionLimits,
+        packed: bool = True,
+        has_left: Callable[[Any], bool] | None = None,
+    ) -> None:
         self._make = make
         self._limits = limits
         self._packed = packed
+        self._has_left = has_left
         self._start()
         renew_in_child(self)
 
     def _start(self) -> None:
         self._line = FairSemaphore(self._limits.connections)
         self._blocked = FairSemaphore(self._limits.blocked_reads)
-        self._idle = _Idle(methodcaller("disconnect"), _has_ended if self._packed else _never)
+        self._idle = _Idle(methodcaller("disconnect"), _has_ended if self._packed else _never, self._has_left)
 
     def after_fork(self) -> None:
         """A forked child must not use its parent's sockets or wait for its parent's threads."""
@@ -253,13 +265,20 @@ Begun = Callable[[], Awaitable[list[Any]]]
 class AsyncConnections:
     """Async connections to one node, used in one event loop; otherwise like Connections."""
 
-    def __init__(self, make: Callable[[], Any], limits: ConnectionLimits, packed: bool = True) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        limits: ConnectionLimits,
+        packed: bool = True,
+        has_left: Callable[[Any], bool] | None = None,
+    ) -> None:
         self.make = make
         self._limits = limits
         self._packed = packed
+        self._has_left = has_left
         self._line = asyncio.Semaphore(limits.connections)
         self._blocked = asyncio.Semaphore(limits.blocked_reads)
-        self._idle = _Idle(_close_async, _has_ended_async if packed else _never)
+        self._idle = _Idle(_close_async, _has_ended_async if packed else _never, has_left)
         self._lane: _Lane | None = None
         self._opening: asyncio.Task[None] | None = None
 
@@ -267,20 +286,25 @@ class AsyncConnections:
         """Sends commands now, before anything else runs in the loop. None: there is no open connection for that, and
         nothing was sent; the next time there may be one.
         """
-        if self._lane is None:
-            if not self._packed or self._idle.is_closed:
-                return None
-            if (connection := self._idle.take()) is None:
-                if self._opening is None or self._opening.done():
-                    self._opening = asyncio.create_task(self._open())
-                return None
-            self._lane = _Lane(connection)
-        lane, writer = self._lane, self._lane.connection._writer
+        if (lane := self._open_lane()) is None:
+            return None
+        writer = lane.connection._writer
         if writer is None or writer.is_closing():
             return None
         writer.writelines([packed(command) for command in commands])
         before, lane.last = lane.last, asyncio.get_running_loop().create_future()
         return partial(self._replies, lane, before, lane.last, len(commands), timeout_s)
+
+    def _open_lane(self) -> _Lane | None:
+        """The one of this moment. None: no connection is open for it."""
+        if self._has_left and self._lane and self._has_left(self._lane.connection):
+            self._lane = None  # the calls that were sent end there
+        if self._lane is None and self._packed and not self._idle.is_closed:
+            if (connection := self._idle.take()) is not None:
+                self._lane = _Lane(connection)
+            elif self._opening is None or self._opening.done():
+                self._opening = asyncio.create_task(self._open())
+        return self._lane
 
     def drop_begun(self) -> None:
         """Closes the connection of the calls that were begun and have not ended. A task that is cancelled before its
@@ -332,7 +356,8 @@ class AsyncConnections:
         finally:
             done.set_result(None)
         if lane.last is done:
-            self._lane = None
+            if self._lane is lane:
+                self._lane = None
             self._idle.put(connection, replies)
         return replies
 

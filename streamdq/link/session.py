@@ -101,6 +101,7 @@ class Session:
         self.is_fake = target.kind == "memory"
         self.consumer = consumer_name()
         self.node_of: Callable[[str], str] = lambda _: ""  # on Cluster, the node that serves a key
+        self.last_node_of: Callable[[str], str] = lambda _: ""  # the same, even if it has just failed
         self.route: Callable[[Request], Op[list[Any]]] | None = None  # on Cluster, makes requests to its nodes
         self.permitted = set[str]()  # the nodes that run scripts for this user (store/rights.py)
         self.asking = set[str]()  # those that a call of this process is just asking for that
@@ -111,7 +112,7 @@ class Session:
     def use(self, link: Link | AsyncLink) -> None:
         """On Cluster, the link knows where commands go."""
         if link.is_cluster:
-            self.node_of, self.route = link.node_of, link.route
+            self.node_of, self.last_node_of, self.route = link.node_of, link.last_node_of, link.route
 
     def _call_once(self, request: Request) -> Op[list[Any]]:
         try:

@@ -30,7 +30,7 @@ class GroupCounter(StrEnum):
 
     BASE = "base"  # jobs of the shard that the group does not get: they ended or were detached before it was added
     WAITING = "waiting"  # for their next attempt, in the bucket
-    ASIDE = "aside"  # waiting for a place of their key, in its lane
+    WAITING_FOR_KEY = "waiting_for_key"
     READY = "ready"
     RUNNING = "running"
     DONE = "done"

@@ -48,7 +48,7 @@ def lacks_looks(session: Session, keys: Sequence[str]) -> Op[list[str]]:
     """Why this user could not wait for changes of keys, with CLIENT TRACKING, on the Cluster's nodes of these keys; one
     call for each node. One that does not answer is left out.
     """
-    nodes = {session.node_of(key): key for key in keys}
+    nodes = {session.last_node_of(key): key for key in keys}
     found: list[str] = []
     for key in nodes.values():
         try:

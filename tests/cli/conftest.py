@@ -52,6 +52,12 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def redis_server(newest: Server) -> Server:
+    """What a command does on each version, tests/redis tries through the library."""
+    return newest
+
+
+@pytest.fixture
 def server(servers: Pool) -> Server:
     """One server, for tests of code that does not depend on the server."""
     if not binaries():

@@ -214,7 +214,8 @@ def test_the_promised_second_is_a_bucket_of_the_lateness() -> None:
 def test_each_alert_has_its_words_and_its_page() -> None:
     page = PAGE.read_text()
     sections = {
-        title.lower(): text for title, text in re.findall(r"^### (\w+)\n(.*?)(?=^##)", page, re.MULTILINE | re.DOTALL)
+        title.lower(): text
+        for title, text in re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
     }
     found = [rule for rule in rules() if "alert" in rule]
     assert len(found) == len({rule["alert"] for rule in found}) == 23

@@ -15,7 +15,6 @@ from streamdq.link.command import Command
 from streamdq.link.session import Op, Session, checked
 
 MARK = b"\x1f"
-UNBEGUN = b"\x1e"
 _ENTRY = rb"(?:\d+-\d+|-)"
 _PAST = rb"\d+(?:\+\d+)?\|\d+\|\d+"  # attempt, step, crashes
 FORM = re.compile(
@@ -49,19 +48,12 @@ class Stored(NamedTuple):
     shared: dict[bytes, bytes]
     own: dict[bytes, dict[bytes, bytes]]
     dead: dict[bytes, dict[bytes, float]]
-    keyed: dict[bytes, bytes]
-    lanes: list[bytes]
-    fronts: list[bytes]
-    crowds: dict[bytes, bytes]
-
-    @property
-    def places(self) -> list[bytes]:
-        return [ticket for ticket in self.fronts if not ticket.startswith(UNBEGUN)]
-
-    @property
-    def unbegun(self) -> list[bytes]:
-        """Those that have a place and have not started, in a topic with a pace of keys."""
-        return [mark[1:] for mark in self.fronts if mark.startswith(UNBEGUN)]
+    tickets: dict[bytes, bytes]
+    waiting: list[bytes]
+    admitted: list[bytes]
+    unstarted: list[bytes]
+    paused: list[bytes]
+    counted: dict[bytes, bytes]
 
     @property
     def groups(self) -> list[bytes]:
@@ -72,16 +64,19 @@ def read(session: Session, k: ShardKeys, groups: Sequence[str]) -> Op[Stored]:
     commands = [
         *(Command(key, ("HGETALL", key)) for key in (k.jobs, k.progress, k.counts, k.settings)),
         Command(k.bucket, ("ZRANGE", k.bucket, 0, -1, "WITHSCORES")),
-        Command(k.keyed, ("HGETALL", k.keyed)),
-        *(Command(key, ("ZRANGE", key, 0, -1)) for key in (k.lanes, k.fronts)),
-        Command(k.crowds, ("ZRANGE", k.crowds, 0, -1, "WITHSCORES")),
+        Command(k.key_tickets, ("HGETALL", k.key_tickets)),
+        *(
+            Command(key, ("ZRANGE", key, 0, -1))
+            for key in (k.key_waiting, k.key_admitted, k.key_unstarted, k.key_paused)
+        ),
+        Command(k.key_counts, ("ZRANGE", k.key_counts, 0, -1, "WITHSCORES")),
         *(Command(key, ("XRANGE", key, "-", "+")) for key in (k.ready, *map(k.ready_of, groups))),
         *(Command(key, ("ZRANGE", key, 0, -1, "WITHSCORES")) for key in map(k.dead_of, groups)),
     ]
     replies = [checked(reply) for reply in (yield from session.call(commands))]
     records, progress, counts, settings, bucket = (pairs(reply) for reply in replies[:5])
-    keyed, lanes, fronts, crowds = replies[5:9]
-    del replies[5:9]
+    tickets, waiting, admitted, unstarted, paused, counted = replies[5:11]
+    del replies[5:11]
     names = [group.encode() for group in groups]
     streams = [{entry: fields[1] for entry, fields in reply} for reply in replies[5 : 6 + len(names)]]
     letters = [{id: float(at) for id, at in pairs(reply).items()} for reply in replies[6 + len(names) :]]
@@ -94,10 +89,12 @@ def read(session: Session, k: ShardKeys, groups: Sequence[str]) -> Op[Stored]:
         streams[0],
         dict(zip(names, streams[1:], strict=True)),
         dict(zip(names, letters, strict=True)),
-        pairs(keyed),
-        lanes,
-        fronts,
-        pairs(crowds),
+        pairs(tickets),
+        waiting,
+        admitted,
+        unstarted,
+        paused,
+        pairs(counted),
     )
 
 
@@ -119,7 +116,7 @@ def contradictions(stored: Stored, now_ms: float = float("inf")) -> list[str]:
     """What does not fit together; nothing, if all is well."""
     found = [text for group in stored.groups for text in _of_group(stored, group)]
     found += _of_bucket(stored)
-    found += _of_lanes(stored, now_ms)
+    found += _of_keys(stored, now_ms)
     detached = {id for of in stored.progress.values() for id, p in of.items() if p.main == b"-"}
     # A leaving group's progress may be of a job that had the id of another one before.
     if stored.counts[b"detached"] != len(detached) and b"leaving" not in stored.settings:
@@ -131,9 +128,9 @@ def _of_group(stored: Stored, group: bytes) -> list[str]:
     progress, dead = stored.progress.get(group, {}), stored.dead.get(group, {})
     states = Counter(p.state for p in progress.values())
     waiting = [member for member in stored.bucket if member[12:].startswith(MARK + group + MARK)]
-    counted = {b"running": states[b"r"], b"through": states[b"x"], b"waiting": len(waiting)}
-    counted[b"aside"] = sum(ticket.startswith(group + MARK) for ticket in stored.lanes)
-    counted[b"ready"] = states[b"w"] - len(waiting) - counted[b"aside"] + _untouched(stored, group)
+    counted = {b"running": states[b"r"], b"done_in_group": states[b"x"], b"waiting": len(waiting)}
+    counted[b"waiting_for_key"] = sum(ticket.startswith(group + MARK) for ticket in stored.waiting)
+    counted[b"ready"] = states[b"w"] - len(waiting) - counted[b"waiting_for_key"] + _untouched(stored, group)
     found = [
         f"{name.decode()} of {group.decode()}: {number}, counted {stored.counts[name + b':' + group]}"
         for name, number in counted.items()
@@ -160,8 +157,8 @@ def _entries_of(stored: Stored, group: bytes) -> list[str]:
     members = set(own.values())
     for id, p in stored.progress.get(group, {}).items():
         member = p.sequence + MARK + group + MARK + id
-        aside = stored.keyed.get(group + MARK + id) in stored.lanes
-        if p.state == b"w" and member not in members and member not in stored.bucket and not aside:
+        waits = stored.tickets.get(group + MARK + id) in stored.waiting
+        if p.state == b"w" and member not in members and member not in stored.bucket and not waits:
             found.append(f"{id!r} is in no stream of {group.decode()}")
         if p.state == b"r" and (p.entry or p.main) not in (own if p.entry else stored.shared):
             found.append(f"{id!r} runs in {group.decode()} without its entry")
@@ -177,7 +174,7 @@ def _of_bucket(stored: Stored) -> list[str]:
             group, _, id = rest[1:].partition(MARK)
             p = stored.progress.get(group, {}).get(id)
             # A retry that held its key while the key was paused comes out by its ticket, which has its first due time.
-            first = _due_of(stored.keyed.get(rest[1:]))
+            first = _due_of(stored.tickets.get(rest[1:]))
             good = p is not None and p.state == b"w" and p.sequence == sequence
             good = good and score >= min(float(p.deadline or 0 if p else 0), first)
         else:
@@ -188,18 +185,18 @@ def _of_bucket(stored: Stored) -> list[str]:
     return found
 
 
-def _of_lanes(stored: Stored, now_ms: float) -> list[str]:
-    """Each ticket is that of a job that waits, or has a place and has not ended. No key is stuck."""
+def _of_keys(stored: Stored, now_ms: float) -> list[str]:
+    """Each ticket is that of a job that waits, or is admitted and has not ended. No key is stuck."""
     found = []
-    if sorted(stored.keyed.values()) != sorted(stored.lanes + stored.places):
-        found.append(f"tickets {stored.keyed}, in lanes {stored.lanes}, with a place {stored.fronts}")
-    if not set(stored.unbegun) <= set(stored.places):
-        found.append(f"{stored.unbegun} are to start, with a place {stored.places}")
-    for field, ticket in stored.keyed.items():
+    if sorted(stored.tickets.values()) != sorted(stored.waiting + stored.admitted):
+        found.append(f"tickets {stored.tickets}, waiting {stored.waiting}, admitted {stored.admitted}")
+    if not set(stored.unstarted) <= set(stored.admitted):
+        found.append(f"{stored.unstarted} are to start, admitted {stored.admitted}")
+    for field, ticket in stored.tickets.items():
         group, _, id = field.partition(MARK)
         _, _, rest = ticket.split(MARK, 2)
         p = stored.progress.get(group, {}).get(id)
-        waits = ticket in stored.lanes
+        waits = ticket in stored.waiting
         good = p is not None and rest[25:] == id and (p.state == b"w" if waits else p.state in (b"w", b"r"))
         if good and waits and p is not None:
             good = int(rest[:13]) <= int(p.deadline) and rest[13:25] == p.sequence
@@ -212,39 +209,37 @@ def _of_waiting(stored: Stored, now_ms: float) -> list[str]:
     """They are counted, and wait only for those that come before them."""
     found = []
     waiting, out = (
-        Counter(ticket.rpartition(MARK)[0] for ticket in tickets) for tickets in (stored.lanes, stored.places)
+        Counter(ticket.rpartition(MARK)[0] for ticket in tickets) for tickets in (stored.waiting, stored.admitted)
     )
-    paused = {lane for lane in stored.crowds if lane.startswith(MARK)}
-    crowds = {lane: int(number) for lane, number in stored.crowds.items() if lane[:1] not in (MARK, UNBEGUN)}
-    if waiting != crowds:
-        found.append(f"waiting: {waiting}, counted {stored.crowds}")
-    if b"opening" not in stored.settings:
-        for lane, number in waiting.items():
-            if lane[lane.index(MARK) :] in paused:
+    if waiting != {group_key: int(number) for group_key, number in stored.counted.items()}:
+        found.append(f"waiting: {waiting}, counted {stored.counted}")
+    if b"limit_applied_to" not in stored.settings:
+        for group_key, number in waiting.items():
+            if group_key.partition(MARK)[2] in stored.paused:
                 continue
-            if _is_open(stored, lane, out[lane]):
-                found.append(f"{lane!r} has {number} waiting and {out[lane]} places taken")
-            found += _overtaken(stored, lane, now_ms)
+            if _is_open(stored, group_key, out[group_key]):
+                found.append(f"{group_key!r} has {number} waiting and {out[group_key]} admitted")
+            found += _overtaken(stored, group_key, now_ms)
     return found
 
 
-def _is_open(stored: Stored, lane: bytes, taken: int) -> bool:
-    """Whether the lane has a place to give."""
+def _is_open(stored: Stored, group_key: bytes, taken: int) -> bool:
+    """Whether another job of the key can be admitted."""
     most, _, pace = stored.settings.get(b"key_limit", b"0").partition(b"/")
-    unbegun = sum(ticket.rpartition(MARK)[0] == lane for ticket in stored.unbegun)
-    return (most == b"0" or taken < int(most)) and (not pace or unbegun < max(1, int(50 / float(pace))))
+    unstarted = sum(ticket.rpartition(MARK)[0] == group_key for ticket in stored.unstarted)
+    return (most == b"0" or taken < int(most)) and (not pace or unstarted < max(1, int(50 / float(pace))))
 
 
 def _due_of(ticket: bytes | None) -> float:
     return float(ticket.split(MARK, 2)[2][:13]) if ticket else math.inf
 
 
-def _overtaken(stored: Stored, lane: bytes, now_ms: float) -> list[str]:
+def _overtaken(stored: Stored, group_key: bytes, now_ms: float) -> list[str]:
     """Of what is in the bucket with its first due time, none is later than what waits and not due."""
-    first = min(ticket for ticket in stored.lanes if ticket.startswith(lane + MARK))
-    given = stored.unbegun if b"/" in stored.settings.get(b"key_limit", b"") else stored.places
-    last = max((ticket for ticket in given if ticket.startswith(lane + MARK)), default=b"")
-    group, rest = lane.partition(MARK)[0], last.rpartition(MARK)[2]
+    first = min(ticket for ticket in stored.waiting if ticket.startswith(group_key + MARK))
+    given = stored.unstarted if b"/" in stored.settings.get(b"key_limit", b"") else stored.admitted
+    last = max((ticket for ticket in given if ticket.startswith(group_key + MARK)), default=b"")
+    group, rest = group_key.partition(MARK)[0], last.rpartition(MARK)[2]
     member = rest[13:25] + MARK + group + MARK + rest[25:]
     early = last > first and member in stored.bucket and stored.bucket[member] > now_ms
     return [f"{first!r} waits for {last!r}"] if early else []

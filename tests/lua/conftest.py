@@ -19,25 +19,13 @@ FAKE = pytest.mark.thorough
 """It runs the scripts many times as slowly as Redis does."""
 
 
-MOVING = [
-    pytest.param(
-        ("moving", binary),
-        id=f"moving-{binary.name}",
-        marks=(pytest.mark.thorough),
-    )
-    for binary in BINARIES
-]
+ENDS = sorted({*BINARIES[:1], *BINARIES[-1:]}, key=BINARIES.index)
+"""The oldest server and the newest: of two matrices that take long."""
+
+MOVING = [pytest.param(("moving", binary), id=f"moving-{binary.name}", marks=pytest.mark.thorough) for binary in ENDS]
 """Every script test once more on a Cluster's slot that is MIGRATING (tests/lua/moving.py)."""
 
-
-CUT = [
-    pytest.param(
-        ("cut", binary),
-        id=f"cut-{binary.name}",
-        marks=(pytest.mark.thorough),
-    )
-    for binary in BINARIES
-]
+CUT = [pytest.param(("cut", binary), id=f"cut-{binary.name}", marks=pytest.mark.thorough) for binary in ENDS]
 """And with each script ended after each of its writes (tests/lua/cut_short.py)."""
 
 

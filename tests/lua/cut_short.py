@@ -36,15 +36,15 @@ local redis = {
 """
 _READING = ", ".join(f"{name} = true" for name in sorted(_READS))
 UNNOTICED = re.compile(
-    r"(running|ready|waiting|through|aside) of .*: -?\d+, counted -?\d+"
+    r"(running|ready|waiting|done_in_group|waiting_for_key) of .*: -?\d+, counted -?\d+"
     r"|\d+ jobs are detached, counted are -?\d+"
     r"|dead letters of .*"
     r"|.* runs in .* without its entry"
     r"|waiting: .*|b'.* waits for b'.*"  # of keys: how many wait, and whether another one should be the next
 )
-"""What the audit does not tell of: counters that the accounts don't need, and the order in a lane."""
-_OF_LEAVING = re.compile(r"tickets .*|.* is out of date|.* are to start, .*|b'.* waiting and \d+ places taken")
-"""What a group that leaves has in the bucket, and its places of keys: the next call removes them."""
+"""What the audit does not tell of: counters that the accounts don't need, and the order of a key's jobs."""
+_OF_LEAVING = re.compile(r"tickets .*|.* is out of date|.* are to start, .*|b'.* waiting and \d+ admitted")
+"""What a group that leaves has in the bucket, and its admitted jobs: the next call removes them."""
 
 
 class CutShort:

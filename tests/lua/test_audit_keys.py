@@ -14,8 +14,9 @@ def walk(shard: Shard, limit: int = 250) -> list[tuple[str, str]]:
             return sorted(found)
 
 
-def fronts(shard: Shard) -> list[bytes]:
-    return [ticket for ticket in shard.redis("ZRANGE", shard.k.fronts, 0, -1) if not ticket.startswith(b"\x1e")]
+def admitted(shard: Shard) -> list[bytes]:
+    found: list[bytes] = shard.redis("ZRANGE", shard.k.key_admitted, 0, -1)
+    return found
 
 
 def test_what_waits_behind_a_job_of_its_key_is_right(two: Shard) -> None:
@@ -42,7 +43,7 @@ def test_a_paused_key_is_right(shard: Shard) -> None:
     row = shard.take()
     shard.run(shard.scripts.pause_key(shard.k, settings, "a", True))
     shard.finish(row)
-    assert shard.redis("ZCARD", shard.k.lanes) == 1
+    assert shard.redis("ZCARD", shard.k.key_waiting) == 1
     assert walk(shard) == []
 
 
@@ -50,8 +51,8 @@ def test_a_free_place_that_nobody_gets_is_found(two: Shard) -> None:
     two.topic(key_concurrency=1)
     two.enqueue("first", "second", key="a")
     two.checked = False
-    (ticket,) = [one for one in fronts(two) if one.startswith(b"b\x1f")]
-    two.redis("ZREM", two.k.fronts, ticket)
+    (ticket,) = [one for one in admitted(two) if one.startswith(b"b\x1f")]
+    two.redis("ZREM", two.k.key_admitted, ticket)
     assert walk(two) == [("free", "second")]
 
 
@@ -59,7 +60,7 @@ def test_a_place_of_a_job_that_has_ended_is_found(shard: Shard) -> None:
     shard.topic(key_concurrency=1)
     shard.enqueue("first", "second", key="a")
     shard.checked = False
-    shard.redis("HDEL", shard.k.keyed, "default\x1ffirst")
+    shard.redis("HDEL", shard.k.key_tickets, "default\x1ffirst")
     assert walk(shard) == [("ended", "first")]
 
 
@@ -70,9 +71,9 @@ def test_a_place_that_nobody_waits_for_is_found_too(shard: Shard) -> None:
     shard.enqueue("started", key="c")
     assert walk(shard, 1) == []
     shard.checked = False
-    shard.redis("HDEL", shard.k.keyed, "default\x1fknown")
+    shard.redis("HDEL", shard.k.key_tickets, "default\x1fknown")
     shard.redis("HDEL", shard.k.progress, "default\x1fdone")
-    shard.redis("ZREM", shard.k.fronts, *[ticket for ticket in fronts(shard) if ticket.endswith(b"started")])
+    shard.redis("ZREM", shard.k.key_admitted, *[ticket for ticket in admitted(shard) if ticket.endswith(b"started")])
     assert walk(shard, 1) == [("ended", "done"), ("ended", "known"), ("ended", "started")]
 
 
@@ -81,5 +82,5 @@ def test_pages_are_all_there_is(shard: Shard) -> None:
     for n in range(25):
         shard.enqueue(f"j{n:02}", f"k{n:02}", key=f"key{n:02}")
     shard.checked = False
-    shard.redis("DEL", shard.k.fronts)
+    shard.redis("DEL", shard.k.key_admitted)
     assert walk(shard, 4) == [("free", f"k{n:02}") for n in range(25)]

@@ -386,17 +386,17 @@ def test_a_stream_that_is_something_else_is_an_error(shard: Shard) -> None:
     shard.redis("DEL", shard.k.ready_of("late"))
 
 
-def test_a_changed_limit_of_keys_leads_through_their_lanes(shard: Shard) -> None:
+def test_a_changed_limit_of_keys_is_to_be_applied(shard: Shard) -> None:
     first = later(shard, 1, key_concurrency=1, key_limited=True)
     shard.call("configure_shard", first)
     shard.call("configure_shard", first)
-    assert "opening" not in settings_of(shard), "nothing waits in a lane"
+    assert "limit_applied_to" not in settings_of(shard), "nothing waits for a key"
     shard.call("configure_shard", later(shard, 2, key_concurrency=2, key_limited=True))
-    assert settings_of(shard)["opening"] == ""
+    assert settings_of(shard)["limit_applied_to"] == ""
 
 
-def test_a_registry_that_was_lost_does_not_know_that_jobs_may_wait_in_lanes(shard: Shard) -> None:
+def test_a_registry_that_was_lost_does_not_know_that_jobs_may_wait_for_keys(shard: Shard) -> None:
     shard.topic(key_concurrency=1)
     shard.call("configure_shard", later(shard, 1, key_concurrency=None, key_limited=False))
     found = settings_of(shard)
-    assert (found["key_limit"], found["opening"]) == ("0", "")
+    assert (found["key_limit"], found["limit_applied_to"]) == ("0", "")

@@ -41,17 +41,30 @@ each_script = each(SCRIPTS, lambda path: path.stem)
 OF_SHARD = {*ShardKeys.__slots__} - {"namespace", "topic", "shard", "prefix", "absent"}
 OF_NAMESPACE = {name for name, value in vars(NamespaceKeys).items() if isinstance(value, cached_property)}
 OF_GROUP = {"own", "dead"}
-OPTIONAL = {
-    "gone",
-    "not_before",
-    "apart_ms",
-    "bytes",
-    "lost",
-    "stays",
-    "lined_up",
-    "places_given",
-    "mine",
-}  # fields of `k` that may be nil
+
+
+def fields_in(heading: str) -> dict[str, str]:
+    """The fields that lua/README.md documents under a heading, and what it says of each."""
+    text = (lua_directory() / "README.md").read_text()
+    _, found, rest = text.partition(f"\n## {heading}\n")
+    assert found, heading
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", rest.partition("\n## ")[0], re.MULTILINE)
+    assert len(dict(rows)) == len(rows) > 0
+    return dict(rows)
+
+
+FIELDS = fields_in("The shard")
+TABLES = {
+    "s": FIELDS.keys() | OF_SHARD | OF_GROUP,
+    **{
+        name: fields_in(heading).keys()
+        for name, heading in {
+            "job": "A job", "entry": "An entry", "claim": "A claim", "losses": "Losses"
+        }.items()
+    },
+}  # fmt: skip
+"""The fields that a table of this name may have, in every file."""
+OPTIONAL = {name for name, text in FIELDS.items() if text.endswith("may be nil")}
 
 
 def header_of(path: Path) -> list[str]:
@@ -128,7 +141,7 @@ def test_it_uses_the_keys_that_it_declares(path: Path) -> None:
     all_of_them = bool(re.search(r"for i = \d+, #KEYS", code))
     by_functions = set[str]().union(*(fields_needed(OFFERED[name]) for name in calls_in(code) & OFFERED.keys()))
     for name in (*declared.named, *declared.if_given):
-        used = re.search(rf"(?<![\w.:'])(k\.)?{name}(?!\w)", code) or name in by_functions
+        used = re.search(rf"(?<![\w.:'])(s\.)?{name}(?!\w)", code) or name in by_functions
         assert used or all_of_them, f"{name} is declared and not used"
     assert (re.search(r"KEYS\[(?!\])|#KEYS", code) is not None) == bool(
         declared.of_each_group or declared.of_each_leaving
@@ -190,7 +203,7 @@ def test_includes_exist_are_needed_and_are_complete(path: Path) -> None:
         used += text
     known = {
         "ipairs", "pairs", "tonumber", "tostring", "unpack", "next", "error", "pcall", "type", "function", "if",
-        "ended", "shard",
+        "ended", "is_right", "shard",
     }  # fmt: skip
     assert calls_in(used) - functions_in(used) - known == set()
 
@@ -218,26 +231,20 @@ class Function(NamedTuple):
 
     @property
     def fields(self) -> set[str]:
-        """Fields of `k` that it uses itself."""
-        return set(re.findall(r"\bk\.(\w+)", self.body))
-
-    @property
-    def documented_fields(self) -> set[str]:
-        """Those in `k = {a=, b=}`, which may go on in the next line: what is no key."""
-        found = re.search(r"^k = \{([^}]*)\}", self.header, re.MULTILINE)
-        return set(re.findall(r"(\w+)=", found[1])) if found else set()
+        """Fields of `s` that it uses itself."""
+        return set(re.findall(r"\bs\.(\w+)", self.body))
 
     @property
     def sets(self) -> set[str]:
-        """Fields of `k` that it is there to set: those in `sets k = {a=, b=}`."""
-        found = re.search(r"^sets k = \{([^}]*)\}", self.header, re.MULTILINE)
-        return set(re.findall(r"(\w+)=", found[1])) if found else set()
+        """Fields of `s` that it sets, or a function that it hands `s` to."""
+        called = {name for name in calls_in(self.body) & OFFERED.keys() if re.search(rf"\b{name}\(s\b", self.body)}
+        return set_in(self.body).union(*(OFFERED[name].sets for name in called))
 
 
 def set_in(code: str) -> set[str]:
-    """Fields of `k` that get a value."""
+    """Fields of `s` that get a value."""
     left_sides = re.findall(r"^ *((?:[\w.]+, )*[\w.]+) = ", code, re.MULTILINE)
-    return {field for left_side in left_sides for field in re.findall(r"\bk\.(\w+)", left_side)}
+    return {field for left_side in left_sides for field in re.findall(r"\bs\.(\w+)", left_side)}
 
 
 _OFFERED = re.compile(r"((?:^-- .*\n)*)^local function (\w+)\(([^)]*)\)(.* end\n|.*\n(?:.*\n)*?end\n)", re.MULTILINE)
@@ -258,8 +265,8 @@ each_function = each(OFFERED.values(), lambda function: function.name)
 
 
 def fields_needed(function: Function) -> set[str]:
-    """Fields of `k` that it uses, and that the functions use to which it hands `k`."""
-    called = {name for name in calls_in(function.body) & OFFERED.keys() if re.search(rf"\b{name}\(k\b", function.body)}
+    """Fields of `s` that it uses, and that the functions use to which it hands `s`."""
+    called = {name for name in calls_in(function.body) & OFFERED.keys() if re.search(rf"\b{name}\(s\b", function.body)}
     return function.fields.union(*(fields_needed(OFFERED[name]) for name in called))
 
 
@@ -278,16 +285,30 @@ def test_the_header_of_a_function_names_its_parameters(function: Function) -> No
     assert len(line) > len(signature) + 10
 
 
-@each_function
-def test_the_header_of_a_function_names_the_fields_of_k_that_it_uses(function: Function) -> None:
-    """But for keys, which scripts declare."""
-    assert function.documented_fields == fields_needed(function) - OF_SHARD - OF_GROUP
-    assert bool(fields_needed(function)) == (function.parameters.split(", ")[0] == "k" or ", k," in function.parameters)
+@each((*SCRIPTS, *PARTS), lambda path: path.stem)
+def test_a_field_of_a_table_is_documented(path: Path) -> None:
+    code = code_of(path.read_text())
+    for table, fields in TABLES.items():
+        used = set(re.findall(rf"(?<![\w.]){table}\.(\w+)", code))
+        assert used <= fields, table
+
+
+def test_a_documented_field_is_used() -> None:
+    code = "\n".join(code_of(path.read_text()) for path in (*SCRIPTS, *PARTS))
+    for table, fields in TABLES.items():
+        used = set(re.findall(rf"(?<![\w.]){table}\.(\w+)", code))
+        assert fields - OF_SHARD - OF_GROUP <= used, table
+
+
+@each((*SCRIPTS, *PARTS), lambda path: path.stem)
+def test_a_function_has_at_most_four_parameters(path: Path) -> None:
+    for name, parameters in re.findall(r"function (\w*)\(([^)]*)\)", code_of(path.read_text())):
+        assert parameters.count(",") < 4, name
 
 
 @each_function
-def test_a_function_sets_the_fields_of_k_that_its_header_says(function: Function) -> None:
-    assert function.sets <= set_in(function.body)
+def test_a_function_that_uses_the_shard_is_given_it(function: Function) -> None:
+    assert bool(fields_needed(function)) == ("s" in function.parameters.split(", "))
 
 
 @each_function
@@ -312,14 +333,14 @@ def test_every_function_is_used_by_a_script(function: Function) -> None:
 
 
 @each_script
-def test_k_has_the_fields_that_its_functions_use(path: Path) -> None:
+def test_the_shard_has_the_fields_that_its_functions_use(path: Path) -> None:
     """But for those that say `may be nil`."""
     code = code_of(path.read_text())
     declared = load_script(path.stem).declared
     given = {*declared.named, *declared.if_given} | set_in(code)
     given = given.union(*(OFFERED[name].sets for name in calls_in(code) & OFFERED.keys()))
     for name in calls_in(code) & OFFERED.keys():
-        if re.search(rf"\b{name}\((\w+, )?k\b", code):
+        if re.search(rf"\b{name}\((\w+, )?s\b", code):
             assert fields_needed(OFFERED[name]) - given <= OPTIONAL, name
 
 

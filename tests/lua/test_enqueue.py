@@ -221,14 +221,14 @@ def test_without_the_limit_that_there_was_jobs_with_keys_wait_for_nothing(shard:
     for limit in (1, 0):
         shard.topic(key_concurrency=limit)
     (shard.enqueue_unique if unique else shard.enqueue)("a", "b", key="k")
-    assert shard.redis("HLEN", shard.k.keyed) == shard.redis("HLEN", shard.k.progress) == 0
+    assert shard.redis("HLEN", shard.k.key_tickets) == shard.redis("HLEN", shard.k.progress) == 0
     shard.move()
     assert len(shard.claim().rows) == 2
 
 
 def test_a_unique_job_with_a_key_and_no_limit_has_no_place(shard: Shard) -> None:
     shard.enqueue_unique("a", key="k")
-    assert shard.redis("HLEN", shard.k.keyed) == 0
+    assert shard.redis("HLEN", shard.k.key_tickets) == 0
 
 
 @pytest.mark.parametrize(

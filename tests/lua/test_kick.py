@@ -164,5 +164,5 @@ def test_with_a_key_and_no_limit_it_is_ready_at_once(shard: Shard, limits: tuple
     shard.enqueue("j", key="k")
     shard.bury(shard.take())
     assert shard.call("kick", "default", 0, ["j"]) == 1
-    assert shard.redis("HLEN", shard.k.keyed) == 0
+    assert shard.redis("HLEN", shard.k.key_tickets) == 0
     assert shard.take().id == b"j"

@@ -376,7 +376,7 @@ def test_what_is_left_of_a_job_whose_record_is_lost_goes_as_well(two: Shard, oth
         pass
     assert two.redis("HLEN", two.k.progress) == 0
     assert two.redis("XLEN", two.k.ready) == (other == "has not begun")  # b's next claim drops it
-    assert two.counts.get("through:b", 0) == 0
+    assert two.counts.get("done_in_group:b", 0) == 0
 
 
 def test_a_lost_record_of_the_leaving_group_alone_is_not_counted_any_more(detached: Shard) -> None:
@@ -400,12 +400,12 @@ def test_a_lost_record_is_not_counted_where_the_counters_are_lost_too(detached: 
 def test_of_what_waits_for_a_place_of_its_key_nothing_is_left(two: Shard) -> None:
     two.topic(key_concurrency=1)
     two.enqueue("x", "y", "z", key="m")
-    assert two.counts["aside:b"] == 2
+    assert two.counts["waiting_for_key:b"] == 2
     two.begin_to_leave("b")
     while step(two, "b"):
         pass
-    assert b"aside:b" not in two.redis("HKEYS", two.k.counts)
-    assert {ticket.split(b"\x1f")[0] for ticket in two.redis("ZRANGE", two.k.lanes, 0, -1)} == {b"a"}
+    assert b"waiting_for_key:b" not in two.redis("HKEYS", two.k.counts)
+    assert {ticket.split(b"\x1f")[0] for ticket in two.redis("ZRANGE", two.k.key_waiting, 0, -1)} == {b"a"}
 
 
 def test_an_id_that_stays_taken_after_the_end_of_its_job_is_so_from_then_on(two: Shard) -> None:

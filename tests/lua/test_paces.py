@@ -23,7 +23,7 @@ def started(shard: Shard, count: int = 10) -> list[bytes]:
 
 
 def unbegun(shard: Shard) -> int:
-    return sum(ticket.startswith(b"\x1e") for ticket in shard.redis("ZRANGE", shard.k.fronts, 0, -1))
+    return int(shard.redis("ZCARD", shard.k.key_unstarted))
 
 
 def test_one_starts_at_a_time(paced: Shard) -> None:
@@ -90,7 +90,7 @@ def test_many_that_are_due_at_the_same_time_are_spread(shard: Shard) -> None:
     for _ in range(20):
         shard.clock.advance(0.01)
         assert len(started(shard)) <= 1
-    assert shard.redis("ZCARD", shard.k.lanes) == 50 - 5 - 16 - 5
+    assert shard.redis("ZCARD", shard.k.key_waiting) == 50 - 5 - 16 - 5
 
 
 @pytest.mark.parametrize("how", ["cancel", "reschedule", "expire"])
@@ -277,14 +277,14 @@ def test_what_is_kept_of_starts_goes(shard: Shard) -> None:
     while rows := shard.claim(200).rows:
         shard.finish(*rows)
     shard.checked = True
-    assert shard.redis("ZCARD", shard.k.crowds) == 700
+    assert shard.redis("ZCARD", shard.k.key_next_start) == 700
     shard.clock.advance(1)
     shard.enqueue("one", key="k")
     shard.move()
     shard.finish(shard.take())
-    assert shard.redis("ZCARD", shard.k.crowds) == 699
+    assert shard.redis("ZCARD", shard.k.key_next_start) == 699
     shard.topic(key_rate=0)
-    assert shard.redis("ZCARD", shard.k.crowds) == 0
+    assert shard.redis("ZCARD", shard.k.key_next_start) == 0
     assert shard.empty()
 
 
@@ -293,7 +293,7 @@ def test_even_if_it_is_of_a_single_start_it_goes(paced: Shard) -> None:
         paced.enqueue(key, key=key)
         paced.move()
         paced.finish(paced.take())
-        assert paced.redis("ZCARD", paced.k.crowds) == 1
+        assert paced.redis("ZCARD", paced.k.key_next_start) == 1
         paced.clock.advance(1)
 
 
@@ -327,15 +327,15 @@ def test_a_retry_that_holds_its_key_comes_before_those_that_wait(shard: Shard) -
 
 
 def test_one_that_started_while_there_was_no_rate_keeps_nobody_waiting(shard: Shard) -> None:
-    """The process that removed the rate was killed before the shard's lanes knew; then there is one again."""
+    """The process that removed the rate was killed before the shard knew; then there is one again."""
     shard.topic(key_rate="5/s")
     shard.enqueue("a", "b", "c", key="k")
     shard.move()
     limit = shard.redis("HGET", shard.k.settings, "key_limit")
-    shard.redis("HSET", shard.k.settings, "key_limit", "0", "opening", "")
+    shard.redis("HSET", shard.k.settings, "key_limit", "0", "limit_applied_to", "")
     assert [row.id for row in shard.claim().rows] == [b"a"]
-    shard.redis("HSET", shard.k.settings, "key_limit", limit, "opening", "")
-    while shard.run(shard.scripts.open_lanes(shard.k, 10)):
+    shard.redis("HSET", shard.k.settings, "key_limit", limit, "limit_applied_to", "")
+    while shard.run(shard.scripts.apply_key_limit(shard.k, 10)):
         pass
     assert started(shard) == [b"b"]
     shard.clock.advance(PACE_S)
@@ -394,7 +394,7 @@ def test_a_start_as_early_as_can_be_counts_from_its_time(paced: Shard) -> None:
 def test_what_is_due_and_was_not_moved_counts_as_before_when_the_rate_changes(paced: Shard) -> None:
     paced.enqueue("a", "b", key="k")
     paced.topic(key_rate="10/s")
-    assert paced.redis("ZCARD", paced.k.lanes) == 1
+    assert paced.redis("ZCARD", paced.k.key_waiting) == 1
     assert unbegun(paced) == 1
 
 

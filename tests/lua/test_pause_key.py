@@ -34,7 +34,7 @@ def test_no_attempt_starts_until_it_goes_on(shard: Shard, moved: bool) -> None:
     pause(shard)
     shard.enqueue("d", key="k")
     assert claimed(shard) == [b"other"]
-    assert shard.redis("ZCARD", shard.k.lanes) == 4
+    assert shard.redis("ZCARD", shard.k.key_waiting) == 4
     pause(shard)
     resume(shard)
     assert claimed(shard) == [b"a", b"b"]
@@ -74,7 +74,7 @@ def test_a_retry_keeps_its_place_in_the_order(shard: Shard) -> None:
     assert claimed(shard) == [b"b"]
 
 
-def test_what_was_ready_comes_back_from_the_lane_as_it_was(shard: Shard) -> None:
+def test_what_was_ready_waits_and_comes_back_as_it_was(shard: Shard) -> None:
     """Also if it is cancelled, rescheduled or lost there."""
     shard.topic(key_concurrency=4)
     shard.enqueue("a", "b", "c", "d", key="k")
@@ -102,11 +102,11 @@ def test_many_places_are_given_step_by_step(shard: Shard) -> None:
     pause(shard)
     for part in "ab":
         shard.enqueue(*(f"{part}{n}" for n in range(65)), key="k")
-    assert shard.redis("ZCARD", shard.k.fronts) == 0
+    assert shard.redis("ZCARD", shard.k.key_admitted) == 0
     shard.checked = False
     assert [shard.call("pause_key", shard.settings, "k", False) for _ in range(3)] == [0, 0, 1]
     shard.check()
-    assert shard.redis("ZCARD", shard.k.fronts) == 120
+    assert shard.redis("ZCARD", shard.k.key_admitted) == 120
 
 
 def test_refused(shard: Shard) -> None:
@@ -117,7 +117,7 @@ def test_refused(shard: Shard) -> None:
     assert shard.call("pause_key", other, "k", True) == -2
     shard.topic(key_concurrency=0)
     assert shard.call("pause_key", shard.settings, "k", True) == -1
-    assert shard.redis("EXISTS", shard.k.crowds) == 0
+    assert shard.redis("EXISTS", shard.k.key_paused) == 0
 
 
 def test_a_kicked_job_that_is_held_back_expires_as_before(shard: Shard) -> None:
@@ -173,7 +173,7 @@ def test_a_call_gives_about_a_hundred_places_and_each_group_one(shard: Shard) ->
     shard.checked = False
     left = []
     while not (done := shard.call("pause_key", shard.settings, "k", False)):
-        waiting = Counter(ticket[:1] for ticket in shard.redis("ZRANGE", shard.k.lanes, 0, -1))
+        waiting = Counter(ticket[:1] for ticket in shard.redis("ZRANGE", shard.k.key_waiting, 0, -1))
         left.append([waiting[group] for group in (b"a", b"b", b"c")])
     assert left == [[9, 9, 59], [0, 0, 8]]
     assert done == 1
@@ -205,5 +205,5 @@ def test_there_is_more_to_do_though_the_last_group_has_nothing(shard: Shard) -> 
     shard.checked = False
     assert shard.call("pause_key", shard.settings, "k", False) == 0
     assert shard.call("pause_key", shard.settings, "k", False) == 1
-    assert shard.redis("ZCARD", shard.k.lanes) == 0
+    assert shard.redis("ZCARD", shard.k.key_waiting) == 0
     shard.check()

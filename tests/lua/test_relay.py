@@ -193,16 +193,16 @@ def test_at_a_former_home_only_what_is_there_is_enqueued(shard: Shard) -> None:
 # Jobs with keys
 
 
-def fronts(shard: Shard) -> list[bytes]:
-    found: list[bytes] = shard.redis("ZRANGE", shard.k.fronts, 0, -1)
+def admitted(shard: Shard) -> list[bytes]:
+    found: list[bytes] = shard.redis("ZRANGE", shard.k.key_admitted, 0, -1)
     return found
 
 
 def test_where_keys_have_a_limit_jobs_wait_for_a_place(shard: Shard) -> None:
     shard.topic(key_concurrency=1)
     assert relay(shard, rows("a", "b", key="m") + rows("c")).codes == [1, 1, 1]
-    assert [ticket.split(b"\x1f")[:2] for ticket in fronts(shard)] == [[b"default", b"m"]]
-    assert shard.redis("ZCARD", shard.k.lanes) == 1
+    assert [ticket.split(b"\x1f")[:2] for ticket in admitted(shard)] == [[b"default", b"m"]]
+    assert shard.redis("ZCARD", shard.k.key_waiting) == 1
     shard.move()
     first = shard.claim().rows
     assert sorted(row.id for row in first) == [b"a", b"c"]
@@ -217,7 +217,7 @@ def test_without_a_limit_a_key_is_but_kept(shard: Shard, limited: str) -> None:
         shard.topic(key_concurrency=1)
         shard.topic(key_concurrency=0)
     relay(shard, rows("a", "b", key="m"))
-    assert fronts(shard) == []
+    assert admitted(shard) == []
     assert shard.redis("ZCARD", shard.k.bucket) == 2
     job = shard.job("a")
     assert job.key == "m"
@@ -245,4 +245,4 @@ def test_a_key_goes_on_when_its_job_is_replaced(shard: Shard) -> None:
     shard.topic(key_concurrency=1)
     shard.enqueue("a", "b", delay=60, key="m")
     assert relay(shard, rows("a", delay=60, replace=True)).codes == [1]
-    assert [ticket[-1:] for ticket in fronts(shard)] == [b"b"]
+    assert [ticket[-1:] for ticket in admitted(shard)] == [b"b"]

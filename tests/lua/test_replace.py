@@ -16,7 +16,7 @@ def test_a_new_id_is_simply_put_in(shard: Shard) -> None:
 
 def test_a_job_with_a_key_and_no_limit_has_no_place(shard: Shard) -> None:
     assert shard.call("replace", 1, shard.jobs("j", key="k")).taken == {}
-    assert shard.redis("HLEN", shard.k.keyed) == shard.redis("HLEN", shard.k.progress) == 0
+    assert shard.redis("HLEN", shard.k.key_tickets) == shard.redis("HLEN", shard.k.progress) == 0
 
 
 def test_a_delayed_job_is_cancelled_and_followed(two: Shard) -> None:

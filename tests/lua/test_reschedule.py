@@ -206,7 +206,7 @@ def test_without_the_limit_that_there_was_a_job_with_a_key_has_no_place(shard: S
         shard.topic(key_concurrency=limit)
     shard.enqueue("j", key="k", delay="1h")
     assert shard.call("reschedule", "j", "+1000") == MOVED
-    assert shard.redis("HLEN", shard.k.keyed) == shard.redis("HLEN", shard.k.progress) == 0
+    assert shard.redis("HLEN", shard.k.key_tickets) == shard.redis("HLEN", shard.k.progress) == 0
 
 
 # -- as it was shown

@@ -160,7 +160,7 @@ def test_back_in_both_one_dies_again_and_the_other_is_cancelled(two: Shard) -> N
     assert two.call("cancel", "j") == 1
     assert two.claim(group="a").rows == []
     assert two.empty()
-    assert not {name for name in two.counts if name.startswith(("detached", "through"))}
+    assert not {name for name in two.counts if name.startswith(("detached", "done_in_group"))}
 
 
 def test_back_in_both_one_group_leaves(two: Shard) -> None:
@@ -270,7 +270,7 @@ def test_where_keys_have_a_limit_it_needs_a_place(shard: Shard) -> None:
     shard.move()
     running = shard.take()
     assert shard.call("restore", "default", 1, jobs) == [True]
-    assert shard.redis("ZCARD", shard.k.lanes) == 1
+    assert shard.redis("ZCARD", shard.k.key_waiting) == 1
     assert shard.claim().rows == []
     shard.finish(running)
     shard.move()

@@ -87,9 +87,9 @@ def test_the_next_one_of_its_key_gets_its_place(shard: Shard) -> None:
     fire(shard, ahead_ms=AHEAD_MS)
     shard.call("replace", 1, shard.jobs("s@5000", delay=5, key="m"))
     shard.enqueue("later", key="m", delay=60)
-    assert shard.redis("ZCARD", shard.k.lanes) == 1
+    assert shard.redis("ZCARD", shard.k.key_waiting) == 1
     assert retract(shard) == "s@5000"
-    assert [ticket[-5:] for ticket in shard.redis("ZRANGE", shard.k.fronts, 0, -1)] == [b"later"]
+    assert [ticket[-5:] for ticket in shard.redis("ZRANGE", shard.k.key_admitted, 0, -1)] == [b"later"]
 
 
 def test_an_id_that_stays_taken_after_the_end_of_its_job_is_so_from_then_on(shard: Shard) -> None:

@@ -179,9 +179,9 @@ def test_a_batch_has_retried_and_snoozed_and_taken_over_attempts(shard: Shard) -
 # Keys
 
 
-def fronts(shard: Shard) -> list[str]:
+def admitted(shard: Shard) -> list[str]:
     """The jobs that have a place of their key."""
-    return [ticket.decode()[-1] for ticket in shard.redis("ZRANGE", shard.k.fronts, 0, -1)]
+    return [ticket.decode()[-1] for ticket in shard.redis("ZRANGE", shard.k.key_admitted, 0, -1)]
 
 
 def test_the_next_one_of_its_key_gets_its_place(shard: Shard) -> None:
@@ -189,7 +189,7 @@ def test_the_next_one_of_its_key_gets_its_place(shard: Shard) -> None:
     shard.enqueue("a", "b", key="m")
     shard.move()
     shard.retry(shard.take(), delay_ms=5_000)
-    assert fronts(shard) == ["b"]
+    assert admitted(shard) == ["b"]
     shard.clock.advance("5s")
     shard.move()
     b = shard.take()
@@ -204,7 +204,7 @@ def test_in_a_topic_that_keeps_its_keys_in_order_it_holds_its_place(shard: Shard
     shard.enqueue("a", "b", key="m")
     shard.move()
     shard.retry(shard.take(), delay_ms=5_000)
-    assert fronts(shard) == ["a"]
+    assert admitted(shard) == ["a"]
     shard.clock.advance("5s")
     shard.move()
     assert shard.take().id == b"a"
@@ -217,19 +217,19 @@ def test_when_the_limit_is_no_more_it_waits_for_no_place(shard: Shard) -> None:
     row = shard.take()
     shard.topic(key_concurrency=0)
     shard.retry(row, delay_ms=5_000)
-    assert shard.redis("HEXISTS", shard.k.keyed, "default\x1fa") == 0
+    assert shard.redis("HEXISTS", shard.k.key_tickets, "default\x1fa") == 0
     assert shard.redis("ZSCORE", shard.k.bucket, "f00000000001\x1fdefault\x1fa") is not None
     shard.clock.advance("5s")
     shard.move()
     assert sorted(row.id for row in shard.claim().rows) == [b"a", b"b"]
 
 
-def test_before_the_lanes_are_open_the_next_one_follows_when_it_fails(shard: Shard) -> None:
+def test_before_the_limit_is_applied_the_next_one_follows_when_it_fails(shard: Shard) -> None:
     """The limit is no more, and nobody has let out yet what waits."""
     shard.topic(key_concurrency=1)
     shard.enqueue("a", "b", key="m")
     shard.move()
     row = shard.take()
-    shard.redis("HSET", shard.k.settings, "key_limit", "0", "opening", "")
+    shard.redis("HSET", shard.k.settings, "key_limit", "0", "limit_applied_to", "")
     shard.retry(row, delay_ms=5_000)
-    assert fronts(shard) == ["b"]
+    assert admitted(shard) == ["b"]

@@ -49,7 +49,7 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "leave_group": lambda shard: shard.scripts.leave_group(shard.k, "default", 10),
     "list_ids": lambda shard: shard.scripts.list_ids(shard.k, 1, "jobs", b"0", 10),
     "move": lambda shard: shard.scripts.move(shard.k, ("default",), 10),
-    "open_lanes": lambda shard: shard.scripts.open_lanes(shard.k, 10),
+    "apply_key_limit": lambda shard: shard.scripts.apply_key_limit(shard.k, 10),
     "pause_key": lambda shard: shard.scripts.pause_key(shard.k, shard.settings, "k", True),
     "permit": lambda shard: shard.scripts.permit(shard.k, 10),
     "purge": lambda shard: shard.scripts.purge(shard.k, "default", 10, []),

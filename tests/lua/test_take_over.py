@@ -269,9 +269,9 @@ def test_reclaim_tells_whose_claims_there_are(two: Shard) -> None:
 # Keys
 
 
-def fronts(shard: Shard) -> list[str]:
+def admitted(shard: Shard) -> list[str]:
     """The jobs that have a place of their key."""
-    return [ticket.decode()[-1] for ticket in shard.redis("ZRANGE", shard.k.fronts, 0, -1)]
+    return [ticket.decode()[-1] for ticket in shard.redis("ZRANGE", shard.k.key_admitted, 0, -1)]
 
 
 @pytest.mark.parametrize("how", ["take_over", "reclaim"])
@@ -284,7 +284,7 @@ def test_the_place_of_a_job_that_is_lost_goes_to_the_next_one(shard: Shard, how:
     shard.redis("HDEL", shard.k.jobs, "a")
     shard.checked = False
     getattr(shard, how)()
-    assert fronts(shard) == ["b"]
+    assert admitted(shard) == ["b"]
     shard.move()
     assert shard.take().id == b"b"
 
@@ -297,7 +297,7 @@ def test_one_that_is_taken_over_keeps_its_place(shard: Shard, how: str) -> None:
     shard.take()
     shard.clock.advance("11s")
     getattr(shard, how)()
-    assert fronts(shard) == ["a"]
+    assert admitted(shard) == ["a"]
     assert shard.take().id == b"a"
 
 
@@ -321,7 +321,7 @@ def test_a_retry_that_was_read_keeps_its_place_and_its_progress(shard: Shard) ->
     shard.clock.advance("3s")
     before = progress(shard, "a").split(b"|")[:4]
     shard.take_over()
-    assert fronts(shard) == ["a"]
+    assert admitted(shard) == ["a"]
     assert progress(shard, "a").split(b"|")[:4] == before
     assert shard.take().id == b"a"
 

@@ -77,7 +77,7 @@ def count_once_more(client: Any, counter: str) -> None:
     client.hincrby(f"{T}:counts", counter, 1)
 
 
-COUNTERS = ("enqueued", "done:a", "dead:a", "cancelled:b", "waiting:a", "ready:b", "running:a", "aside:a")
+COUNTERS = ("enqueued", "done:a", "dead:a", "cancelled:b", "waiting:a", "ready:b", "running:a", "waiting_for_key:a")
 CHANGES: dict[str, Callable[[Any], object]] = {
     "a delayed job's record": lambda client: client.hdel(f"{T}:jobs", "delayed"),
     "a dead job's record": lambda client: client.hdel(f"{T}:jobs", "dead"),
@@ -85,9 +85,9 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     "a retried job's due time": lambda client: leave_bucket(client, f"{T}:bucket", "retried"),
     "a ready job's entry": lambda client: leave_stream(client, f"{T}:ready", "ready"),
     "a running job's entry": lambda client: leave_stream(client, f"{T}:ready", "running"),
-    "the places of a key": lambda client: client.delete(f"{KEYED}:fronts"),
-    "whose place it is": lambda client: client.hdel(f"{KEYED}:keyed", "default\x1fk0"),
-    "a job that waits for its key": lambda client: leave_bucket(client, f"{KEYED}:lanes", "k1"),
+    "the places of a key": lambda client: client.delete(f"{KEYED}:key_admitted"),
+    "whose place it is": lambda client: client.hdel(f"{KEYED}:key_tickets", "default\x1fk0"),
+    "a job that waits for its key": lambda client: leave_bucket(client, f"{KEYED}:key_waiting", "k1"),
     "the shard of a job": move_to_another_shard,
     **{f"{counter} counted twice": partial(count_once_more, counter=counter) for counter in COUNTERS},
 }

@@ -16,6 +16,7 @@ from streamdq.dump import Dumper
 from streamdq.dump.local import LocalFolder
 from streamdq.errors import ServerUnavailable
 from streamdq.keys import ShardKeys, shard_of
+from streamdq.link.session import run
 from tests.dumps import dumped
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, taken
 from tests.redis.movers import mover_at
@@ -186,7 +187,8 @@ async def test_without_the_lease_all_movers_work_until_it_is_back(durable: Clust
 async def test_a_worker_goes_on_with_the_other_nodes(breakable: Cluster, seen: Seen, lost: str, how: str) -> None:
     """Also while it holds a job of the lost one, whose end it can't tell."""
     go_on = asyncio.Event()
-    worker = Worker(breakable.url, NAMESPACE, concurrency=5, settings=SETTINGS)
+    tries = SETTINGS.model_copy(update={"call_timeout_s": 5.0})  # so long it waits for the lost one when it stops
+    worker = Worker(breakable.url, NAMESPACE, concurrency=5, settings=tries)
 
     @worker.handler("t")
     async def handle(body: str | int) -> None:
@@ -218,8 +220,7 @@ async def test_a_worker_goes_on_with_the_other_nodes(breakable: Cluster, seen: S
 
         await eventually(lambda: done() == len(numbers), "their ends have been told")
         worker.stop()
-        async with asyncio.timeout(30):
-            await serving
+        await asyncio.wait_for(serving, HANG_S)
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
@@ -246,6 +247,22 @@ def test_who_knows_a_topic_needs_no_registry(breakable: Cluster, how: str) -> No
         assert queue.stats(topic).topics[topic].groups["default"].done == 12
     with Queue(breakable.url, NAMESPACE, settings=Space.quick()) as queue, pytest.raises(ServerUnavailable):
         queue.enqueue(topic, 1)
+
+
+def test_what_the_other_nodes_have_is_counted_though_all_have_just_failed(breakable: Cluster) -> None:
+    """As they do that answer CLUSTERDOWN, until they agree on which of them is lost."""
+    with Queue(breakable.url, NAMESPACE, settings=SETTINGS) as queue:
+        queue.configure("t", shards=SHARDS)
+        shards = where(breakable, queue)
+        gone = next(port for port in shards if port != port_of(breakable, f"{{{NAMESPACE}}}:topics"))
+        node_at(breakable, gone).kill()
+        for name in queue._link._slots.names:
+            queue._link._slots.suspect(name)
+        every = [(shard, ["default"]) for some in shards.values() for shard in some]
+        counted: list[ShardKeys] = []
+        lost = run(queue._link, queue._store.scripts.stats_reached(every, lambda shard, _: counted.append(shard)))
+        assert lost == set(shards[gone])
+        assert len(counted) == SHARDS - len(lost)
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
-from collections.abc import Iterator
+import itertools
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
+import redis
 
 from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.codec.encrypt import new_key
 from streamdq.errors import AuthenticationFailed, IdTaken, ServerUnavailable
+from streamdq.keys import NamespaceKeys
 from tests.conftest import BINARIES
 from tests.redis.harness import NAMESPACE, Seen, Space, opened, recorder
 from tests.sentinels import SERVICE, Sentinels
+from tests.servers import Server
 from tests.waiting import HANG_S, eventually
 
 
@@ -58,6 +63,53 @@ async def test_schedules_keys_unique_ids_searches_and_codecs(sentinels: Sentinel
         assert queue.find("t", where={"body": "late 7"}).cancel().done == 1
         assert queue.find("t", id_prefix="late-").count() == 19
         queue.delete_topic("t", force=True)
+
+
+async def test_nobody_stays_with_the_old_primary_after_a_failover_on_command(seen: Seen) -> None:
+    """The sentinels would make it a replica ten seconds later, and all that it was told meanwhile would be lost. Here
+    they can't, so it goes on for ever.
+    """
+    if not BINARIES:
+        pytest.skip("no Redis server on this machine")
+    with Sentinels() as sentinels, opened(sentinels.url) as space:
+        worker = space.worker()
+        worker.handler("t")(recorder(seen))
+        async with space.serving(worker), AsyncQueue(sentinels.url, NAMESPACE, settings=space.settings) as producer:
+            await producer.enqueue("t", "before")
+            await seen.count(1)
+            await eventually(sentinels.replicated, "the replica knows all")
+            with sentinels.primary.client() as client:
+                client.execute_command("ACL", "SETUSER", "default", "-replicaof", "-slaveof")
+            with redis.Redis(port=sentinels.ports[0]) as sentinel:
+                sentinel.execute_command("SENTINEL", "FAILOVER", SERVICE)
+
+            await _put_until(sentinels, "by Queue", lambda name: asyncio.to_thread(_late, space.queue, name))
+            await _put_until(sentinels, "by AsyncQueue", lambda name: producer.enqueue("t", 1, id=name, delay="1h"))
+            await producer.enqueue("t", "after")
+            await seen.count(2)
+
+
+def _late(queue: Queue, id: str) -> object:
+    return queue.enqueue("t", 1, id=id, delay="1h")
+
+
+async def _put_until(sentinels: Sentinels, by: str, put: Callable[[str], Awaitable[object]]) -> None:
+    """Puts jobs in until one gets to the new primary; others get to the old one, whose replica this is no more."""
+    jobs = NamespaceKeys(NAMESPACE).shard("t", 0).jobs
+    async with asyncio.timeout(HANG_S):
+        for number in itertools.count():
+            leads = _leads(sentinels.replica)
+            with contextlib.suppress(ServerUnavailable):
+                await put(f"{by} {number}")
+            with sentinels.replica.client() as client:
+                if leads and client.hexists(jobs, f"{by} {number}"):
+                    return
+
+
+def _leads(server: Server) -> bool:
+    with server.client(retry=None) as client, contextlib.suppress(redis.ConnectionError):  # it closes all, once
+        return bool(client.role()[0] == b"master")
+    return False
 
 
 async def test_the_primary_dies_and_the_work_goes_on(sentinels: Sentinels, seen: Seen) -> None:

@@ -52,7 +52,7 @@ class Balance:
         counts = shard.counts
         self.enqueued += counts.of_shard(ShardCounter.ENQUEUED) - counts.of_group(GroupCounter.BASE, self.group)
         self.delayed += shard.delayed + counts.of_group(GroupCounter.WAITING, self.group)
-        self.delayed += counts.of_group(GroupCounter.ASIDE, self.group)
+        self.delayed += counts.of_group(GroupCounter.WAITING_FOR_KEY, self.group)
         for counter in _COUNTERS:
             if count := counts.of_group(counter, self.group):
                 setattr(self, counter, getattr(self, counter) + count)

@@ -100,7 +100,7 @@ def _rights(store: RedisStore) -> Op[list[Finding]]:
 def _missing_rights(store: RedisStore, keys: Sequence[str]) -> Op[list[str]]:
     """The commands that this user may not run on some server of these keys. One that does not answer is left out."""
     found = set[str]()
-    for key in {store.session.node_of(key): key for key in keys}.values():
+    for key in {store.session.last_node_of(key): key for key in keys}.values():
         with suppress(ServerUnavailable):
             found.update((yield from store.scripts.rights(key)))
     return sorted(found)

@@ -27,9 +27,9 @@ from .criteria import NEVER_MS, Criteria
 from .sieve import Sieve
 
 _PAGE = 250
-# What a job costs, and what it costs for each group, in reads of a progress. One that waits in the lane of its key is
+# What a job costs, and what it costs for each group, in reads of a progress. One that waits for its key is
 # also looked up there: 50 jobs of 15 groups took 16 ms.
-_OF_JOB, _OF_GROUP, _OF_LANE = 6, 2, 6
+_OF_JOB, _OF_GROUP, _OF_WAITING = 6, 2, 6
 # The number of the place and how many there are; then the cursor in it: HSCAN's, or time and member (in hex).
 _POSITION = re.compile(
     r"(\d{1,6})\.(\d{1,6})\.(?:(\d{1,19}(?:\+\d{1,6})?)|(\d{1,16})m((?:[0-9a-f]{2}){0,2000}))", re.ASCII
@@ -235,14 +235,16 @@ class Search:
         self._cursor = (int(time), bytes.fromhex(member)) if cursor is None else cursor.encode()
 
     def _look_at_keys(self, shards: Sequence[ShardKeys], settings: TopicSettings) -> Op[None]:
-        """Jobs that wait in the lanes of their keys are in no bucket; with a rate of keys, those that have places come
-        out of it later than they are due.
+        """Jobs that wait for their keys are in no bucket; with a rate of keys, the admitted ones come out of it later
+        than they are due.
         """
-        lanes = any((yield from ordered.sizes(self.store.session, [(shard.lanes, 0, 0) for shard in shards])))
-        fronts = yield from ordered.sizes(self.store.session, [(shard.fronts, 0, 0) for shard in shards])
-        self._most = most_jobs(_PAGE, _OF_JOB + (_OF_GROUP + lanes * _OF_LANE) * len(settings.groups))
+        are_waiting = any(
+            (yield from ordered.sizes(self.store.session, [(shard.key_waiting, 0, 0) for shard in shards]))
+        )
+        admitted = yield from ordered.sizes(self.store.session, [(shard.key_admitted, 0, 0) for shard in shards])
+        self._most = most_jobs(_PAGE, _OF_JOB + (_OF_GROUP + are_waiting * _OF_WAITING) * len(settings.groups))
         by_due = self.criteria.by_due or (self._in_order and self.criteria.state is JobState.DELAYED)
-        self._by_due = by_due and not lanes and not (settings.key_rate and any(fronts))
+        self._by_due = by_due and not are_waiting and not (settings.key_rate and any(admitted))
 
     def _places_in(self, shard: ShardKeys, groups: Sequence[str]) -> list[_Place]:
         if self._by_due:

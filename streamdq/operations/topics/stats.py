@@ -127,7 +127,7 @@ def _count_consumers(store: RedisStore, shards: Sequence[ShardKeys], stats: Stat
     nodes: dict[str, list[tuple[ShardKeys, str]]] = {}
     for shard in shards:
         groups = stats.topics[shard.topic].groups
-        nodes.setdefault(store.session.node_of(shard.ready), []).extend((shard, group) for group in groups)
+        nodes.setdefault(store.session.last_node_of(shard.ready), []).extend((shard, group) for group in groups)
     found = yield from together(
         [
             group_consumers.live_consumers(store.session, [(shard.ready, group) for shard, group in asked])
@@ -186,7 +186,7 @@ def add_stats(topic: TopicStats, shard: ShardStats) -> None:
         topic.overdue_ms = max(topic.overdue_ms, shard.now_ms - shard.first_due_ms)
     counts, delayed = shard.counts, shard.delayed
     for name, group in topic.groups.items():
-        aside = counts.of_group(GroupCounter.ASIDE, name)
+        aside = counts.of_group(GroupCounter.WAITING_FOR_KEY, name)
         group.delayed += delayed + counts.of_group(GroupCounter.WAITING, name) + aside
         group.aside += aside
         group.retrying += counts.of_group(GroupCounter.WAITING, name)

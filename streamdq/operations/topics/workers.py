@@ -136,7 +136,7 @@ def _note(found: dict[str, Working], place: Place, row: GroupConsumer, now_ms: i
 def _consumers(store: RedisStore, places: Sequence[Place]) -> Op[list[tuple[Place, list[GroupConsumer]]]]:
     nodes: dict[str, list[Place]] = {}
     for place in places:
-        nodes.setdefault(store.session.node_of(place.stream), []).append(place)
+        nodes.setdefault(store.session.last_node_of(place.stream), []).append(place)
     results = yield from together(
         [group_consumers.consumers(store.session, [(one.stream, one.group) for one in part]) for part in nodes.values()]
     )

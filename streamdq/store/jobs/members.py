@@ -1,5 +1,5 @@
 """The codec of deliveries, as members of a bucket and entries of a ready stream: sequence, group, and job id. Also of
-the lanes of keys.
+the names under which jobs wait for their keys.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def id_in(raw: bytes) -> str:
     return raw.decode(errors="replace")
 
 
-def lane_of(group: str, key: str = "") -> str:
-    """How a key's lane is named where jobs wait for keys; without a key, how the names of the group's lanes begin."""
+def group_key(group: str, key: str = "") -> str:
+    """How a key is named where the group's jobs wait for it; without a key, how all of the group's names begin."""
     return f"{group}{_SEPARATOR}{key}"
 
 
-def lane_in(text: bytes) -> tuple[str, str]:
-    """The group and the key of a lane, or of the ticket of a job in it."""
+def split_group_key(text: bytes) -> tuple[str, str]:
+    """The group and the key of such a name, or of a ticket, which begins with one."""
     group, key, *_ = f"{text.decode()}{_SEPARATOR}".split(_SEPARATOR, 2)
     return group, key

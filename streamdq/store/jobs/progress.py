@@ -16,7 +16,7 @@ class Phase(StrEnum):
     RUNNING = "r"
     WAITING = "w"  # for its next attempt, in the bucket or in its own stream
     DEAD = "d"
-    THROUGH = "x"  # the group has ended the job, other groups have not
+    DONE_IN_GROUP = "x"  # the group has ended the job, other groups have not
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class SearchScripts(ScriptCalls):
         """
         nodes: dict[str, list[tuple[ShardKeys, Sequence[str]]]] = {}
         for shard in shards:
-            nodes.setdefault(self._session.node_of(shard[0].jobs), []).append(shard)
+            nodes.setdefault(self._session.last_node_of(shard[0].jobs), []).append(shard)
         # Other nodes' shards must not wait long for a lost node.
         brief_s = min(_BRIEF_S, self._session.settings.call_timeout_s) if self._session.is_cluster else None
         lost: set[ShardKeys] = set()

@@ -80,14 +80,14 @@ class TopicScripts(ScriptCalls):
         keys = keys_of("leave_group", k)
         return keys, (self._now(), group, limit)
 
-    def open_lanes(self, k: ShardKeys, limit: int) -> Op[bool]:
+    def apply_key_limit(self, k: ShardKeys, limit: int) -> Op[bool]:
         """Returns True if there is more to do, False if the limit of keys is applied to all jobs that wait."""
-        keys = keys_of("open_lanes", k)
-        reply = yield from self._run("open_lanes", keys, (self._now(), limit))
+        keys = keys_of("apply_key_limit", k)
+        reply = yield from self._run("apply_key_limit", keys, (self._now(), limit))
         return bool(reply == 1)
 
     def pause_key(self, k: ShardKeys, settings: TopicSettings, key: str, paused: bool) -> Op[int]:
-        """1: done; 0: it goes on, call again to give the rest of its places; -1: the topic has no limit of keys; or
+        """1: done; 0: it goes on, call again to admit the rest of its jobs; -1: the topic has no limit of keys; or
         OUTDATED.
         """
         keys = keys_of("pause_key", k)

@@ -17,7 +17,7 @@ from ..replies import Configured
 from ..scripts import Scripts
 
 _LEAVE_STEP = 150
-_LANES_STEP = 20
+_KEYS_STEP = 20
 _LEAVE_LOOKS = 5  # how often leave_group reads or deletes each group's progress with a job
 _SHARDS_AT_ONCE = 16  # each takes Redis some ms if it makes a hundred groups
 _LEAVING_AT_ONCE = 100
@@ -67,7 +67,7 @@ class ShardSettings:
         nodes: dict[str, list[ShardKeys]] = {}
         for number in range(count):
             shard = self._session.keys.shard(topic, number)
-            nodes.setdefault(self._session.node_of(shard.settings), []).append(shard)
+            nodes.setdefault(self._session.last_node_of(shard.settings), []).append(shard)
         return list(nodes.values())
 
     def _tell(
@@ -88,7 +88,7 @@ class ShardSettings:
             found |= told
             waiting = [shard for shard, one in told.items() if one.leaving]
         for shard in shards:
-            while settings.relimiting and (yield from self._scripts.open_lanes(shard, _LANES_STEP)):
+            while settings.relimiting and (yield from self._scripts.apply_key_limit(shard, _KEYS_STEP)):
                 pass
         return found
 

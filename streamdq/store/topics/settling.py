@@ -139,7 +139,7 @@ class Walk:
 
     def _runs(self, shards: Iterable[ShardKeys]) -> Op[dict[ShardKeys, str]]:
         """Which run of which server has each shard now: one command for each node."""
-        nodes = {shard: self._session.node_of(shard.jobs) for shard in shards}
+        nodes = {shard: self._session.last_node_of(shard.jobs) for shard in shards}
         asked = {node: shard for shard, node in nodes.items()}
         if not asked:
             return {}

@@ -17,7 +17,7 @@ FIELDS = {
     GroupCounter.BASE: "base:mail",
     GroupCounter.WAITING: "waiting:mail",
     GroupCounter.READY: "ready:mail",
-    GroupCounter.ASIDE: "aside:mail",
+    GroupCounter.WAITING_FOR_KEY: "waiting_for_key:mail",
     GroupCounter.RUNNING: "running:mail",
     GroupCounter.DONE: "done:mail",
     GroupCounter.DEAD: "dead:mail",

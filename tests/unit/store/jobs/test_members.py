@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamdq.store.jobs.members import Member, lane_in, lane_of, member_in
+from streamdq.store.jobs.members import Member, group_key, member_in, split_group_key
 
 MEMBERS = {
     b"000000000002full": Member("000000000002", None, "full"),
@@ -30,7 +30,7 @@ def test_what_another_client_left_is_a_delivery_of_no_job(junk: bytes) -> None:
     assert member.id in ("", "\x1f", "\x1fno-id") or "\ufffd" in member.id  # which no job has
 
 
-def test_lanes() -> None:
-    assert lane_of("mail", "a b") == "mail\x1fa b"
+def test_names_under_which_jobs_wait_for_keys() -> None:
+    assert group_key("mail", "a b") == "mail\x1fa b"
     for stored in (b"mail\x1fa b", b"mail\x1fa b\x1f1700000000000f00000000001id"):
-        assert lane_in(stored) == ("mail", "a b")
+        assert split_group_key(stored) == ("mail", "a b")

@@ -18,7 +18,10 @@ LAG_MS = 50
 
 
 def of_keys(shard: Shard) -> tuple[str, ...]:
-    return shard.k.lanes, shard.k.fronts, shard.k.keyed, shard.k.crowds
+    k = shard.k
+    return (
+        k.key_waiting, k.key_admitted, k.key_tickets, k.key_unstarted, k.key_counts, k.key_paused, k.key_next_start,
+    )  # fmt: skip
 
 
 class Walk:
@@ -58,13 +61,13 @@ class Walk:
         if self.limit == 0:
             return
         places = self.places()
-        self.more = {lane: min(number, places[lane]) for lane, number in self.more.items()}
+        self.more = {name: min(number, places[name]) for name, number in self.more.items()}
         for (group, key), count in out.items():
             assert count <= max(self.limit, self.more.get(f"{group}\x1f{key}".encode(), 0)), out
 
     def places(self) -> Counter[bytes]:
-        tickets = self.shard.redis("ZRANGE", self.shard.k.fronts, 0, -1)
-        return Counter(ticket.rpartition(b"\x1f")[0] for ticket in tickets if ticket[:1] != b"\x1e")
+        tickets = self.shard.redis("ZRANGE", self.shard.k.key_admitted, 0, -1)
+        return Counter(ticket.rpartition(b"\x1f")[0] for ticket in tickets)
 
     def some(self) -> tuple[str, ClaimedRow] | None:
         if not self.running:
@@ -279,7 +282,7 @@ def test_one_that_was_put_in_before_the_limit_is_limited_once_it_is_rescheduled(
     two.move()
     for id in ("before", "ready"):
         assert two.call("reschedule", id, "+1000") == 1
-    assert two.redis("ZCARD", two.k.lanes) == 2
+    assert two.redis("ZCARD", two.k.key_waiting) == 2
     two.clock.advance(1)
     two.move()
     assert [row.id for row in two.claim().rows] == [b"before"]
@@ -371,7 +374,7 @@ def test_what_is_ready_keeps_its_place_when_the_clock_is_set_back(shard: Shard) 
     shard.move()
     shard.clock.now_ms -= 3_600_000
     shard.enqueue("b", key="k")
-    assert [ticket[-1:] for ticket in shard.redis("ZRANGE", shard.k.fronts, 0, -1)] == [b"a"]
+    assert [ticket[-1:] for ticket in shard.redis("ZRANGE", shard.k.key_admitted, 0, -1)] == [b"a"]
     shard.clock.now_ms += 3_600_000
     assert [row.id for row in shard.claim().rows] == [b"a"]
 
@@ -468,14 +471,14 @@ def test_a_call_postpones_so_many_jobs_with_keys_at_most(shard: Shard) -> None:
     assert shard.enqueue_unique(*ids, how="postpone", delay=90, key="k").looked == 100
 
 
-def test_nobody_is_lined_up_while_the_last_lanes_are_opened(shard: Shard) -> None:
+def test_no_new_job_waits_while_the_last_ones_are_admitted(shard: Shard) -> None:
     shard.topic(key_concurrency=1)
     shard.enqueue("a", "b", delay=60, key="k")
     shard.enqueue("c", delay=60)
-    shard.redis("HSET", shard.k.settings, "key_limit", 0, "opening", "")
+    shard.redis("HSET", shard.k.settings, "key_limit", 0, "limit_applied_to", "")
     for id in "abc":
         shard.enqueue_unique(id, how="postpone", delay=90, key="other")
-    assert shard.redis("ZCARD", shard.k.lanes) == shard.redis("HLEN", shard.k.keyed) == 0
+    assert shard.redis("ZCARD", shard.k.key_waiting) == shard.redis("HLEN", shard.k.key_tickets) == 0
     shard.clock.advance(90)
     shard.move()
     assert len(shard.claim().rows) == 3
@@ -486,7 +489,7 @@ def test_who_came_before_the_limit_is_postponed_without_a_place(shard: Shard, ke
     shard.enqueue("a", delay=60, key="k")
     shard.topic(key_concurrency=1)
     shard.enqueue_unique("a", how="postpone", delay=90, key=key)
-    assert shard.redis("HLEN", shard.k.keyed) == 0
+    assert shard.redis("HLEN", shard.k.key_tickets) == 0
     shard.clock.advance(90)
     shard.move()
     assert shard.take().id == b"a"

@@ -1,4 +1,4 @@
-"""open_lanes: a changed limit of keys is applied to the jobs that wait for their keys."""
+"""apply_key_limit: a changed limit of keys is applied to the jobs that wait for their keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.lua.shard import Shard
 
 
 def waiting(shard: Shard) -> int:
-    return shard.redis("ZCARD", shard.k.lanes)
+    return shard.redis("ZCARD", shard.k.key_waiting)
 
 
 def test_a_higher_limit_lets_more_out(shard: Shard) -> None:
@@ -22,7 +22,7 @@ def test_a_higher_limit_lets_more_out(shard: Shard) -> None:
     assert len(shard.claim().rows) == 6
 
 
-def test_without_a_limit_all_lanes_are_emptied(shard: Shard) -> None:
+def test_without_a_limit_all_jobs_are_admitted(shard: Shard) -> None:
     shard.topic(key_concurrency=1)
     for part in "jk":
         shard.enqueue(*(f"{part}{n}" for n in range(60)), key="a")
@@ -52,14 +52,14 @@ def test_a_step_goes_on_where_the_last_one_ended(shard: Shard) -> None:
     for n in range(6):
         shard.enqueue(f"a{n}", f"b{n}", key=f"key {n}")
     shard.checked = False
-    shard.redis("HSET", shard.k.settings, "key_limit", 2, "opening", "")
+    shard.redis("HSET", shard.k.settings, "key_limit", 2, "limit_applied_to", "")
     steps = 0
-    while shard.run(shard.scripts.open_lanes(shard.k, 2)):
+    while shard.run(shard.scripts.apply_key_limit(shard.k, 2)):
         steps += 1
     assert steps == 3
     assert waiting(shard) == 0
-    assert shard.redis("HEXISTS", shard.k.settings, "opening") == 0
-    assert shard.run(shard.scripts.open_lanes(shard.k, 2)) is False
+    assert shard.redis("HEXISTS", shard.k.settings, "limit_applied_to") == 0
+    assert shard.run(shard.scripts.apply_key_limit(shard.k, 2)) is False
     shard.check()
 
 
@@ -67,7 +67,7 @@ def test_a_step_goes_on_where_the_last_one_ended(shard: Shard) -> None:
 def test_whoever_changes_it_is_killed_and_another_goes_on(shard: Shard, limit: int) -> None:
     shard.topic(key_concurrency=1)
     shard.enqueue("a", "b", "c", key="k")
-    shard.redis("HSET", shard.k.settings, "key_limit", limit, "opening", "")
+    shard.redis("HSET", shard.k.settings, "key_limit", limit, "limit_applied_to", "")
     shard.topic(key_concurrency=limit)
     assert waiting(shard) == 0
 
@@ -77,9 +77,9 @@ def test_a_step_gives_a_hundred_places_at_most(shard: Shard) -> None:
     for n in range(110):
         shard.enqueue(f"a{n}", f"b{n}", key=f"key {n}")
     shard.checked = False
-    shard.redis("HSET", shard.k.settings, "key_limit", 2, "opening", "")
+    shard.redis("HSET", shard.k.settings, "key_limit", 2, "limit_applied_to", "")
     left = []
-    while shard.run(shard.scripts.open_lanes(shard.k, 500)):
+    while shard.run(shard.scripts.apply_key_limit(shard.k, 500)):
         left.append(waiting(shard))
     assert left == [10]
     assert waiting(shard) == 0
@@ -97,9 +97,9 @@ def test_removing_a_limit_leaves_alone_what_has_a_place(shard: Shard) -> None:
     shard.topic(key_concurrency=1)
     shard.enqueue("a", key="k", delay="1h")
     shard.checked = False
-    shard.redis("HSET", shard.k.settings, "key_limit", 0, "opening", "")
+    shard.redis("HSET", shard.k.settings, "key_limit", 0, "limit_applied_to", "")
     shard.redis("XTRIM", shard.k.wake, "MAXLEN", 0)
-    assert shard.run(shard.scripts.open_lanes(shard.k, 10)) is False
+    assert shard.run(shard.scripts.apply_key_limit(shard.k, 10)) is False
     assert shard.rung_ms() is None
 
 
@@ -110,9 +110,9 @@ def test_of_many_places_all_are_taken_away_that_can_be(shard: Shard, delay: str 
     for part in "ab":
         shard.enqueue(*(f"{part}{n}" for n in range(60)), key="k", delay=delay)
     shard.checked = False
-    shard.redis("HSET", shard.k.settings, "key_limit", 2, "opening", "")
+    shard.redis("HSET", shard.k.settings, "key_limit", 2, "limit_applied_to", "")
     steps = 1
-    while shard.run(shard.scripts.open_lanes(shard.k, 1)):
+    while shard.run(shard.scripts.apply_key_limit(shard.k, 1)):
         steps += 1
         assert steps < 10
     assert waiting(shard) == 120 - kept
