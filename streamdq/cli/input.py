@@ -133,7 +133,7 @@ def load_jobs(
     topic = check_topic(topic)
     check_level(durable)
     store, loaded = store_of(queue), Loaded()  # replaced as a whole: Ctrl-C comes before or after, never between
-    limit, seal = store.session.bodies.most_bytes, store.session.bodies.seal(topic)
+    limit, seal = store.session.bodies.most_json_bytes, store.session.bodies.seal(topic)
     longest = longest_line(limit)
     lines = Lines(longest)
 

@@ -53,8 +53,8 @@ class Bodies:
         self._hiding = {name for name, codec in self._codecs.items() if getattr(codec, "hides", False)} | {"encrypt"}
 
     @property
-    def most_bytes(self) -> int:
-        """How many bytes of JSON a new body may have."""
+    def most_json_bytes(self) -> int:
+        """How many bytes of JSON a new body may have: ``encode_body`` checks it."""
         return max(self._max_bytes, self._max_decoded_bytes) if self._write or self.offload else self._max_bytes
 
     def seal(self, topic: str) -> Seal | None:

@@ -132,13 +132,13 @@ def moved(namespace: str, topic: str, count: int, took_s: float) -> None:
         _move_batch(namespace).observe(took_s)
 
 
-def reclaimed(namespace: str, topic: str, group: str, *, late: int = 0, silent: int = 0) -> None:
+def reclaimed(namespace: str, topic: str, group: str, *, ttr: int = 0, silent: int = 0) -> None:
     """Counts claims taken over. Both counts may be 0; that creates the group's counters."""
     from . import declared
 
     if declared.counting():
         topic = declared.topic_labels().of(namespace, topic)
-        for reason, count in zip(declared.TAKE_OVERS, (late, silent), strict=True):
+        for reason, count in zip(declared.TAKE_OVERS, (ttr, silent), strict=True):
             declared.RECLAIMED.labels(namespace, topic, group, reason).inc(count)
 
 

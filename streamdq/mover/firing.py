@@ -95,7 +95,7 @@ class Firing:
         try:
             when = await self._fire(shard)
         except Exception as error:
-            self._timers.failed(shard, time.monotonic() + self._failures.failed(shard, error))
+            self._timers.failed(shard, time.monotonic() + self._failures.pause_after(shard, error))
         else:
             self._failures.worked(shard)
             self._timers.looked(shard, when)
@@ -128,7 +128,7 @@ class Firing:
         try:
             await arun(self._link, self._schedules.replan(shard.topic, id))
         except Exception as error:
-            self._failures.failed(f"{shard} {id}", error)  # the script names it again
+            self._failures.pause_after(f"{shard} {id}", error)  # the script names it again
         else:
             self._failures.worked(f"{shard} {id}")
 
@@ -154,5 +154,5 @@ class Firing:
                     for id in [id for id, one in known.items() if one.zones != current and one.state == "active"]:
                         await self._replan(shard, id)
                 except Exception as error:
-                    self._failures.failed(shard, error)
+                    self._failures.pause_after(shard, error)
             await asyncio.sleep(_PLANS_S)

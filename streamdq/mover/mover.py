@@ -287,7 +287,7 @@ class Mover:
                     await self._janitor.tidy(shard)
                     await self._janitor.trim(shard)
                 except Exception as error:
-                    await asyncio.sleep(self._failures.failed(shard, error))
+                    await asyncio.sleep(self._failures.pause_after(shard, error))
                 else:
                     self._failures.worked(shard)
 
@@ -296,7 +296,7 @@ class Mover:
         try:
             await arun(self._link, self._topics.end_changes())
         except Exception as error:
-            await asyncio.sleep(self._failures.failed("changes", error))
+            await asyncio.sleep(self._failures.pause_after("changes", error))
         else:
             self._failures.worked("changes")
 
@@ -309,7 +309,7 @@ class Mover:
                     await arun(self._link, self._topics.refresh())
                     await arun(self._link, self._topics.ring_for_untold())
             except Exception as error:
-                await asyncio.sleep(self._failures.failed("registry", error))
+                await asyncio.sleep(self._failures.pause_after("registry", error))
             else:
                 self._failures.worked("registry")
             self._look_for_shards()

@@ -123,7 +123,7 @@ class NodeMover:
         try:
             when = await self._move(shard)
         except Exception as error:
-            self._timers.failed(shard, time.monotonic() + self._failures.failed(shard, error))
+            self._timers.failed(shard, time.monotonic() + self._failures.pause_after(shard, error))
         else:
             self._failures.worked(shard)
             self._timers.looked(shard, when)
@@ -242,7 +242,7 @@ class NodeMover:
         except Exception as error:
             self._changed = True
             self._rung.set()
-            await asyncio.sleep(self._failures.failed("heads", error))
+            await asyncio.sleep(self._failures.pause_after("heads", error))
         else:
             self._failures.worked("heads")
 

@@ -61,7 +61,7 @@ class RatedTopic:
             try:
                 free_in_s = await self._portion() if self._wanting else None
             except Exception as error:
-                await asyncio.sleep(self._failures.failed(self._topic, error))
+                await asyncio.sleep(self._failures.pause_after(self._topic, error))
             else:
                 self._failures.worked(self._topic)
                 await self._wait(free_in_s)
@@ -106,7 +106,7 @@ class RatedTopic:
         try:
             await self._move(shard, count)
         except Exception as error:
-            self._give_back([shard], time.monotonic() + self._failures.failed(shard, error))
+            self._give_back([shard], time.monotonic() + self._failures.pause_after(shard, error))
         else:
             self._failures.worked(shard)
 
@@ -137,7 +137,7 @@ class RatedTopic:
                 if (not dues or dues[0] > now_ms) and shard not in self._anew:
                     self._give_back([shard], time.monotonic() + _wait_s(dues, now_ms, self._session))
         except Exception as error:
-            self._give_back(shards, time.monotonic() + self._failures.failed(shards[0], error))
+            self._give_back(shards, time.monotonic() + self._failures.pause_after(shards[0], error))
             return []
         return found
 

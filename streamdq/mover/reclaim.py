@@ -1,4 +1,7 @@
-"""Takes over claims whose TTR has passed because a worker died or hangs. The mover at work runs it."""
+"""Takes over claims whose TTR has passed, whoever holds them. The mover at work runs it.
+
+``alive/dead_workers.py`` takes over sooner from workers that fell silent; it learns here who has pending entries.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +105,7 @@ class Reclaimer:
         try:
             await self._look_at(shard, watch)
         except Exception as error:
-            watch.next = time.monotonic() + self._failures.failed(shard, error)
+            watch.next = time.monotonic() + self._failures.pause_after(shard, error)
         else:
             self._failures.worked(shard)
 
@@ -151,7 +154,7 @@ class Reclaimer:
         watch_ms = max(0, int((watch.until - 2 * _TICK_S - time.monotonic()) * 1000))
         reply = await arun(self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, at, watch_ms, missing))
         watch.cursors[group] = (reply.cursor, reply.own_cursor)
-        recorded.reclaimed(shard.namespace, shard.topic, group, late=reply.reclaimed)
+        recorded.reclaimed(shard.namespace, shard.topic, group, ttr=reply.reclaimed)
         if reply.lost:
             log.error("jobs lost: Redis no longer has them", topic=shard.topic, group=group, jobs=reply.lost)
         return reply

@@ -153,4 +153,4 @@ class Listener:
     async def _failed(self, names: Sequence[str], what: str, error: Exception) -> None:
         self._forget(names)
         self._deaf()
-        await asyncio.sleep(self._failures.failed(what, error))
+        await asyncio.sleep(self._failures.pause_after(what, error))

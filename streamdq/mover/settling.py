@@ -46,7 +46,7 @@ class Settling:
         try:
             await self.look(topic, settings)
         except Exception as error:
-            await asyncio.sleep(self._failures.failed(topic, error))
+            await asyncio.sleep(self._failures.pause_after(topic, error))
         else:
             self._failures.worked(topic)
 

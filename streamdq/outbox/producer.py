@@ -104,7 +104,7 @@ def enqueue(
     space = check_namespace(_settings().namespace if namespace is None else namespace)
     bodies = _bodies(space)
     new = NewJob(body, delay, id, at, ttr, retry, url, expire, tz, quiet, key=key, version=version)
-    job = encode(new, bodies.most_bytes, bodies.seal(topic))
+    job = encode(new, bodies.most_json_bytes, bodies.seal(topic))
     insert = _insertion(space, topic, job, on_conflict)
     if _is_async(db):
         return _awaited(db, insert, job.id)

@@ -15,7 +15,7 @@ _YOUNG = 10_000  # to look at so many took 0.5 ms
 
 
 @contextmanager
-def settled() -> Iterator[None]:
+def frozen() -> Iterator[None]:
     """Freezes all objects that exist now, until the end of the block: modules, classes and handlers live as long as the
     process anyway. If objects were frozen before, all stay frozen. And it looks at young objects less often.
     """

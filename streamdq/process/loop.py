@@ -92,7 +92,7 @@ class Failures:
         self._restarts = declared.LOOP_RESTARTS.labels(namespace, loop)
         self._pauses_s: dict[Hashable, float] = {}
 
-    def failed(self, name: Hashable, error: Exception) -> float:
+    def pause_after(self, name: Hashable, error: Exception) -> float:
         """How many seconds to wait before the next try.
 
         Raises:

@@ -285,7 +285,7 @@ class Consumer:
         if isinstance(error, GroupMissing):
             self._activate(shard)  # its next claim repairs the group
         else:
-            self._rest(shard, time.monotonic() + self._failures.failed(shard.prefix, error))
+            self._rest(shard, time.monotonic() + self._failures.pause_after(shard.prefix, error))
 
     def _rest(self, shard: ShardKeys, until: float) -> None:
         self._resting[shard] = until

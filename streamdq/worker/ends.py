@@ -27,8 +27,8 @@ from ..operations.attempts.results import (
     Held,
     Outcome,
     can_be_sent,
+    end_of_failure,
     ends_together,
-    failed,
     hide,
     settle,
     tell_calls,
@@ -102,7 +102,7 @@ class Ends:
             return End(held, Outcome.RELEASED)
         naming = self._member.naming(held.job)
         log.debug("attempt failed", error=text_of(error).partition(":")[0], way=way(error), **naming)
-        end = failed(held, _passed(held) if cancelled else error, self._member.retry_of(held))
+        end = end_of_failure(held, _passed(held) if cancelled else error, self._member.retry_of(held))
         end.at = where_called(error) if held.late else where(error)
         if self._show_errors:
             tell_calls(end, error)

@@ -84,7 +84,7 @@ class Signs:
             try:
                 await arun(link, self._scripts.sign(self._consumer, CALL_S))
             except Exception as error:
-                self._failures.failed("signs", error)
+                self._failures.pause_after("signs", error)
         pulse.add(self)
 
     async def end(self, link: AsyncLink) -> None:
@@ -134,7 +134,7 @@ class Signs:
         try:
             run(self._link, self._give())
         except Exception as error:
-            self._failures.failed("signs", error)
+            self._failures.pause_after("signs", error)
             return False
         self._failures.worked("signs")
         return True
@@ -166,7 +166,7 @@ class Signs:
             if error is None:
                 self._failures.worked(of)
             else:
-                self._failures.failed(of, error)
+                self._failures.pause_after(of, error)
 
     def _hangs(self, blocked_s: float) -> None:
         then = "this worker ends when it is back" if self.all_hang else "this process ends, to be started again"

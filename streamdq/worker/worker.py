@@ -20,7 +20,7 @@ from ..job.retry import RetryInput, RetrySchedule
 from ..operations.schedules.define import ScheduleOptions, planned
 from ..operations.schedules.read import check_schedule_id
 from ..process.descriptors import reserve_standard
-from ..process.heap import settled
+from ..process.heap import frozen
 from ..process.leaving import leave, left_over
 from ..process.logs import log, shown_in_script, what
 from ..process.loop import running_loop
@@ -301,7 +301,7 @@ class Worker(Generic[S]):
             raise InvalidInput("worker: run() starts an event loop, and one runs here already; await serve() instead")
         signals = threading.current_thread() is threading.main_thread()
         reserve_standard()
-        with shown_in_script(), settled() if signals else contextlib.nullcontext():
+        with shown_in_script(), frozen() if signals else contextlib.nullcontext():
             # Not within `except ImportError`: every exception of a handler would have that one as its context.
             _best_run()(self._serve_alone(burst, signals=signals))
 

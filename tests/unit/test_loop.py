@@ -169,15 +169,15 @@ async def test_a_newer_format_ends_a_loop(grouped: bool) -> None:
 
 def test_what_met_a_newer_format_is_not_tried_again() -> None:
     failures = Failures("test", "ns")
-    assert failures.failed("shard", ServerUnavailable("away")) > 0
+    assert failures.pause_after("shard", ServerUnavailable("away")) > 0
     with pytest.raises(NewerFormat):
-        failures.failed("shard", NewerFormat(NEWER))
+        failures.pause_after("shard", NewerFormat(NEWER))
 
 
 def test_clients_that_failed_together_do_not_try_again_together() -> None:
     first, second = Failures("test", "ns"), Failures("test", "ns")
     error = ServerUnavailable("away")
-    pauses = [(first.failed("shard", error), second.failed("shard", error)) for _ in range(8)]
+    pauses = [(first.pause_after("shard", error), second.pause_after("shard", error)) for _ in range(8)]
     longest = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
     assert all(most / 2 <= pause <= most for both, most in zip(pauses, longest, strict=True) for pause in both)
     assert all(one != other for one, other in pauses)

@@ -61,7 +61,7 @@ class Loader:
         self._durable = durable
         self._do = do
         self._stopping = stopping
-        self._limit, self._seal = store.session.bodies.most_bytes, store.session.bodies.seal(topic)
+        self._limit, self._seal = store.session.bodies.most_json_bytes, store.session.bodies.seal(topic)
         self._batch: list[_Line] = []
         self._bytes = 0
 

@@ -88,7 +88,7 @@ def _put(
     """The job that has the id afterwards, and why it is not this one."""
     topic = check_topic(topic)
     bodies = store.session.bodies
-    job = encode(new, bodies.most_bytes, bodies.seal(topic))
+    job = encode(new, bodies.most_json_bytes, bodies.seal(topic))
     reply = yield from put(store, topic, [job], on_conflict, durable)
     return reply.job(topic, job), refusal(topic, job, reply.taken[0], on_conflict) if reply.existing else None
 
@@ -138,7 +138,7 @@ async def put_job(
         return job_response(found, 201, location_of(request, topic, id))
     if on_conflict in ("replace", "postpone") or (isinstance(refused, IdTaken) and on_conflict != "keep"):
         raise refused
-    if on_conflict != "keep" and not _is_same(found, new, store.session.bodies.most_bytes):
+    if on_conflict != "keep" and not _is_same(found, new, store.session.bodies.most_json_bytes):
         raise JobExists(topic, id, ", with other content")
     known = await (await backend.queue()).get(topic, id, key=new.key)
     if known is None:  # it has ended since

@@ -117,7 +117,7 @@ class DeadWorkers:
             dead = await self._look()
         except Exception as error:
             self._silence.trouble(time.monotonic())
-            return min(_TICK_S, self._failures.failed("signs", error))
+            return min(_TICK_S, self._failures.pause_after("signs", error))
         self._failures.worked("signs")
         kept = await asyncio.gather(
             *(self._try(shard, holders, dead) for shard, holders in list(self._holders.items()) if dead)
@@ -150,7 +150,7 @@ class DeadWorkers:
                 for name in dead.intersection(names):
                     kept |= await self._take_over(shard, group, name)
         except Exception as error:
-            self._failures.failed(shard, error)  # the next look tries again
+            self._failures.pause_after(shard, error)  # the next look tries again
         else:
             self._failures.worked(shard)
         return kept

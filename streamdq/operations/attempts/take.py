@@ -17,7 +17,7 @@ from ...times.durations import Duration, to_ms
 from ..jobs.large_bodies import EndedJob, drop_ended, fetched
 from ..known import known_group
 from .error_text import without_credentials
-from .results import DeadReason, End, Held, Outcome, failed, held_in, settle, tell_calls, too_late, unreadable
+from .results import DeadReason, End, Held, Outcome, end_of_failure, held_in, settle, tell_calls, too_late, unreadable
 
 _LONGEST_BLOCK_S = 5.0
 _CLUSTER_BLOCK_S = 0.2
@@ -145,7 +145,7 @@ def fail(
 ) -> Op[None]:
     """``traceback``: of an error that is text."""
     settings = yield from store.topics.get(held.job.topic)
-    end = failed(held, error, settings.retry_of(held.group))
+    end = end_of_failure(held, error, settings.retry_of(held.group))
     if delay is not None:
         end = End(held, Outcome.RETRY, end.error, to_ms(delay))
     if isinstance(error, str):
@@ -157,7 +157,7 @@ def fail(
 
 def bury(store: RedisStore, held: Held, reason: str) -> Op[None]:
     yield from _end(
-        store, failed(held, Bury(reason), (yield from store.topics.get(held.job.topic)).retry_of(held.group))
+        store, end_of_failure(held, Bury(reason), (yield from store.topics.get(held.job.topic)).retry_of(held.group))
     )
 
 

@@ -18,7 +18,7 @@ from ...times.durations import to_ms
 _SLOT_MS, _MOST_SLOTS = 60_000, 60
 
 
-def settled(store: RedisStore, topic: str, new: NewJob) -> Op[NewJob]:
+def with_due(store: RedisStore, topic: str, new: NewJob) -> Op[NewJob]:
     """The same job, with ``at`` instead of ``delay``, ``tz``, ``quiet`` and ``window``.
 
     Raises:

@@ -160,11 +160,11 @@ def _prepared(
     if new.quiet is not None or new.window is not None:
         new = yield from resolve_due(store, topic, new)
     bodies = store.session.bodies
-    job = encode(new, bodies.most_bytes, bodies.seal(topic))
+    job = encode(new, bodies.most_json_bytes, bodies.seal(topic))
     if job.rule:
         check_at_most([job], on_conflict)
     check_level(durable)
-    settings = store.topics.settled(topic)
+    settings = store.topics.cached(topic)
     if settings is None:
         settings = yield from store.topics.shared(topic, store.topics.ensure)
     return EnqueueCall(store, topic, shard_of(job.id, settings.shards, job.key), job, on_conflict, durable)
@@ -226,9 +226,9 @@ class EnqueueCall(NamedTuple):
 
 def resolve_due(store: RedisStore, topic: str, new: NewJob) -> Op[NewJob]:
     """The job with a due time of its own, if quiet hours or the load of a window decide on it."""
-    from .due import settled  # reads time zones, which most programs don't need
+    from .due import with_due  # reads time zones, which most programs don't need
 
-    return settled(store, topic, new)
+    return with_due(store, topic, new)
 
 
 def refusal(topic: str, job: Encoded, record: bytes, on_conflict: OnConflict) -> JobExists:
@@ -286,7 +286,7 @@ def _put_one(store: RedisStore, topic: str, job: Encoded, on_conflict: OnConflic
     """What put does, for one job. Nearly always it is one call of one script, and what else could have to be done takes
     longer to find out than the call itself.
     """
-    settings, bodies = store.topics.settled(topic), store.session.bodies
+    settings, bodies = store.topics.cached(topic), store.session.bodies
     plain = job.rule == "" and job.key is None and on_conflict in ("reject", "keep") and bodies.offload is None
     if settings is None or settings.former or not plain:
         return (yield from put(store, topic, [job], on_conflict, durable))

@@ -50,7 +50,7 @@ def enqueue_many(
     check_level(durable)
     if not 1 <= batch_size <= MAX_BATCH:
         raise InvalidInput(f"batch_size: {batch_size!r} is not between 1 and {MAX_BATCH}")
-    if store.topics.settled(topic) is None:  # create the topic even if there are no jobs
+    if store.topics.cached(topic) is None:  # create the topic even if there are no jobs
         yield from store.topics.shared(topic, store.topics.ensure)
     result, source = EnqueueResult(0, []), iter(jobs)
     while some := list(islice(source, batch_size)):
@@ -62,7 +62,7 @@ def enqueue_many(
 
 
 def _encoded(store: RedisStore, topic: str, jobs: Sequence[NewJob | Mapping[str, Any]]) -> Op[list[Encoded]]:
-    limit, seal, out = store.session.bodies.most_bytes, store.session.bodies.seal(topic), []
+    limit, seal, out = store.session.bodies.most_json_bytes, store.session.bodies.seal(topic), []
     for job in jobs:
         new = job if isinstance(job, NewJob) else _new_job(job)
         if new.quiet is not None or new.window is not None:

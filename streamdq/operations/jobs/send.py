@@ -38,7 +38,7 @@ def send_to_shards(
     again: bool = False,
 ) -> Op[Sent]:
     """Enqueues encoded jobs. ``again``: they were sent before."""
-    settings = store.topics.settled(topic)
+    settings = store.topics.cached(topic)
     if settings is None:
         settings = yield from store.topics.shared(topic, store.topics.ensure)
     left, now_ms = list(range(len(jobs))), 0

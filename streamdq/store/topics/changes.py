@@ -175,7 +175,7 @@ def _check_unserved(topics: Topics, topic: str) -> Op[None]:
 
 def expect_schedules(topics: Topics, topic: str) -> Op[TopicSettings]:
     """Creates the topic if it does not exist, and has movers look for schedules in it."""
-    settings = topics.settled(topic)
+    settings = topics.cached(topic)
     if settings is None or not settings.scheduled:
         yield from topics.ensure(topic)
         settings = yield from topics.change(topic, {"scheduled": True}, {})
@@ -186,7 +186,7 @@ def expect_keys(topics: Topics, topic: str) -> Op[TopicSettings]:
     """Has all processes look for jobs of the topic, which exists, in the shards of their keys as well. First marks
     the shards: with a registry that is lost before it has the mark, or later, whoever finds it there makes it good.
     """
-    settings = topics.settled(topic)
+    settings = topics.cached(topic)
     for _ in range(_RACES):
         if settings is not None and settings.leads_to_keys:
             return settings

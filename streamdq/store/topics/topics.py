@@ -170,7 +170,7 @@ class Topics:
         if (meant := slip_of(topic, (yield from self._registry.look()))) is not None:
             log.warning("a new topic without a consumer resembles another one", topic=topic, other=meant)
 
-    def settled(self, topic: str) -> TopicSettings | None:
+    def cached(self, topic: str) -> TopicSettings | None:
         """The cached settings; None if there are none, or this process is just creating or repairing the topic."""
         return None if topic in self._asked else self.known.get(topic)
 
@@ -183,7 +183,7 @@ class Topics:
         while topic in self._asked and time.monotonic() < until:
             yield from pause(pause_s)
             pause_s *= 2  # if a thousand callers looked often, they would hold up the one that they wait for
-        if waited and (settings := self.settled(topic)) is not None:
+        if waited and (settings := self.cached(topic)) is not None:
             return settings
         self._asked.add(topic)
         try:

@@ -218,8 +218,8 @@ def test_the_same_codec_twice_is_refused() -> None:
 def test_what_is_stored_has_a_limit() -> None:
     with pytest.raises(InvalidInput, match="bytes to store, more than the 1000 allowed"):
         sealed(bodies(Encrypt(NEW), most=1000))
-    assert bodies(most=1000).most_bytes == 1000
-    assert bodies(Encrypt(NEW), most=1000).most_bytes == 1_000_000
+    assert bodies(most=1000).most_json_bytes == 1000
+    assert bodies(Encrypt(NEW), most=1000).most_json_bytes == 1_000_000
 
 
 # -- compression

@@ -22,7 +22,7 @@ def settings(**values: str) -> Settings:
 def test_without_settings_bodies_stay_json() -> None:
     made = bodies_of("ns", settings())
     assert made.seal("t") is None
-    assert made.most_bytes == settings().max_body_bytes
+    assert made.most_json_bytes == settings().max_body_bytes
     assert not made.encrypts
 
 

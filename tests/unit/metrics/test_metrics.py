@@ -125,7 +125,7 @@ def test_counting_can_be_left_off(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         recorded.not_put_in("n", "left-off", 1)
         measured.expect("n", {"left-off": 1}, "default")
-        recorded.reclaimed("n", "left-off", "default", late=1)
+        recorded.reclaimed("n", "left-off", "default", ttr=1)
         recorded.moved("n", "left-off", 1, 0.1)
         assert b"left-off" not in generate_latest()
     finally:

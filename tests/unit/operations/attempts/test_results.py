@@ -17,7 +17,7 @@ from streamdq.operations.attempts.results import (
     Held,
     Outcome,
     class_of,
-    failed,
+    end_of_failure,
     held_in,
     row_of,
     unreadable,
@@ -36,15 +36,15 @@ def held(step: int = 0, retry: str | None = None, attempt: int = 1) -> Held:
 
 
 def test_each_failure_takes_the_next_step() -> None:
-    first, second, third = (failed(held(step), ValueError("no"), SCHEDULE) for step in range(3))
+    first, second, third = (end_of_failure(held(step), ValueError("no"), SCHEDULE) for step in range(3))
     assert (first.outcome, first.delay_ms, first.steps, first.error) == (Outcome.RETRY, 15_000, 1, "ValueError: no")
     assert (second.outcome, second.delay_ms) == (Outcome.RETRY, 180_000)
     assert (third.outcome, third.reason, third.error) == (Outcome.DEAD, DeadReason.EXHAUSTED, "ValueError: no")
 
 
 def test_a_jobs_own_list_comes_first() -> None:
-    assert failed(held(retry="7000ms"), ValueError(), SCHEDULE).delay_ms == 7000
-    assert failed(held(step=1, retry="7000ms"), ValueError(), SCHEDULE).reason == DeadReason.EXHAUSTED
+    assert end_of_failure(held(retry="7000ms"), ValueError(), SCHEDULE).delay_ms == 7000
+    assert end_of_failure(held(step=1, retry="7000ms"), ValueError(), SCHEDULE).reason == DeadReason.EXHAUSTED
 
 
 @pytest.mark.parametrize(("snoozed", "delay_ms"), [(0, 1000), (1, 2000), (5, 32_000), (99, 60_000)])
@@ -57,44 +57,44 @@ def test_a_body_that_nobody_here_can_read_comes_again_later_and_later(snoozed: i
 
 @pytest.mark.parametrize("retry", ["none", ""])
 def test_no_steps_bury_at_the_first_failure(retry: str) -> None:
-    assert failed(held(retry=retry), ValueError(), SCHEDULE).outcome is Outcome.DEAD
+    assert end_of_failure(held(retry=retry), ValueError(), SCHEDULE).outcome is Outcome.DEAD
 
 
 def test_a_zero_step_is_a_step() -> None:
-    end = failed(held(retry="0ms 0ms"), ValueError(), SCHEDULE)
+    end = end_of_failure(held(retry="0ms 0ms"), ValueError(), SCHEDULE)
     assert (end.outcome, end.delay_ms, end.steps) == (Outcome.RETRY, 0, 1)
 
 
 def test_retry_with_a_delay_uses_no_step_and_never_buries() -> None:
-    end = failed(held(step=99), Retry(delay="1h", reason="busy"), SCHEDULE)
+    end = end_of_failure(held(step=99), Retry(delay="1h", reason="busy"), SCHEDULE)
     assert (end.outcome, end.delay_ms, end.steps, end.error) == (Outcome.RETRY, 3_600_000, 0, "Retry: busy")
 
 
 def test_retry_without_a_delay_takes_the_next_step() -> None:
-    assert failed(held(), Retry(), SCHEDULE).steps == 1
-    assert failed(held(step=2), Retry(), SCHEDULE).outcome is Outcome.DEAD
+    assert end_of_failure(held(), Retry(), SCHEDULE).steps == 1
+    assert end_of_failure(held(step=2), Retry(), SCHEDULE).outcome is Outcome.DEAD
 
 
 def test_bury_gives_up_with_its_reason() -> None:
-    end = failed(held(), Bury("refused by the bank"), SCHEDULE)
+    end = end_of_failure(held(), Bury("refused by the bank"), SCHEDULE)
     assert (end.outcome, end.reason, end.error) == (Outcome.DEAD, DeadReason.BURIED, "refused by the bank")
 
 
 @pytest.mark.parametrize("error", ["a\nb\x1fc|d\x00", ValueError("a\nb\x1fc|d\x00")])
 def test_errors_lose_what_delimits_fields_and_their_length(error: ValueError | str) -> None:
-    text = failed(held(), error, SCHEDULE).error
+    text = end_of_failure(held(), error, SCHEDULE).error
     assert text.endswith("a b c|d ")
-    assert len(failed(held(), "x" * 5000, SCHEDULE).error) == MAX_ERROR_CHARS
-    assert len(failed(held(), Bury("x" * 5000), SCHEDULE).error) == MAX_ERROR_CHARS
+    assert len(end_of_failure(held(), "x" * 5000, SCHEDULE).error) == MAX_ERROR_CHARS
+    assert len(end_of_failure(held(), Bury("x" * 5000), SCHEDULE).error) == MAX_ERROR_CHARS
 
 
 def test_a_reason_to_bury_loses_what_delimits_fields_too() -> None:
-    assert SEPARATOR not in failed(held(), Bury("a\x1fb\nc"), SCHEDULE).error
+    assert SEPARATOR not in end_of_failure(held(), Bury("a\x1fb\nc"), SCHEDULE).error
 
 
 def test_an_error_that_can_not_be_written_as_utf8_is_made_so() -> None:
     for error in (Bury("\ud800"), ValueError("\udfff"), "\ud800"):
-        assert failed(held(step=9), error, SCHEDULE).error.encode()
+        assert end_of_failure(held(step=9), error, SCHEDULE).error.encode()
 
 
 CLAIMED = Claimed(False, 0, 60_000, 0, [], 0, "3", 0, 0)
@@ -182,13 +182,13 @@ class Refused(Bury):
 @pytest.mark.parametrize(
     ("end", "error"),
     [
-        (failed(held(), ValueError("a secret"), SCHEDULE), "ValueError"),
-        (failed(held(step=9), KeyError("a secret"), SCHEDULE), "KeyError"),
-        (failed(held(), Refused("a secret"), SCHEDULE), "Bury"),
-        (failed(held(), "TimeoutError: a secret", SCHEDULE), "TimeoutError"),
-        (failed(held(), "a secret: 1", SCHEDULE), ""),
-        (failed(held(), "secret", SCHEDULE), ""),
-        (failed(held(), "x" * 101 + ": ", SCHEDULE), ""),
+        (end_of_failure(held(), ValueError("a secret"), SCHEDULE), "ValueError"),
+        (end_of_failure(held(step=9), KeyError("a secret"), SCHEDULE), "KeyError"),
+        (end_of_failure(held(), Refused("a secret"), SCHEDULE), "Bury"),
+        (end_of_failure(held(), "TimeoutError: a secret", SCHEDULE), "TimeoutError"),
+        (end_of_failure(held(), "a secret: 1", SCHEDULE), ""),
+        (end_of_failure(held(), "secret", SCHEDULE), ""),
+        (end_of_failure(held(), "x" * 101 + ": ", SCHEDULE), ""),
         (End(held(), Outcome.DEAD, "n: a secret", reason=DeadReason.INVALID), "ValidationError"),
         (End(held(), Outcome.DEAD, "lost: twice", reason=DeadReason.CRASHED), ""),
         (End(held(), Outcome.DONE), ""),
