@@ -254,7 +254,8 @@ def _registered(script: Script) -> str:
     flags = ", ".join(f"'{flag}'" for flag in script.flags)
     own = "\n".join(_part(name) for name in script.includes if name not in shared_parts())
     return (
-        f"do\n{own}\n{script.table}redis.register_function{{function_name = '{_NAME}_{script.name}', flags = {{{flags}}},\n"
+        f"do\n{own}\n{script.table}"
+        f"redis.register_function{{function_name = '{_NAME}_{script.name}', flags = {{{flags}}},\n"
         f"callback = function(KEYS, ARGV)\n{script.prologue}{script.body}end}}\nend"
     )
 
