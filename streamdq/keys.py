@@ -58,7 +58,7 @@ class NamespaceKeys:
 
     @cached_property
     def wake(self) -> str:
-        """STREAM, one entry: rings when the registry changes."""
+        """STREAM, at most 256 entries: wakes every process when the registry changes."""
         return f"{{{self.namespace}}}:wake"
 
     @cached_property

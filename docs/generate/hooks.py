@@ -42,6 +42,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Fills in what is generated, and rewrites the links of the pages of docs/."""
     uri = page.file.src_uri
+    if uri.startswith("reference/") or uri == "metrics.md":  # where a name is explained, before pages that use it
+        page.meta.setdefault("search", {})["boost"] = 2
     if page.file.generated_by is not None:
         return markdown
     text, _sources = with_links(markdown, f"{DOCS}{uri}", uri, place_of)

@@ -30,7 +30,8 @@ def files(nav: Navigation, description: str) -> dict[str, str]:
 def _sections(nav: Navigation) -> Iterator[tuple[str, list[Page]]]:
     """The parts of the navigation, each with its pages in order."""
     alone = [item for item in nav.items if isinstance(item, Page)]
-    yield "Start", alone
+    if alone:
+        yield "Start", alone
     for item in nav.items:
         if isinstance(item, Section):
             yield item.title, list(_pages(item))

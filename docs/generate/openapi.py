@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 Description = Mapping[str, Any]
 _METHODS = ("get", "put", "post", "patch", "delete")
+_REFERENCE = re.compile(r"#/components/schemas/([\w.-]+)")
 
 
 def operations(description: Description) -> str:
-    """A section for each tag, and one for each operation within it."""
-    found: dict[str, list[str]] = {}
+    """A section for each tag: its operations, and the models that no other tag has. Then those of several tags."""
+    tags: dict[str, list[tuple[str, str]]] = {}
     for path, methods in description["paths"].items():
         for method in _METHODS:
             if method in methods:
-                tag = (methods[method].get("tags") or ["other"])[0]
-                found.setdefault(tag, []).append(_operation(path, method, methods[method], description))
-    parts = [f"## {tag.capitalize()}\n\n" + "\n\n".join(each) for tag, each in found.items()]
-    return "\n\n".join([*parts, _schemas(description)])
+                tags.setdefault((methods[method].get("tags") or ["other"])[0], []).append((path, method))
+    models = {
+        tag: _models([description["paths"][path][method] for path, method in found], description)
+        for tag, found in tags.items()
+    }
+    common = {name for name, count in Counter(name for names in models.values() for name in names).items() if count > 1}
+    parts = []
+    for tag, found in tags.items():
+        parts.append(f"## {tag.capitalize()}")
+        parts += [_operation(path, method, description["paths"][path][method], description) for path, method in found]
+        parts += _schemas(models[tag] - common, description)
+    return "\n\n".join([*parts, "## Common models", *_schemas(common, description)])
+
+
+def _models(operations: Sequence[Description], description: Description) -> set[str]:
+    """Names of the models that these refer to, also by way of others."""
+    found: set[str] = set()
+    new = _referred(operations)
+    while new:
+        found |= new
+        new = {name for one in new for name in _referred(description["components"]["schemas"][one])} - found
+    return found
+
+
+def _referred(part: Any) -> set[str]:
+    return set(_REFERENCE.findall(json.dumps(part)))
 
 
 def _operation(path: str, method: str, operation: Description, description: Description) -> str:
@@ -37,7 +62,7 @@ def _operation(path: str, method: str, operation: Description, description: Desc
     parts.append(table(["status", ""], _responses(operation)))
     for status, response in operation["responses"].items():
         if status.startswith("2") and response.get("content"):
-            parts += _contents(f"Answer {status}", response["content"], description)
+            parts += _contents(f"Response {status}", response["content"], description)
     return "\n\n".join(part for part in parts if part)
 
 
@@ -75,18 +100,18 @@ def _example(content: Description, description: Description) -> Any:
     return next(iter(schema.get("examples", ())), None)
 
 
-def _schemas(description: Description) -> str:
-    """The models, each with its fields."""
-    parts = ["## Models"]
+def _schemas(names: Collection[str], description: Description) -> Iterator[str]:
+    """Each of these models with its fields, in the order of the description."""
     for name, schema in description["components"]["schemas"].items():
+        if name not in names:
+            continue
         required = schema.get("required", ())
         rows = [
             [f"`{field}`", _type(own), ("**required** " if field in required else "") + own.get("description", "")]
             for field, own in schema.get("properties", {}).items()
         ]
         head = f"### {name} {{ #model-{name.lower()} }}\n\n{schema.get('description', '')}"
-        parts.append(head + ("\n\n" + table(["field", "type", ""], rows) if rows else f"\n\n{_type(schema)}"))
-    return "\n\n".join(parts)
+        yield head + ("\n\n" + table(["field", "type", ""], rows) if rows else f"\n\n{_type(schema)}")
 
 
 def _name(reference: str) -> str:

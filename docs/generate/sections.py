@@ -16,7 +16,7 @@ from pymdownx.slugs import slugify  # type: ignore[import-untyped]
 from docs.generate import parts
 from docs.generate.links import DOCS, ROOT, outside_code, with_links
 
-SPLIT = ("reference/cli.md", "reference/http.md", "reference/python.md")
+SPLIT = ("reference/analytics.md", "reference/cli.md", "reference/http.md", "reference/python.md")
 
 _ANCHOR = re.compile(r"^(?:#{2,6} (?P<title>.+?)(?: \{ #(?P<id>[\w.-]+) \})?|::: (?P<path>\S+))$", re.MULTILINE)
 _HERE = re.compile(r"(?<=\]\()#([\w.-]+)(?=\))")
@@ -96,9 +96,11 @@ def place_of(page: str, anchor: str) -> str:
     return split_page(page).page_with(anchor) if page in SPLIT else page
 
 
-def nav_of(nav: list[dict[str, object]] | None) -> None:
+def nav_of(nav: list[dict[str, object] | str] | None) -> None:
     """Puts the pages of the sections into the navigation."""
     for item in nav or ():
+        if isinstance(item, str):  # a page by its own title
+            continue
         for title, value in item.items():
             if isinstance(value, list):
                 nav_of(value)

@@ -2,7 +2,7 @@
 --   group\31key\31, due_ms (13 digits), sequence, id
 -- `group_key` is its beginning, 'group\31key'. A ZSET of tickets has the score 0 for all of them, so the tickets of a group
 -- and a key are next to each other, those that are due first at the beginning.
-local TICKET = '^([^\31]*\31[^\31]*)\31(' .. string.rep('%d', 13) .. ')(' .. string.rep('.', 12) .. ')(.*)$'
+local TICKET = '^([^\31]*\31[^\31]*)\31(%d%d%d%d%d%d%d%d%d%d%d%d%d)(............)(.*)$' -- 13 digits, 12 characters
 
 -- key_in(text, from): reads the key in the rest of a record, which begins at this position of the text (with its ttr).
 -- returns nil if the job has none

@@ -3,7 +3,8 @@ local function head_ms(bucket)
   return tonumber(redis.call('ZRANGE', bucket, '0', '0', 'WITHSCORES')[2])
 end
 
--- ring(wake, due_ms): tells the mover about an earlier job than it knows of. Only one entry is kept: a ring is a hint.
+-- ring(wake, due_ms): has the mover look at this shard, because a job is due earlier than it knows of, because claims or
+-- ready jobs have to be watched (reclaim), or because settings have changed. One entry is kept: it is a hint.
 local function ring(wake, due_ms)
   redis.call('XADD', wake, 'MAXLEN', '1', '*', 'due', string.format('%.0f', due_ms))
 end

@@ -11,7 +11,7 @@
 --   totals     'fired:skipped:missed'
 --   plan       the next occurrences, each 'due_ms\31time_ms\31id\31text', separated by \30
 --   more       1 = others follow the planned ones
--- then the definition, as JSON, and the rest of the record of its jobs, in whose body {due} stands for the text.
+-- then the definition (the version of the time zones and JSON), and the rest of the record of its jobs, in whose body {due} stands for the text.
 local OCCURRENCE = '^(%d+)\31(%d+)\31([^\31]*)\31(.*)$'
 
 -- parse_schedule(record): returns its lines by name, with `plan` as a list and totals apart, and the lines after them as

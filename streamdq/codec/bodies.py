@@ -54,7 +54,7 @@ class Bodies:
 
     @property
     def most_json_bytes(self) -> int:
-        """How many bytes of JSON a new body may have."""
+        """How many bytes of JSON a new body may have: ``encode_body`` checks it."""
         return max(self._max_bytes, self._max_decoded_bytes) if self._write or self.offload else self._max_bytes
 
     def seal(self, topic: str) -> Seal | None:

@@ -1,4 +1,7 @@
-"""Authentication: bearer tokens and their roles. Only hashes of tokens are kept, in a file or in the environment."""
+"""Authentication: bearer tokens and their roles. Only hashes of tokens are kept, in a file or in the environment.
+
+``api/route.py`` enforces the roles (``Route.let_in``). An operation names those that it needs: ``operation(roles=…)``.
+"""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ script is given one key more, which never exists: while the slot moves, Redis re
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from hashlib import sha1, sha256
@@ -224,13 +225,22 @@ def function_of(name: str) -> str:
 def library() -> Library:
     """All scripts, behind what they include. A function with the library's own name tells that it is there."""
     scripts = [script for script in map(load_script, script_names()) if script.is_function]
-    text = "\n".join(
-        [*map(_part, _in_order(script.includes for script in scripts)), *map(_registered, scripts), _THERE]
-    )
+    shared = [*map(_part, shared_parts())]
+    text = "\n".join([*shared, *map(_registered, scripts), _THERE])
     # Without comments, as every primary keeps it, and each of its replicas.
     text = "".join(line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("--"))
     name = f"streamdq_{sha256(text.encode()).hexdigest()[:16]}"
     return Library(name, f"#!lua name={name}\n" + text.replace(_NAME, name))
+
+
+@cache
+def shared_parts() -> list[str]:
+    """What several functions of the library include. What one of them includes alone stands beside it: Lua allows 200
+    local variables in one place.
+    """
+    lists = [script.includes for script in map(load_script, script_names()) if script.is_function]
+    uses = Counter(name for names in lists for name in names)
+    return [name for name in _in_order(lists) if uses[name] > 1]
 
 
 _NAME = "STREAMDQ_LIBRARY"
@@ -242,8 +252,10 @@ _THERE = (
 
 def _registered(script: Script) -> str:
     flags = ", ".join(f"'{flag}'" for flag in script.flags)
+    own = "\n".join(_part(name) for name in script.includes if name not in shared_parts())
     return (
-        f"do\n{script.table}redis.register_function{{function_name = '{_NAME}_{script.name}', flags = {{{flags}}},\n"
+        f"do\n{own}\n{script.table}"
+        f"redis.register_function{{function_name = '{_NAME}_{script.name}', flags = {{{flags}}},\n"
         f"callback = function(KEYS, ARGV)\n{script.prologue}{script.body}end}}\nend"
     )
 

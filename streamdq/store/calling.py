@@ -20,6 +20,7 @@ from ..keys import absent_beside
 from ..link.command import Behind, Command
 from ..link.error_replies import Meaning, meaning_of
 from ..link.session import Op, Session, checked, pause
+from ..process.logs import log
 from .assembly import function_of, library, load_script, sha_of, source_of
 from .rights import TRIALS, refusal
 
@@ -142,6 +143,8 @@ class ScriptCalls:
         if not isinstance(reply, ResponseError) or meaning_of(reply) is Meaning.LIBRARY_EXISTS:
             return
         has_none = meaning_of(reply) in (Meaning.NO_FUNCTIONS, Meaning.UNKNOWN_COMMAND)
+        if not has_none:
+            log.warning("Redis does not load the function library: scripts cost it more by EVALSHA", error=str(reply))
         session.by_evalsha[session.node_of(key)] = float("inf") if has_none else time.monotonic() + _REFUSED_S
 
     def rights(self, key: str) -> Op[list[str]]:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 import streamdq
 from docs.generate.links import with_links
 from docs.generate.methods import _apart
+from docs.generate.openapi import operations
 from docs.generate.sections import split
 from docs.generate.terminal import typed_in, with_copies
 from docs.images.diagrams import DRAWINGS, drawn
@@ -186,8 +188,8 @@ def test_all_that_is_public_is_in_the_reference(pages: dict[str, Seen]) -> None:
 @pytest.mark.thorough
 def test_the_methods_of_a_queue_are_shown_with_their_signatures(site: Path, pages: dict[str, Seen]) -> None:
     methods = {name for name, value in vars(streamdq.Queue).items() if not name.startswith("_") and callable(value)}
-    assert {f"streamdq.Queue.{name}" for name in methods} <= pages["/reference/python/queues/"].anchors
-    text = re.sub(r"<[^>]+>|\s", "", (site / "reference/python/queues/index.html").read_text())
+    assert {f"streamdq.Queue.{name}" for name in methods} <= pages["/reference/python/queue/"].anchors
+    text = re.sub(r"<[^>]+>|\s", "", (site / "reference/python/queue/index.html").read_text())
     assert "enqueue(topic:str,body:Any=NO_BODY,*,delay:Duration|None=None" in text
 
 
@@ -202,6 +204,37 @@ def test_every_command_is_in_the_reference(site: Path) -> None:
     ]
     assert len(names) > 15
     assert [name for name in names if name and f"streamdq {name}" not in text] == []
+
+
+@pytest.mark.thorough
+def test_a_search_finds_titles_and_names(site: Path) -> None:
+    found = json.loads((site / "search" / "search_index.json").read_text())["docs"]
+    titles = {one["location"]: re.sub("<[^>]+>", "", one["title"]) for one in found}
+    assert titles["analytics/#plan-workers"] == "Plan workers"
+    assert titles["reference/python/queue/#streamdq.Queue.enqueue"] == "enqueue"
+    assert titles["reference/cli/jobs/#streamdq-enqueue"] == "streamdq enqueue"
+    assert titles["reference/analytics/failures/#advice"] == "advice"
+    boosted = {one["location"].partition("#")[0] for one in found if one.get("boost", 1) > 1}
+    assert {"reference/settings/", "reference/python/queue/", "metrics/"} <= boosted
+    assert "tutorial/" not in boosted
+
+
+def test_a_model_of_one_tag_is_on_its_page() -> None:
+    def refers(*models: str) -> dict[str, object]:
+        schemas = [{"$ref": f"#/components/schemas/{model}"} for model in models]
+        content = {"application/json": {"schema": {"anyOf": schemas}}}
+        return {"description": "", "content": content}
+
+    def operation(tag: str, *models: str) -> dict[str, object]:
+        return {"tags": [tag], "summary": tag, "operationId": tag, "responses": {"200": refers(*models)}}
+
+    part = {"properties": {"part": {"$ref": "#/components/schemas/Part"}}}
+    text = operations({
+        "paths": {"/a": {"get": operation("jobs", "Job", "Both")}, "/b": {"get": operation("topics", "Topic", "Both")}},
+        "components": {"schemas": {"Both": {}, "Job": part, "Part": {}, "Topic": {}}},
+    })  # fmt: skip
+    titles = re.findall(r"^#+ (\w+(?: models)?)", text, re.MULTILINE)
+    assert titles == ["Jobs", "jobs", "Job", "Part", "Topics", "topics", "Topic", "Common models", "Both"]
 
 
 def test_exceptions_that_share_a_line_get_one_each() -> None:

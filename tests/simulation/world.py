@@ -28,7 +28,7 @@ from streamdq.link.address import Target
 from streamdq.mover import mover as mover_module
 from streamdq.outbox import relay as relay_module
 from streamdq.store.scripts import Scripts
-from streamdq.store.topics.topics import Topics
+from streamdq.store.topics import changes as changes_module
 from streamdq.worker import serving as serving_module
 from streamdq.worker import signs as signs_module
 
@@ -123,7 +123,7 @@ class World:
                 (random, "uniform", lambda _least, most: most),  # pauses before another try are their longest
                 (mover_module, "MoverThread", SimulatedMoverThread),
                 # topics are deleted as if their workers had just left, and come back
-                (Topics, "_check_unserved", lambda *_: ()),
+                (changes_module, "_check_unserved", lambda *_: ()),
                 (Scripts, "check_rights", lambda *_: iter(())),  # this server knows no users
                 (relay_module, "Rows", self.database.rows),
                 (AsyncQueue, "_link_class", staticmethod(lambda: link)),

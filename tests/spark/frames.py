@@ -1,4 +1,4 @@
-"""Events as Spark takes them, and tables as the second calculation has them: times in ms, rows as dicts."""
+"""Events as Spark takes them, and tables as the plain calculation has them: times in ms, rows as dicts."""
 
 import math
 from collections.abc import Iterable, Iterator

@@ -99,7 +99,7 @@ def corners() -> list[Happened]:
     log += [done("endless", at + 5, started=at - 9 * DAY, consumer="stuck")]
     log += [done("gone", at, event="cancelled", attempt=0, started=None, consumer=None)]
     log += [done("again", at + 1000 * i, id="same", created=at - 10 * (i % 3)) for i in range(4)]
-    log += [done("no created", at, id="x", created=None, step=None)]
+    log += [done("no created", at, id="x", created=None, group=None, step=None)]
     log += [done("zero", at, started=at, id=str(i)) for i in range(2)]
     log += [done("edge", at + ms, due=at, started=at + ms, id=str(ms)) for ms in (999, 1000, 1001)]
     log += [done("tail", at, id="began before", created=at - DAY, attempt=2, step=1)]

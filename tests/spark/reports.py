@@ -1,28 +1,23 @@
-"""Reports for the tests, from the second calculation's tables: no Spark is needed to look at one."""
+"""Reports for the tests, from the plain calculation's tables: no Spark is needed to look at one."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
-from functools import cache
 from typing import Any
 
 from streamdq_spark.questions.compared import Span
 from streamdq_spark.report import TABLES, About, render
-from tests.spark.plain import Happened, Spans, Table
-from tests.spark.second.of_log import second_of
+from tests.spark import plain
+from tests.spark.plain import Happened
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOSTILE = "<script>alert('x')</script>\"><img src=http://evil.example/x onerror=alert(1)>"
 
 
-def tables_of(log: Sequence[Happened], spans: Spans | None = None) -> dict[str, list[dict[str, Any]]]:
+def tables_of(log: Sequence[Happened], spans: plain.Spans | None = None) -> dict[str, list[dict[str, Any]]]:
     """`spans`: those that are compared."""
-    return {name: [_timed(row) for row in rows] for name, rows in _calculated(tuple(log), spans).items()}
-
-
-@cache
-def _calculated(log: tuple[Happened, ...], spans: Spans | None) -> dict[str, Table]:
-    with second_of(log, compare=spans) as second:
-        return {name: second.rows(name) for name in TABLES}
+    rows = {name: getattr(plain, name)(log) for name in TABLES if name != "compared"}
+    rows["compared"] = plain.compared(log, spans)
+    return {name: [_timed(row) for row in own] for name, own in rows.items()}
 
 
 def _timed(row: dict[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamdq_spark.questions.budget import budget
-from tests.spark.frames import collected, history_of
+from tests.spark import plain
+from tests.spark.frames import assert_same, collected, history_of
 from tests.spark.logs import MONDAY, done
 from tests.spark.plain import DAY, HOUR, Happened
-from tests.spark.second.of_log import assert_second
 
 pytestmark = pytest.mark.thorough
 END = MONDAY + 28 * DAY  # the last hour begins an hour before
@@ -49,4 +49,4 @@ def test_what_is_known_of_a_history_is_told(spark: SparkSession) -> None:
     assert abs(rows["over"]["spent"] - 70 / 67.2) < 1e-9
     assert abs(rows["over"]["left"] + 2.8 / 67.2) < 1e-9
     assert (rows["fine"]["left"], rows["fine"]["days"], rows["begun"]["days"]) == (1, 28, 1)
-    assert_second("budget", [*rows.values()], log, slo_ms=SLO, objective=OBJECTIVE)
+    assert_same(list(rows.values()), plain.budget(log, SLO, OBJECTIVE))

@@ -1,4 +1,4 @@
-"""How many workers the coming hours need: as SQL has it, enough for what then comes, and not far more."""
+"""How many workers the coming hours need: as plain Python has it, enough for what then comes, and not far more."""
 
 import heapq
 import math
@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamdq_spark.questions.capacity import capacity
-from tests.spark.frames import collected, history_of
+from tests.spark import plain
+from tests.spark.frames import assert_same, collected, history_of
 from tests.spark.logs import MONDAY, corners, done, random_log
 from tests.spark.plain import DAY, HOUR, Happened
-from tests.spark.second.of_log import assert_second, second
 
 SLO = 1000
 DAYS, AHEAD = 22, 5  # so many days are known, and these are not
@@ -64,7 +64,7 @@ def known(jobs: Sequence[tuple[int, int]]) -> list[Happened]:
 @cache
 def slots_for(shape: str) -> dict[int, float]:
     """By hour of the day."""
-    told = second("capacity", known(days(shape, 1, 0, DAYS)))
+    told = plain.capacity(known(days(shape, 1, 0, DAYS)))
     return {row["hour"] % DAY: row["slots"] for row in told}
 
 
@@ -96,7 +96,7 @@ def test_with_so_many_slots_the_objective_is_met(shape: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("tz", ["UTC", "America/New_York"])
-def test_it_equals_the_second_calculation_with_what_waits(spark: SparkSession, tz: str) -> None:
+def test_it_equals_the_plain_calculation_with_what_waits(spark: SparkSession, tz: str) -> None:
     log = random_log(seed=5, jobs=1500) + corners()
     asked_at = max(e.finished for e in log) + 20 * 60_000
     first = asked_at // HOUR * HOUR
@@ -105,8 +105,7 @@ def test_it_equals_the_second_calculation_with_what_waits(spark: SparkSession, t
     asked = spark.createDataFrame(rows, "topic string, due_hour timestamp, jobs long")
     start = datetime.fromtimestamp(asked_at / 1000, UTC)
     found = collected(capacity(history_of(spark, log), asked, start=start, slo_ms=5000, objective=0.9, tz=tz))
-    told = {"waiting": waiting, "start_ms": asked_at, "slo_ms": 5000, "objective": 0.9, "tz": tz}
-    assert_second("capacity", found, log, **told)
+    assert_same(found, plain.capacity(log, waiting, asked_at, 5000, 0.9, tz))
     new = next(row for row in found if row["topic"] == "new" and row["load"])
     assert (new["group"], new["load"], new["slots"], new["workers"]) == (None, 4, None, None)
 
@@ -139,4 +138,4 @@ def test_a_delay_that_the_handler_gave_is_known_from_the_failure_on(spark: Spark
     rows = collected(capacity(history_of(spark, log), asked, start=datetime.fromtimestamp(start / 1000, UTC)))
     loads = [row["load"] for row in sorted(rows, key=lambda row: row["hour"])]
     assert loads == pytest.approx([10.0] * 10 + [20.0] * 14)
-    assert_second("capacity", rows, log, waiting={}, start_ms=start)
+    assert_same(rows, plain.capacity(log, {}, start))

@@ -19,12 +19,11 @@ from packaging.requirements import Requirement
 from streamdq import Queue
 from streamdq_spark.questions import QUESTIONS
 from tests.servers import Server
+from tests.spark import plain
 from tests.spark.cluster import SPARK_HOME, environment, standalone_cluster
 from tests.spark.dumps import as_row, write_dump
-from tests.spark.frames import rows_of, written
+from tests.spark.frames import assert_same, rows_of, written
 from tests.spark.logs import random_log
-from tests.spark.second.__main__ import asked_of
-from tests.spark.second.calculation import calculated, differences
 from tests.spark.shared import GIVEN_UP_S
 
 JOB = Path(__file__).parents[2] / "spark" / "analyze.py"
@@ -134,7 +133,7 @@ def submit(environ: dict[str, str], cwd: Path, *arguments: str | Path) -> subpro
     return subprocess.run(command, env=environ, cwd=cwd, capture_output=True, text=True, timeout=GIVEN_UP_S)
 
 
-def test_a_cluster_s_tables_are_those_of_the_second_calculation(
+def test_a_cluster_s_tables_are_those_of_the_plain_calculation(
     cluster: str, bare_python: dict[str, str], archive: Path, tmp_path: Path
 ) -> None:
     """As those of one machine are (test_questions.py). All of them, to the row: five Mondays with failures, losses and
@@ -148,12 +147,11 @@ def test_a_cluster_s_tables_are_those_of_the_second_calculation(
     (told,) = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
     assert told["events"] == len(log)
     assert list(told["tables"]) == list(QUESTIONS)
-    with calculated(tmp_path / "dump", asked_of(tmp_path / "dump", tmp_path / "out")) as second:
-        for name in QUESTIONS:
-            wanted = second.rows(name)
-            assert wanted or name in ("incidents", "budget_incidents"), "five Mondays have none"
-            assert told["tables"][name] == len(wanted)
-            assert differences(name, rows_of(written(tmp_path / "out" / name)), wanted) == []
+    for name in QUESTIONS:
+        wanted = getattr(plain, name)(log)
+        assert wanted or name in ("incidents", "budget_incidents"), "five Mondays have none"
+        assert told["tables"][name] == len(wanted)
+        assert_same(rows_of(written(tmp_path / "out" / name)), wanted)
     report = (tmp_path / "report.html").read_text()
     assert "<h2>Which retries help?</h2>" in report
     assert f"{len(log):,}" in report

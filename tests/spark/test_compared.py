@@ -1,4 +1,4 @@
-"""What changed from one time span to another: as SQL has it, and no more than chance allows."""
+"""What changed from one time span to another: as plain Python has it, and no more than chance allows."""
 
 import random
 from collections.abc import Callable
@@ -8,16 +8,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamdq_spark.questions.compared import Span, compared
-from tests.spark.frames import collected, history_of
+from tests.spark import plain
+from tests.spark.frames import assert_same, collected, history_of
 from tests.spark.logs import MONDAY, done
-from tests.spark.plain import HOUR, WEEK, Happened, Spans
-from tests.spark.second.of_log import assert_second, second
+from tests.spark.plain import HOUR, WEEK, Happened
 
 RUNS = 20
 CHANGES = {"worse", "better", "new", "gone"}
 
 
-def spans(*ends: int) -> Spans:
+def spans(*ends: int) -> plain.Spans:
     first, second = pairwise(ends)
     return first, second
 
@@ -25,7 +25,7 @@ def spans(*ends: int) -> Spans:
 WEEKS = spans(MONDAY, MONDAY + WEEK, MONDAY + 2 * WEEK)
 
 
-def both(own: Spans) -> tuple[Span, Span]:
+def both(own: plain.Spans) -> tuple[Span, Span]:
     first, second = (Span(*one, "") for one in own)
     return first, second
 
@@ -55,7 +55,7 @@ def made_up(
 
 
 def changed(log: list[Happened]) -> set[tuple[str, str, str | None, str]]:
-    rows = second("compared", log, compare=WEEKS)
+    rows = plain.compared(log, WEEKS)
     return {(r["topic"], r["measure"], r["error"], r["verdict"]) for r in rows if r["verdict"] in CHANGES}
 
 
@@ -70,7 +70,7 @@ def test_a_change_is_found_and_what_stayed_is_not(spark: SparkSession) -> None:
     assert changed(log) == {
         ("t1", "duration_p50", None, "worse"), ("t2", "error", "New", "new"), ("t2", "error", "KeyError", "gone"),
     }  # fmt: skip
-    assert_second("compared", collected(compared(history_of(spark, log), *both(WEEKS))), log, compare=WEEKS)
+    assert_same(collected(compared(history_of(spark, log), *both(WEEKS))), plain.compared(log, WEEKS))
 
 
 @pytest.mark.thorough

@@ -6,10 +6,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamdq_spark.questions.errors import error_classes, hosts
-from tests.spark.frames import collected, history_of
+from tests.spark import plain
+from tests.spark.frames import assert_same, collected, history_of
 from tests.spark.logs import MONDAY, done
 from tests.spark.plain import DAY, HOUR, WEEK, Happened
-from tests.spark.second.of_log import assert_second, second, second_of
 from tests.spark.test_compared import RUNS, made_up
 
 pytestmark = pytest.mark.thorough
@@ -37,7 +37,7 @@ def test_a_bad_host_is_found_and_a_difficult_topic_is_held_against_nobody(spark:
             log.append(e._replace(topic="hard", event="dead", error="Bury", consumer=NAMES[2]))
     rows = collected(hosts(history_of(spark, log)))
     assert {(row["host"], row["measure"]) for row in rows if row["verdict"] == "bad"} == {("red", "failed")}
-    assert_second("hosts", rows, log)
+    assert_same(rows, plain.hosts(log))
 
 
 def test_a_class_of_errors_is_new_spreads_fades_or_is_gone(spark: SparkSession) -> None:
@@ -57,7 +57,7 @@ def test_a_class_of_errors_is_new_spreads_fades_or_is_gone(spark: SparkSession) 
         "New": "new", "Spreading": "spreading", "Fading": "fading", "Gone": "gone", "Same": "same",
     }  # fmt: skip
     assert next(row["first"] for row in rows if row["error"] == "New") >= MONDAY + WEEK
-    assert_second("error_classes", rows, log)
+    assert_same(rows, plain.error_classes(log))
 
 
 def test_one_bad_hour_makes_no_class_of_errors_spread() -> None:
@@ -66,14 +66,13 @@ def test_one_bad_hour_makes_no_class_of_errors_spread() -> None:
     log = [
         e._replace(event="retry", error="OSError") if bad <= e.finished < bad + HOUR else e for e in log
     ]  # fmt: skip
-    assert {row["verdict"] for row in second("error_classes", log)} <= {"same", "too little"}
+    assert {row["verdict"] for row in plain.error_classes(log)} <= {"same", "too little"}
 
 
 def test_of_the_same_process_no_more_is_told_than_the_level_allows() -> None:
     """In one report of twenty anything at all may be called a change, and in one of twenty any host bad."""
-    changed = bad = 0
-    for seed in range(100, 100 + RUNS):
-        with second_of(on_hosts(made_up(seed), seed)) as calculated:
-            changed += not {row["verdict"] for row in calculated.rows("error_classes")} <= {"same", "too little"}
-            bad += any(row["verdict"] == "bad" for row in calculated.rows("hosts"))
-    assert max(changed, bad) <= 1
+    logs = [on_hosts(made_up(seed), seed) for seed in range(100, 100 + RUNS)]
+    changed = [{row["verdict"] for row in plain.error_classes(log)} - {"same", "too little"} for log in logs]
+    bad = [{row["host"] for row in plain.hosts(log) if row["verdict"] == "bad"} for log in logs]
+    assert sum(map(bool, changed)) <= 1
+    assert sum(map(bool, bad)) <= 1

@@ -1,7 +1,8 @@
-"""Answers to histories that are made up for a purpose; test_second_calculation.py compares all of them."""
+"""Each answer equals the plain calculation over the same events, to the row."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from streamdq_spark.failures import SPARK_ERRORS
 from streamdq_spark.questions import (
     History,
     advice,
@@ -32,42 +34,41 @@ from streamdq_spark.questions.common import complete_hours, percentile, ranks_of
 from tests.spark import plain
 from tests.spark.frames import assert_same, collected, history_of
 from tests.spark.logs import MONDAY, corners, done, random_log
-from tests.spark.plain import DAY, HOUR, Happened
-from tests.spark.second.calculation import differences
-from tests.spark.second.of_log import assert_second, second_of
+from tests.spark.plain import DAY, HOUR, Happened, Table
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.thorough  # make test compares them for one real history: test_real_history.py
 Answer = Callable[[History], DataFrame]
+ByHand = Callable[[Sequence[Happened]], Table]
 
 
 def incidents(history: History) -> DataFrame:
     return anomalies.incidents(anomalies.anomalies(history))
 
 
-ANSWERS: list[Answer] = [
-    punctuality.punctuality,
-    punctuality.punctuality_topics,
-    lateness_causes.lateness_causes,
-    throughput.throughput,
-    retries.retries,
-    dead_letters.dead_letters,
-    finish.time_to_finish,
-    workers.workers,
-    duplicates.duplicates,
-    cost.cost_by_topic,
-    cost.cost_by_key,
-    advice.advice,
-    anomalies.anomalies,
-    incidents,
-    forecast.forecast,
-    forecast.forecast_accuracy,
-    changes.changes,
-    capacity.capacity,
-    budget.budget,
-    budget.budget_incidents,
-    errors.errors,
-    errors.error_classes,
-    errors.hosts,
+ANSWERS: list[tuple[Answer, ByHand]] = [
+    (punctuality.punctuality, plain.punctuality),
+    (punctuality.punctuality_topics, plain.punctuality_topics),
+    (lateness_causes.lateness_causes, plain.lateness_causes),
+    (throughput.throughput, plain.throughput),
+    (retries.retries, plain.retries),
+    (dead_letters.dead_letters, plain.dead_letters),
+    (finish.time_to_finish, plain.time_to_finish),
+    (workers.workers, plain.workers),
+    (duplicates.duplicates, plain.duplicates),
+    (cost.cost_by_topic, plain.cost_by_topic),
+    (cost.cost_by_key, plain.cost_by_key),
+    (advice.advice, plain.advice),
+    (anomalies.anomalies, plain.anomalies),
+    (incidents, plain.incidents),
+    (forecast.forecast, plain.forecast),
+    (forecast.forecast_accuracy, plain.forecast_accuracy),
+    (changes.changes, plain.changes),
+    (capacity.capacity, plain.capacity),
+    (budget.budget, plain.budget),
+    (budget.budget_incidents, plain.budget_incidents),
+    (errors.errors, plain.errors),
+    (errors.error_classes, plain.error_classes),
+    (errors.hosts, plain.hosts),
 ]
 
 
@@ -76,7 +77,34 @@ def log() -> list[Happened]:
     return random_log(seed=7, jobs=2500) + corners()
 
 
-@pytest.mark.parametrize("answer", ANSWERS, ids=lambda f: f.__name__)
+@pytest.fixture(scope="module")
+def made() -> Iterator[dict[SparkSession, History]]:
+    kept: dict[SparkSession, History] = {}
+    yield kept
+    with suppress(*SPARK_ERRORS):
+        for history in kept.values():
+            history.forget()
+
+
+@pytest.fixture
+def history(spark: SparkSession, log: list[Happened], made: dict[SparkSession, History]) -> History:
+    """What it has computed for one answer it has for the next, as long as the session lasts."""
+    if spark not in made:
+        made[spark] = history_of(spark, log)
+        made[spark].keep(made[spark].events)
+    return made[spark]
+
+
+@pytest.mark.parametrize(("answer", "by_hand"), ANSWERS, ids=lambda f: f.__name__)
+def test_it_equals_the_plain_calculation(
+    answer: Answer, by_hand: ByHand, history: History, log: list[Happened]
+) -> None:
+    wanted = by_hand(log)
+    assert wanted
+    assert_same(collected(answer(history)), wanted)
+
+
+@pytest.mark.parametrize("answer", [answer for answer, _ in ANSWERS], ids=lambda f: f.__name__)
 def test_of_nothing_there_is_no_answer(answer: Answer, spark: SparkSession) -> None:
     assert collected(answer(history_of(spark, []))) == []
 
@@ -95,10 +123,9 @@ def test_a_life_is_one_job_whatever_its_keys(
 
     log = [e._replace(key=key_of(e)) for e in log]
     history = history_of(spark, log)
-    with second_of(log) as second:
-        for answer in (finish.time_to_finish, duplicates.duplicates, cost.cost_by_topic, cost.cost_by_key):
-            name = answer.__name__
-            assert differences(name, collected(answer(history)), second.rows(name)) == []
+    for answer, by_hand in ANSWERS:
+        if answer.__name__ in ("time_to_finish", "duplicates", "cost_by_topic", "cost_by_key"):
+            assert_same(collected(answer(history)), by_hand(log))
     history.forget()
 
 
@@ -110,7 +137,7 @@ def test_what_waits_is_joined_with_the_forecast(spark: SparkSession) -> None:
     asked = spark.createDataFrame(rows, "topic string, due_hour timestamp, jobs long")
     at = datetime.fromtimestamp((start + 1234) / 1000, UTC)
     found = collected(forecast.forecast(history_of(spark, log), asked, start=at))
-    assert_second("forecast", found, log, waiting=waiting, start_ms=start)
+    assert_same(found, plain.forecast(log, waiting, start))
     first = next(row for row in found if row["topic"] == "old" and row["hour"] == start)
     assert (first["weeks"], first["expected"], first["waiting"], first["load"]) == (2, 5.5, 7, 7.0)
 
@@ -148,10 +175,8 @@ def test_what_came_first_is_told_by_the_entries_and_not_by_the_clock(spark: Spar
     ]
     assert whole["after_due_max_ms"] == 60 * seconds - HOUR  # from the first due time, not from a retry's
     history = history_of(spark, log)
-    with second_of(log) as second:
-        for answer in ANSWERS:
-            name = answer.__name__
-            assert differences(name, collected(answer(history)), second.rows(name)) == []
+    for answer, by_hand in ANSWERS:
+        assert_same(collected(answer(history)), by_hand(log))
 
 
 def test_letters_that_were_sent_back_are_counted_for_their_own_group_and_life(spark: SparkSession) -> None:
@@ -170,7 +195,7 @@ def test_letters_that_were_sent_back_are_counted_for_their_own_group_and_life(sp
     ]  # fmt: skip
     found = collected(dead_letters.dead_letters(history_of(spark, log)))
     assert {row["group"]: (row["dead"], row["kicked"]) for row in found} == {"one": (5, 2), "two": (1, 0)}
-    assert_second("dead_letters", found, log)
+    assert_same(found, plain.dead_letters(log))
 
 
 @pytest.mark.parametrize("spread", [1, 40, 10**10])

@@ -1,8 +1,9 @@
-"""A real run with failures and a kill -9, dumped and analysed: every table is what SQL makes of the history that Redis
-has, to the row.
+"""A real run with failures and a kill -9, dumped and analysed: every table is what plain Python makes of the history as
+Redis has it, to the row.
 """
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -10,16 +11,17 @@ import pytest
 from streamdq.dump import Dumper
 from streamdq.dump.local import LocalFolder
 from streamdq_spark.analysis import analyze, plan
-from streamdq_spark.report import write_report
+from streamdq_spark.report import TABLES, load_tables, write_report
 from streamdq_spark.summary import Summary
 from tests.conftest import BINARIES
 from tests.crash.worker_processes import WorkerProcesses
 from tests.crash.workers import Options, Work
 from tests.servers import Pool
+from tests.spark import plain
 from tests.spark.dumps import happened_in
-from tests.spark.plain import Happened
-from tests.spark.second.calculation import Asked, Second, differences, names
-from tests.spark.second.of_log import second_of
+from tests.spark.frames import assert_same
+from tests.spark.plain import Happened, Table
+from tests.spark.second import calculation as second
 from tests.spark.shared import SharedSpark
 from tests.waiting import until
 
@@ -73,26 +75,45 @@ def summary(log: list[Happened], folder: Path, shared_spark: SharedSpark) -> Sum
 
 
 @pytest.fixture(scope="module")
-def second(log: list[Happened]) -> Iterator[Second]:
-    with second_of(log) as calculated:
-        yield calculated
+def tables(summary: Summary, folder: Path) -> dict[str, Table]:
+    loaded = load_tables(LocalFolder(folder / "tables"), TABLES, summary.first_day, summary.last_day)
+    return {name: [{key: _ms(value) for key, value in row.items()} for row in rows] for name, rows in loaded.items()}
 
 
-def test_the_run_had_what_is_to_be_counted(log: list[Happened], second: Second) -> None:
+def asked_for(summary: Summary) -> second.Asked:
+    return second.Asked(summary.first_day, summary.last_day)
+
+
+@pytest.fixture(scope="module")
+def sql(summary: Summary, folder: Path) -> Iterator[second.Second]:
+    with second.calculated(folder / "dump", asked_for(summary)) as found:
+        yield found
+
+
+def _ms(value: object) -> object:
+    return round(value.timestamp() * 1000) if isinstance(value, datetime) else value
+
+
+def test_the_run_had_what_is_to_be_counted(log: list[Happened]) -> None:
     kinds = {(e.topic, e.event) for e in log}
     assert {("work", "done"), ("work", "reclaimed")} <= kinds
     assert {("mail", "retry"), ("mail", "dead"), ("mail", "cancelled")} <= kinds
     assert {e.reason for e in log} >= {"exhausted", "buried"}
-    found = second.rows("duplicates")
+    found = plain.duplicates(log)
     assert sum(row["done_again"] for row in found) == 0
     assert sum(row["jobs"] for row in found) == JOBS + 23
     assert {e.id for e in log if e.event == "done"} >= {f"work-{n}" for n in range(JOBS)}
 
 
-@pytest.mark.parametrize("name", names())
-def test_a_table_is_what_sql_makes_of_it(name: str, second: Second, summary: Summary, folder: Path) -> None:
-    found = second.written(folder / "tables", name, Asked(summary.first_day, summary.last_day))
-    assert differences(name, found, second.rows(name)) == []
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_what_plain_python_makes_of_it(name: str, tables: dict[str, Table], log: list[Happened]) -> None:
+    assert_same(tables.get(name, []), getattr(plain, name)(log))  # an empty table leaves no file
+
+
+@pytest.mark.parametrize("name", second.names())
+def test_a_table_is_what_sql_makes_of_it(name: str, sql: second.Second, summary: Summary, folder: Path) -> None:
+    found = sql.written(folder / "tables", name, asked_for(summary))
+    assert second.differences(name, found, sql.rows(name)) == []
 
 
 def test_its_report_says_how_much_was_done(summary: Summary, log: list[Happened], folder: Path) -> None:

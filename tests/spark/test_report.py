@@ -47,7 +47,7 @@ class Page(HTMLParser):
 
 
 TOPICS = {"rhythm", "hopeless", "few", "long", "gone", "no created"}
-"""Of the corners: each hour of a topic takes the second calculation some time."""
+"""Of the corners: each hour of a topic takes the plain calculation some time."""
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,13 @@ from streamdq_spark.questions import QUESTIONS, Context
 from streamdq_spark.report import load_tables
 from streamdq_spark.summary import Summary
 from streamdq_spark.tables import read_table
-from tests.spark.dumps import START, event, write_dump
-from tests.spark.frames import collected, history_of, rows_of, written
-from tests.spark.second.__main__ import asked_of
-from tests.spark.second.calculation import Second, calculated, differences
+from tests.spark import plain
+from tests.spark.dumps import EPOCH, START, TIMES, event, write_dump
+from tests.spark.frames import assert_same, collected, history_of, rows_of, written
+from tests.spark.plain import Happened
 from tests.spark.shared import SharedSpark
 
-Case = tuple[Second, Path, Summary]
+Case = tuple[list[dict[str, Any]], Path, Summary]
 NOT_RUN: dict[str, Any] = {"started": None, "moved": None, "consumer": None, "error": None, "reason": None}
 BARE: dict[str, Any] = dict.fromkeys(
     ("consumer", "created", "due", "moved", "started", "error", "reason", "body_bytes")
@@ -56,16 +55,17 @@ CASES: dict[str, list[dict[str, Any]]] = {
 }
 
 
+def happened(row: dict[str, Any]) -> Happened:
+    ms = {name: None if row[name] is None else round((row[name] - EPOCH) / timedelta(milliseconds=1)) for name in TIMES}
+    return Happened(**(row | ms))
+
+
 @pytest.fixture(scope="module", params=CASES)
-def case(
-    request: pytest.FixtureRequest, shared_spark: SharedSpark, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Case]:
-    """A case's second calculation, the folder of its dump and tables, and what the analysis said of it."""
+def case(request: pytest.FixtureRequest, shared_spark: SharedSpark, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """A case's events, the folder of its dump and tables, and what the analysis said of it."""
     folder, rows = tmp_path_factory.mktemp("sparse"), CASES[request.param]
     write_dump(folder / "dump", rows, hours_each=24)
-    summary = analyze(shared_spark.session(), plan(str(folder / "dump"), str(folder / "out")))
-    with calculated(folder / "dump", asked_of(folder / "dump", folder / "out")) as second:
-        yield second, folder, summary
+    return rows, folder, analyze(shared_spark.session(), plan(str(folder / "dump"), str(folder / "out")))
 
 
 @pytest.fixture(scope="module")
@@ -77,12 +77,12 @@ def columns(shared_spark: SharedSpark) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_every_question_answers_it(case: Case, name: str, columns: dict[str, list[str]]) -> None:
-    second, folder, summary = case
-    wanted = second.rows(name)
+    rows, folder, summary = case
+    wanted = getattr(plain, name)([happened(row) for row in rows])
     assert summary.tables[name] == len(wanted)
     assert json.loads((folder / "out" / "analysis.json").read_text())["tables"][name] == len(wanted)
     found = written(folder / "out" / name)
-    assert differences(name, rows_of(found), wanted) == []
+    assert_same(rows_of(found), wanted)
     assert found.column_names == columns[name]
 
 

@@ -23,7 +23,6 @@ from tests.spark.dumps import as_row, write_dump
 from tests.spark.frames import frame
 from tests.spark.logs import MONDAY, done, random_log
 from tests.spark.plain import Happened
-from tests.spark.second.of_log import second
 from tests.spark.shop_floor import Floor, Task, happened, tasks
 
 JOBS = tasks(1, 3000, over_ms=45_000)
@@ -111,7 +110,7 @@ def test_ends_that_are_recorded_late_keep_no_place(spark: SparkSession, change: 
     answer = asked(spark, log, change, had=3)
     (pool,) = answer.pools
     assert answer.good
-    assert max(row["most_at_once"] for row in second("workers", log)) > 3
+    assert max(row["most_at_once"] for row in plain.workers(log)) > 3
     assert pool.turn_ms < 0
     retry = Floor().retry if change.retry_ms is None else change.retry_ms
     truth = happened(JOBS, Floor(2, change.concurrency or 3, retry, report=20))

@@ -178,7 +178,10 @@ def unreadable(held: Held, error: BodyUnreadable) -> End:
 
 
 def end_of_failure(held: Held, error: BaseException | str, schedule: RetrySchedule) -> End:
-    """The end of an attempt that failed with this exception or text: a retry, or a burial if no step is left."""
+    """The end of an attempt that failed with this exception or text: a retry, or a burial if no step is left.
+
+    The delay is chosen here; ``lua/retry.lua`` adds it to Redis's time.
+    """
     text = error if is_a(error, str) else told_of(held.job, error)
     if is_a(error, Bury):
         return End(held, Outcome.DEAD, error.reason, reason=DeadReason.BURIED)
@@ -221,7 +224,9 @@ def too_late(held: Held, schedule: RetrySchedule, now_ms: int) -> End:
         held.started_ms = 0
         return End(held, Outcome.RELEASED)
     held.started_ms = max(now_ms, held.due_ms)
-    return end_of_failure(held, f"TimeoutError: its TTR of {held.ttr_ms} ms passed before the attempt could start", schedule)
+    return end_of_failure(
+        held, f"TimeoutError: its TTR of {held.ttr_ms} ms passed before the attempt could start", schedule
+    )
 
 
 def row_of(event: str, held: Held, consumer: str, error: str = "", reason: str = "") -> str:

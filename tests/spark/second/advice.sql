@@ -1,5 +1,5 @@
 -- KEY topic, group
--- What docs/analytics.md says: TTR of the 99.9th percentile of what was done, steps by Wilson's interval.
+-- What docs/reference/analytics.md says: TTR of the 99.9th percentile of what was done, steps by Wilson's interval.
 WITH tried AS (
     SELECT topic, "group", event, error, CASE WHEN started <= finished THEN finished - started END AS took
     FROM asked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import require_manifest
@@ -40,10 +39,6 @@ class Asked:
     goes_on: bool = False
     compare: tuple[tuple[int, int], tuple[int, int]] | None = None
     """Two spans of time in ms, the second end of each excluded."""
-    start_ms: int | None = None
-    """When the coming hours begin, if that is not the last event's hour."""
-    waiting: Mapping[tuple[str, int], int] | None = None
-    """By topic and hour in ms, how many jobs wait, if that is known."""
 
 
 def names() -> list[str]:
@@ -56,38 +51,19 @@ def calculated(dump: Path, asked: Asked, memory: str = "2GB") -> Iterator[Second
     """DuckDB with the events of the dump."""
     files = [str(dump / file.path) for file in require_manifest(LocalFolder(dump)).files]
     with duckdb.connect() as database:
-        database.execute(f"SET memory_limit = '{memory}'; SET preserve_insertion_order = false")
+        database.execute(f"SET TimeZone = 'UTC'; SET memory_limit = '{memory}'; SET preserve_insertion_order = false")
         database.execute("SET VARIABLE files = ?", [files])
-        database.execute("CREATE VIEW events AS FROM read_parquet(getvariable('files'), hive_partitioning = false)")
-        yield _prepared(database, asked)
-
-
-@contextmanager
-def calculated_of(events: pa.Table, asked: Asked) -> Iterator[Second]:
-    """DuckDB with these events, as a dump's files have them."""
-    with duckdb.connect() as database:
-        database.execute("SET memory_limit = '2GB'; SET temp_directory = ''")
-        database.register("events", events)
-        yield _prepared(database, asked)
-
-
-def _prepared(database: duckdb.DuckDBPyConnection, asked: Asked) -> Second:
-    first, end = (_ms(day) for day in (asked.first, asked.last + _DAY))
-    told: dict[str, Any] = {"first_ms": first, "end_ms": end, "slo_ms": asked.slo_ms, "objective": asked.objective,
-            "tz": asked.tz, "goes_on": asked.goes_on, "start_ms": asked.start_ms,
-            "waits": asked.waiting is not None}  # fmt: skip
-    if asked.compare:
-        (told["before_since"], told["before_until"]), (told["after_since"], told["after_until"]) = asked.compare
-    database.execute("SET TimeZone = 'UTC'")
-    for name, value in told.items():
-        database.execute(f"SET VARIABLE {name} = ?", [value])
-    database.execute("CREATE TABLE enqueued (topic VARCHAR, moment BIGINT, jobs BIGINT)")
-    for (topic, hour), jobs in (asked.waiting or {}).items():
-        database.execute("INSERT INTO enqueued VALUES (?, ?, ?)", [topic, hour // 3_600_000, jobs])
-    database.execute(_HISTORY)
-    for name in PREPARED:
-        database.execute((FOLDER / f"{name}.sql").read_text())
-    return Second(database)
+        first, end = (_ms(day) for day in (asked.first, asked.last + _DAY))
+        told: dict[str, Any] = {"first_ms": first, "end_ms": end, "slo_ms": asked.slo_ms, "objective": asked.objective,
+                "tz": asked.tz, "goes_on": asked.goes_on}  # fmt: skip
+        if asked.compare:
+            (told["before_since"], told["before_until"]), (told["after_since"], told["after_until"]) = asked.compare
+        for name, value in told.items():
+            database.execute(f"SET VARIABLE {name} = ?", [value])
+        database.execute(_HISTORY)
+        for name in PREPARED:
+            database.execute((FOLDER / f"{name}.sql").read_text())
+        yield Second(database)
 
 
 _TIMES = ("created", "due", "moved", "started", "finished")
@@ -95,7 +71,7 @@ _HISTORY = f"""
 CREATE VIEW history AS
 SELECT * REPLACE ({", ".join(f"epoch_ms({name}) AS {name}" for name in _TIMES)}),
     CAST(split_part(entry, '-', 1) AS UBIGINT) AS entry_ms, CAST(split_part(entry, '-', 2) AS UBIGINT) AS entry_number
-FROM events
+FROM read_parquet(getvariable('files'), hive_partitioning = false)
 """
 
 
@@ -183,8 +159,7 @@ def _same(a: Any, b: Any, slack: float) -> bool:
 def _rows(answer: duckdb.DuckDBPyRelation) -> list[Row]:
     plain = ", ".join(
         f'epoch_ms("{name}") AS "{name}"' if "TIMESTAMP" in str(kind) else
-        f'CAST("{name}" AS BIGINT) AS "{name}"' if str(kind) == "HUGEINT" else
-        f'CAST("{name}" AS DOUBLE) AS "{name}"' if str(kind).startswith("DECIMAL") else f'"{name}"'
+        f'CAST("{name}" AS DOUBLE) AS "{name}"' if str(kind).startswith(("DECIMAL", "HUGEINT")) else f'"{name}"'
         for name, kind in zip(answer.columns, answer.types, strict=True)
     )  # fmt: skip
     found = answer.project(plain)

@@ -33,30 +33,13 @@ WITH RECURSIVE tried AS (
     JOIN in_windows w ON w.topic = a.topic AND w."group" IS NOT DISTINCT FROM a."group" AND w.day = a.day
         AND w.tenth = a.tenth
     GROUP BY ALL
-), ahead AS (  -- how long before its due time it was known that an attempt would be due
-    SELECT topic, due - created AS ms FROM lately
-    WHERE ended(event) AND attempt <= 1 AND created IS NOT NULL AND due IS NOT NULL AND finished > last_ms - days(14)
-    UNION ALL
-    SELECT topic, wait_ms FROM retry_waits WHERE finished > (SELECT any_value(last_ms) FROM lately) - days(14)
-), later AS (  -- of what is due in an hour, the part that is not enqueued by now
-    SELECT topic, moment, count(*) FILTER (
-            ms <= greatest(0, moment * 3600000 + 1800000 - coalesce(setting('start_ms'), (SELECT any_value(last_ms) FROM lately)))
-        ) / count(*) AS share
-    FROM ahead, (SELECT DISTINCT moment FROM banded WHERE attempts IS NULL)
-    WHERE setting('waits')
-    GROUP BY ALL
 ), coming AS (
     SELECT b.topic, q."group", b.moment, q.attempt_ms, q.window_ms, p.an_hour, p.at_once,
-        coalesce(q.attempts / sum(q.attempts) OVER (PARTITION BY b.topic, b.moment), 1) * coalesce(l.share, 1) AS part,
-        CASE WHEN b.expected IS NOT NULL OR setting('waits') THEN coalesce(w.jobs, 0) END AS waits,
+        coalesce(q.attempts / sum(q.attempts) OVER (PARTITION BY b.topic, b.moment), 1) AS part,
         unnest([
-            {band: 'low', load: waits + coalesce(b.low * part, 0)},
-            {band: '', load: waits + coalesce(b.expected * part, 0)},
-            {band: 'high', load: waits + coalesce(b.high * part, 0)}
+            {band: 'low', load: b.low * part}, {band: '', load: b.expected * part}, {band: 'high', load: b.high * part}
         ], recursive := true)
     FROM banded b
-    LEFT JOIN later l ON l.topic = b.topic AND l.moment = b.moment
-    LEFT JOIN enqueued w ON w.topic = b.topic AND w.moment = b.moment
     LEFT JOIN queues q ON q.topic = b.topic
     LEFT JOIN past p ON p.topic = q.topic AND p."group" IS NOT DISTINCT FROM q."group" AND p.clock = shown(b.moment) % 24
     WHERE b.attempts IS NULL

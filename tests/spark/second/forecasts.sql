@@ -1,5 +1,4 @@
 -- The forecast of each hour of the next day and of the past, by what was known when its day began.
-CREATE VIEW start AS SELECT coalesce(setting('start_ms') // 3600000, hour) AS hour FROM present;
 CREATE TABLE past AS
 SELECT s.topic, s.moment, coalesce(c.attempts, 0) AS attempts
 FROM (
@@ -23,12 +22,9 @@ SELECT *, shown(moment) % 168 AS of_week, greatest(0, CAST(ceil(((SELECT hour FR
 FROM (
     SELECT topic, moment, attempts FROM past
     UNION ALL
-    SELECT DISTINCT topic, unnest(range((SELECT hour FROM start), (SELECT hour FROM start) + 24)), NULL
-    FROM (
-        SELECT topic FROM counted WHERE moment >= (SELECT hour FROM present) - 71 * 24
-        UNION ALL
-        SELECT topic FROM enqueued
-    )
+    SELECT DISTINCT topic, unnest(range((SELECT hour FROM present), (SELECT hour FROM present) + 24)), NULL
+    FROM counted
+    WHERE moment >= (SELECT hour FROM present) - 71 * 24
 );
 
 CREATE TABLE told AS

@@ -17,7 +17,7 @@ from streamdq.operations.attempts.results import (
     Held,
     Outcome,
     class_of,
-    failed,
+    end_of_failure,
     held_in,
     row_of,
     unreadable,

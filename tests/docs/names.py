@@ -1,0 +1,138 @@
+"""Which names the code and the pages use: those that have gone, by names.toml, and those of the glossary.
+names_not_yet.txt lists the names that are still in use. It can only get shorter.
+
+    python -m tests.docs.names               where names are that have gone
+    python -m tests.docs.names --shrink      takes out of the list what is nowhere any more
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import tokenize
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tests.docs.prose import shrink
+
+ROOT = Path(__file__).parents[2]
+NOT_YET = Path(__file__).with_name("names_not_yet.txt")
+
+_LUA_COMMENT = re.compile(r"--(?:\[\[.*?\]\]|[^\n]*)", re.DOTALL)
+_LUA_STRING = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_FENCED = re.compile(r"^( *)(`{3,})[^\n]*\n.*?^\1\2 *$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"(?<!`)`([^`\s]+)`(?!`)")
+_KEY = re.compile(r"[}:](?::)?([a-z_]+)")
+_TERM = re.compile(r"^(\S.*)\n:   ", re.MULTILINE)
+
+
+@cache
+def retired() -> dict[str, dict[str, str]]:
+    return tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
+
+
+def _files(folder: str, suffix: str) -> Iterator[tuple[str, str]]:
+    for path in sorted((ROOT / folder).rglob(f"*{suffix}")):
+        yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+
+
+def names_of_python(text: str) -> set[str]:
+    """Without comments and strings."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return {token.string.strip("_") for token in tokens if token.type == tokenize.NAME}
+
+
+def names_of_lua(text: str) -> set[str]:
+    """Without comments and messages. A string of one word is a name: a key's, or a field's."""
+    text = _LUA_STRING.sub(lambda one: one[0] if _NAME.fullmatch(one[0][1:-1]) else "", _LUA_COMMENT.sub("", text))
+    return set(_NAME.findall(text))
+
+
+def names_of_page(text: str) -> set[str]:
+    """In code within sentences and tables; examples are programs of their own."""
+    return {name for code in _CODE.findall(_FENCED.sub("", text)) for name in _NAME.findall(code)}
+
+
+def keys_of_page(text: str) -> set[str]:
+    return {name for code in _CODE.findall(_FENCED.sub("", text)) for name in _KEY.findall(code)}
+
+
+def modules(path: str) -> set[str]:
+    return {part.strip("_") for part in Path(path).with_suffix("").parts}
+
+
+def found() -> dict[str, list[str]]:
+    """Files by what stands in the list of those that are still there, such as ``python told``."""
+    found: dict[str, list[str]] = {}
+
+    def look(kind: str, path: str, names: set[str]) -> None:
+        for name in sorted(names & retired()[kind].keys()):
+            found.setdefault(f"{kind} {name}", []).append(path)
+
+    for path, text in _files("streamdq", ".py"):
+        look("python", path, names_of_python(text) | modules(path))
+    for path, text in _files("lua", ".lua"):
+        look("lua", path, names_of_lua(text) | modules(path))
+    for path, text in _files("docs", ".md"):
+        # An ordinary word may be an option or a value. With a capital or an underscore it is a name.
+        own = {name for name in names_of_page(text) if re.search(r"[A-Z_]", name)}
+        look("python", path, own)
+        look("lua", path, own)
+        look("keys", path, keys_of_page(text))
+    keys = (ROOT / "streamdq/keys.py").read_text(encoding="utf-8")
+    look("keys", "streamdq/keys.py", set(re.findall(r"\}:(\w+)", keys)))
+    return found
+
+
+# -- the glossary
+
+
+def terms(glossary: str) -> list[str]:
+    return _TERM.findall(glossary)
+
+
+def as_name(term: str) -> str:
+    """``Dead letter`` as ``dead_letter``."""
+    return "_".join(_NAME.findall(split_name(term)))
+
+
+def split_name(name: str) -> str:
+    """``DeadLetter`` as ``dead_letter``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+@cache
+def used_names() -> str:
+    """Every name of the code, with its words apart, each between spaces."""
+    names: set[str] = set()
+    for path, text in _files("streamdq", ".py"):
+        names |= names_of_python(text) | modules(path)
+    return f" {' '.join(sorted(map(split_name, names)))} "
+
+
+def is_used(term: str) -> bool:
+    """Whether a name is that term, its plural, or has it as a part: ``dead_letters``, ``retry_schedule_ms``."""
+    return re.search(rf"[ _]{as_name(term)}(?:s|es|d|ed|n)?[ _]", used_names()) is not None
+
+
+def not_yet() -> list[str]:
+    return [line for line in NOT_YET.read_text(encoding="utf-8").splitlines() if line and line[0] != "#"]
+
+
+def main(arguments: list[str]) -> int:
+    there = found()
+    if arguments == ["--shrink"]:
+        shrink(there.keys(), NOT_YET)
+        return 0
+    for name, paths in there.items():
+        kind, word = name.split()
+        sys.stdout.write(f"{name}: rather {retired()[kind][word]}: {', '.join(paths)}\n")
+    return 1 if there.keys() - not_yet() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
