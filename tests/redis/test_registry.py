@@ -80,7 +80,7 @@ def test_more_changes_than_are_remembered(redis_server: Server, queue: Queue, ot
     assert {one.ttr_ms for name, one in known(queue).items() if name != "first"} == {360_000}
 
 
-@pytest.mark.parametrize("trouble", ["an earlier version's ring", "junk", "no rings", "lost changes", "no registry"])
+@pytest.mark.parametrize("trouble", ["junk", "no rings", "lost changes", "no registry"])
 def test_whatever_becomes_of_the_rings(redis_server: Server, queue: Queue, other: Queue, trouble: str) -> None:
     other.configure("t1", create=True)
     other.configure("t2", create=True)
@@ -95,10 +95,8 @@ def test_whatever_becomes_of_the_rings(redis_server: Server, queue: Queue, other
             other.configure("t1", ttr="5m")
             if trouble == "junk":
                 client.xadd(KEYS.wake, {"what": "ever"})
-            elif trouble == "no rings":
-                client.delete(KEYS.wake)
             else:
-                client.xadd(KEYS.wake, {"topic": "t2"}, maxlen=1, approximate=False)
+                client.delete(KEYS.wake)
     assert known(queue) == anew(redis_server.url)
 
 
