@@ -121,7 +121,7 @@ class Mover:
         except ServerUnavailable:  # the registry is on the same node as the lease: see Election.win
             if not self._link.is_cluster or not self._topics.known:
                 raise
-        log.debug("mover at work", mover=self._name)
+        log.debug("mover elected", mover=self._name)
         self._node_movers, self._moving, self._rated, self._running = {}, {}, {}, set()
         self._listener = self._new_listener()
         self._broken = asyncio.get_running_loop().create_future()
@@ -272,7 +272,7 @@ class Mover:
             node_mover.check_versions()
 
     def _missed(self, shard: ShardKeys) -> None:
-        log.debug("a ring was missed", topic=shard.topic, shard=shard.shard)
+        log.debug("wakeup missed", topic=shard.topic, shard=shard.shard)
         self._listener.mistrust(shard.wake)
 
     # -- housekeeping
