@@ -48,9 +48,9 @@ class NamespaceKeys:
         return f"{{{self.namespace}}}:mover_stopped"
 
     @cached_property
-    def signs(self) -> str:
-        """ZSET, expires: consumers -> when each gave its last sign of life, ms."""
-        return f"{{{self.namespace}}}:signs"
+    def heartbeats(self) -> str:
+        """ZSET, expires: consumers -> when each sent its last heartbeat, ms."""
+        return f"{{{self.namespace}}}:heartbeats"
 
     def hung(self, consumer: str) -> str:
         """STRING, expires: how many threads of this worker hang beyond their TTR, and how many slots it has."""

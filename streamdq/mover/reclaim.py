@@ -119,7 +119,7 @@ class Reclaimer:
                 found = await self._sweep(shard, topic, group, watch)
                 if found is not None:
                     running, ready = running + found.running, ready + found.ready
-                    # A name that is not UTF-8 is another client's, and has given no sign.
+                    # A name that is not UTF-8 is another client's, and has sent no heartbeat.
                     holders[group] = [name.decode(errors="replace") for name in found.consumers]
         self._hold(shard, holders)
         now = time.monotonic()

@@ -152,7 +152,7 @@ class Deadlines:
     def close(self) -> None:
         self._touches.close()
 
-    # -- while the event loop is blocked: in another thread (signs.py)
+    # -- while the event loop is blocked: in another thread (heartbeats.py)
 
     def named(self, task: Any) -> dict[str, Any]:
         """The fields that name the job which the task runs, for the log; none if it runs no job."""
