@@ -15,7 +15,7 @@
 local now, shards, most_bytes = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 local topic = redis.call('HMGET', settings, 'shards', 'paused', 'rate', 'groups', 'watch_until', 'largest', 'format',
-  'key_limit', 'keyed')
+  'key_limit', 'sharded_by_key')
 check_format(topic[7])
 if not is_current(topic[1], topic[9], shards) then return {0, now, 0} end
 

@@ -19,7 +19,7 @@
 --   key_tickets, key_pace, key_limit, sequence, settle, group_states, taken, taking, withdraw, drop_job, postpone
 local now, most_bytes, how, former = now_ms(ARGV[1]), tonumber(ARGV[4]), ARGV[5], ARGV[6] == 'former'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
-  'keyed')
+  'sharded_by_key')
 check_format(topic[5])
 if not is_current(topic[1], topic[8], ARGV[2]) then return {0, now, 0} end
 local s = shard(KEYS)
@@ -90,7 +90,9 @@ for i = 7, #ARGV, 4 do
     else add(s, s.groups, key, {id = id, sequence = order, due = due}) end
     if rule.is_given then take_id(s, id, t, new) end
     -- In a topic of one shard nobody else marks it, and when the job has ended, nothing tells that its id belonged to a key.
-    if not topic[8] and rule.is_given and key_in(rest, 1) then topic[8] = redis.call('HSET', settings, 'keyed', 1) end
+    if not topic[8] and rule.is_given and key_in(rest, 1) then
+      topic[8] = redis.call('HSET', settings, 'sharded_by_key', 1)
+    end
     if rule.after and not topic[6] then topic[6] = redis.call('HSET', settings, 'after_finish', 1) end
     if not key and (not earliest or due < earliest) then earliest = due end
   end

@@ -21,7 +21,7 @@
 --   key_tickets, key_pace, key_limit, sequence, settle, group_states, taken, withdraw, drop_job
 local now, most_bytes, fence, epoch = now_ms(ARGV[1]), tonumber(ARGV[5]), 'relay:' .. ARGV[6], tonumber(ARGV[7])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'version', fence,
-  'after_finish', 'key_limit', 'keyed')
+  'after_finish', 'key_limit', 'sharded_by_key')
 check_format(topic[5])
 if not is_current(topic[1], topic[10], ARGV[2]) or topic[6] ~= ARGV[3] then return {0} end
 local last = tonumber(topic[7] or 0)

@@ -13,7 +13,7 @@
 --   key_tickets, key_pace, key_limit, sequence, settle, group_states, taken, withdraw, drop_job
 local now, most_bytes = now_ms(ARGV[1]), tonumber(ARGV[4])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
-  'keyed')
+  'sharded_by_key')
 check_format(topic[5])
 if not is_current(topic[1], topic[8], ARGV[2]) then return {0, now, 0} end
 local s = shard(KEYS)

@@ -16,7 +16,8 @@
 -- include: stored_format, clock, groups, history, is_current, largest, progress, notify_mover, key_tickets, key_pace,
 --   key_limit, requeue, go_on, sequence
 local group, former = ARGV[2], ARGV[5] == 'former'
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit', 'keyed')
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit',
+  'sharded_by_key')
 check_format(topic[6])
 local others, served = {}, false
 for _, name in ipairs(names(topic[2])) do

@@ -293,7 +293,7 @@ class TopicSettings(BaseModel):
     key_limited: bool = False  # it has, or had, a limit of keys: jobs may wait for them
     paused: bool = False
     scheduled: bool = False  # its first shard may have schedules
-    keyed: bool = False  # jobs may be in the shards of their keys, not of their ids
+    sharded_by_key: bool = False  # jobs may be in the shards of their keys, not of their ids
     groups: Mapping[str, GroupSettings] = Field(default_factory=dict)
     # Changes that have begun and are not complete; whoever meets them completes them (Topics).
     leaving: Mapping[str, bool] = Field(default_factory=dict)
@@ -328,7 +328,7 @@ class TopicSettings(BaseModel):
     @property
     def leads_to_keys(self) -> bool:
         """Whether jobs are looked for in the shards of their keys."""
-        return self.keyed or self._is_one_shard
+        return self.sharded_by_key or self._is_one_shard
 
     def named(self, *, by_key: bool) -> str:
         """How jobs are spread, as scripts take it that add jobs. ``by_key``: one is in the shard of its key."""
@@ -361,8 +361,8 @@ class TopicSettings(BaseModel):
             "key_limit", self._key_limit,
             "key_order", self.key_order or "",
         ]  # fmt: skip
-        if self.keyed:  # otherwise a mark stays: a registry that was lost does not know of it
-            fields += ["keyed", 1]
+        if self.sharded_by_key:  # otherwise a mark stays: a registry that was lost does not know of it
+            fields += ["sharded_by_key", 1]
         for name, group in self.groups.items():
             fields += [f"ttr:{name}", "" if group.ttr_ms is None else group.ttr_ms]
         return fields

@@ -183,12 +183,12 @@ def shard_of(id: str, shards: int, key: str | None = None) -> int:
     return crc32((id if key is None else key).encode()) % shards if shards > 1 else 0
 
 
-def homes_of(id: str, shards: int, former: Sequence[int], key: str | None = None) -> tuple[int, ...]:
+def candidate_shards(id: str, shards: int, former: Sequence[int], key: str | None = None) -> tuple[int, ...]:
     """The numbers of the shards that may have the job, if the topic had other numbers of shards before, ``former``: its
-    homes of then, oldest first, and last the one that it belongs to now.
+    shards of then, oldest first, and last the one that it belongs to now.
     """
-    home = shard_of(id, shards, key)
+    current = shard_of(id, shards, key)
     if not former:
-        return (home,)
+        return (current,)
     before = dict.fromkeys(shard_of(id, count, key) for count in former)
-    return (*(number for number in before if number != home), home)
+    return (*(number for number in before if number != current), current)

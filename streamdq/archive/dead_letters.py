@@ -11,7 +11,7 @@ from ..codec.bodies import Bodies
 from ..codec.envelope import as_text, from_text
 from ..config import MAX_BATCH, TopicSettings
 from ..errors import BodyUnreadable, ServerUnavailable
-from ..keys import ShardKeys, homes_of
+from ..keys import ShardKeys, candidate_shards
 from ..link.session import Op, Work
 from ..operations.dead_letters.kick_throttle import Pace
 from ..operations.jobs.previous_shards import in_turn
@@ -227,10 +227,10 @@ class Letters:
         """By its receipt, where each letter is; None: these settings are out of date."""
         # From now on, Redis alone has the job: as durable as a job that is enqueued to the topic.
         scripts, there = self._store.at(None, settings), dict[str, ShardKeys | None]()
-        homes = {letter: _homes(letter, settings) for letter in letters}
+        candidates = {letter: _candidates(letter, settings) for letter in letters}
         for turn in range(len(settings.former) + 1):
             left = [letter for letter in letters if letter.receipt(GIVEN) not in there]
-            for (number, former), asked in in_turn(turn, left, homes).items():
+            for (number, former), asked in in_turn(turn, left, candidates).items():
                 for part in parts(asked, lambda letter: len(letter.body.encode()), _GIVE_BATCH):
                     shard = self._session.keys.shard(topic, number)
                     spread = settings.named(by_key=any(letter.key is not None for letter in part))
@@ -289,8 +289,8 @@ def _receipt_in(topic: str, field: bytes) -> Receipt:
     return Receipt(field, kind, topic, int(buried_ms), sequence, group, id)
 
 
-def _homes(letter: Letter, settings: TopicSettings) -> tuple[int, ...]:
-    return homes_of(letter.id, settings.shards, settings.former, letter.key)
+def _candidates(letter: Letter, settings: TopicSettings) -> tuple[int, ...]:
+    return candidate_shards(letter.id, settings.shards, settings.former, letter.key)
 
 
 def _found(shard: ShardKeys, letters: Sequence[Letter], codes: Sequence[int]) -> dict[str, ShardKeys | None]:

@@ -316,13 +316,13 @@ def test_a_shard_with_jobs_tells_what_it_has_when_it_refuses_another_number_of_s
 
 def test_the_mark_of_keys_stays_until_the_shard_is_dropped(shard: Shard) -> None:
     """A registry that was lost, and made again by one who does not know of keys, learns of them."""
-    keyed = later(shard, 4).model_copy(update={"keyed": True})
-    assert shard.call("configure_shard", keyed).keyed
-    assert shard.call("configure_shard", shard.settings).keyed, "also if it is out of date"
-    assert shard.call("configure_shard", later(shard, 5)).keyed
+    sharded_by_key = later(shard, 4).model_copy(update={"sharded_by_key": True})
+    assert shard.call("configure_shard", sharded_by_key).sharded_by_key
+    assert shard.call("configure_shard", shard.settings).sharded_by_key, "also if it is out of date"
+    assert shard.call("configure_shard", later(shard, 5)).sharded_by_key
     shard.checked = False
     assert shard.run(shard.scripts.drop_shard(shard.k, later(shard, 6)))
-    assert not shard.call("configure_shard", later(shard, 7)).keyed
+    assert not shard.call("configure_shard", later(shard, 7)).sharded_by_key
 
 
 def test_a_dropped_shard_tells_from_which_version_on_it_may_come_back(shard: Shard) -> None:

@@ -37,15 +37,15 @@ def test_a_job_due_at_once_goes_straight_to_the_ready_stream(two: Shard) -> None
 
 
 def test_it_tells_which_jobs_are_ready_if_they_are_due(shard: Shard) -> None:
-    assert shard.enqueue("first").straight == 1
+    assert shard.enqueue("first").skips_bucket == 1
     shard.redis("HSET", shard.k.settings, "key_limit", "1")
-    assert shard.enqueue("second").straight == 2, "those without a key"
+    assert shard.enqueue("second").skips_bucket == 2, "those without a key"
     shard.redis("HDEL", shard.k.settings, "key_limit")
     for hinders in ("paused", "rate"):
         shard.redis("HSET", shard.k.settings, hinders, "1")
-        assert shard.enqueue(hinders).straight == 0
+        assert shard.enqueue(hinders).skips_bucket == 0
         shard.redis("HSET", shard.k.settings, hinders, "0")
-    assert shard.enqueue("third").straight == 0, "others are due, and were not moved yet"
+    assert shard.enqueue("third").skips_bucket == 0, "others are due, and were not moved yet"
     assert {shard.state(id) for id in ("first", "second")} == {"ready"}
     assert {shard.state(id) for id in ("paused", "rate", "third")} == {"delayed"}
 
@@ -232,7 +232,7 @@ def test_a_unique_job_with_a_key_and_no_limit_has_no_place(shard: Shard) -> None
 
 
 @pytest.mark.parametrize(
-    ("keyed", "named", "taken"),
+    ("sharded_by_key", "named", "taken"),
     [
         (False, "3", True), (False, "3k", False), (False, "2", False), (True, "3", True), (True, "3k", True),
         (True, "2k", False), (True, "33k", False), (True, "3kk", False), (True, "", False),
@@ -241,5 +241,5 @@ def test_a_unique_job_with_a_key_and_no_limit_has_no_place(shard: Shard) -> None
 def test_where_a_key_decides_the_shard_it_must_be_marked(shard: Shard, keyed: bool, named: str, taken: bool) -> None:
     shard.topic(shards=3)
     if keyed:
-        shard.call("configure_shard", shard.settings.model_copy(update={"keyed": True}))
+        shard.call("configure_shard", shard.settings.model_copy(update={"sharded_by_key": True}))
     assert shard.run(shard.scripts.enqueue(shard.k, named, shard.jobs("j"))).current is taken

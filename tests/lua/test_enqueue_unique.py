@@ -560,15 +560,15 @@ def test_a_topic_where_the_id_of_a_job_with_a_key_stays_taken_is_marked(shard: S
     """When the job has ended, nothing else tells that its id need not be at home here."""
     for rule, key in (("", "k"), (MINUTE, None)):
         assert shard.call("enqueue_unique", 1, "keep", [*shard.jobs(f"{rule} {key}", key=key), rule]).taken == {}
-    assert shard.redis("HGET", shard.k.settings, "keyed") is None
+    assert shard.redis("HGET", shard.k.settings, "sharded_by_key") is None
     shard.enqueue_unique("i", rule=MINUTE, key="k")
-    assert shard.redis("HGET", shard.k.settings, "keyed") == b"1"
+    assert shard.redis("HGET", shard.k.settings, "sharded_by_key") == b"1"
 
 
 def test_whoever_looks_in_the_shard_of_the_key_must_find_the_mark(shard: Shard) -> None:
     jobs = [*shard.jobs("j", key="k"), "|||"]
     assert not shard.call("enqueue_unique", "1k", "keep", jobs).current
-    shard.redis("HSET", shard.k.settings, "keyed", 1)
+    shard.redis("HSET", shard.k.settings, "sharded_by_key", 1)
     assert shard.call("enqueue_unique", "1k", "keep", jobs).current
 
 

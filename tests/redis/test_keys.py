@@ -237,7 +237,7 @@ def test_the_registry_is_lost_before_it_is_told_of_keys(space: Space, monkeypatc
     other, register = space.another_queue(), Scripts.register_topic
 
     def forgotten(self: Scripts, topic: str, patch: Any, *args: Any) -> Any:
-        if '"keyed": true' in patch[0]:
+        if '"sharded_by_key": true' in patch[0]:
             raise KeyboardInterrupt
         return register(self, topic, patch, *args)
 

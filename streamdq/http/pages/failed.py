@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from ...errors import InvalidInput
 from ...job.job import check_id
-from ...keys import homes_of
+from ...keys import candidate_shards
 from ...operations.dead_letters.failed import (
     MOST_PLACES,
     State,
@@ -136,9 +136,9 @@ async def find_anywhere(request: Request, id: Annotated[str, Query(max_length=25
     shards = []
     for name in redact.topics(who_asks(request), known):
         settings = known[name]
-        homes = homes_of(asked, settings.shards, settings.former)
+        candidates = candidate_shards(asked, settings.shards, settings.former)
         all = store.topics.shards(name)
-        shards += all if settings.keyed else [store.session.keys.shard(name, number) for number in homes]
+        shards += all if settings.sharded_by_key else [store.session.keys.shard(name, number) for number in candidates]
     hits = list(dict.fromkeys(shard.topic for shard in await backend.do(lookup.with_job(store.session, shards, asked))))
     if len(hits) == 1:
         return redirect(f"{base_of(request)}/topics/{segment(hits[0])}/jobs/{segment(asked)}")

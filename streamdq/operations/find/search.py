@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ...config import TopicSettings
 from ...errors import InvalidInput
 from ...job.job import Job, JobState, check_topic
-from ...keys import ShardKeys, homes_of
+from ...keys import ShardKeys, candidate_shards
 from ...link.session import Op
 from ...store import namespace
 from ...store.batches import most_jobs
@@ -216,7 +216,7 @@ class Search:
         shards = self.store.topics.shards(self.topic)
         if self.criteria.key is None:
             return shards
-        return [shards[number] for number in homes_of("", settings.shards, settings.former, self.criteria.key)]
+        return [shards[number] for number in candidate_shards("", settings.shards, settings.former, self.criteria.key)]
 
     def _go_on(self) -> None:
         """Goes to where the other search ended, if there was one."""

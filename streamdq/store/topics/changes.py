@@ -192,7 +192,7 @@ def expect_keys(topics: Topics, topic: str) -> Op[TopicSettings]:
             return settings
         settings = (yield from topics.renew(topic)) or (yield from topics.ensure(topic))
         if not settings.leads_to_keys:
-            settings = yield from topics.conform(topic, settings.model_copy(update={"keyed": True}))
+            settings = yield from topics.conform(topic, settings.model_copy(update={"sharded_by_key": True}))
     raise changing(topic)
 
 

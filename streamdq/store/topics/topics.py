@@ -336,8 +336,8 @@ class Topics:
         keys.
         """
         changes = owed(settings, found)
-        if not changes and not settings.keyed and any(shard.keyed for shard in found):
-            return {"keyed": True}
+        if not changes and not settings.sharded_by_key and any(shard.sharded_by_key for shard in found):
+            return {"sharded_by_key": True}
         if (
             not changes
             and not settings.scheduled
