@@ -239,11 +239,11 @@ class Layout(NamedTuple):
     @property
     def text(self) -> str:
         """What every caller tells the scripts: ``8``; or ``8<4@17``, while jobs may be where they were among four."""
-        return self.told if self.former else str(self.shards)
+        return self.stored_text if self.former else str(self.shards)
 
     @property
-    def told(self) -> str:
-        """What shards are told: as ``text``, also with the version of a change that is complete."""
+    def stored_text(self) -> str:
+        """What shards store: as ``text``, also with the version of a change that is complete."""
         return f"{self.shards}<{','.join(map(str, self.former))}@{self.since}" if self.since else str(self.shards)
 
     @property
@@ -260,7 +260,9 @@ class Layout(NamedTuple):
 
 
 def layout_in(text: str) -> Layout:
-    """The layout in the settings of a shard, which were ``told``; without shards, if it is closed or knows none."""
+    """The layout in a shard's settings, from its ``stored_text``; without shards, if it is closed or knows
+    none.
+    """
     shards, _, rest = text.partition("<")
     former, _, since = rest.partition("@")
     return Layout(int(shards or 0), tuple(int(count) for count in former.split(",") if count), int(since or 0))

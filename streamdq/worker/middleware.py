@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import InvalidInput
 from ..job.job import Job
-from ..operations.attempts.results import End, Held, Outcome
+from ..operations.attempts.results import AttemptResult, ClaimedJob, End
 from ..process.logs import log, what
 from .handlers import called, drop
 from .running_job import RunningJob
@@ -126,7 +126,7 @@ async def through(
         raise RuntimeError(_TOO_EARLY)
 
 
-def listen(attempt: Attempt, held: Iterable[Held]) -> None:
+def listen(attempt: Attempt, held: Iterable[ClaimedJob]) -> None:
     """From now on, ``tell`` tells the functions of ``Attempt.on_end`` how the attempt ends for these jobs."""
     for one in held:
         one.listeners = attempt._listeners
@@ -136,14 +136,14 @@ def tell(ends: Sequence[End], stale: Collection[int]) -> None:
     """Calls the functions of ``Attempt.on_end``. ``stale``: the indexes of the ends that Redis refused."""
     for i, end in enumerate(ends):
         if listeners := end.held.listeners:
-            _tell(listeners, end, Outcome.STALE if i in stale else end.outcome)
+            _tell(listeners, end, AttemptResult.STALE if i in stale else end.outcome)
 
 
-def _tell(listeners: Iterable[Callable[[AttemptEnd], None]], end: End, outcome: Outcome) -> None:
+def _tell(listeners: Iterable[Callable[[AttemptEnd], None]], end: End, outcome: AttemptResult) -> None:
     job = end.held.job
-    told = AttemptEnd(job, outcome.value, end.error, end.reason, end.delay_ms, end.held.took_s)
+    attempt_end = AttemptEnd(job, outcome.value, end.error, end.reason, end.delay_ms, end.held.took_s)
     for listener in listeners:
-        result, error = copy_context().run(called, listener, told)
+        result, error = copy_context().run(called, listener, attempt_end)
         if error is None and inspect.iscoroutine(result):  # a Task would run by itself
             drop(result)
             error = InvalidInput("on_end: the function is asynchronous, and nothing awaits it; pass a plain one")

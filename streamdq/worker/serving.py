@@ -21,7 +21,7 @@ from ..link.connection import AsyncLink, ConnectionLimits, Link
 from ..link.opening import may_wait, open_session
 from ..link.session import Session, arun
 from ..mover.mover import Mover
-from ..operations.attempts.results import Held
+from ..operations.attempts.results import ClaimedJob
 from ..operations.topics.stats import stats
 from ..process.logs import log, what
 from ..process.loop import cancel_and_wait, running_loop, supervise
@@ -312,7 +312,7 @@ class Serving:
             return {}
         return {name: _limit(most, at_once, handler.batch or 1) for name, handler in self.handlers.items()}
 
-    async def _no_room(self) -> list[Held]:
+    async def _no_room(self) -> list[ClaimedJob]:
         """Waits until there is room. Entries that a read returns meanwhile go back, for workers that have room."""
         if not self.consumer.reading:
             await self._slots.freed.wait()

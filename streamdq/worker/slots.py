@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from ..config import MAX_BATCH
-from ..operations.attempts.results import Held
+from ..operations.attempts.results import ClaimedJob
 from .ends import Ends
 from .handlers import Handler
 from .turns import Turns
@@ -32,7 +32,7 @@ class Slots:
         self._handlers = handlers
         self._ends = ends
         self._turns = turns
-        self._waiting: deque[tuple[float, list[Held]]] = deque()  # (arrival, jobs of one call)
+        self._waiting: deque[tuple[float, list[ClaimedJob]]] = deque()  # (arrival, jobs of one call)
         self._mean_s = 1.0
         self._ended_lately = RecentCount(_AHEAD_S)
         self._gave_up_at = self._no_more_until = 0.0
@@ -43,7 +43,7 @@ class Slots:
     def is_any_waiting(self) -> bool:
         return bool(self._waiting)
 
-    def in_line(self) -> list[Held]:
+    def in_line(self) -> list[ClaimedJob]:
         """The jobs that wait. Any thread may ask."""
         return [held for _, jobs in list(self._waiting) for held in jobs]
 
@@ -77,7 +77,7 @@ class Slots:
 
     # -- which start
 
-    def put(self, held: list[Held]) -> None:
+    def put(self, held: list[ClaimedJob]) -> None:
         """Jobs of one topic wait for slots. Their TTR is already running."""
         if self._ends.is_draining or held[0].deadline - held[0].ttr_ms / 1000 < self._gave_up_at:
             # The worker stops; or earlier jobs were handed back since, and starting these would overtake them.
@@ -87,7 +87,7 @@ class Slots:
         for i in range(0, len(held), size):
             self._waiting.append((arrived, held[i : i + size]))
 
-    def filled(self) -> Iterator[list[Held]]:
+    def filled(self) -> Iterator[list[ClaimedJob]]:
         """Fills the free slots; yields the jobs of each call that is to start."""
         now = time.monotonic()
         while self._waiting and self.busy < self.concurrency:
@@ -98,7 +98,7 @@ class Slots:
         if self._waiting and self._giving_up is None:
             self._give_up_later()
 
-    def _in_time(self, held: list[Held], now: float) -> list[Held]:
+    def _in_time(self, held: list[ClaimedJob], now: float) -> list[ClaimedJob]:
         """The jobs that may still start. For others the time passed while they waited here, as after a SIGSTOP."""
         for one in held:
             if now >= one.start_by:
@@ -123,7 +123,7 @@ class Slots:
         if self._waiting:
             self._give_up_later()
 
-    def _release(self, held: list[Held]) -> None:
+    def _release(self, held: list[ClaimedJob]) -> None:
         self._turns.gave_back(held[0].job.topic, len(held))
         for one in held:
             self._ends.release(one)

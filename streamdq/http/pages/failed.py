@@ -117,11 +117,11 @@ async def act(request: Request) -> Response:
     backend = backend_of(request)
     which = await _letters(request, backend, given, int(until))
     done = await backend.do(act_on_failed(await backend.store(), which, deed, _ACTS_S))
-    told = {**{name: value for name, value in given.items() if value}, "did": f"failed-{deed}", "n": done.total}
-    told |= {"left": done.left_alone} if done.left_alone or not done.total else {}
+    query = {**{name: value for name, value in given.items() if value}, "did": f"failed-{deed}", "n": done.total}
+    query |= {"left": done.left_alone} if done.left_alone or not done.total else {}
     if not done.whole:
-        return redirect(f"{base_of(request)}/failed/plan?{urlencode({'do': deed, **told})}")
-    return redirect(f"{base_of(request)}/failed?{urlencode(told)}")
+        return redirect(f"{base_of(request)}/failed/plan?{urlencode({'do': deed, **query})}")
+    return redirect(f"{base_of(request)}/failed?{urlencode(query)}")
 
 
 # -- by id, over all topics

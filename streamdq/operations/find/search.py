@@ -170,8 +170,8 @@ class Search:
         if self.ended:
             return ""
         cursor = self._cursor
-        told = cursor.decode() if isinstance(cursor, bytes) else f"{cursor[0]}m{cursor[1].hex()}"
-        return f"{self._all_places - len(self._places)}.{self._all_places}.{told}"
+        position = cursor.decode() if isinstance(cursor, bytes) else f"{cursor[0]}m{cursor[1].hex()}"
+        return f"{self._all_places - len(self._places)}.{self._all_places}.{position}"
 
     def rest(self) -> Op[None]:
         """Walks to the end. All matches are then part of the plan."""

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
-from streamdq.operations.attempts.results import End, Outcome
+from streamdq.operations.attempts.results import AttemptResult, End
 from streamdq.process.loop import wait
 from streamdq.times.clock import ManualClock, RedisClock
 from streamdq.worker import blocked_loop
@@ -319,8 +319,8 @@ async def test_ends_that_wait_are_sent_while_it_is_blocked(signing: Make) -> Non
     """Those of attempts that are overdue, and those that the loop could not send."""
     rig = signing()
     task = asyncio.create_task(asyncio.sleep(3600))
-    late = [End(held(f"j{number}"), Outcome.RETRY, "its TTR passed", 0, 1) for number in range(2)]
-    done = End(held("done"), Outcome.DONE)
+    late = [End(held(f"j{number}"), AttemptResult.RETRY, "its TTR passed", 0, 1) for number in range(2)]
+    done = End(held("done"), AttemptResult.DONE)
     refuses = True
     rig.link.answers["retry"] = lambda _: ResponseError("OOM") if refuses else [1, 1]
     rig.link.answers["finish"] = lambda _: [1]
@@ -352,7 +352,7 @@ async def test_ends_that_wait_are_sent_while_it_is_blocked(signing: Make) -> Non
 async def test_what_the_thread_could_not_send_the_loop_sends(signing: Make) -> None:
     rig = signing()
     rig.link.answers["finish"] = lambda _: LOST if rig.failing else [1]
-    end = End(held("j"), Outcome.DONE)
+    end = End(held("j"), AttemptResult.DONE)
     async with rig.running():
         rig.claim()
         await asyncio.sleep(1)
@@ -376,8 +376,8 @@ async def test_an_end_that_cant_be_sent_holds_up_no_other_while_it_is_blocked(si
     async with rig.running():
         rig.claim()
         await asyncio.sleep(1)
-        rig.sender.put(End(broken, Outcome.DONE))
-        rig.sender.put(End(done, Outcome.DONE))
+        rig.sender.put(End(broken, AttemptResult.DONE))
+        rig.sender.put(End(done, AttemptResult.DONE))
         rig.block(1)
         assert len(rig.link.calls["finish"]) == 1
         await asyncio.sleep(0.1)
@@ -418,7 +418,7 @@ async def test_a_program_with_a_loop_of_its_own_is_not_ended(signing: Make) -> N
         rig.claim()
         await asyncio.sleep(1)
         task = asyncio.create_task(asyncio.sleep(0))
-        rig.late = [(task, End(held("j"), Outcome.RETRY, "its TTR passed", 0, 1))]
+        rig.late = [(task, End(held("j"), AttemptResult.RETRY, "its TTR passed", 0, 1))]
         rig.block(300)
         assert (rig.left, ended) == ([], [])
         await asyncio.sleep(1)
@@ -434,13 +434,13 @@ async def test_it_leaves_when_handlers_hang_in_it_beyond_their_ttr(signing: Make
         rig.block(300)
         assert not rig.left, "no TTR has passed"
         task = asyncio.create_task(asyncio.sleep(0))
-        rig.late = [(task, End(held("j"), Outcome.RETRY, "its TTR passed", 0, 1))]
+        rig.late = [(task, End(held("j"), AttemptResult.RETRY, "its TTR passed", 0, 1))]
         began = time.monotonic()
         rig.block(59)
         assert not rig.left
         rig.link.answers["finish"] = lambda _: [1]
         rig.heartbeats.leave = lambda: rig.left.append(len(rig.link.calls["finish"]))
-        rig.sender.put(End(held("done"), Outcome.DONE))
+        rig.sender.put(End(held("done"), AttemptResult.DONE))
         rig.block(2)
         assert rig.left[0] == 1, "what has ended is told before"
         await asyncio.sleep(1)
@@ -457,6 +457,6 @@ async def test_it_never_leaves_if_that_is_off(signing: Make) -> None:
     async with rig.running():
         rig.claim()
         task = asyncio.create_task(asyncio.sleep(0))
-        rig.late = [(task, End(held("j"), Outcome.RETRY, "its TTR passed", 0, 1))]
+        rig.late = [(task, End(held("j"), AttemptResult.RETRY, "its TTR passed", 0, 1))]
         rig.block(3600)
     assert not rig.left
