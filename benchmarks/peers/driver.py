@@ -240,14 +240,14 @@ class Bench:
             probe = min(count, 500)
             took_s = producer.enqueue(probe, "bulk", first=count, hours=True) / probe * count
             due_ns = (time.time_ns() // 1_000_000_000 + int(2 * took_s) + 8) * 1_000_000_000
-            worker = self._serving(producer, start)
+            worker = self._run(producer, start)
             producer.enqueue(count, "bulk", due_ns=due_ns)
             if time.time_ns() > due_ns:
                 raise RuntimeError("enqueueing took longer than was planned for")
             time.sleep(max(0, due_ns - time.time_ns()) / 1e9)
             return self._punctuality(worker.wait_for(count), count)
 
-    def _serving(self, producer: Producer, start: Callable[..., Worker]) -> Worker:
+    def _run(self, producer: Producer, start: Callable[..., Worker]) -> Worker:
         """A worker that has done a first job."""
         worker = start()
         producer.enqueue(1, "one", first=_FIRST)
@@ -262,7 +262,7 @@ class Bench:
         """200 jobs a second with delays of 0.5 to 5 s."""
         count = self.jobs(4_000)
         with self._started() as (_, producer, start):
-            worker = self._serving(producer, start)
+            worker = self._run(producer, start)
             producer.trickle(count, 200.0)
             return self._punctuality(worker.wait_for(count), count)
 
@@ -271,7 +271,7 @@ class Bench:
         with self._started() as (server, producer, start):
             if server.commands() is None:
                 return {"none": "its workers wait in a call, or get jobs without asking"}
-            self._serving(producer, start)
+            self._run(producer, start)
             producer.enqueue(1, "one", hours=True)
             time.sleep(5.0)
             seconds = max(2.0, 20.0 * self._scale)

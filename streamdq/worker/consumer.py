@@ -28,7 +28,7 @@ from ..times.clock import RedisTime
 from .member import Member
 from .quiet_shards import QuietShards
 from .running_job import RunningJob
-from .turns import Limit, Turns
+from .topic_scheduler import Limit, TopicScheduler
 
 T = TypeVar("T")
 BLOCK_S = 15.0  # for so long, if there are few processes, Redis may give jobs to one that was stopped
@@ -53,11 +53,11 @@ class Consumer:
         self,
         member: Member,
         failing: Collection[ShardKeys] = (),
-        turns: Turns | None = None,
+        scheduler: TopicScheduler | None = None,
         apart_s: Callable[[float, float], float] = max,
     ) -> None:
-        """``failing``: shards to which outcomes can't be sent now; no more jobs are claimed from them. ``turns``: which
-        topic is next. ``apart_s``: see Election.apart_s.
+        """``failing``: shards to which outcomes can't be sent now; no more jobs are claimed from them. ``scheduler``:
+        which topic is next. ``apart_s``: see Election.apart_s.
         """
         self.group = member.group
         self.name = member.consumer
@@ -78,7 +78,7 @@ class Consumer:
         self._found: dict[ShardKeys, Entries] = {}
         self._crowded: set[ShardKeys] = set()
         self._failing = failing
-        self._turns = turns or Turns()
+        self._scheduler = scheduler or TopicScheduler()
         self._apart_s = apart_s
         self._failures = Failures("claim", member.namespace)
         self._swept = 0.0
@@ -95,7 +95,7 @@ class Consumer:
         """Whether jobs wait that must not be claimed ahead, or a job that is claimed ahead may start before a more
         important one: then claim no more jobs than start at once.
         """
-        return bool(self._crowded) or self._turns.strict
+        return bool(self._crowded) or self._scheduler.strict
 
     @property
     def reading(self) -> bool:
@@ -172,12 +172,12 @@ class Consumer:
         self._harvest()
         if held := self._late_ones():
             return held
-        if self._active and (self._turns.strict or time.monotonic() - self._swept > _SWEEP_S):
+        if self._active and (self._scheduler.strict or time.monotonic() - self._swept > _SWEEP_S):
             await self._sweep(limits)
         found = [shard for shard in self._found if shard not in self._resting]
-        self._turns.compete({shard.topic for shard in (*found, *self._active)})
-        for shard in self._turns.order(found):
-            if self._turns.is_behind(shard.topic):
+        self._scheduler.compete({shard.topic for shard in (*found, *self._active)})
+        for shard in self._scheduler.order(found):
+            if self._scheduler.is_behind(shard.topic):
                 await self._try(shard, _NONE)  # other workers may have room for it
             elif held := await self._try(shard, self._limit(shard, limits, len(self._found.get(shard, ())) // 3)):
                 return held
@@ -188,12 +188,12 @@ class Consumer:
         limit = limits.get(shard.topic, _NONE)
         if limit.most <= 0:
             return limit
-        most = min(limit.most, max(read, self._turns.share(shard.topic, limit.most)))
+        most = min(limit.most, max(read, self._scheduler.share(shard.topic, limit.most)))
         return Limit(most, min(most, limit.at_once))
 
     async def _claim_active(self, limits: Limits) -> list[ClaimedJob]:
         """Claims from the first active shard that has a job."""
-        for shard in self._turns.order(self._active):
+        for shard in self._scheduler.order(self._active):
             if shard not in self._active:  # another call has found out meanwhile that it rests
                 continue
             self._active.remove(shard)
@@ -309,7 +309,7 @@ class Consumer:
         elif count > 0 and (claimed.unread > 0 or len(claimed.rows) >= count):
             self._activate(shard)
         if claimed.rows:
-            self._turns.took(shard.topic, len(claimed.rows))
+            self._scheduler.took(shard.topic, len(claimed.rows))
         if self._link.is_cluster:
             self._watched.claimed(shard, bool(claimed.rows))
         held = held_in(shard, self.group, claimed, asked, self._session.bodies, RunningJob)

@@ -67,7 +67,7 @@ CallNext = Callable[[], Awaitable[None]]
 Middleware = Callable[[Attempt, CallNext], Awaitable[None]]
 
 
-class _Rest:
+class _NextCall:
     """What one middleware gets as ``call_next``: the middleware after it, and the handler."""
 
     def __init__(self, run: Callable[[], Awaitable[None]]) -> None:
@@ -95,7 +95,7 @@ class _Rest:
             self._called.close()
 
 
-async def through(
+async def run_middleware(
     middleware: Sequence[Middleware], attempt: Attempt, handler: Callable[[], Awaitable[BaseException | None]]
 ) -> None:
     """Calls the middleware, the first one outermost, around the handler; raises what comes out of it. ``handler``
@@ -105,24 +105,24 @@ async def through(
         RuntimeError: one of them called ``call_next`` twice, or did not await it to its end: then the handler has not
             run, or still runs, and the attempt can't count as done, even if another one caught that.
     """
-    rests: list[_Rest] = []
+    calls: list[_NextCall] = []
 
     async def step(depth: int) -> None:
         if depth == len(middleware):
             if (error := await handler()) is not None:
                 raise error
             return
-        rest = _Rest(lambda: step(depth + 1))
-        rests.append(rest)
+        call_next = _NextCall(lambda: step(depth + 1))
+        calls.append(call_next)
         try:
-            await middleware[depth](attempt, rest)
+            await middleware[depth](attempt, call_next)
         finally:
-            rest.refuse()
-        if rest.is_open:
+            call_next.refuse()
+        if call_next.is_open:
             raise RuntimeError(_TOO_EARLY)
 
     await step(0)
-    if any(rest.is_open for rest in rests):
+    if any(call_next.is_open for call_next in calls):
         raise RuntimeError(_TOO_EARLY)
 
 

@@ -18,7 +18,7 @@ from .deadline import Deadlines
 from .ends import Ends
 from .handlers import Handler, called, completed, drop, run
 from .member import Member
-from .middleware import Attempt, Middleware, listen, through
+from .middleware import Attempt, Middleware, listen, run_middleware
 from .queues import HandlerQueues
 from .running_job import RunningJob, Services, begin_attempt
 from .slots import Slots
@@ -152,7 +152,7 @@ class Runner:
         jobs = cast("list[RunningJob]", [one.job for one in fit])
         attempt = Attempt(handler.topic, self._member.group, jobs, late_ms, first.crashes)
         listen(attempt, fit)
-        error = await run(through, self._middleware, attempt, call)
+        error = await run(run_middleware, self._middleware, attempt, call)
         if not called:  # that was its decision, not the clock's
             for one in fit:
                 one.begun = True

@@ -44,7 +44,7 @@ from .queues import HandlerQueues
 from .reports import DeadLetterNotices, Reports
 from .runner import Runner
 from .slots import Slots
-from .turns import Limit, Turns
+from .topic_scheduler import Limit, TopicScheduler
 
 T = TypeVar("T")
 _MOST_UNSENT = 4 * MAX_BATCH
@@ -65,14 +65,14 @@ class Hooks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
-    """What a worker was told. ``prune``: it removes schedules that the code no longer declares."""
+class WorkerConfig:
+    """The configuration of a worker. ``prune``: it removes schedules that the code no longer declares."""
 
     where: Where
     group: str
     concurrency: int
     handlers: Handlers
-    turns: Turns
+    scheduler: TopicScheduler
     hooks: Hooks
     declared: Sequence[Declared]
     prune: bool
@@ -83,40 +83,40 @@ Burst = bool | Literal["due"]
 """Whether a worker ends when no job is left, or none that is due."""
 
 
-class Serving:
+class WorkerRun:
     """``name``: the consumer's. ``begun``: its topics and schedules are there."""
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, config: WorkerConfig) -> None:
         self.begun = False
         self.stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
         self._ended = asyncio.Event()  # ends the mover, after the last outcome was sent
-        self._orders, self._group, at = orders, orders.group, orders.where
+        self._config, self._group, at = config, config.group, config.where
         self._settings = at.settings
-        self.handlers = orders.handlers
-        self._served = set(orders.handlers)
+        self.handlers = config.handlers
+        self._served = set(config.handlers)
         self.link, self.session = open_session(at.url, at.namespace, at.settings, at.clock, AsyncLink, at.codec)
         self.name = self.session.consumer
         self._store = RedisStore(self.session)
         self._topics = self._store.topics
-        self._schedules = DeclaredSchedules(self.link, self._store, orders.declared)
+        self._schedules = DeclaredSchedules(self.link, self._store, config.declared)
         self._queues = HandlerQueues(at)
         member = Member(self.link, self._store, self._group, self.name)
         freed = asyncio.Event()
         self._files = None if self.session.bodies.files is None else EndedFiles(member)
-        self._notices = DeadLetterNotices(orders.hooks.on_dead, member)
-        reports = Reports(member, freed, self._notices, self._files, show_errors=orders.show_errors)
+        self._notices = DeadLetterNotices(config.hooks.on_dead, member)
+        reports = Reports(member, freed, self._notices, self._files, show_errors=config.show_errors)
         self._sender = EndSender(member, reports)
         self.consumer = Consumer(
-            member, self._sender.failing, orders.turns,
+            member, self._sender.failing, config.scheduler,
             lambda least_s, each_s: self._mover.election.apart_s(least_s, each_s),
         )  # fmt: skip
-        ends = Ends(member, self._sender, self.consumer, show_errors=orders.show_errors)
-        self._slots = Slots(orders.concurrency, orders.handlers, ends, orders.turns, freed)
-        self._hung = HungHandlers(member, orders.concurrency, at.settings.hung_exit_s, self.stopping)
+        ends = Ends(member, self._sender, self.consumer, show_errors=config.show_errors)
+        self._slots = Slots(config.concurrency, config.handlers, ends, config.scheduler, freed)
+        self._hung = HungHandlers(member, config.concurrency, at.settings.hung_exit_s, self.stopping)
         self._deadlines = Deadlines(member, self._slots, ends, self._hung)
-        middleware = tuple(orders.hooks.middleware)
-        self._runner = Runner(member, orders.handlers, self._slots, self._deadlines, ends, self._queues, middleware)
+        middleware = tuple(config.hooks.middleware)
+        self._runner = Runner(member, config.handlers, self._slots, self._deadlines, ends, self._queues, middleware)
         self._mover = Mover(self.link, self.session, self._store.scripts, self._topics, self.name, self._ended)
         self._heartbeats = self._heartbeats_of(at)
         self._loop = asyncio.get_running_loop()
@@ -129,7 +129,7 @@ class Serving:
         started = False
         try:
             async with until(self.stopping):
-                await start(self._orders.hooks.on_startup)
+                await start(self._config.hooks.on_startup)
                 started = True
             if not started:
                 return
@@ -153,7 +153,7 @@ class Serving:
                     raise self._refused
                 await self._drain(self._settings.grace_s)
                 if self._hung.ends_worker:
-                    raise HandlersHung(self._orders.concurrency, self._settings.hung_exit_s)
+                    raise HandlersHung(self._config.concurrency, self._settings.hung_exit_s)
             except (asyncio.CancelledError, NewerFormat):
                 # From now on nobody watches the handlers or reports their outcomes, so running jobs go back as well.
                 await self._drain(0.0)
@@ -201,7 +201,7 @@ class Serving:
     async def _shut_down(self) -> None:
         self._hurrying.clear()  # who hurried the handlers did not mean what closes connections and writes what is left
         async with until(self._hurrying):
-            await shut_down(self._orders.hooks.on_shutdown, show_errors=self._orders.show_errors)
+            await shut_down(self._config.hooks.on_shutdown, show_errors=self._config.show_errors)
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         """Ends the worker if a loop ended because it met data of a newer version; loops survive any other error."""
@@ -242,7 +242,7 @@ class Serving:
             await arun(self.link, self._topics.serve(topic, self._group, own))
         await may_wait(self.link, self.session)
         await self._schedules.put()
-        if self._orders.prune:
+        if self._config.prune:
             await self._schedules.prune(self.handlers.named)
         await self._look_for_topics()
         await self._heartbeats.begin(self.link)
@@ -256,7 +256,7 @@ class Serving:
         any case now and then.
         """
         seen: dict[str, bytes] = {}
-        least_s = _SCHEDULES_S if self._orders.declared else _REGISTRY_S
+        least_s = _SCHEDULES_S if self._config.declared else _REGISTRY_S
         while True:
             await self._look_for_topics()
             await self._schedules.keep()

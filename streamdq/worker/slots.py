@@ -11,7 +11,7 @@ from ..config import MAX_BATCH
 from ..operations.attempts.results import ClaimedJob
 from .ends import Ends
 from .handlers import Handler
-from .turns import Turns
+from .topic_scheduler import TopicScheduler
 
 _AHEAD_S = 0.02  # how much work may be claimed ahead of free slots
 _HOLD_S = 0.05  # how long such jobs may wait for a slot
@@ -20,18 +20,23 @@ _NO_MORE_S = 1.0  # how long nothing is claimed ahead after jobs had to go back
 
 class Slots:
     """``busy``: running calls, and threads that still run after their call was cancelled. ``freed`` is set when a slot
-    is free again. ``turns`` are told of jobs that go back without having started.
+    is free again. ``scheduler`` is told of jobs that go back without having started.
     """
 
     def __init__(
-        self, concurrency: int, handlers: Mapping[str, Handler], ends: Ends, turns: Turns, freed: asyncio.Event
+        self,
+        concurrency: int,
+        handlers: Mapping[str, Handler],
+        ends: Ends,
+        scheduler: TopicScheduler,
+        freed: asyncio.Event,
     ) -> None:
         self.busy = 0
         self.freed = freed
         self.concurrency = concurrency
         self._handlers = handlers
         self._ends = ends
-        self._turns = turns
+        self._scheduler = scheduler
         self._waiting: deque[tuple[float, list[ClaimedJob]]] = deque()  # (arrival, jobs of one call)
         self._mean_s = 1.0
         self._ended_lately = RecentCount(_AHEAD_S)
@@ -124,7 +129,7 @@ class Slots:
             self._give_up_later()
 
     def _release(self, held: list[ClaimedJob]) -> None:
-        self._turns.gave_back(held[0].job.topic, len(held))
+        self._scheduler.gave_back(held[0].job.topic, len(held))
         for one in held:
             self._ends.release(one)
 

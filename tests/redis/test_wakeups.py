@@ -81,8 +81,8 @@ async def test_rings_are_heard_again_once_one_was_missed(
             space.queue.enqueue("t", "before")
             await seen.count(1)
             await heard.wait()
-            assert worker._serving is not None
-            mover = worker._serving._mover
+            assert worker._run is not None
+            mover = worker._run._mover
 
             def is_over() -> bool:
                 ((last, _),) = client.xrange(shard.wake)  # the claim sends one as well, after the job

@@ -22,7 +22,7 @@ from streamdq.worker.reports import DeadLetterNotices, Reports
 from streamdq.worker.runner import Runner
 from streamdq.worker.running_job import RunningJob
 from streamdq.worker.slots import Slots
-from streamdq.worker.turns import Turns
+from streamdq.worker.topic_scheduler import TopicScheduler
 from tests.unit.fake_redis import session_of, topics_of
 from tests.waiting import HANG_S
 
@@ -80,7 +80,7 @@ class Rig:
         freed = asyncio.Event()
         self.reports = Reports(member, freed, self.notices, None, show_errors=show_errors)
         ends = Ends(member, me, me, show_errors=show_errors)
-        self.slots = Slots(concurrency, handlers, ends, Turns(), freed)
+        self.slots = Slots(concurrency, handlers, ends, TopicScheduler(), freed)
         hung = HungHandlers(member, concurrency, 0, asyncio.Event())
         self.deadlines = Deadlines(member, self.slots, ends, hung)
         self.deadlines._touches = me
