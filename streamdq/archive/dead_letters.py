@@ -13,7 +13,7 @@ from ..config import MAX_BATCH, TopicSettings
 from ..errors import BodyUnreadable, ServerUnavailable
 from ..keys import ShardKeys, candidate_shards
 from ..link.session import Op, Work
-from ..operations.dead_letters.kick_throttle import Pace
+from ..operations.dead_letters.kick_throttle import KickThrottle
 from ..operations.jobs.previous_shards import in_turn
 from ..operations.known import known_group, topic_names
 from ..process.logs import log
@@ -253,10 +253,10 @@ class Letters:
         away: list[Letter] = yield Work(lambda: calls.each(partial(_away, bodies), letters))
         return away
 
-    def wait(self, pace: Pace, topic: str, group: str) -> Op[None]:
+    def wait(self, throttle: KickThrottle, topic: str, group: str) -> Op[None]:
         """Waits until most of the jobs that were put back have been claimed."""
         for shard in self._topics.shards(topic):
-            yield from pace.wait(shard, group)
+            yield from throttle.wait(shard, group)
 
     def with_receipts(self, topic: str | None) -> Op[list[ShardKeys]]:
         """Every shard that may have receipts, including shards that a topic no longer uses.
