@@ -32,8 +32,8 @@ from ..store.topics.topics import Topics
 from ..times.clock import RedisClock
 from .alive.dead_workers import DeadWorkers, Holders
 from .alive.election import Election
+from .cleanup import Cleanup
 from .firing import Firing
-from .janitor import Janitor
 from .node_mover import NodeMover
 from .rate import RatedTopic
 from .settling import Settling
@@ -72,8 +72,8 @@ class Mover:
         self._shard_by_wake: dict[str, ShardKeys] = {}  # by the name of the stream
         self._running: set[asyncio.Task[None]] = set()
         self._broken: asyncio.Future[None]  # gets the error of a task in _running that failed
-        self._failures = Failures("janitor", session.keys.namespace)
-        self._janitor = Janitor(link, session, scripts, topics)
+        self._failures = Failures("cleanup", session.keys.namespace)
+        self._cleanup = Cleanup(link, session, scripts, topics)
         self._dead_workers = DeadWorkers(link, session, scripts, topics)
         self._firing = Firing(link, session, scripts, topics, self._look_at)
         self._settling = Settling(link, session, scripts, topics)
@@ -129,7 +129,7 @@ class Mover:
         parts = (
             self.election.keep,
             self._listener.run,
-            self._tidy,
+            self._clean_up,
             self._refresh,
             self._dead_workers.run,
             self._firing.run,
@@ -277,15 +277,15 @@ class Mover:
 
     # -- housekeeping
 
-    async def _tidy(self) -> None:
+    async def _clean_up(self) -> None:
         for beat in count():
             await self._end_changes()
             await asyncio.sleep(_TIDY_S)
             if shards := list(self._node_of):
                 shard = shards[beat % len(shards)]
                 try:
-                    await self._janitor.tidy(shard)
-                    await self._janitor.trim(shard)
+                    await self._cleanup.remove_idle(shard)
+                    await self._cleanup.trim(shard)
                 except Exception as error:
                     await asyncio.sleep(self._failures.pause_after(shard, error))
                 else:

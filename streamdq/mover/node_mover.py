@@ -238,7 +238,7 @@ class NodeMover:
         try:
             await self._look_for_missed(shards, counters)
             if versions and shards:
-                await self.bring_up(shards)
+                await self.reconcile(shards)
         except Exception as error:
             self._changed = True
             self._woken.set()
@@ -282,7 +282,7 @@ class NodeMover:
         if sooner_s > _MISSED_S and not self._topics.settings_of(shard.topic).rate:
             self._missed(shard)
 
-    async def bring_up(self, shards: list[ShardKeys]) -> None:
+    async def reconcile(self, shards: list[ShardKeys]) -> None:
         """Repairs shards whose version differs from the registry's: a shard may have lost a change with the end of an
         append-only file.
         """

@@ -37,7 +37,7 @@ class _Place(NamedTuple):
         return self._replace(kind="taken", cursor=b"0") if self.kind == "jobs" else None
 
 
-class Left(NamedTuple):
+class Remaining(NamedTuple):
     """What is not at home. ``exact``: it was counted, not estimated."""
 
     jobs: int
@@ -99,7 +99,7 @@ class Walk:
     def _page(self, place: _Place) -> Op[ListedIds | None]:
         return self._scripts.list_ids(place.shard, self.layout.text, place.kind, place.cursor, _PAGE)
 
-    def left(self) -> Op[Left]:
+    def left(self) -> Op[Remaining]:
         """How much is not at home, by a page of each shard at most. A shard that has yet to hear of the layout is left
         out.
         """
@@ -114,7 +114,7 @@ class Walk:
                 strays = round(strays * (yield from one(self._session, key, "HLEN", key)) / max(1, len(page.ids)))
                 exact = False
             found[place.kind] += strays
-        return Left(found["jobs"], found["taken"], exact)
+        return Remaining(found["jobs"], found["taken"], exact)
 
     def _sort(
         self, place: _Place, page: ListedIds, places: deque[_Place], waiting: list[_Place], done: list[_Place]
