@@ -18,7 +18,8 @@
 -- returns {taken, lost, more, kept}; taken: attempts that were running. lost: claims whose record is gone. more: 1 = there
 -- may be more to take over now. kept: how many entries stay for now, for silent_ms at most.
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, largest, progress, crash, ring, key_tickets, key_pace, key_limit,
+-- include: stored_format, clock, groups, history, largest, progress, crash, notify_mover, key_tickets, key_pace,
+-- key_limit,
 --   requeue, settle, hand_over
 local now, group, consumer, limit = now_ms(ARGV[1]), ARGV[2], ARGV[5], tonumber(ARGV[7])
 local silent_ms, most = tonumber(ARGV[6]), tonumber(ARGV[8])

@@ -149,7 +149,7 @@ class ShardKeys:
         self.key_counts = f"{self.prefix}:key_counts"  # ZSET group, key -> how many wait
         self.key_paused = f"{self.prefix}:key_paused"  # ZSET paused keys
         self.key_next_start = f"{self.prefix}:key_next_start"  # ZSET group, key -> when the next job may start, ms
-        self.wake = f"{self.prefix}:wake"  # STREAM, one entry: rings when an earlier job arrives
+        self.wake = f"{self.prefix}:wake"  # STREAM, one entry: wakes the mover when an earlier job arrives
         self.absent = absent_beside(
             self.wake
         )  # never exists: Redis refuses a script that names it while its slot moves

@@ -157,11 +157,11 @@ def _hung(text: str) -> tuple[int, int]:
     return int(hung), int(slots)
 
 
-def ring_for(session: Session, topics: Sequence[str], most: int) -> Op[None]:
+def wake_all(session: Session, topics: Sequence[str], most: int) -> Op[None]:
     """Tells all processes that these topics have changed, as scripts do that change them. One call."""
     key = session.keys.wake
-    rings = [Command(key, ("XADD", key, "MAXLEN", most, "*", "topic", topic)) for topic in topics]
-    for reply in (yield from session.call(rings)):
+    wakeups = [Command(key, ("XADD", key, "MAXLEN", most, "*", "topic", topic)) for topic in topics]
+    for reply in (yield from session.call(wakeups)):
         checked(reply)
 
 

@@ -50,8 +50,8 @@ T = TypeVar("T")
 _MOST_UNSENT = 4 * MAX_BATCH
 _BURST_WAIT_S = 0.2
 _EACH_REGISTRY_S = 8.0
-_REGISTRY_S = 300.0  # how often it looks at the registry if no ring comes: the mover at work does, and rings
-_SCHEDULES_S = 20.0  # the same if it declares schedules: no ring tells that Redis has lost them
+_REGISTRY_S = 300.0  # how often it looks at the registry if no wakeup comes: the mover at work does, and sends one
+_SCHEDULES_S = 20.0  # the same if it declares schedules: no wakeup tells that Redis has lost them
 
 
 @dataclass(frozen=True, slots=True)
