@@ -29,7 +29,7 @@ from streamdq.operations.attempts.results import (
     settle,
 )
 from streamdq.operations.checks import audit
-from streamdq.operations.dead_letters import kick
+from streamdq.operations.dead_letters import of_group
 from streamdq.operations.jobs import enqueue_many
 from streamdq.operations.topics import configure
 from streamdq.store.batches import MAX_BYTES
@@ -211,11 +211,11 @@ def _count(done: int) -> None:
 
 
 def _kick(redis: _Redis) -> None:
-    _count(redis.run(kick.kick(redis.store, _TOPIC, group=redis.groups[-1])))
+    _count(redis.run(of_group.kick(redis.store, _TOPIC, group=redis.groups[-1])))
 
 
 def _purge(redis: _Redis) -> None:
-    _count(redis.run(kick.purge(redis.store, _TOPIC, group=redis.groups[-1], all=True)))
+    _count(redis.run(of_group.purge(redis.store, _TOPIC, group=redis.groups[-1], all=True)))
 
 
 def _audit(redis: _Redis) -> None:

@@ -1,6 +1,6 @@
 -- configure_shard: writes the topic's settings that the shard's scripts need. Creates new groups, and starts to remove
 -- leaving groups (leave_group completes that). Idempotent.
--- keys: settings, jobs, bucket, ready, counts, wake, taken
+-- keys: settings, jobs, bucket, ready, counts, wake, taken, key_paused, key_next_start
 -- keys of each group: own
 -- keys of each leaving group: own, dead
 -- ARGV[1] version: ignored if it is older than the shard's
@@ -18,7 +18,7 @@
 -- of that name may have
 -- flags: allow-oom
 -- include: stored_format, dumps, groups, layout, relook, notify_mover, sequence, stream_groups
-local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format')
+local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format', 'closed_from')
 check_format(known[5])
 local had, leaving = names(known[3]), names(known[4])
 local function answer(status, version, shards)
@@ -100,6 +100,13 @@ if #had + #leaving > 1 then redis.call('HSET', settings, 'shared', 1) end -- for
 local shards, former = layout_in(ARGV[2])
 local spread = former == ',,' and string.format('%d', shards) or ARGV[2]
 redis.call('HSET', settings, 'version', ARGV[1], 'shards', spread, 'groups', table.concat(had, ','))
+-- A shard that was closed remembers how many there were. If it opens among as many, the change was refused.
+if shards == 0 and known[2] and known[2] ~= '0' then
+  redis.call('HSET', settings, 'closed_from', (layout_in(known[2])))
+elseif shards > 0 and known[6] then
+  if tonumber(known[6]) ~= shards then redis.call('UNLINK', key_paused, key_next_start) end -- its keys may be at home elsewhere
+  redis.call('HDEL', settings, 'closed_from')
+end
 -- Versions before would look for a job in one place alone.
 if former ~= ',,' then redis.call('HSET', settings, 'format', FORMAT)
 elseif known[5] then redis.call('HDEL', settings, 'format') end

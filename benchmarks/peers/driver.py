@@ -170,7 +170,7 @@ def _keep_on(core: int, pid: int) -> None:
 
 
 class Bench:
-    """One run of one workload of one peer, with a server of its own. ``scale``: 1 is what docs/benchmarks.md tells."""
+    """One run of one workload of one peer, with a server of its own. ``scale``: 1 is what docs/comparison.md tells."""
 
     def __init__(self, peer: Peer, binary: ServerBinary, scale: float = 1.0) -> None:
         self._peer = peer
@@ -240,14 +240,14 @@ class Bench:
             probe = min(count, 500)
             took_s = producer.enqueue(probe, "bulk", first=count, hours=True) / probe * count
             due_ns = (time.time_ns() // 1_000_000_000 + int(2 * took_s) + 8) * 1_000_000_000
-            worker = self._run(producer, start)
+            worker = self._serving(producer, start)
             producer.enqueue(count, "bulk", due_ns=due_ns)
             if time.time_ns() > due_ns:
                 raise RuntimeError("enqueueing took longer than was planned for")
             time.sleep(max(0, due_ns - time.time_ns()) / 1e9)
             return self._punctuality(worker.wait_for(count), count)
 
-    def _run(self, producer: Producer, start: Callable[..., Worker]) -> Worker:
+    def _serving(self, producer: Producer, start: Callable[..., Worker]) -> Worker:
         """A worker that has done a first job."""
         worker = start()
         producer.enqueue(1, "one", first=_FIRST)
@@ -262,7 +262,7 @@ class Bench:
         """200 jobs a second with delays of 0.5 to 5 s."""
         count = self.jobs(4_000)
         with self._started() as (_, producer, start):
-            worker = self._run(producer, start)
+            worker = self._serving(producer, start)
             producer.trickle(count, 200.0)
             return self._punctuality(worker.wait_for(count), count)
 
@@ -271,7 +271,7 @@ class Bench:
         with self._started() as (server, producer, start):
             if server.commands() is None:
                 return {"none": "its workers wait in a call, or get jobs without asking"}
-            self._run(producer, start)
+            self._serving(producer, start)
             producer.enqueue(1, "one", hours=True)
             time.sleep(5.0)
             seconds = max(2.0, 20.0 * self._scale)

@@ -280,7 +280,7 @@ def serve(
     check_bind(host, app.state.streamdq.tokens)
     limiter = ConnectionLimiter(http.max_connections)
     with listening_socket(host, port) as opened:
-        here = {"header_timeout_s": http.header_timeout_s, "crowd": limiter, "refusals": app.state.streamdq.refusals}
+        here = {"header_timeout_s": http.header_timeout_s, "limiter": limiter, "refusals": app.state.streamdq.refusals}
         logging.getLogger("uvicorn.error").addFilter(_is_not_told_here)
         options: dict[str, Any] = {
             "http": type("TimeoutProtocol", (TimeoutProtocol,), here),

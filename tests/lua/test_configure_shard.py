@@ -400,3 +400,15 @@ def test_a_registry_that_was_lost_does_not_know_that_jobs_may_wait_for_keys(shar
     shard.call("configure_shard", later(shard, 1, key_concurrency=None, key_limited=False))
     found = settings_of(shard)
     assert (found["key_limit"], found["limit_applied_to"]) == ("0", "")
+
+
+@pytest.mark.parametrize(("number", "kept"), [(1, 1), (8, 0)])
+def test_paused_keys_stay_if_the_shard_opens_among_as_many_as_before(shard: Shard, number: int, kept: int) -> None:
+    """Another shard may hold jobs: then the number does not change, and this shard was closed in vain."""
+    shard.topic(key_order=True)
+    shard.call("pause_key", shard.settings, "k", True)
+    for by in (1, 2):
+        shard.call("configure_shard", later(shard, by, resharding=8))
+    shard.call("configure_shard", later(shard, 3, shards=number))
+    assert shard.redis("ZCARD", shard.k.key_paused) == kept
+    assert "closed_from" not in settings_of(shard)

@@ -232,7 +232,7 @@ def test_a_unique_job_with_a_key_and_no_limit_has_no_place(shard: Shard) -> None
 
 
 @pytest.mark.parametrize(
-    ("sharded_by_key", "named", "taken"),
+    ("keyed", "named", "taken"),
     [
         (False, "3", True), (False, "3k", False), (False, "2", False), (True, "3", True), (True, "3k", True),
         (True, "2k", False), (True, "33k", False), (True, "3kk", False), (True, "", False),

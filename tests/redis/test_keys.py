@@ -260,3 +260,12 @@ def test_what_is_no_key_is_refused(space: Space, key: str) -> None:
         space.queue.configure("t", create=True)
         with pytest.raises(InvalidInput, match=r"^key: "):
             call()
+
+
+def test_a_pause_ends_when_the_number_of_shards_changes(space: Space) -> None:
+    """The key may be at home in another shard from then on, where nobody would find what is kept of it in this one."""
+    space.queue.configure("t", shards=1, key_order=True)
+    space.queue.pause("t", key=KEY)
+    for shards in (SHARDS, 1):
+        space.queue.configure("t", shards=shards)
+        assert space.queue.keys("t", by="paused") == []

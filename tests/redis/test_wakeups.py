@@ -73,7 +73,7 @@ async def test_rings_are_heard_again_once_one_was_missed(
             heard.set()
 
     monkeypatch.setattr(Listener, "mistrust", noted)
-    monkeypatch.setattr(Mover, "_heard", listening)
+    monkeypatch.setattr(Mover, "_on_wakeup", listening)
     async with space.serving(worker):
         with redis_server.client() as client:
             seconds, _ = client.time()
@@ -125,7 +125,7 @@ async def test_a_ring_that_is_deleted_between_two_reads_is_made_up_for(
                 assert client.delete(shard.wake) == 1
             deleted.set()
 
-    monkeypatch.setattr(Mover, "_heard", disturbed)
+    monkeypatch.setattr(Mover, "_on_wakeup", disturbed)
     async with space.serving(worker):
         space.queue.enqueue("t", "later", id="b", delay="1h")
         await deleted.wait()
