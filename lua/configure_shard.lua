@@ -12,10 +12,9 @@
 -- ARGV[5] dumps, 'id,id', for which a shard that is new keeps its rows
 -- ARGV[6..] field, value, ... ('' removes the field)
 -- returns {status, groups, leaving, version, shards, sharded_by_key}: status 1 = done, 0 = refused: ARGV[2] does not
--- know how the shard's jobs were spread so far. Then what the shard has now: its groups, even those that ARGV[3] does
--- not name; its leaving groups; its version (if it is newer than ARGV[1], nothing was changed); how jobs are spread, as
--- in ARGV[2]; and 1 if it is marked as sharded_by_key. A dropped shard returns the lowest version that the next topic
--- of that name may have
+-- know how the jobs were spread so far. Then what the shard has now: all its groups; its leaving groups; its version (if
+-- it is newer than ARGV[1], nothing was changed); how jobs are spread, as in ARGV[2]; and 1 if it is marked as
+-- sharded_by_key. A dropped shard returns the lowest version that the next topic of that name may have
 -- flags: allow-oom
 -- include: stored_format, dumps, groups, layout, relook, notify_mover, sequence, stream_groups
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format', 'closed_from')
@@ -123,9 +122,7 @@ for i = 6, #ARGV, 2 do
   elseif ARGV[i] == 'key_limit' and key_limit then redis.call('HSET', settings, 'key_limit', '0')
   else redis.call('HDEL', settings, ARGV[i]) end
 end
-for i, group in ipairs(had) do
-  if ttrs[i] > 0 and ttr_of(group) > ttrs[i] then raised[#raised + 1] = group end
-end
+for i, group in ipairs(had) do if ttrs[i] > 0 and ttr_of(group) > ttrs[i] then raised[#raised + 1] = group end end
 -- Where there was a limit before, jobs may wait for their keys.
 if key_limit and redis.call('HGET', settings, 'key_limit') ~= key_limit then redis.call('HSET', settings, 'limit_applied_to', '') end
 relook_all(settings, raised)
