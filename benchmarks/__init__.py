@@ -1,1 +1,1 @@
-"""Measures the figures of docs/figures.md: ``python -m benchmarks``. The README.md in this folder says how."""
+"""Measures the figures of docs/benchmarks.md: ``python -m benchmarks``. The README.md in this folder says how."""

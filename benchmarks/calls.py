@@ -21,7 +21,7 @@ from streamdq.link.opening import open_session
 from streamdq.link.session import Op, run
 from streamdq.operations.attempts.results import DeadReason, End, Held, Outcome, ends_together, held_in, settle
 from streamdq.operations.checks import audit
-from streamdq.operations.dead_letters import kick
+from streamdq.operations.dead_letters.of_group import kick
 from streamdq.operations.jobs import enqueue_many
 from streamdq.operations.topics import configure
 from streamdq.store.batches import MAX_BYTES

@@ -28,7 +28,7 @@ DONE = f"done:{GROUP}"
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """One run: the server's binary, how it is reached, and the size of workloads (1: as for docs/figures.md)."""
+    """One run: the server's binary, how it is reached, and the size of workloads (1: as for docs/benchmarks.md)."""
 
     binary: ServerBinary
     unix: bool = False

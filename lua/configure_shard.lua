@@ -16,7 +16,7 @@
 -- leaving groups; its version (if it is newer than ARGV[1], nothing was changed); how jobs are spread, as in ARGV[2]; and 1
 -- if it is marked as keyed. A dropped shard returns the lowest version that the next topic of that name may have
 -- flags: allow-oom
--- include: stored_format, dumps, groups, layout, relook, ring, sequence, stream_groups
+-- include: stored_format, dumps, groups, layout, relook, notify_mover, sequence, stream_groups
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format', 'closed_from')
 check_format(known[5])
 local had, leaving = names(known[3]), names(known[4])
@@ -128,5 +128,5 @@ end
 -- Where there was a limit before, jobs may wait for their keys.
 if key_limit and redis.call('HGET', settings, 'key_limit') ~= key_limit then redis.call('HSET', settings, 'limit_applied_to', '') end
 relook_all(settings, raised)
-if changed then ring(wake, 0) end
+if changed then notify_mover(wake, 0) end
 return answer(1, ARGV[1], spread)

@@ -15,7 +15,8 @@
 -- has the id, or had it; or that are there already, as they were postponed or the call is repeated. record_i: the job
 -- that has the id. If it has ended, body `null` in its record, and the sequence is until when (ms, hexadecimal) the id
 -- is taken. record_i '' = there is nothing of a former id here, and there never will be.
--- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, ring, key_tickets,
+-- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, notify_mover,
+-- key_tickets,
 --   key_pace, key_limit, sequence, settle, group_states, taken, taking, withdraw, drop_job, postpone
 local now, most_bytes, how, former = now_ms(ARGV[1]), tonumber(ARGV[4]), ARGV[5], ARGV[6] == 'former'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
@@ -104,5 +105,5 @@ trim_taken(s, 2 * count + 10)
 note_largest(settings, topic[3], longest)
 if former and (created > 0 or is_noted) then redis.call('HINCRBY', settings, 'former_puts', 1) end
 if created < count then redis.call('HINCRBY', counts, 'enqueued', created - count) end
-if earliest and (not head or earliest < head) then ring(wake, earliest) end
+if earliest and (not head or earliest < head) then notify_mover(wake, earliest) end
 return reply

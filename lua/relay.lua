@@ -17,7 +17,8 @@
 -- written. code of each job that was looked at, at least one: 1 = enqueued now, 2 = by an earlier call, 0 = another job
 -- has the id, 3 = there is nothing of a former id here. {-1, epoch}: the fence; a relay with this higher
 -- epoch has been here, nothing was written.
--- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, ring, key_tickets,
+-- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, notify_mover,
+-- key_tickets,
 --   key_pace, key_limit, sequence, settle, group_states, taken, withdraw, drop_job
 local now, most_bytes, fence, epoch = now_ms(ARGV[1]), tonumber(ARGV[5]), 'relay:' .. ARGV[6], tonumber(ARGV[7])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'version', fence,
@@ -78,5 +79,5 @@ end
 note_largest(settings, topic[3], longest)
 if former and created > 0 then redis.call('HINCRBY', settings, 'former_puts', 1) end
 if created < count then redis.call('HINCRBY', counts, 'enqueued', created - count) end
-if earliest and (not head or earliest < head) then ring(wake, earliest) end
+if earliest and (not head or earliest < head) then notify_mover(wake, earliest) end
 return reply

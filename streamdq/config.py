@@ -41,8 +41,8 @@ MAX_FILE_BYTES = 16 * 1024 * 1024
 """Of a file of tokens or settings."""
 
 
-SIGN_S = 1.0
-"""How often a worker gives a sign of life while it holds claims."""
+HEARTBEAT_S = 1.0
+"""How often a worker sends a heartbeat while it holds claims."""
 
 
 class FromEnvironment(BaseModel):
@@ -134,7 +134,7 @@ class Settings(FromEnvironment):
         default=3.0,
         ge=0,
         le=3600,
-        description="A worker without a sign of life for so long loses its claims, at least 2; 0: only when their TTR "
+        description="A worker without a heartbeat for so long loses its claims, at least 2; 0: only when their TTR "
         "has passed.",
     )
     hung_exit_s: float = Field(
@@ -164,8 +164,8 @@ class Settings(FromEnvironment):
     @field_validator("worker_timeout_s")
     @classmethod
     def _longer_than_a_start(cls, timeout_s: float) -> float:
-        """By then a claim has started or never will, and a live worker has given at least one sign since."""
-        least_s = START_WITHIN_S + SIGN_S
+        """By then a claim has started or never will, and a live worker has sent at least one heartbeat since."""
+        least_s = START_WITHIN_S + HEARTBEAT_S
         if 0 < timeout_s < least_s:
             raise ValueError(f"at least {least_s:g}, or 0")
         return timeout_s

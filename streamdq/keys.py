@@ -48,9 +48,9 @@ class NamespaceKeys:
         return f"{{{self.namespace}}}:mover_stopped"
 
     @cached_property
-    def signs(self) -> str:
-        """ZSET, expires: consumers -> when each gave its last sign of life, ms."""
-        return f"{{{self.namespace}}}:signs"
+    def heartbeats(self) -> str:
+        """ZSET, expires: consumers -> when each sent its last heartbeat, ms."""
+        return f"{{{self.namespace}}}:heartbeats"
 
     def hung(self, consumer: str) -> str:
         """STRING, expires: how many threads of this worker hang beyond their TTR, and how many slots it has."""
@@ -149,7 +149,7 @@ class ShardKeys:
         self.key_counts = f"{self.prefix}:key_counts"  # ZSET group, key -> how many wait
         self.key_paused = f"{self.prefix}:key_paused"  # ZSET paused keys
         self.key_next_start = f"{self.prefix}:key_next_start"  # ZSET group, key -> when the next job may start, ms
-        self.wake = f"{self.prefix}:wake"  # STREAM, one entry: rings when an earlier job arrives
+        self.wake = f"{self.prefix}:wake"  # STREAM, one entry: wakes the mover when an earlier job arrives
         self.absent = absent_beside(
             self.wake
         )  # never exists: Redis refuses a script that names it while its slot moves

@@ -1,4 +1,4 @@
-"""The chart of docs/benchmarks.md: a dot for each queue's median, with the range of its runs, the best queue on top."""
+"""The chart of docs/comparison.md: a dot for each queue's median, with the range of its runs, the best queue on top."""
 
 from __future__ import annotations
 

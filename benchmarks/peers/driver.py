@@ -170,7 +170,7 @@ def _keep_on(core: int, pid: int) -> None:
 
 
 class Bench:
-    """One run of one workload of one peer, with a server of its own. ``scale``: 1 is what docs/benchmarks.md tells."""
+    """One run of one workload of one peer, with a server of its own. ``scale``: 1 is what docs/comparison.md tells."""
 
     def __init__(self, peer: Peer, binary: ServerBinary, scale: float = 1.0) -> None:
         self._peer = peer

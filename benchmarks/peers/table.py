@@ -1,4 +1,4 @@
-"""The table and the chart of what was measured, for docs/benchmarks.md."""
+"""The table and the chart of what was measured, for docs/comparison.md."""
 
 from __future__ import annotations
 

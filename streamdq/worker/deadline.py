@@ -94,7 +94,7 @@ class Deadlines:
     def _end_late(self, task: asyncio.Task[None], held: list[Held], now: float) -> None:
         for one in held:
             if one.give_up_at <= now and not one.ended:
-                self.hung.add_deaf(task, one.job)
+                self.hung.add_uncancellable(task, one.job)
                 self._give_up(one)
         if not all(one.late or one.ended for one in held):
             self._cut(task, held, now)
@@ -152,7 +152,7 @@ class Deadlines:
     def close(self) -> None:
         self._touches.close()
 
-    # -- while the event loop is blocked: in another thread (signs.py)
+    # -- while the event loop is blocked: in another thread (heartbeats.py)
 
     def named(self, task: Any) -> dict[str, Any]:
         """The fields that name the job which the task runs, for the log; none if it runs no job."""
@@ -213,7 +213,7 @@ class Deadlines:
         """In the loop: cancels the handler of attempts that were ended so."""
         if (held := self.running.get(task)) is not None:
             task.cancel()
-            self.hung.add_deaf(task, held[0].job)
+            self.hung.add_uncancellable(task, held[0].job)
 
 
 def _is_up(attempts: Iterable[Held], now: float) -> bool:

@@ -1,5 +1,5 @@
 """How attempts end, and how Redis hears of it. Each ends once, whoever ends it: the worker's loop, or the thread of the
-signs while the loop is blocked. Ends of the same few milliseconds share one script call.
+heartbeats while the loop is blocked. Ends of the same few milliseconds share one script call.
 """
 
 from __future__ import annotations
@@ -160,7 +160,8 @@ class EndSender:
 
     What was not sent when its process is killed is done again. So an end that waits for more than a millisecond is sent
     at once, whatever calls are under way and however many attempts are about to end in this iteration of the loop.
-    While the loop is blocked, the thread of the signs (signs.py) sends what waits; whoever takes an end sends it.
+    While the loop is blocked, the thread of the heartbeats (heartbeats.py) sends what waits; whoever takes an end sends
+    it.
     """
 
     def __init__(self, member: Member, reports: Confirmed) -> None:

@@ -61,7 +61,7 @@ class HungHandlers:
         calls = partial(_calls_in, thread)
         self._add(call, "a handler's thread goes on beyond its TTR", calls, job)
 
-    def add_deaf(self, attempt: asyncio.Task[Any], job: Job) -> None:
+    def add_uncancellable(self, attempt: asyncio.Task[Any], job: Job) -> None:
         """The attempt was cancelled, and has been given up, as its handler goes on."""
         self._add(attempt, "a handler ignores that it was cancelled", partial(calls_in, attempt), job)
 

@@ -225,9 +225,9 @@ class Runner:
         for task in late:
             task.cancel()
         if late:
-            _, deaf = await asyncio.wait(late, timeout=_DEAF_S)
-            for task, held in [(each, one) for each in deaf for one in self._running[each]]:
-                self._deadlines.hung.add_deaf(task, held.job)
+            _, unfinished = await asyncio.wait(late, timeout=_DEAF_S)
+            for task, held in [(each, one) for each in unfinished for one in self._running[each]]:
+                self._deadlines.hung.add_uncancellable(task, held.job)
                 self._ends.release(held)
 
     def hurry(self) -> None:

@@ -35,6 +35,7 @@ from .declared import Declared, DeclaredSchedules
 from .ended_files import EndedFiles
 from .ends import Ends, EndSender
 from .handlers import Handlers
+from .heartbeats import CALL_S, Heartbeats
 from .hung import HungHandlers
 from .lifespan import shut_down, start, until
 from .member import Member, Where
@@ -42,7 +43,6 @@ from .middleware import Middleware
 from .queues import HandlerQueues
 from .reports import DeadLetterNotices, Reports
 from .runner import Runner
-from .signs import CALL_S, Signs
 from .slots import Slots
 from .turns import Limit, Turns
 
@@ -50,8 +50,8 @@ T = TypeVar("T")
 _MOST_UNSENT = 4 * MAX_BATCH
 _BURST_WAIT_S = 0.2
 _EACH_REGISTRY_S = 8.0
-_REGISTRY_S = 300.0  # how often it looks at the registry if no ring comes: the mover at work does, and rings
-_SCHEDULES_S = 20.0  # the same if it declares schedules: no ring tells that Redis has lost them
+_REGISTRY_S = 300.0  # how often it looks at the registry if no wakeup comes: the mover at work does, and sends one
+_SCHEDULES_S = 20.0  # the same if it declares schedules: no wakeup tells that Redis has lost them
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Serving:
         middleware = tuple(orders.hooks.middleware)
         self._runner = Runner(member, orders.handlers, self._slots, self._deadlines, ends, self._queues, middleware)
         self._mover = Mover(self.link, self.session, self._store.scripts, self._topics, self.name, self._ended)
-        self._signs = self._signs_of(at)
+        self._heartbeats = self._heartbeats_of(at)
         self._loop = asyncio.get_running_loop()
         self._told_what_waits = False
         self._refused: NewerFormat | None = None
@@ -174,11 +174,11 @@ class Serving:
 
     def _own_process(self) -> dict[int, Any]:
         """The process is the worker's: signals end it, and it ends if the event loop hangs."""
-        self._signs.all_hang = None
+        self._heartbeats.all_hang = None
         return install(self._on_signal)
 
     async def _close(self) -> None:
-        self._signs.close()
+        self._heartbeats.close()
         self._hung.close()
         if goes_on := self._hung.goes_on():
             log.warning("the worker has stopped, but handlers go on", consumer=self.name, handlers=goes_on)
@@ -187,16 +187,16 @@ class Serving:
         finally:
             await self.link.close()
 
-    def _signs_of(self, at: Where) -> Signs:
+    def _heartbeats_of(self, at: Where) -> Heartbeats:
         """Those of this consumer, with a connection of their own, on which no call takes long."""
         limits = ConnectionLimits(1, 1)
         link = Link(at.url or at.settings.url, CALL_S, limits)
         brief = at.settings.model_copy(update={"call_timeout_s": min(CALL_S, at.settings.call_timeout_s)})
         own = Session(brief, self.session.keys.namespace, self.session.clock, link.target, self.session.bodies)
         own.use(link)
-        signs = Signs(link, own, Scripts(own), self.name, self._deadlines, self._sender, self._holds_claims)
-        signs.all_hang = self._hung.end_worker
-        return signs
+        heartbeats = Heartbeats(link, own, Scripts(own), self.name, self._deadlines, self._sender, self._holds_claims)
+        heartbeats.all_hang = self._hung.end_worker
+        return heartbeats
 
     async def _shut_down(self) -> None:
         self._hurrying.clear()  # who hurried the handlers did not mean what closes connections and writes what is left
@@ -222,7 +222,7 @@ class Serving:
                 self._loop.call_soon_threadsafe(self.stopping.set)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self._signs.told_to_stop()
+        self._heartbeats.told_to_stop()
         self._loop.call_soon_threadsafe(self._signalled)
 
     def _signalled(self) -> None:
@@ -246,7 +246,7 @@ class Serving:
             await self._schedules.prune(self.handlers.named)
         await self._look_for_topics()
         self._runner.begin()
-        await self._signs.begin(self.link)
+        await self._heartbeats.begin(self.link)
         self.begun = True
         log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))
 
@@ -296,7 +296,7 @@ class Serving:
                     held = await self._unless(stop, self.consumer.next(self._room, wait_s))
                 if held:
                     self._runner.take(held)
-                    self._signs.claimed()
+                    self._heartbeats.claimed()
                 elif burst and not full and self._runner.idle and await self._nothing_left(burst):
                     return
         finally:
@@ -386,7 +386,9 @@ class Serving:
 
     async def _leave(self) -> None:
         await self.consumer.leave()
-        await self._signs.end(self.link)  # not if it could hand nothing back: without a sign, the mover soon does
+        await self._heartbeats.end(
+            self.link
+        )  # not if it could hand nothing back: without a heartbeat, the mover soon does
 
     async def _drain(self, grace_s: float) -> None:
         """Lets running handlers end, hands other jobs back, and leaves the group."""

@@ -19,7 +19,7 @@ from tests.servers import Server
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "protocol.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "protocol.md").read_text()
 HEADERS = {path.stem: path.read_text().partition("\nlocal ")[0] for path in (ROOT / "lua").glob("*.lua")}
 
 
@@ -70,7 +70,7 @@ def test_a_scripts_row_has_the_keys_and_arguments_of_its_header(name: str) -> No
 
 
 def test_it_tells_of_the_format_and_the_history_as_they_are() -> None:
-    assert f"a [format](upgrading.md#formats), now {FORMAT}." in PAGE
+    assert f"a [format](../upgrading.md#formats), now {FORMAT}." in PAGE
     row = next(line for line in PAGE.splitlines() if line.startswith("EVENT \\x1f"))
     assert row.lower().split(" \\x1f ") == list(FIELDS[:-1])
     assert f"{len(FIELDS)} fields with `\\x1f`" in PAGE

@@ -72,7 +72,7 @@ def worker_killed(scene: Scene) -> float:
     return scene.leading(False).kill()
 
 
-@fault("the worker whose mover is at work is killed (-9)", MOVER_S + TAKEN_OVER_S, again=IN_HAND // 2)
+@fault("the worker with the active mover is killed (-9)", MOVER_S + TAKEN_OVER_S, again=IN_HAND // 2)
 def mover_killed(scene: Scene) -> float:
     return scene.leading(True).kill()
 
@@ -95,7 +95,7 @@ def worker_killed_long(scene: Scene) -> float:
     return worker_killed(scene)
 
 
-@fault("the worker whose mover is at work is killed (-9), its TTR is 1 h", 5, again=IN_HAND // 2, topic=LONG)
+@fault("the worker with the active mover is killed (-9), its TTR is 1 h", 5, again=IN_HAND // 2, topic=LONG)
 def mover_killed_long(scene: Scene) -> float:
     return mover_killed(scene)
 

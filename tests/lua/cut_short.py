@@ -1,4 +1,7 @@
-"""Scripts that end half way, though no cause of that is known (docs/architecture.md): after each of their writes."""
+"""Scripts that end half way, after each of their writes, though no cause of that is known.
+
+docs/decisions/01-scripts-run-to-their-end.md says why none is.
+"""
 
 from __future__ import annotations
 

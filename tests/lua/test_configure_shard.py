@@ -55,7 +55,7 @@ def test_each_shard_knows_the_topics_rate(shard: Shard) -> None:
 
 def test_again_it_changes_nothing(shard: Shard) -> None:
     shard.enqueue("j")
-    before = settings_of(shard), shard.counts, shard.rings()
+    before = settings_of(shard), shard.counts, shard.last_wakeup()
     assert shard.call("configure_shard", shard.settings) == (
         True,
         ("default",),
@@ -64,7 +64,7 @@ def test_again_it_changes_nothing(shard: Shard) -> None:
         Layout(1),
         False,
     )
-    assert (settings_of(shard), shard.counts, shard.rings()) == before
+    assert (settings_of(shard), shard.counts, shard.last_wakeup()) == before
 
 
 def test_an_older_version_is_ignored(shard: Shard) -> None:
@@ -188,9 +188,9 @@ def test_a_group_added_later_does_not_get_what_another_has_alone(shard: Shard) -
 
 
 def test_it_rings(shard: Shard) -> None:
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.topic(ttr="5s")
-    assert shard.rings() != before
+    assert shard.last_wakeup() != before
     assert shard.rung_ms() == 0, "at once"
 
 
@@ -204,10 +204,10 @@ def test_a_lost_group_is_made_again(shard: Shard) -> None:
 
 @pytest.mark.parametrize("own", [False, True], ids=["ready", "ready:GROUP"])
 def test_it_rings_when_it_makes_a_lost_group_again(shard: Shard, own: bool) -> None:
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.redis("XGROUP", "DESTROY", shard.k.ready_of("default") if own else shard.k.ready, "default")
     shard.call("configure_shard", shard.settings)
-    assert shard.rings() != before
+    assert shard.last_wakeup() != before
     assert shard.rung_ms() == 0, "at once"
 
 

@@ -47,9 +47,9 @@ def test_a_new_id_is_put_in_and_its_earlier_due_time_rings(shard: Shard) -> None
     assert shard.enqueue_unique("j", rule=MINUTE, delay="1s") == (True, START_MS, {}, 1, 0)
     assert (shard.state("j"), shard.counts) == ("delayed", {"enqueued": 1})
     assert shard.rung_ms() == START_MS + 1000
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.enqueue_unique("i", rule=MINUTE, delay="2s")
-    assert shard.rings() == before
+    assert shard.last_wakeup() == before
 
 
 @pytest.mark.parametrize("how", ["keep", "replace", "postpone"])
@@ -427,9 +427,9 @@ def test_of_large_jobs_only_so_many_are_looked_at(shard: Shard) -> None:
 def test_of_several_the_earliest_rings_if_it_is_earlier_than_all_before(shard: Shard) -> None:
     shard.repeat_unique(shard.jobs("i", delay="3s") + shard.jobs("j", delay="1s") + shard.jobs("k", delay="2s"))
     assert shard.rung_ms() == START_MS + 1000
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.enqueue_unique("at the same time", delay="1s")
-    assert shard.rings() == before
+    assert shard.last_wakeup() == before
 
 
 def test_the_length_of_the_largest_record_never_falls(shard: Shard) -> None:

@@ -21,8 +21,8 @@ WITHOUT_DATA = {
     "lease",
     "drop_lease",
     "rotate_secret",
-    "sign",
-    "read_signs",
+    "heartbeat",
+    "read_heartbeats",
     "rights",
 }  # nothing that a topic keeps
 CLAIM = ["main", "", "id"]
@@ -96,7 +96,13 @@ def test_it_looks_at_the_format_before_it_writes(path: Path) -> None:
     before, _, after = body.partition("check_format(")
     assert after
     assert set(re.findall(r"redis\.p?call\('(\w+)'", before)) <= {"HGET", "HMGET"}
-    assert calls_in(code_of(before)) <= {"now_ms", "shard", "tonumber"}
+    assert calls_in(code_of(before)) <= {"now_ms", "shard", "tonumber", "open_claim"}
+
+
+def test_a_claim_is_opened_by_reading() -> None:
+    text = (lua_directory() / "lib" / "claim_entries.lua").read_text()
+    body = text.partition("local function open_claim(")[2].partition("\nend")[0]
+    assert re.findall(r"redis\.p?call\('(\w+)'", body) == ["HMGET"]
 
 
 def stored(shard: Shard) -> dict[bytes, bytes]:

@@ -86,7 +86,7 @@ async def test_a_key_that_has_much_to_do_delays_no_other(space: Space, seen: See
     space.queue.enqueue("t", "none")
     async with space.serving(worker):
         assert sorted(await seen.count(3)) == ["many", "none", "one"]
-        assert space.stats().aside == 1999
+        assert space.stats().waiting_for_key == 1999
         held.set()
 
 

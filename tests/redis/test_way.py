@@ -1,4 +1,4 @@
-"""A job's way through the files: docs/architecture.md names those whose code runs for a job, and no others."""
+"""A job's way through the files: docs/way.md names those whose code runs for a job, and no others."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from tests.redis.harness import Space
 from tests.waiting import HANG_S, until
 
 PACKAGE = Path(streamdq.__file__).parent
-PAGE = (PACKAGE.parent / "docs" / "architecture.md").read_text()
-SECTION = PAGE.partition("\n## A job's way through the files\n")[2].partition("\n## ")[0]
+PAGE = (PACKAGE.parent / "docs" / "way.md").read_text()
 BY_THE_CLOCK = (
     "DeadWorkers.", "Election.", "Firing.", "HungHandlers.run.", "LoopWatch.", "Mover._refresh.", "Mover._tidy.",
     "NodeMover._walk.", "Pulse.", "Reclaimer.", "Serving._watch_topics.", "Settling.",
@@ -164,7 +163,7 @@ def test_the_page_names_the_files_that_run_for_a_job(space: Space) -> None:
     """Those of a handler in the event loop and of one in a thread, with its topic's and its worker's defaults."""
     traces = [followed(space, in_the_loop), followed(space, in_a_thread)]
     ran = {file for trace in traces for file in (*trace.caller, *trace.mover, *trace.worker)}
-    named = set(re.findall(r"`((?!tests/)[\w/]+\.py)`", SECTION))
+    named = set(re.findall(r"`((?!tests/)[\w/]+\.py)`", PAGE))
     assert sorted(ran - named) == [], "the page does not name them"
     assert sorted(named - ran) == [], "no job runs them"
 
@@ -173,4 +172,4 @@ def test_eight_files_from_enqueue_to_the_socket(space: Space) -> None:
     chain = chain_to_the_socket(space)
     assert {"queue.py", "link/session.py"} < {*chain}
     assert len(chain) <= 8, chain
-    assert all(f"`{file}`" in SECTION for file in chain)
+    assert all(f"`{file}`" in PAGE for file in chain)

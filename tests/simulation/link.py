@@ -156,7 +156,8 @@ class Network:
     # -- at the server
 
     def _arrive(self, call: _Call) -> None:
-        # Settings from before a FLUSHALL would bring back shards that the topic no longer has: docs/architecture.md
+        # Settings from before a FLUSHALL would bring back shards that the topic no longer has:
+        # docs/reference/failures.md
         flushed = call.name == "configure_shard" and call.flushes < self._store.flushes
         if self.faults.down or call.process in self.faults.cut or flushed:
             self._happened(f"request lost: {call.name}")

@@ -60,9 +60,9 @@ def _deaf(*_: Any) -> None:
     "wedge",
     [
         [(Serving, "_claim", _for_ever)],  # the loop that claims jobs hangs
-        [(NodeMover, "rung", _deaf), (NodeMover, "_walk", _for_ever)],  # rings are lost, and nobody looks
+        [(NodeMover, "on_wakeup", _deaf), (NodeMover, "_walk", _for_ever)],  # wakeups are lost, and nobody looks
     ],
-    ids=["claim", "ring"],
+    ids=["claim", "wakeup"],
 )
 def test_a_worker_that_lives_and_does_nothing_is_noticed(
     monkeypatch: pytest.MonkeyPatch, wedge: list[tuple[Any, str, Any]]

@@ -1,4 +1,4 @@
-"""What docs/architecture.md lists is what the code has."""
+"""What docs/architecture.md, docs/way.md and docs/reference/keys.md list is what the code has."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from streamdq.keys import NamespaceKeys
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
+WAY = (ROOT / "docs" / "way.md").read_text()
+KEYS = (ROOT / "docs" / "reference" / "keys.md").read_text()
 
 
 def test_the_key_table_is_that_of_the_code() -> None:
@@ -29,19 +31,19 @@ def test_the_key_table_is_that_of_the_code() -> None:
         names.secret,
         names.probe,
         names.dumps,
-        names.signs,
+        names.heartbeats,
         names.hung("CONSUMER"),
         names.session("HASH"),
         names.sessions("HASH"),
     }
     built |= {shard.ready_of("GROUP"), shard.dead_of("GROUP")}
     built |= {getattr(shard, name) for name in shard.__slots__ if name not in ("namespace", "topic", "shard", "prefix")}
-    listed = set(re.findall(r"^\| `(\{?NS[^`]+)` \|", PAGE, re.MULTILINE))
+    listed = set(re.findall(r"^\| `(\{?NS[^`]+)` \|", KEYS, re.MULTILINE))
     assert listed == {key.replace("{topic:0}", "{topic:shard}") for key in built}
 
 
 def test_the_scripts_it_names_exist() -> None:
-    steps = PAGE.partition("## A job's way through the files")[0]
+    steps = PAGE.partition("## One job's way")[2].partition("\n## ")[0]
     named = {
         script
         for row in re.findall(r"^\| [^|]+\| [^|]+\| ([^|]+)\|", steps, re.MULTILINE)
@@ -72,7 +74,7 @@ def test_the_rooms_are_those_that_the_linter_checks() -> None:
 
 def way() -> list[tuple[str, list[str]]]:
     """Files and the functions named in each."""
-    rows = re.findall(r"^\| \d+ \| `(\w[\w/]*\.py)` \| ([^|]+) \|", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| \d+ \| `(\w[\w/]*\.py)` \| ([^|]+) \|", WAY, re.MULTILINE)
     return [(file, re.findall(r"`(\w+)`", functions)) for file, functions in rows]
 
 

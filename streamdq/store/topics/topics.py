@@ -23,7 +23,7 @@ from ..scripts import Scripts
 from ..topic_settings import settings_in
 from .configure_shards import ShardSettings, forgotten, owed, unknown_groups
 from .misspelt import meant_by, slip_of
-from .registry import RINGS, Registry
+from .registry import WAKEUPS, Registry
 from .shard_state import has_schedules
 
 _TURN_S, _LONGEST_TURN_S = 0.005, 0.5
@@ -73,12 +73,12 @@ class Topics:
         return self.known
 
     def ring_for_untold(self) -> Op[None]:
-        """Tells all processes of what has changed in the registry without a ring: somebody changed it by hand, or Redis
-        has lost it.
+        """Tells all processes of what has changed in the registry without a wakeup: somebody changed it by hand, or
+        Redis has lost it.
         """
-        if untold := sorted(self._registry.untold):
-            yield from namespace.ring_for(self.session, untold, RINGS)
-            self._registry.untold.difference_update(untold)
+        if unannounced := sorted(self._registry.unannounced):
+            yield from namespace.wake_all(self.session, unannounced, WAKEUPS)
+            self._registry.unannounced.difference_update(unannounced)
 
     def get(self, topic: str, *, anew: bool = False, within_s: float = float("inf")) -> Op[TopicSettings]:
         """The topic's settings, from the cache unless ``anew``.
