@@ -53,6 +53,15 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self.context = copy_context()  # each attempt starts in a copy of it
 
+    def begin(self) -> None:
+        """A worker whose system starts no thread ends before it claims jobs: each would fail, and use up its retries.
+
+        Raises:
+            RuntimeError: handlers need threads, and the system starts none.
+        """
+        if self._with_files or not all(handler.is_async for handler in self._handlers.values()):
+            self._threads.begin()
+
     @property
     def idle(self) -> bool:
         return not self._running and not self._slots.is_any_waiting

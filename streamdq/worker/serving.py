@@ -245,6 +245,7 @@ class WorkerRun:
         if self._config.prune:
             await self._schedules.prune(self.handlers.named)
         await self._look_for_topics()
+        self._runner.begin()
         await self._heartbeats.begin(self.link)
         self.begun = True
         log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))

@@ -493,3 +493,18 @@ def test_who_came_before_the_limit_is_postponed_without_a_place(shard: Shard, ke
     shard.clock.advance(90)
     shard.move()
     assert shard.take().id == b"a"
+
+
+def test_no_job_waits_for_one_that_is_not_due_any_more_as_the_clock_was_set_back(shard: Shard) -> None:
+    shard.topic(key_order=True)
+    shard.enqueue("ready", key="k")
+    shard.move()
+    shard.clock.now_ms -= 3_600_000
+    shard.enqueue("sooner", key="k")  # the other one is in the stream, and so it keeps its place
+    assert shard.claim().rows == []
+    shard.move()
+    shard.finish(shard.take())
+    assert (shard.state("sooner"), shard.state("ready")) == ("gone", "delayed")
+    shard.clock.advance("1h")
+    shard.move()
+    assert shard.take().id == b"ready"
