@@ -19,9 +19,17 @@ from streamdq.link.command import Command
 from streamdq.link.connection import Link
 from streamdq.link.opening import open_session
 from streamdq.link.session import Op, run
-from streamdq.operations.attempts.results import DeadReason, End, Held, Outcome, ends_together, held_in, settle
+from streamdq.operations.attempts.results import (
+    AttemptResult,
+    ClaimedJob,
+    DeadReason,
+    End,
+    ends_together,
+    held_in,
+    settle,
+)
 from streamdq.operations.checks import audit
-from streamdq.operations.dead_letters.of_group import kick
+from streamdq.operations.dead_letters import of_group
 from streamdq.operations.jobs import enqueue_many
 from streamdq.operations.topics import configure
 from streamdq.store.batches import MAX_BYTES
@@ -87,7 +95,7 @@ class _Redis:
         self.run(configure.configure(self.store, _TOPIC, groups=self.groups))
         self.shard = session.keys.shard(_TOPIC, 0)
         self.consumer = session.consumer
-        self.claimed: dict[str, list[Held]] = {}
+        self.claimed: dict[str, list[ClaimedJob]] = {}
 
     def close(self) -> None:
         self.link.close()
@@ -102,7 +110,7 @@ class _Redis:
         jobs = [NewJob(body, id=f"{prefix}-{i}") for i in range(count)]
         self.run(enqueue_many.enqueue_many(self.store, _TOPIC, jobs))
 
-    def claim(self, group: str, count: int = MAX_CLAIM) -> list[Held]:
+    def claim(self, group: str, count: int = MAX_CLAIM) -> list[ClaimedJob]:
         scripts, asked = self.store.scripts, time.monotonic()
         claimed = self.run(scripts.claim(self.shard, group, self.consumer, count, 60_000))
         return held_in(self.shard, group, claimed, asked)
@@ -112,9 +120,9 @@ class _Redis:
         while found := self.claim(group):
             held += found
 
-    def end_all(self, group: str, outcome: Outcome) -> None:
+    def end_all(self, group: str, outcome: AttemptResult) -> None:
         """Ends all claims, as a worker does."""
-        reason = DeadReason.EXHAUSTED if outcome is Outcome.DEAD else ""
+        reason = DeadReason.EXHAUSTED if outcome is AttemptResult.DEAD else ""
         ends = [End(held, outcome, reason and "Oops: no", reason=reason) for held in self.claimed.pop(group, [])]
         groups = len(self.groups)
         while ends:
@@ -129,19 +137,19 @@ class _Redis:
             for group in self.groups:
                 self.claim_all(group)
                 last = group == self.groups[-1]
-                self.end_all(group, Outcome.DEAD if last else Outcome.DONE)
+                self.end_all(group, AttemptResult.DEAD if last else AttemptResult.DONE)
 
 
 def _through_but_last(redis: _Redis) -> None:
     redis.fill(MAX_CLAIM)
     for group in redis.groups[:-1]:
         redis.claim_all(group)
-        redis.end_all(group, Outcome.DONE)
+        redis.end_all(group, AttemptResult.DONE)
     redis.claim_all(redis.groups[-1])
 
 
 def _finish_last(redis: _Redis) -> None:
-    redis.end_all(redis.groups[-1], Outcome.DONE)
+    redis.end_all(redis.groups[-1], AttemptResult.DONE)
 
 
 def _drain(redis: _Redis) -> None:
@@ -203,11 +211,11 @@ def _count(done: int) -> None:
 
 
 def _kick(redis: _Redis) -> None:
-    _count(redis.run(kick.kick(redis.store, _TOPIC, group=redis.groups[-1])))
+    _count(redis.run(of_group.kick(redis.store, _TOPIC, group=redis.groups[-1])))
 
 
 def _purge(redis: _Redis) -> None:
-    _count(redis.run(kick.purge(redis.store, _TOPIC, group=redis.groups[-1], all=True)))
+    _count(redis.run(of_group.purge(redis.store, _TOPIC, group=redis.groups[-1], all=True)))
 
 
 def _audit(redis: _Redis) -> None:

@@ -17,7 +17,7 @@ from streamdq.config import MAX_CLAIM
 from streamdq.link.connection import Link
 from streamdq.link.opening import open_session
 from streamdq.link.session import run
-from streamdq.operations.attempts.results import End, Held, Outcome, held_in, settle
+from streamdq.operations.attempts.results import AttemptResult, ClaimedJob, End, held_in, settle
 from streamdq.store.redis_store import RedisStore
 
 from .drain import Drained, drained
@@ -68,7 +68,7 @@ class Measured:
         """For each step: CPU seconds of the server and of this process in one call."""
         self._server.empty()
         self._queue.configure(TOPIC, create=True)
-        held: list[list[Held]] = []
+        held: list[list[ClaimedJob]] = []
         due_ms = int((time.time() + _DUE_IN_S) * 1000)
         batches = [[NewJob(body(i), at=due_ms) for i in range(jobs)] for _ in range(calls)]
         steps: dict[str, Callable[[int], object]] = {
@@ -94,15 +94,15 @@ class Measured:
         self._queue.enqueue_many(TOPIC, new_jobs(jobs, hours))
         return (self._server.memory_bytes() - before) / jobs
 
-    def _claim(self, jobs: int) -> list[Held]:
+    def _claim(self, jobs: int) -> list[ClaimedJob]:
         asked = time.monotonic()
         claim = self._store.scripts.claim(SHARD, GROUP, self._consumer, jobs, _TTR_MS)
         return held_in(SHARD, GROUP, run(self._link, claim), asked)
 
-    def _finish(self, held: list[Held]) -> None:
+    def _finish(self, held: list[ClaimedJob]) -> None:
         run(
             self._link,
-            settle(self._store.scripts, SHARD, GROUP, self._consumer, [End(one, Outcome.DONE) for one in held]),
+            settle(self._store.scripts, SHARD, GROUP, self._consumer, [End(one, AttemptResult.DONE) for one in held]),
         )
 
     def _cpu_s(self, calls: Callable[[], None], count: int) -> tuple[float, float]:

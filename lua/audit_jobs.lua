@@ -6,8 +6,8 @@
 -- (entries_of); and all jobs of the page with their keys, '' = it has none. cursor '0' = this was the last page
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, groups, largest, progress, leaving_groups, ring, key_tickets, key_pace, key_limit, scan,
---   settle, entries_of
+-- include: stored_format, groups, largest, progress, leaving_groups, notify_mover, key_tickets, key_pace, key_limit,
+--   scan, settle, entries_of
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
 local cursor, ids, records = scan(jobs, topic[2], ARGV[1], ARGV[2])

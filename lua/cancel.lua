@@ -14,8 +14,8 @@
 -- -2 = the caller's settings of the topic are out of date, nothing was changed; -3 = it is no longer as it was shown; -4 =
 -- no job that was shown is there
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, progress, delivery, leaving_groups, ring, key_tickets, key_pace,
---   key_limit, settle, deliveries, group_states, taken, withdraw, drop_job
+-- include: stored_format, clock, groups, history, progress, delivery, leaving_groups, notify_mover, key_tickets,
+--   key_pace, key_limit, settle, deliveries, group_states, taken, withdraw, drop_job
 local s = shard(KEYS)
 s.history_cap = ARGV[3]
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format', 'after_finish', 'key_limit')

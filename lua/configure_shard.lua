@@ -11,18 +11,18 @@
 -- ARGV[4] groups that leave, 'c,d'
 -- ARGV[5] dumps, 'id,id', for which a shard that is new keeps its rows
 -- ARGV[6..] field, value, ... ('' removes the field)
--- returns {status, groups, leaving, version, shards, keyed}: status 1 = done, 0 = refused: ARGV[2] does not know how the
--- shard's jobs were spread so far. Then what the shard has now: its groups, even those that ARGV[3] does not name; its
--- leaving groups; its version (if it is newer than ARGV[1], nothing was changed); how jobs are spread, as in ARGV[2]; and 1
--- if it is marked as keyed. A dropped shard returns the lowest version that the next topic of that name may have
+-- returns {status, groups, leaving, version, shards, sharded_by_key}: status 1 = done, 0 = refused: ARGV[2] does not
+-- know how the jobs were spread so far. Then what the shard has now: all its groups; its leaving groups; its version (if
+-- it is newer than ARGV[1], nothing was changed); how jobs are spread, as in ARGV[2]; and 1 if it is marked as
+-- sharded_by_key. A dropped shard returns the lowest version that the next topic of that name may have
 -- flags: allow-oom
--- include: stored_format, dumps, groups, layout, relook, ring, sequence, stream_groups
+-- include: stored_format, dumps, groups, layout, relook, notify_mover, sequence, stream_groups
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format', 'closed_from')
 check_format(known[5])
 local had, leaving = names(known[3]), names(known[4])
 local function answer(status, version, shards)
   return {status, table.concat(had, ','), table.concat(leaving, ','), tonumber(version), shards or '0',
-    redis.call('HEXISTS', settings, 'keyed')}
+    redis.call('HEXISTS', settings, 'sharded_by_key')}
 end
 local dropped = known[1] and not known[2] -- all that drop_shard left, which expires
 if dropped and tonumber(known[1]) >= tonumber(ARGV[1]) then return answer(1, known[1] + 1, '0') end
@@ -119,11 +119,9 @@ for i = 6, #ARGV, 2 do
   elseif ARGV[i] == 'key_limit' and key_limit then redis.call('HSET', settings, 'key_limit', '0')
   else redis.call('HDEL', settings, ARGV[i]) end
 end
-for i, group in ipairs(had) do
-  if ttrs[i] > 0 and ttr_of(group) > ttrs[i] then raised[#raised + 1] = group end
-end
+for i, group in ipairs(had) do if ttrs[i] > 0 and ttr_of(group) > ttrs[i] then raised[#raised + 1] = group end end
 -- Where there was a limit before, jobs may wait for their keys.
 if key_limit and redis.call('HGET', settings, 'key_limit') ~= key_limit then redis.call('HSET', settings, 'limit_applied_to', '') end
 relook_all(settings, raised)
-if changed then ring(wake, 0) end
+if changed then notify_mover(wake, 0) end
 return answer(1, ARGV[1], spread)

@@ -10,12 +10,12 @@
 -- nothing was written; 1 = done; 2 = done, and those of the new jobs that are due are ready; 3 = as 2, except for those
 -- with a key. looked: how many of the jobs were enqueued or had a taken id, at least one; the rest is
 -- left for another call. i (from 1) are the jobs whose id was taken, each with the record that has it.
--- include: stored_format, clock, groups, is_current, largest, progress, ring, key_tickets, key_pace, key_limit,
+-- include: stored_format, clock, groups, is_current, largest, progress, notify_mover, key_tickets, key_pace, key_limit,
 --   sequence
 local now, shards, most_bytes = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 local topic = redis.call('HMGET', settings, 'shards', 'paused', 'rate', 'groups', 'watch_until', 'largest', 'format',
-  'key_limit', 'keyed')
+  'key_limit', 'sharded_by_key')
 check_format(topic[7])
 if not is_current(topic[1], topic[9], shards) then return {0, now, 0} end
 
@@ -77,10 +77,10 @@ if moved > 0 then
     first = redis.call('HINCRBY', counts, 'ready:' .. group, moved) == moved or first
   end
   -- As in claim: a consumer may die after it has read the job and before it claims it.
-  if first and not is_watched(topic[5], now) then ring(wake, now) end
+  if first and not is_watched(topic[5], now) then notify_mover(wake, now) end
 end
 if earliest then
   redis.call('ZADD', bucket, unpack(waiting))
-  if not head or earliest < head then ring(wake, earliest) end
+  if not head or earliest < head then notify_mover(wake, earliest) end
 end
 return reply

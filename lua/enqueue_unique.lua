@@ -15,11 +15,11 @@
 -- has the id, or had it; or that are there already, as they were postponed or the call is repeated. record_i: the job
 -- that has the id. If it has ended, body `null` in its record, and the sequence is until when (ms, hexadecimal) the id
 -- is taken. record_i '' = there is nothing of a former id here, and there never will be.
--- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, ring, key_tickets,
---   key_pace, key_limit, sequence, settle, group_states, taken, taking, withdraw, drop_job, postpone
+-- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, notify_mover,
+--   key_tickets, key_pace, key_limit, sequence, settle, group_states, taken, taking, withdraw, drop_job, postpone
 local now, most_bytes, how, former = now_ms(ARGV[1]), tonumber(ARGV[4]), ARGV[5], ARGV[6] == 'former'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
-  'keyed')
+  'sharded_by_key')
 check_format(topic[5])
 if not is_current(topic[1], topic[8], ARGV[2]) then return {0, now, 0} end
 local s = shard(KEYS)
@@ -90,7 +90,9 @@ for i = 7, #ARGV, 4 do
     else add(s, s.groups, key, {id = id, sequence = order, due = due}) end
     if rule.is_given then take_id(s, id, t, new) end
     -- In a topic of one shard nobody else marks it, and when the job has ended, nothing tells that its id belonged to a key.
-    if not topic[8] and rule.is_given and key_in(rest, 1) then topic[8] = redis.call('HSET', settings, 'keyed', 1) end
+    if not topic[8] and rule.is_given and key_in(rest, 1) then
+      topic[8] = redis.call('HSET', settings, 'sharded_by_key', 1)
+    end
     if rule.after and not topic[6] then topic[6] = redis.call('HSET', settings, 'after_finish', 1) end
     if not key and (not earliest or due < earliest) then earliest = due end
   end
@@ -104,5 +106,5 @@ trim_taken(s, 2 * count + 10)
 note_largest(settings, topic[3], longest)
 if former and (created > 0 or is_noted) then redis.call('HINCRBY', settings, 'former_puts', 1) end
 if created < count then redis.call('HINCRBY', counts, 'enqueued', created - count) end
-if earliest and (not head or earliest < head) then ring(wake, earliest) end
+if earliest and (not head or earliest < head) then notify_mover(wake, earliest) end
 return reply

@@ -11,7 +11,7 @@
 -- more; each match as `matches` returns it. A member that is there all the time comes exactly once
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, groups, largest, progress, delivery, leaving_groups, ring, key_tickets, key_pace,
+-- include: stored_format, groups, largest, progress, delivery, leaving_groups, notify_mover, key_tickets, key_pace,
 --   key_limit, settle, deliveries, group_states, job_row, search_groups, search
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])

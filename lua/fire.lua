@@ -11,8 +11,8 @@
 -- returns {status, now_ms, next_ms, skipped, jobs, unplanned}: status 1 = done, 0 = the caller's settings of the topic
 -- are out of date, nothing was written; next_ms: when to call again, -1 = no occurrence to wait for; jobs: the ids of those
 -- that were enqueued; unplanned: the ids of schedules that need a new plan
--- include: stored_format, clock, groups, largest, progress, leaving_groups, ring, sequence, settle, group_states,
---   schedule
+-- include: stored_format, clock, groups, largest, progress, leaving_groups, notify_mover, sequence, settle,
+--   group_states, schedule
 local now, shards, limit, late_after, again = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local lead = tonumber(ARGV[6])
 
@@ -108,7 +108,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', ticks, '-inf', string.format('%.
 end
 
 note_largest(settings, topic[4], longest)
-if earliest and (not head or earliest < head) then ring(wake, earliest) end
+if earliest and (not head or earliest < head) then notify_mover(wake, earliest) end
 if #fired > 0 then redis.call('HINCRBY', counts, 'fired', #fired) end
 if skipped > 0 then redis.call('HINCRBY', counts, 'skipped', skipped) end
 return {1, now, head_ms(ticks) or -1, skipped, fired, unplanned}

@@ -7,9 +7,9 @@
 -- ARGV[4] '1' = `permit` has granted the limit
 -- returns {moved, now_ms, next_due_ms, open, ...}; moved -1 = the shard has other groups, which follow as 'a,b'; -2 =
 -- the topic has a rate, and the caller has no permit; next_due_ms -1 = no job to wait for (empty or paused; a change of
--- that rings); open = ready or claimed jobs of all groups, or those that were moved, if any.
+-- that wakes the mover); open = ready or claimed jobs of all groups, or those that were moved, if any.
 -- flags: allow-oom
--- include: stored_format, clock, groups, progress, ring, requeue
+-- include: stored_format, clock, groups, progress, notify_mover, requeue
 
 -- open_jobs(s): returns how many jobs are ready or claimed, in all groups
 local function open_jobs(s)

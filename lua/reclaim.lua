@@ -11,7 +11,7 @@
 -- ARGV[5] limit per stream: checks ten times as many claims, takes over at most this many; fewer if records are large
 -- ARGV[6] cursor in ready
 -- ARGV[7] cursor in ready:GROUP
--- ARGV[8] watch_ms: for this long the caller checks the shard in any case, and nothing needs to ring
+-- ARGV[8] watch_ms: for this long the caller checks the shard in any case, and nothing needs to wake the mover
 -- ARGV[9] missing, as the caller's last check returned it; 0 at first
 -- returns {now_ms, cursor, cursor of ready:GROUP, more, running, ready, reclaimed, {consumer, ...}, missing, lost}; more:
 -- 1 = some claims were not checked. running = pending entries, including those that a consumer has read and not claimed
@@ -19,8 +19,8 @@
 -- that were missing in the last check as well; they count as lost from now on, as do claims whose record is gone. The
 -- consumers are those with pending entries.
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, largest, progress, crash, relook, ring, key_tickets, key_pace,
---   key_limit, requeue, settle, hand_over, stream_groups, missing_jobs
+-- include: stored_format, clock, groups, history, largest, progress, crash, relook, notify_mover, key_tickets,
+--   key_pace, key_limit, requeue, settle, hand_over, stream_groups, missing_jobs
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local s = shard(KEYS)
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate',

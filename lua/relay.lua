@@ -17,11 +17,11 @@
 -- written. code of each job that was looked at, at least one: 1 = enqueued now, 2 = by an earlier call, 0 = another job
 -- has the id, 3 = there is nothing of a former id here. {-1, epoch}: the fence; a relay with this higher
 -- epoch has been here, nothing was written.
--- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, ring, key_tickets,
---   key_pace, key_limit, sequence, settle, group_states, taken, withdraw, drop_job
+-- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, notify_mover,
+--   key_tickets, key_pace, key_limit, sequence, settle, group_states, taken, withdraw, drop_job
 local now, most_bytes, fence, epoch = now_ms(ARGV[1]), tonumber(ARGV[5]), 'relay:' .. ARGV[6], tonumber(ARGV[7])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'version', fence,
-  'after_finish', 'key_limit', 'keyed')
+  'after_finish', 'key_limit', 'sharded_by_key')
 check_format(topic[5])
 if not is_current(topic[1], topic[10], ARGV[2]) or topic[6] ~= ARGV[3] then return {0} end
 local last = tonumber(topic[7] or 0)
@@ -78,5 +78,5 @@ end
 note_largest(settings, topic[3], longest)
 if former and created > 0 then redis.call('HINCRBY', settings, 'former_puts', 1) end
 if created < count then redis.call('HINCRBY', counts, 'enqueued', created - count) end
-if earliest and (not head or earliest < head) then ring(wake, earliest) end
+if earliest and (not head or earliest < head) then notify_mover(wake, earliest) end
 return reply

@@ -9,11 +9,11 @@
 -- ARGV[5..] per job: id, when ('+delay_ms', or due_ms), rest of the record
 -- returns {status, now_ms, looked, i, record_i, ...} as enqueue does; i are the jobs that could not replace the old
 -- one, because an attempt is running or the old job is dead; or that are there already, as the call is repeated.
--- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, ring, key_tickets,
---   key_pace, key_limit, sequence, settle, group_states, taken, withdraw, drop_job
+-- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, notify_mover,
+--   key_tickets, key_pace, key_limit, sequence, settle, group_states, taken, withdraw, drop_job
 local now, most_bytes = now_ms(ARGV[1]), tonumber(ARGV[4])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
-  'keyed')
+  'sharded_by_key')
 check_format(topic[5])
 if not is_current(topic[1], topic[8], ARGV[2]) then return {0, now, 0} end
 local s = shard(KEYS)
@@ -55,5 +55,5 @@ for i = 5, #ARGV, 3 do
 end
 note_largest(settings, topic[3], longest)
 if created < count then redis.call('HINCRBY', counts, 'enqueued', created - count) end
-if earliest and (not head or earliest < head) then ring(wake, earliest) end
+if earliest and (not head or earliest < head) then notify_mover(wake, earliest) end
 return reply

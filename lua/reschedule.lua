@@ -11,8 +11,8 @@
 -- settings of the topic are out of date, nothing was changed; -3 = it is no longer as it was shown; -4 = no job that was
 -- shown is there
 -- flags: allow-oom
--- include: stored_format, clock, groups, progress, delivery, leaving_groups, ring, key_tickets, key_pace, key_limit,
---   sequence, settle, deliveries, group_states, withdraw
+-- include: stored_format, clock, groups, progress, delivery, leaving_groups, notify_mover, key_tickets, key_pace,
+--   key_limit, sequence, settle, deliveries, group_states, withdraw
 local id, when, now = ARGV[2], ARGV[3], now_ms(ARGV[1])
 local due = tonumber(when)
 if string.byte(when) == 43 then due = now + due end
@@ -56,5 +56,5 @@ else
     end
   end
 end
-if not head or due < head then ring(wake, due) end
+if not head or due < head then notify_mover(wake, due) end
 return 1

@@ -13,10 +13,11 @@
 -- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, or the group
 -- does not exist, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is
 -- live; -1 = there is nothing of a former id here
--- include: stored_format, clock, groups, history, is_current, largest, progress, ring, key_tickets, key_pace,
+-- include: stored_format, clock, groups, history, is_current, largest, progress, notify_mover, key_tickets, key_pace,
 --   key_limit, requeue, go_on, sequence
 local group, former = ARGV[2], ARGV[5] == 'former'
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit', 'keyed')
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit',
+  'sharded_by_key')
 check_format(topic[6])
 local others, served = {}, false
 for _, name in ipairs(names(topic[2])) do

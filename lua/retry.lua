@@ -14,7 +14,7 @@
 -- attempt does not count), error, failure ('' = none to keep)
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- flags: allow-oom
--- include: stored_format, clock, failures, groups, history, progress, receipt, ring, key_tickets, key_pace,
+-- include: stored_format, clock, failures, groups, history, progress, receipt, notify_mover, key_tickets, key_pace,
 --   key_limit, sequence, settle, fence
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group, 'format', 'key_limit', 'key_order')
@@ -72,7 +72,7 @@ if retried > 0 then
   if put_back > 0 then redis.call('HINCRBY', counts, 'waiting:' .. group, put_back) end
   if snoozed < retried then redis.call('HINCRBY', counts, 'retried:' .. group, retried - snoozed) end
   if snoozed > 0 then redis.call('HINCRBY', counts, 'snoozed:' .. group, snoozed) end
-  if not head or earliest < head then ring(wake, earliest) end
+  if not head or earliest < head then notify_mover(wake, earliest) end
 end
 keep_failures(failures, remember(s, rows), texts, {count = ARGV[6], age = ARGV[7]})
 return reply

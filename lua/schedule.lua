@@ -8,7 +8,7 @@
 -- ARGV[6] how many occurrences the caller passed over, because they were missed
 -- ARGV[7] the rest of the record, after the version
 -- returns 1 = written; 0 = it has another version; -1 = the caller's settings of the topic are out of date
--- include: stored_format, clock, ring
+-- include: stored_format, clock, notify_mover
 local id, missed = ARGV[3], tonumber(ARGV[6])
 
 local topic = redis.call('HMGET', settings, 'shards', 'format')
@@ -26,6 +26,6 @@ if ARGV[5] == '' then
 else
   local head = head_ms(ticks)
   redis.call('ZADD', ticks, ARGV[5], id)
-  if not head or tonumber(ARGV[5]) < head then ring(wake, math.max(now_ms(ARGV[1]), ARGV[5])) end
+  if not head or tonumber(ARGV[5]) < head then notify_mover(wake, math.max(now_ms(ARGV[1]), ARGV[5])) end
 end
 return 1

@@ -9,7 +9,7 @@
 -- groups = the shard's groups, 'a,b'; dumps = those registered, as register_dump keeps them, nil = none
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, clock, ring
+-- include: stored_format, clock, notify_mover
 local topic = redis.call('HMGET', settings, 'paused', 'moved_at', 'groups', 'format', 'dumps')
 check_format(topic[4])
 local dead = {}

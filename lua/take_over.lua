@@ -1,8 +1,8 @@
--- take_over: running -> ready, the claims of a consumer that has given no sign of life for long enough, whatever their
+-- take_over: running -> ready, the claims of a consumer that has sent no heartbeat for long enough, whatever their
 -- TTR. Each counts as a crash (crash.lua). What the consumer claimed only a short while ago stays: it may have been idle
--- until then, and its first sign may be on its way. A job that was lost before stays twice as long each time, and one
--- that would be buried if it was lost once more is left to its TTR: perhaps the job itself keeps its consumers from
--- giving signs, and they live. What it only read goes at once, as that counts as nothing: Redis may
+-- until then, and its first heartbeat may be on its way. A job that was lost before stays twice as long each time, and
+-- one that would be buried if it was lost once more is left to its TTR: perhaps the job itself keeps its consumers from
+-- sending heartbeats, and they live. What it only read goes at once, as that counts as nothing: Redis may
 -- have given the entry to the blocked read of a consumer that stands still, while others wait for it.
 -- keys: ready, jobs, bucket, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
 --   key_unstarted, key_counts, key_paused, key_next_start
@@ -18,8 +18,8 @@
 -- returns {taken, lost, more, kept}; taken: attempts that were running. lost: claims whose record is gone. more: 1 = there
 -- may be more to take over now. kept: how many entries stay for now, for silent_ms at most.
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, largest, progress, crash, ring, key_tickets, key_pace, key_limit,
---   requeue, settle, hand_over
+-- include: stored_format, clock, groups, history, largest, progress, crash, notify_mover, key_tickets, key_pace,
+--   key_limit, requeue, settle, hand_over
 local now, group, consumer, limit = now_ms(ARGV[1]), ARGV[2], ARGV[5], tonumber(ARGV[7])
 local silent_ms, most = tonumber(ARGV[6]), tonumber(ARGV[8])
 local UNCLAIMED_MS = 100 -- a live consumer claims what it reads sooner
@@ -44,7 +44,7 @@ losses.stays = function(p, is_running)
   if stays then stayed = stayed + 1 end
   return stays
 end
-losses.on_lost = function(job) count_crash(s, losses, job, 'lost: no sign of life from ') end
+losses.on_lost = function(job) count_crash(s, losses, job, 'lost: no heartbeat from ') end
 
 for _, stream in ipairs({ready, own}) do
   local count, before = fitting(topic[6], limit, losses.bytes), stayed

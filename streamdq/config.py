@@ -41,8 +41,8 @@ MAX_FILE_BYTES = 16 * 1024 * 1024
 """Of a file of tokens or settings."""
 
 
-SIGN_S = 1.0
-"""How often a worker gives a sign of life while it holds claims."""
+HEARTBEAT_S = 1.0
+"""How often a worker sends a heartbeat while it holds claims."""
 
 
 class FromEnvironment(BaseModel):
@@ -134,7 +134,7 @@ class Settings(FromEnvironment):
         default=3.0,
         ge=0,
         le=3600,
-        description="A worker without a sign of life for so long loses its claims, at least 2; 0: only when their TTR "
+        description="A worker without a heartbeat for so long loses its claims, at least 2; 0: only when their TTR "
         "has passed.",
     )
     hung_exit_s: float = Field(
@@ -164,8 +164,8 @@ class Settings(FromEnvironment):
     @field_validator("worker_timeout_s")
     @classmethod
     def _longer_than_a_start(cls, timeout_s: float) -> float:
-        """By then a claim has started or never will, and a live worker has given at least one sign since."""
-        least_s = START_WITHIN_S + SIGN_S
+        """By then a claim has started or never will, and a live worker has sent at least one heartbeat since."""
+        least_s = START_WITHIN_S + HEARTBEAT_S
         if 0 < timeout_s < least_s:
             raise ValueError(f"at least {least_s:g}, or 0")
         return timeout_s
@@ -235,11 +235,11 @@ class Layout(NamedTuple):
     @property
     def text(self) -> str:
         """What every caller tells the scripts: ``8``; or ``8<4@17``, while jobs may be where they were among four."""
-        return self.told if self.former else str(self.shards)
+        return self.stored_text if self.former else str(self.shards)
 
     @property
-    def told(self) -> str:
-        """What shards are told: as ``text``, also with the version of a change that is complete."""
+    def stored_text(self) -> str:
+        """What shards store: as ``text``, also with the version of a change that is complete."""
         return f"{self.shards}<{','.join(map(str, self.former))}@{self.since}" if self.since else str(self.shards)
 
     @property
@@ -253,7 +253,9 @@ class Layout(NamedTuple):
 
 
 def layout_in(text: str) -> Layout:
-    """The layout in the settings of a shard, which were ``told``; without shards, if it is closed or knows none."""
+    """The layout in a shard's settings, from its ``stored_text``; without shards, if it is closed or knows
+    none.
+    """
     shards, _, rest = text.partition("<")
     former, _, since = rest.partition("@")
     return Layout(int(shards or 0), tuple(int(count) for count in former.split(",") if count), int(since or 0))
@@ -286,7 +288,7 @@ class TopicSettings(BaseModel):
     key_limited: bool = False  # it has, or had, a limit of keys: jobs may wait for them
     paused: bool = False
     scheduled: bool = False  # its first shard may have schedules
-    keyed: bool = False  # jobs may be in the shards of their keys, not of their ids
+    sharded_by_key: bool = False  # jobs may be in the shards of their keys, not of their ids
     groups: Mapping[str, GroupSettings] = Field(default_factory=dict)
     # Changes that have begun and are not complete; whoever meets them completes them (Topics).
     leaving: Mapping[str, bool] = Field(default_factory=dict)
@@ -321,7 +323,7 @@ class TopicSettings(BaseModel):
     @property
     def leads_to_keys(self) -> bool:
         """Whether jobs are looked for in the shards of their keys."""
-        return self.keyed or self._is_one_shard
+        return self.sharded_by_key or self._is_one_shard
 
     def named(self, *, by_key: bool) -> str:
         """How jobs are spread, as scripts take it that add jobs. ``by_key``: one is in the shard of its key."""
@@ -354,8 +356,8 @@ class TopicSettings(BaseModel):
             "key_limit", self._key_limit,
             "key_order", self.key_order or "",
         ]  # fmt: skip
-        if self.keyed:  # otherwise a mark stays: a registry that was lost does not know of it
-            fields += ["keyed", 1]
+        if self.sharded_by_key:  # otherwise a mark stays: a registry that was lost does not know of it
+            fields += ["sharded_by_key", 1]
         for name, group in self.groups.items():
             fields += [f"ttr:{name}", "" if group.ttr_ms is None else group.ttr_ms]
         return fields

@@ -48,9 +48,9 @@ class NamespaceKeys:
         return f"{{{self.namespace}}}:mover_stopped"
 
     @cached_property
-    def signs(self) -> str:
-        """ZSET, expires: consumers -> when each gave its last sign of life, ms."""
-        return f"{{{self.namespace}}}:signs"
+    def heartbeats(self) -> str:
+        """ZSET, expires: consumers -> when each sent its last heartbeat, ms."""
+        return f"{{{self.namespace}}}:heartbeats"
 
     def hung(self, consumer: str) -> str:
         """STRING, expires: how many threads of this worker hang beyond their TTR, and how many slots it has."""
@@ -149,7 +149,7 @@ class ShardKeys:
         self.key_counts = f"{self.prefix}:key_counts"  # ZSET group, key -> how many wait
         self.key_paused = f"{self.prefix}:key_paused"  # ZSET paused keys
         self.key_next_start = f"{self.prefix}:key_next_start"  # ZSET group, key -> when the next job may start, ms
-        self.wake = f"{self.prefix}:wake"  # STREAM, one entry: rings when an earlier job arrives
+        self.wake = f"{self.prefix}:wake"  # STREAM, one entry: wakes the mover when an earlier job arrives
         self.absent = absent_beside(
             self.wake
         )  # never exists: Redis refuses a script that names it while its slot moves
@@ -183,12 +183,12 @@ def shard_of(id: str, shards: int, key: str | None = None) -> int:
     return crc32((id if key is None else key).encode()) % shards if shards > 1 else 0
 
 
-def homes_of(id: str, shards: int, former: Sequence[int], key: str | None = None) -> tuple[int, ...]:
+def candidate_shards(id: str, shards: int, former: Sequence[int], key: str | None = None) -> tuple[int, ...]:
     """The numbers of the shards that may have the job, if the topic had other numbers of shards before, ``former``: its
-    homes of then, oldest first, and last the one that it belongs to now.
+    shards of then, oldest first, and last the one that it belongs to now.
     """
-    home = shard_of(id, shards, key)
+    current = shard_of(id, shards, key)
     if not former:
-        return (home,)
+        return (current,)
     before = dict.fromkeys(shard_of(id, count, key) for count in former)
-    return (*(number for number in before if number != home), home)
+    return (*(number for number in before if number != current), current)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .job.job import Job, JobState
     from .link.session import Op
     from .mover.mover import MoverThread
-    from .operations.attempts.results import Held
+    from .operations.attempts.results import ClaimedJob
     from .operations.find.actions import Acted
     from .operations.find.conditions import Where
     from .operations.find.criteria import Bound
@@ -390,7 +390,7 @@ class Claim:
     which is passed on.
     """
 
-    def __init__(self, queue: Queue, held: Held) -> None:
+    def __init__(self, queue: Queue, held: ClaimedJob) -> None:
         self._queue = queue
         self._held = held
         self.job = held.job
@@ -458,7 +458,7 @@ class NoClaim:
 class AsyncClaim:
     """Like Claim; every method is awaited, and it is an asynchronous context manager."""
 
-    def __init__(self, queue: AsyncQueue, held: Held) -> None:
+    def __init__(self, queue: AsyncQueue, held: ClaimedJob) -> None:
         self._queue = queue
         self._held = held
         self.job = held.job
@@ -492,7 +492,7 @@ class AsyncClaim:
             await self._run(operation)
 
 
-def held_by(claim: Claim | AsyncClaim) -> Held:
+def held_by(claim: Claim | AsyncClaim) -> ClaimedJob:
     """The job in hand behind a claim. For other modules of streamdq."""
     return claim._held
 

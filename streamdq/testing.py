@@ -25,7 +25,7 @@ from .store.jobs import ordered
 from .store.replies import RATED, Moved, ShardStats
 from .times.clock import ManualClock
 from .times.durations import Duration, to_ms
-from .worker.worker import Worker, bound_to, orders_of, serving_of
+from .worker.worker import Worker, bound_to, config_of, run_of
 
 __all__ = ["ManualClock", "Memory", "RunWorker", "drain", "memory"]
 
@@ -98,7 +98,7 @@ async def drain(worker: Worker, clock: ManualClock, for_: Duration = "26h", with
         async with (
             limit,
             AsyncQueue(worker.url, worker.namespace, clock=clock) as queue,
-            _serving(worker, late) as serving,
+            _run(worker, late) as serving,
         ):
             while True:
                 due_ms = await _settled(queue, worker, serving)
@@ -131,14 +131,14 @@ def _why_late(late: Sequence[Job]) -> str:
 
 
 @asynccontextmanager
-async def _serving(worker: Worker, late: list[Job]) -> AsyncIterator[asyncio.Task[None]]:
+async def _run(worker: Worker, late: list[Job]) -> AsyncIterator[asyncio.Task[None]]:
     """While the worker serves. If that is cut off, its jobs that still run are added to ``late``, and handed back."""
     task = asyncio.create_task(worker.serve())
     await asyncio.sleep(0)  # now the worker has started, and `stop` reaches it
     try:
         yield task
     except asyncio.CancelledError:
-        if (serving := serving_of(worker)) is not None:
+        if (serving := run_of(worker)) is not None:
             late += serving.running
         task.cancel()  # not `stop`, which waits for the handlers
         raise
@@ -182,7 +182,7 @@ async def _rated(queue: AsyncQueue, shard: ShardKeys, stats: ShardStats) -> Move
 async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
     store = store_of(queue)
     known = await carry_out_async(queue, store.topics.refresh())
-    serving = serving_of(worker)
+    serving = run_of(worker)
     begun = serving is not None and serving.begun and _awaited(worker, known) <= (known.keys() & worker.topics)
     look = _Look(not begun, None, {})
     for topic in worker.topics & known.keys():
@@ -195,7 +195,7 @@ async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
 
 def _awaited(worker: Worker, known: Mapping[str, TopicSettings]) -> frozenset[str]:
     """The topics that the worker serves, or will find by itself in a moment."""
-    if orders_of(worker).handlers.every is None:
+    if config_of(worker).handlers.every is None:
         return worker.topics
     return worker.topics | {topic for topic, settings in known.items() if worker.group in settings.groups}
 

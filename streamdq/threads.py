@@ -54,20 +54,28 @@ class HandlerThreads(Executor):
             self._open += 1
         self._calls.put((future, copy_context().run, (function, *args), kwargs))
         if self._count < min(self._open, self._most):
-            self._start_thread()
+            try:
+                self._start_thread()
+            except RuntimeError:
+                if self._count == 0:
+                    self._calls.get_nowait()  # otherwise it would run much later, after it has counted as failed
+                    self._ended()
+                    raise
+                # the existing ones take the call when they are free
         return future
 
+    def begin(self) -> None:
+        """Starts the first thread before there is a call: then ``submit`` raises no RuntimeError.
+
+        Raises:
+            RuntimeError: the system starts no thread.
+        """
+        if self._count == 0:
+            self._start_thread()
+
     def _start_thread(self) -> None:
-        """If the system refuses another thread, the existing ones take the call when they are free."""
-        try:
-            threading.Thread(target=self._work, name=f"streamdq-{self._count + 1}", daemon=True).start()
-        except RuntimeError:
-            if self._count == 0:
-                self._calls.get_nowait()  # otherwise it would run much later, after it has counted as failed
-                self._ended()
-                raise
-        else:
-            self._count += 1
+        threading.Thread(target=self._work, name=f"streamdq-{self._count + 1}", daemon=True).start()
+        self._count += 1
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:

@@ -99,7 +99,7 @@ local function claim_entries(s, claim, entries, own_count)
     redis.call('HSET', s.progress, unpack(marks))
     local running = redis.call('HINCRBY', s.counts, 'running:' .. s.group, started)
     -- The first claim after a quiet time: the mover must start to watch its TTR.
-    if running == started and not is_watched(claim.watch_until, s.now) then ring(s.wake, s.now + claim.ttr) end
+    if running == started and not is_watched(claim.watch_until, s.now) then notify_mover(s.wake, s.now + claim.ttr) end
   end
   for i = 1, started < n and n or 0 do claims[i] = claims[i] or '' end
   return claims, ids, records, started + claim.dropped

@@ -1,5 +1,6 @@
--- How an attempt counts that was lost with its consumer: its TTR has passed (reclaim), or the consumer gives no sign of
--- life any more (take_over).
+-- How an attempt counts that was lost with its consumer: its TTR has passed (reclaim), or the consumer sends no
+-- heartbeat
+-- any more (take_over).
 local APART_MS = 10000
 
 -- apart_ms(group_ttr, now): returns for how long jobs that were lost twice in a row are held back at most: four TTRs or

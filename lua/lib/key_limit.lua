@@ -47,7 +47,7 @@ local function admit(s, ticket)
   redis.call('ZADD', s.bucket, at, member(sequence, group, id))
   redis.call('HINCRBY', s.counts, 'waiting:' .. group, 1)
   s.admitted = (s.admitted or 0) + 1
-  if not head or at < head then ring(s.wake, at) end
+  if not head or at < head then notify_mover(s.wake, at) end
 end
 
 -- has_admitted_enough(s): returns whether this call has admitted as many jobs as one call should

@@ -14,7 +14,7 @@ local function requeue(s, job, due, permitted)
     local head = head_ms(s.bucket)
     redis.call('ZADD', s.bucket, at, member(p.sequence, group, id))
     redis.call('HINCRBY', s.counts, 'waiting:' .. group, 1)
-    if not head or at < head then ring(s.wake, at) end
+    if not head or at < head then notify_mover(s.wake, at) end
   else
     redis.call('XADD', s.own, '*', 'j', member(p.sequence, group, id))
     redis.call('HINCRBY', s.counts, 'ready:' .. group, 1)

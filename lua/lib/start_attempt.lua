@@ -108,6 +108,8 @@ local function start_attempt(s, claim, entry, job)
     if not is_early and started < claim.count then claim.refused = claim.refused + 1 end
     job.progress = p or fresh(job.sequence, entry.id)
     return_unclaimed(s, entry, job, is_early and job.due or p and p.deadline or '')
+    local ticket = is_early and s.key_limit and redis.call('HGET', s.key_tickets, field_of(s.group, job.id))
+    if ticket then admit_next(s, (parse_ticket(ticket))) end -- jobs of its key that are due sooner now
   elseif expiry ~= '' and s.now > job.due + expiry then
     expire_entry(s, claim, entry, job)
   elseif not (claim.has_paused and p and entry.stream == s.own and hold_back(s, entry, job))

@@ -20,7 +20,7 @@ from ..errors import InvalidInput, UnknownGroup, UnknownTopic
 from ..job.job import ENCODED, check_id, check_topic
 from ..keys import ShardKeys
 from ..link.session import Op
-from ..operations.dead_letters.kick_throttle import Pace
+from ..operations.dead_letters.kick_throttle import KickThrottle
 from ..queue import Queue, carry_out, store_of
 from ..times.durations import Duration, to_ms
 from .dead_letters import GIVEN, PAGE, TAKEN, ArchivedLetter, Letter, Letters, RowState, Wanted
@@ -308,11 +308,11 @@ class _Return:
             return
         total, until = self._store.extent(wanted)  # no more than there are now: a job may die again at once
         after = done = 0
-        pace = Pace(side.session)
+        throttle = KickThrottle(side.session)
         while rows := self._store.rows(wanted, _KICK_BATCH, after, until):
             after = rows[-1].number
             for topic, group in {(row.letter.topic, row.letter.group) for row in rows if done}:
-                side.run(side.letters.wait(pace, topic, group))
+                side.run(side.letters.wait(throttle, topic, group))
             self._kick(rows)
             done += len(rows)
             self._progress(done, max(total, done))

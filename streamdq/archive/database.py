@@ -278,8 +278,8 @@ def _mysql_number(cause: BaseException | None) -> int:
 
 
 def _first_line(cause: BaseException | None, password: str | None) -> str:
-    told: Any = cause.args[1] if cause is not None and len(cause.args) > 1 and _mysql_number(cause) else cause
-    text = (str(told).strip() or type(cause).__name__).splitlines()[0]
+    cause_text: Any = cause.args[1] if cause is not None and len(cause.args) > 1 and _mysql_number(cause) else cause
+    text = (str(cause_text).strip() or type(cause).__name__).splitlines()[0]
     return text.replace(password, "…") if password else text
 
 

@@ -11,9 +11,9 @@ from ..codec.bodies import Bodies
 from ..codec.envelope import as_text, from_text
 from ..config import MAX_BATCH, TopicSettings
 from ..errors import BodyUnreadable, ServerUnavailable
-from ..keys import ShardKeys, homes_of
+from ..keys import ShardKeys, candidate_shards
 from ..link.session import Op, Work
-from ..operations.dead_letters.kick_throttle import Pace
+from ..operations.dead_letters.kick_throttle import KickThrottle
 from ..operations.jobs.previous_shards import in_turn
 from ..operations.known import known_group, topic_names
 from ..process.logs import log
@@ -227,10 +227,10 @@ class Letters:
         """By its receipt, where each letter is; None: these settings are out of date."""
         # From now on, Redis alone has the job: as durable as a job that is enqueued to the topic.
         scripts, there = self._store.at(None, settings), dict[str, ShardKeys | None]()
-        homes = {letter: _homes(letter, settings) for letter in letters}
+        candidates = {letter: _candidates(letter, settings) for letter in letters}
         for turn in range(len(settings.former) + 1):
             left = [letter for letter in letters if letter.receipt(GIVEN) not in there]
-            for (number, former), asked in in_turn(turn, left, homes).items():
+            for (number, former), asked in in_turn(turn, left, candidates).items():
                 for part in parts(asked, lambda letter: len(letter.body.encode()), _GIVE_BATCH):
                     shard = self._session.keys.shard(topic, number)
                     spread = settings.named(by_key=any(letter.key is not None for letter in part))
@@ -253,10 +253,10 @@ class Letters:
         away: list[Letter] = yield Work(lambda: calls.each(partial(_away, bodies), letters))
         return away
 
-    def wait(self, pace: Pace, topic: str, group: str) -> Op[None]:
+    def wait(self, throttle: KickThrottle, topic: str, group: str) -> Op[None]:
         """Waits until most of the jobs that were put back have been claimed."""
         for shard in self._topics.shards(topic):
-            yield from pace.wait(shard, group)
+            yield from throttle.wait(shard, group)
 
     def with_receipts(self, topic: str | None) -> Op[list[ShardKeys]]:
         """Every shard that may have receipts, including shards that a topic no longer uses.
@@ -289,8 +289,8 @@ def _receipt_in(topic: str, field: bytes) -> Receipt:
     return Receipt(field, kind, topic, int(buried_ms), sequence, group, id)
 
 
-def _homes(letter: Letter, settings: TopicSettings) -> tuple[int, ...]:
-    return homes_of(letter.id, settings.shards, settings.former, letter.key)
+def _candidates(letter: Letter, settings: TopicSettings) -> tuple[int, ...]:
+    return candidate_shards(letter.id, settings.shards, settings.former, letter.key)
 
 
 def _found(shard: ShardKeys, letters: Sequence[Letter], codes: Sequence[int]) -> dict[str, ShardKeys | None]:

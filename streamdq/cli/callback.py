@@ -18,8 +18,8 @@ from .metrics import (
     LogFormat,
     LogLevel,
     MetricsHost,
+    MetricsOptions,
     MetricsPort,
-    Serving,
     begin_logs,
     run_worker,
 )
@@ -68,7 +68,7 @@ def callback(
     """  # noqa: D301 - typer reads the mark
     if until_eof:
         end_with_parent()
-    serving = Serving(metrics_host, metrics_port, gauges)
+    metrics = MetricsOptions(metrics_host, metrics_port, gauges)
     topics = _topics_of(topic or ())
     from ..callback import CallbackSettings, CallbackWorker
 
@@ -92,7 +92,7 @@ def callback(
     arguments += ["--settings", str(settings)] if settings else []
     arguments += ["--burst"] if burst else []
     command = command_line(*given_globals(context), "callback", "--until-eof", *arguments)
-    run_worker(worker, serving, processes, command, burst=burst)
+    run_worker(worker, metrics, processes, command, burst=burst)
 
 
 def _topics_of(names: Sequence[str]) -> Sequence[str] | None:

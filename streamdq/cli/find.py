@@ -72,17 +72,17 @@ def find(
     with open_queue(context) as queue:
         with terminal.progress_bar("jobs", shown=not as_json) as bar:
             searches, first = _searched(queue, topics_of(queue, topic), topic is None, wanted, limit, show, bar)
-        told = _told(searches, first)
-        count, unreadable = told["found"], told["unreadable"]
+        shown = _summary_of(searches, first)
+        count, unreadable = shown["found"], shown["unreadable"]
         if not as_json:
             terminal.console().print(terminal.found_view(first, count, unreadable, topics=topic is None))
         done = count
         for name, act in actions.items() if count else ():
             _ask(name, count, topic or "all topics", yes)
             acted = _act(name, act, searches, quiet=as_json)
-            done, told["acted"] = acted.done, {"action": name, **dataclasses.asdict(acted)}
+            done, shown["acted"] = acted.done, {"action": name, **dataclasses.asdict(acted)}
     if as_json:
-        terminal.print_json(told)
+        terminal.print_json(shown)
     if not done:
         raise typer.Exit(EXIT_NO)
 
@@ -114,7 +114,7 @@ def _searched(
     return searches, sorted(first, key=lambda job: (job.due_ms, job.id))[:show]
 
 
-def _told(searches: Iterable[Found], first: Iterable[Job]) -> dict[str, Any]:
+def _summary_of(searches: Iterable[Found], first: Iterable[Job]) -> dict[str, Any]:
     """As JSON."""
     sums = {name: sum(getattr(one, name) for one in searches) for name in ("found", "looked", "unreadable")}
     return {**sums, "jobs": [json_out.job_json(job) for job in first]}

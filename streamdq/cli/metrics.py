@@ -90,7 +90,7 @@ def exporter(
         stop.wait()
 
 
-class Serving:
+class MetricsOptions:
     """The metrics options of a command that runs workers."""
 
     def __init__(self, host: str, port: int | None, gauges: bool) -> None:
@@ -126,14 +126,16 @@ class Serving:
         return [stack.enter_context(contextlib.closing(RedisCollector(worker.url, worker.namespace)))]
 
 
-def run_worker(worker: Worker, serving: Serving, processes: int, command: Sequence[str], *, burst: Burst) -> None:
+def run_worker(
+    worker: Worker, metrics: MetricsOptions, processes: int, command: Sequence[str], *, burst: Burst
+) -> None:
     """Runs the worker in this process, or ``command`` in several processes."""
     drop_at_exit()
     if processes > 1:
-        with serving.several(worker) as files:
+        with metrics.several(worker) as files:
             raise typer.Exit(Supervisor(command, processes, burst=bool(burst), files=files).run())
     try:
-        with serving.one(worker):
+        with metrics.one(worker):
             worker.run(burst)
     finally:
         end_children()

@@ -29,8 +29,8 @@ from .metrics import (
     LogFormat,
     LogLevel,
     MetricsHost,
+    MetricsOptions,
     MetricsPort,
-    Serving,
     begin_logs,
     check_logs,
     run_worker,
@@ -40,7 +40,7 @@ from .metrics import (
 if TYPE_CHECKING:
     from ..worker.handlers import Handler
     from ..worker.rehearsal import Rehearsed
-    from ..worker.serving import Burst, Orders
+    from ..worker.serving import Burst, WorkerConfig
     from ..worker.worker import Worker
 
 app = commands()
@@ -114,7 +114,7 @@ def worker(
     check_logs(log_level, log_format)
     if until_eof:
         end_with_parent()
-    serving = Serving(metrics_host, metrics_port, gauges)
+    metrics = MetricsOptions(metrics_host, metrics_port, gauges)
     before = logs.destination()
     found = _import_worker(target)
     if logs.destination() == before:  # else the program has configured logging itself
@@ -132,7 +132,7 @@ def worker(
     arguments += ["--concurrency", str(concurrency)] if concurrency else []
     arguments += _take_turns(found, weight, priority)
     command = command_line(*given_globals(context), *arguments)
-    run_worker(found, serving, processes, command, burst=until)
+    run_worker(found, metrics, processes, command, burst=until)
 
 
 def _take_turns(worker: Worker, weight: list[str] | None, priority: list[str] | None) -> list[str]:
@@ -221,14 +221,14 @@ def rehearse(
     Exit code 1: some bodies would be refused, or can't be read here.
     """
     from ..worker.rehearsal import rehearse as run_rehearsal
-    from ..worker.worker import orders_of
+    from ..worker.worker import config_of
 
     found = _import_worker(target)
     if given(context, "url") or found.url is None:
         found.url = context.obj.url
     if given(context, "namespace"):
         found.namespace = context.obj.namespace
-    orders = orders_of(found)
+    orders = config_of(found)
     declared = {(one.topic, one.id) for one in orders.declared}
     with (
         Queue(found.url, found.namespace, codec=orders.where.codec) as queue,
@@ -248,7 +248,7 @@ def rehearse(
         raise typer.Exit(EXIT_NO)
 
 
-def _rehearsed(queue: Queue, orders: Orders, topics: list[str] | None) -> list[Handler]:
+def _rehearsed(queue: Queue, orders: WorkerConfig, topics: list[str] | None) -> list[Handler]:
     handlers = orders.handlers
     if handlers.every is not None:
         known = carry_out(queue, store_of(queue).topics.registry())
@@ -285,7 +285,7 @@ def demo(
 
     Takes about 50 seconds, on an embedded Redis of its own, and leaves nothing behind but the report, if you want one.
 
-    Orders are closed unless they are paid in time, payment notices fail and are retried step by step, a worker is
+    WorkerConfig are closed unless they are paid in time, payment notices fail and are retried step by step, a worker is
     killed with -9, a dead letter is sent back. Then an audit proves that nothing was lost. The report shows
     everything that happened; it needs streamdq[spark]. Exit code 1: something was lost.
     """

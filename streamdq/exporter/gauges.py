@@ -222,8 +222,8 @@ def _put_stats(readings: Readings, shard: ShardKeys, groups: Sequence[str], stat
         readings.put(declared.JOBS, running, topic, "running")
         readings.put(declared.JOBS, stats.dead_now[group], topic, "dead")
         readings.put(declared.LAG, ready, topic, group)
-        aside = counts.of_group(GroupCounter.WAITING_FOR_KEY, group)
-        readings.put(declared.JOBS, aside, topic, "delayed")
-        readings.put(declared.WAITING_FOR_KEY, aside, topic, group)
+        waiting_for_key = counts.of_group(GroupCounter.WAITING_FOR_KEY, group)
+        readings.put(declared.JOBS, waiting_for_key, topic, "delayed")
+        readings.put(declared.WAITING_FOR_KEY, waiting_for_key, topic, group)
         for metric, counter in _COUNTERS.items():
             readings.count(metric, shard, counts.of_group(counter, group), group)

@@ -206,9 +206,9 @@ async def _told_at_the_end(app: ASGIApp, scope: Scope, receive: Receive, send: S
         if begun or not scope["app"].state.streamdq.stopping.is_set():
             raise
         detail = "it ended first; a change may have been made, so repeat the request with the same id"
-        told = problems.problem("stopping", detail, {"Connection": "close"})
-        await send({"type": "http.response.start", "status": told.status_code, "headers": told.raw_headers})
-        await send({"type": "http.response.body", "body": told.body})
+        answer = problems.problem("stopping", detail, {"Connection": "close"})
+        await send({"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers})
+        await send({"type": "http.response.body", "body": answer.body})
 
 
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))

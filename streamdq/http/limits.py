@@ -61,7 +61,7 @@ class Connection(Protocol):
     def abort(self) -> None: ...
 
 
-class Crowd:
+class ConnectionLimiter:
     """The connections of one server, at most ``most``. If there is no room, a new one replaces the one that has been
     silent for longest; if none is silent, the new one is told to come back later, and closed. When little room is left,
     each connection is closed after its answer.
@@ -73,7 +73,7 @@ class Crowd:
         self._silent: dict[Connection, float] = {}  # connections without a request, the longest silent first
 
     @property
-    def dense(self) -> bool:
+    def near_limit(self) -> bool:
         """Whether so little room is left that connections should be closed after their answer."""
         return len(self._open) * 4 > self._most * 3
 

@@ -190,10 +190,10 @@ def _on_invalid(_: Request, error: Exception) -> Response:
         return problem("malformed", "the body is not JSON")
     found = error.errors()
     errors = [{"at": place(one["loc"])[:200], "message": str(one["msg"])[:200]} for one in found[:_SHOWN_ERRORS]]
-    told = [f"{error['at']}: {error['message']}" for error in errors[:_TOLD_ERRORS]]
+    messages = [f"{error['at']}: {error['message']}" for error in errors[:_TOLD_ERRORS]]
     if len(found) > _TOLD_ERRORS:
-        told.append(f"and {len(found) - _TOLD_ERRORS} more")
-    return problem("invalid-input", "; ".join(told), errors=errors, error_count=len(found))
+        messages.append(f"and {len(found) - _TOLD_ERRORS} more")
+    return problem("invalid-input", "; ".join(messages), errors=errors, error_count=len(found))
 
 
 def _allowed(request: Request, named: str) -> str:

@@ -60,7 +60,7 @@ class Refusals:
             self._untold += 1
             return False
         self._room -= 1
-        more = {"untold": self._untold} if self._untold else {}
+        more = {"unannounced": self._untold} if self._untold else {}
         self._untold = 0
         log.warning("refused", **fields, **more)
         return True

@@ -21,7 +21,7 @@ from ..config import HttpSettings
 from ..errors import InvalidInput
 from ..process.logs import log
 from .auth import Tokens, check_bind
-from .limits import Crowd, no_room
+from .limits import ConnectionLimiter, no_room
 from .problems import problem
 from .refusals import Refusals, unmapped
 from .request_body import LINGER_S
@@ -71,13 +71,13 @@ def _head_bytes(request: h11.Request) -> int:
     return first + sum(len(name) + len(value) + len(b": \r\n") for name, value in request.headers) + len(b"\r\n")
 
 
-class Patient(H11Protocol):
+class TimeoutProtocol(H11Protocol):
     """The HTTP protocol of a connection, with a time limit for a request's head to arrive and for an answer to be read;
     uvicorn would wait forever.
     """
 
     header_timeout_s = 10.0
-    crowd: Crowd
+    limiter: ConnectionLimiter
     refusals: Refusals
     _giving_up: asyncio.TimerHandle | None = None
     _looking: asyncio.TimerHandle | None = None
@@ -90,7 +90,7 @@ class Patient(H11Protocol):
             self.client = (unmapped(self.client[0]), self.client[1])
         self.conn: _Connection = _Connection(h11.SERVER, _MAX_HEAD_BYTES)
         self.flow: _Flow = _Flow(transport)
-        if not self.crowd.enter(transport, self.loop.time()):
+        if not self.limiter.enter(transport, self.loop.time()):
             self.app = no_room
         self._watch()
         self._look()
@@ -101,7 +101,7 @@ class Patient(H11Protocol):
         if self._giving_up is None and self._waits_for_head():
             self._watch()
         super().data_received(data)
-        if not self._waits_for_head() and self.crowd.dense:  # close as if the caller had asked for it
+        if not self._waits_for_head() and self.limiter.near_limit:  # close as if the caller had asked for it
             self.headers.append((b"connection", b"close"))
 
     def handle_events(self) -> None:
@@ -110,7 +110,7 @@ class Patient(H11Protocol):
         super().handle_events()
         if not self._waits_for_head():
             self._unwatch()
-            self.crowd.speaks(self.transport)
+            self.limiter.speaks(self.transport)
         if self.conn.turn_left == 0 and not self.flow.held:
             self.flow.hold()
             self.loop.call_soon(self._go_on)
@@ -127,7 +127,7 @@ class Patient(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self._waits_for_head() and not self.transport.is_closing():
-            self.crowd.waits(self.transport, self.loop.time())
+            self.limiter.waits(self.transport, self.loop.time())
 
     def send_400_response(self, msg: str) -> None:
         """Answers unreadable requests with a problem, like every other error."""
@@ -155,7 +155,7 @@ class Patient(H11Protocol):
         self._unwatch()
         if self._looking is not None:
             self._looking.cancel()
-        self.crowd.leave(self.transport)
+        self.limiter.leave(self.transport)
         super().connection_lost(exc)
 
     def _waits_for_head(self) -> bool:
@@ -278,12 +278,12 @@ def serve(
         InvalidInput: the certificate can't be used, or the address can't be listened on.
     """
     check_bind(host, app.state.streamdq.tokens)
-    crowd = Crowd(http.max_connections)
+    limiter = ConnectionLimiter(http.max_connections)
     with listening_socket(host, port) as opened:
-        here = {"header_timeout_s": http.header_timeout_s, "crowd": crowd, "refusals": app.state.streamdq.refusals}
+        here = {"header_timeout_s": http.header_timeout_s, "limiter": limiter, "refusals": app.state.streamdq.refusals}
         logging.getLogger("uvicorn.error").addFilter(_is_not_told_here)
         options: dict[str, Any] = {
-            "http": type("Patient", (Patient,), here),
+            "http": type("TimeoutProtocol", (TimeoutProtocol,), here),
             "proxy_headers": bool(http.trusted_proxies),
             "forwarded_allow_ips": [part.strip() for part in http.trusted_proxies.split(",")],
             **(tls or {}),

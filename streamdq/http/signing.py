@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any
 
 from ..job.job import Job, JobState
-from ..operations.attempts.results import Held
+from ..operations.attempts.results import ClaimedJob
 from ..store.redis_store import RedisStore
 from ..times.clock import wall_s
 
@@ -55,7 +55,7 @@ def _bytes(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
-def pack(held: Held, consumer: str) -> list[Any]:
+def pack(held: ClaimedJob, consumer: str) -> list[Any]:
     """The values that ``unpack`` needs to end the claim on any server: the entry, which is the fence, and the data for
     the history.
     """
@@ -67,7 +67,7 @@ def pack(held: Held, consumer: str) -> list[Any]:
     ]  # fmt: skip
 
 
-def unpack(store: RedisStore, values: list[Any]) -> Held:
+def unpack(store: RedisStore, values: list[Any]) -> ClaimedJob:
     """The packed claim. In place of its body it has one of the same length, for the history."""
     (topic, shard, group, id, main, entry, due_ms, crashes, started_ms, ttr_ms, attempt, step, created_ms, body_bytes,
      retry, consumer, *rest) = values  # fmt: skip
@@ -75,7 +75,7 @@ def unpack(store: RedisStore, values: list[Any]) -> Held:
         topic, id, bytes(body_bytes), due_ms, created_ms, ttr_ms=ttr_ms, retry=retry, state=JobState.RUNNING,
         attempt=attempt, step=step, key=rest[1] if len(rest) > 1 else None,
     )  # fmt: skip
-    return Held(
+    return ClaimedJob(
         store.session.keys.shard(topic, shard), group, job, main.encode(), entry.encode(), due_ms,
         generation=rest[0] if rest else "0",  # claims from an older server have none
         ttr_ms=ttr_ms,

@@ -16,7 +16,7 @@ from redis.crc import key_slot
 from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseError, TryAgainError
 
 from .command import Behind, Command
-from .failures import Crowded, LinkError
+from .failures import LinkError, PoolExhausted
 from .session import Op, Request, pause
 
 _REDIRECTS = 5
@@ -157,7 +157,7 @@ def _asked(slots: Slots, request: Request) -> Op[list[Any]]:
     try:
         replies: list[Any] = yield request
     except LinkError as error:
-        if not isinstance(error, Crowded):
+        if not isinstance(error, PoolExhausted):
             slots.suspect(request.node)
         raise
     return replies

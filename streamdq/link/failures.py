@@ -36,7 +36,7 @@ def _was_refused(error: BaseException | None) -> bool:
     return error is not None
 
 
-class Crowded(LinkError):
+class PoolExhausted(LinkError):
     """No connection became free within the time that the call may take; nothing was sent."""
 
     def __init__(self, limit: int, blocking: bool) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 _LOOK_S = 0.25  # who waits looks so often, in case whoever should have told it was interrupted
 
 
-class Place:
-    """Drop it to leave: ``place = None`` frees it at once, and nothing can come between."""
+class Permit:
+    """Drop it to leave: ``permit = None`` frees it at once, and nothing can come between."""
 
     __slots__ = ("__weakref__", "bell")
 
@@ -32,8 +32,8 @@ class FairSemaphore:
 
     def __init__(self, places: int) -> None:
         self._places = places
-        self._taken: dict[weakref.ref[Place], None] = {}
-        self._waiting: dict[weakref.ref[Place], None] = {}  # first come first
+        self._taken: dict[weakref.ref[Permit], None] = {}
+        self._waiting: dict[weakref.ref[Permit], None] = {}  # first come first
         self._lock = threading.RLock()  # a signal's handler may use a queue, too
 
     @property
@@ -46,17 +46,17 @@ class FairSemaphore:
         """How many threads wait."""
         return len(self._waiting)
 
-    def enter(self, timeout_s: float) -> Place | None:
-        """Returns None if no place became free within ``timeout_s``. Otherwise drop the place later, and then call
+    def enter(self, timeout_s: float) -> Permit | None:
+        """Returns None if no place became free within ``timeout_s``. Otherwise drop the permit later, and then call
         ``wake``.
         """
-        place = Place()
+        permit = Permit()
         with self._lock:
-            if not self._waiting and self._take(place):
-                return place
-        waits = Place()
+            if not self._waiting and self._take(permit):
+                return permit
+        waits = Permit()
         try:
-            return place if self._wait(waits, place, timeout_s) else None
+            return permit if self._wait(waits, permit, timeout_s) else None
         finally:
             waits.bell = None  # even if a traceback holds it
             self.wake()  # the next in line: there may be a place for it, too
@@ -66,14 +66,14 @@ class FairSemaphore:
         if self._waiting and (first := self._first()) is not None and (bell := first.bell) is not None:
             bell.put(None)
 
-    def _wait(self, waits: Place, place: Place, timeout_s: float) -> bool:
+    def _wait(self, waits: Permit, permit: Permit, timeout_s: float) -> bool:
         until = time.monotonic() + timeout_s
         bell = waits.bell = SimpleQueue()
         with self._lock:
             _note(self._waiting, waits)
         while True:
             with self._lock:
-                if self._first() is waits and self._take(place):
+                if self._first() is waits and self._take(permit):
                     return True
             left_s = until - time.monotonic()
             if left_s <= 0:
@@ -81,20 +81,20 @@ class FairSemaphore:
             with suppress(Empty):
                 bell.get(timeout=min(left_s, _LOOK_S))
 
-    def _take(self, place: Place) -> bool:
+    def _take(self, permit: Permit) -> bool:
         if len(self._taken) >= self._places:
             return False
-        _note(self._taken, place)
+        _note(self._taken, permit)
         return True
 
-    def _first(self) -> Place | None:
+    def _first(self) -> Permit | None:
         for reference in list(self._waiting):  # a copy: others may go meanwhile
             if (one := reference()) is not None and one.bell is not None:
                 return one
         return None
 
 
-def _note(places: dict[weakref.ref[Place], None], place: Place) -> None:
+def _note(places: dict[weakref.ref[Permit], None], permit: Permit) -> None:
     """Until nobody holds the place any more: a function of C then removes it, which no signal's handler interrupts."""
     forget: Callable[[Any], None] = places.pop
-    places[weakref.ref(place, forget)] = None
+    places[weakref.ref(permit, forget)] = None

@@ -24,7 +24,7 @@ from ..forks import renew_in_child
 from .command import Command, packed
 from .deadline import POLLIN, new_poll, set_deadline
 from .error_replies import Meaning, meaning_of
-from .failures import Crowded, count_reply, translate
+from .failures import PoolExhausted, count_reply, translate
 from .fair_semaphore import FairSemaphore
 
 KEPT = 4
@@ -155,7 +155,7 @@ class Connections:
 
         Raises:
             LinkError: the connection failed; it is closed.
-            Crowded: no connection became free in time.
+            PoolExhausted: no connection became free in time.
             AuthenticationFailed, UnsupportedServer: from the handshake.
         """
         deadline = time.monotonic() + timeout_s
@@ -163,7 +163,7 @@ class Connections:
         place = line.enter(timeout_s)
         try:
             if place is None:
-                raise Crowded(self._limits[blocking], blocking)
+                raise PoolExhausted(self._limits[blocking], blocking)
             set_deadline(time.monotonic() + timeout_s if blocking else deadline)
             return self._call(commands)
         finally:
@@ -247,7 +247,7 @@ def _read(connection: Any) -> Any:
 # -- asynchronous
 
 
-class _Lane:
+class _SharedConnection:
     """A connection on which calls are sent one after another, without waiting for replies."""
 
     def __init__(self, connection: Any) -> None:
@@ -279,41 +279,41 @@ class AsyncConnections:
         self._line = asyncio.Semaphore(limits.connections)
         self._blocked = asyncio.Semaphore(limits.blocked_reads)
         self._idle = _Idle(_close_async, _has_ended_async if packed else _never, has_left)
-        self._lane: _Lane | None = None
+        self._shared: _SharedConnection | None = None
         self._opening: asyncio.Task[None] | None = None
 
     def begin(self, commands: Sequence[Command], timeout_s: float) -> Begun | None:
         """Sends commands now, before anything else runs in the loop. None: there is no open connection for that, and
         nothing was sent; the next time there may be one.
         """
-        if (lane := self._open_lane()) is None:
+        if (shared := self._open_shared()) is None:
             return None
-        writer = lane.connection._writer
+        writer = shared.connection._writer
         if writer is None or writer.is_closing():
             return None
         writer.writelines([packed(command) for command in commands])
-        before, lane.last = lane.last, asyncio.get_running_loop().create_future()
-        return partial(self._replies, lane, before, lane.last, len(commands), timeout_s)
+        before, shared.last = shared.last, asyncio.get_running_loop().create_future()
+        return partial(self._replies, shared, before, shared.last, len(commands), timeout_s)
 
-    def _open_lane(self) -> _Lane | None:
+    def _open_shared(self) -> _SharedConnection | None:
         """The one of this moment. None: no connection is open for it."""
-        if self._has_left and self._lane and self._has_left(self._lane.connection):
-            self._lane = None  # the calls that were sent end there
-        if self._lane is None and self._packed and not self._idle.is_closed:
+        if self._has_left and self._shared and self._has_left(self._shared.connection):
+            self._shared = None  # the calls that were sent end there
+        if self._shared is None and self._packed and not self._idle.is_closed:
             if (connection := self._idle.take()) is not None:
-                self._lane = _Lane(connection)
+                self._shared = _SharedConnection(connection)
             elif self._opening is None or self._opening.done():
                 self._opening = asyncio.create_task(self._open())
-        return self._lane
+        return self._shared
 
     def drop_begun(self) -> None:
         """Closes the connection of the calls that were begun and have not ended. A task that is cancelled before its
         first step reads no reply, and closes nothing; calls after it would wait for it in vain.
         """
-        lane, self._lane = self._lane, None
-        if lane is not None:
-            lane.has_failed = True
-            lane.connection._close()
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            shared.has_failed = True
+            shared.connection._close()
 
     async def _open(self) -> None:
         """One more connection."""
@@ -330,34 +330,34 @@ class AsyncConnections:
 
     async def _replies(
         self,
-        lane: _Lane,
+        shared: _SharedConnection,
         before: asyncio.Future[None] | None,
         done: asyncio.Future[None],
         count: int,
         timeout_s: float,
     ) -> list[Any]:
         """The replies to a call that was sent ``before`` others; the next one waits until this is ``done``."""
-        connection = lane.connection
+        connection = shared.connection
         try:
             async with asyncio.timeout(timeout_s):
                 if before is not None:
                     await asyncio.shield(before)
-                if lane.has_failed:
+                if shared.has_failed:
                     raise ConnectionError("the connection was closed")
                 replies = [await _aread(connection) for _ in range(count)]
         except BaseException as error:
-            lane.has_failed = True
-            if self._lane is lane:
-                self._lane = None
+            shared.has_failed = True
+            if self._shared is shared:
+                self._shared = None
             await connection.disconnect(nowait=True)
             if isinstance(error, FAILURES):
                 raise translate(error, True) from error
             raise
         finally:
             done.set_result(None)
-        if lane.last is done:
-            if self._lane is lane:
-                self._lane = None
+        if shared.last is done:
+            if self._shared is shared:
+                self._shared = None
             self._idle.put(connection, replies)
         return replies
 
@@ -383,7 +383,7 @@ class AsyncConnections:
             if connection is not None:
                 await connection.disconnect(nowait=True)
             if isinstance(error, TimeoutError) and not entered:
-                raise Crowded(self._limits[blocking], blocking) from None
+                raise PoolExhausted(self._limits[blocking], blocking) from None
             if isinstance(error, FAILURES):
                 raise translate(error, sent) from error
             raise

@@ -48,7 +48,7 @@ def open_session(
 
 
 async def may_wait(link: AsyncLink, session: Session) -> None:
-    """Checks that this user may wait for jobs and rings on a Cluster; elsewhere that needs no right of its own.
+    """Checks that this user may wait for jobs and wakeups on a Cluster; elsewhere that needs no right of its own.
 
     Raises:
         AuthenticationFailed: the user may not.

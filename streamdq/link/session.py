@@ -29,7 +29,7 @@ from .address import Target
 from .command import Command
 from .consumers import consumer_name
 from .error_replies import as_streamdq
-from .failures import Crowded, LinkError
+from .failures import LinkError, PoolExhausted
 
 if TYPE_CHECKING:
     from .connection import AsyncLink, Link
@@ -64,7 +64,7 @@ class Work:
 
 
 @dataclass(slots=True)
-class Together:
+class Gather:
     """Operations to run at the same time, each in a thread if the caller does not await. It results in what each
     returns, or raises.
     """
@@ -72,7 +72,7 @@ class Together:
     ops: Sequence[Generator[Any, Any, Any]]
 
 
-Step = Request | Work | Together
+Step = Request | Work | Gather
 Op = Generator[Step, Any, T]
 
 
@@ -168,7 +168,7 @@ class Session:
         return (error.sent and not repeatable) or (error.refused and not self.waits_for_redis)
 
     def unavailable(self, error: LinkError) -> ServerUnavailable:
-        if isinstance(error, Crowded):
+        if isinstance(error, PoolExhausted):
             return TooManyCalls(f"nothing was sent to Redis at {self.address}: {error}")
         return ServerUnavailable(
             f"Redis at {self.address} did not answer: {error}; check that it is running, its URL, and the network"
@@ -196,7 +196,7 @@ def checked(reply: Any) -> Any:
 def together(ops: Sequence[Op[T]]) -> Op[list[T | Exception]]:
     """Runs operations at the same time, such as one for each of a Cluster's nodes: what each returns, or raises."""
     if len(ops) > 1:
-        found: list[T | Exception] = yield Together(ops)
+        found: list[T | Exception] = yield Gather(ops)
         return found
     for op in ops:
         try:
@@ -266,7 +266,7 @@ async def arun(link: AsyncLink, op: Op[T], step: Step | None = None) -> T:
 async def _await(link: AsyncLink, step: Step) -> Any:
     if isinstance(step, Work):
         return await link.in_thread(step.function)
-    if isinstance(step, Together):
+    if isinstance(step, Gather):
         return await asyncio.gather(*(_aresult(link, op) for op in step.ops))
     if step.after_s is not None:
         await asyncio.sleep(step.after_s)

@@ -50,7 +50,7 @@ class Tracking:
         self._connection: Any = None
         self._reading: asyncio.Task[None] | None = None
         self._calls: deque[_Call] = deque()
-        self._told: dict[str, set[Changed]] = {}  # whom to tell of each key's next change
+        self._watchers: dict[str, set[Changed]] = {}  # whom to tell of each key's next change
 
     async def look(self, commands: Sequence[Command], timeout_s: float, changed: Changed | None) -> list[Any]:
         """The replies, including error replies. From each key's reply on, ``changed`` is called when it changes.
@@ -114,7 +114,7 @@ class Tracking:
         if not isinstance(message, hiredis.PushNotification):
             self._take_reply(message)
         elif message[0] == b"invalidate":  # None: all keys
-            self._tell(list(self._told) if message[1] is None else [key.decode() for key in message[1]])
+            self._tell(list(self._watchers) if message[1] is None else [key.decode() for key in message[1]])
 
     def _take_reply(self, reply: Any) -> None:
         call = self._calls[0]
@@ -123,7 +123,7 @@ class Tracking:
             count_reply(reply)
         # Redis remembers a key of which it can only say that it is missing as well.
         if call.changed is not None and key:
-            self._told.setdefault(key, set()).add(call.changed)
+            self._watchers.setdefault(key, set()).add(call.changed)
         call.replies.append(reply)
         if len(call.replies) == len(call.commands):
             self._calls.popleft()
@@ -132,12 +132,12 @@ class Tracking:
 
     def _tell(self, keys: Sequence[str]) -> None:
         for key in keys:
-            for changed in self._told.pop(key, ()):
+            for changed in self._watchers.pop(key, ()):
                 changed(key)
 
     def forget(self, is_here: Callable[[str], bool]) -> None:
         """Tells of keys that another node has now."""
-        self._tell([key for key in self._told if not is_here(key)])
+        self._tell([key for key in self._watchers if not is_here(key)])
 
     def _end(self, error: BaseException) -> None:
         connection, self._connection = self._connection, None
@@ -148,7 +148,7 @@ class Tracking:
             if not call.done.done():
                 call.done.set_exception(error)
                 call.done.exception()  # its caller may have given up
-        self._tell(list(self._told))
+        self._tell(list(self._watchers))
 
     def close(self) -> None:
         """Ends the connection; the next call opens another one."""

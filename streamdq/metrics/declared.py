@@ -125,7 +125,7 @@ UNREADABLE = Counter(
 )
 RECLAIMED = Counter(
     "streamdq_jobs_reclaimed",
-    "Claims taken over, by reason: ttr (it had passed), silent (their worker gave no sign of life).",
+    "Claims taken over, by reason: ttr (it had passed), silent (their worker sent no heartbeat).",
     (*_GROUP, "reason"),
 )
 REDIS_ERRORS = Counter(

@@ -22,7 +22,7 @@ from ..store.topics.topics import Topics
 from ..times.clock import RedisTime
 from .shard_timers import NEVER, ShardTimers
 
-_LOOK_S = 10.0  # in case a ring was lost
+_LOOK_S = 10.0  # in case a wakeup was lost
 _PLANS_S = 3_600.0
 
 

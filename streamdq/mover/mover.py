@@ -2,7 +2,7 @@
 
 Every worker process has one; one of them is elected to work for the whole namespace (alive/election.py). It runs a
 NodeMover for each Redis node (node_mover.py) and listens to the shards' ``wake`` streams for jobs with an earlier due
-time (rings.py). The election only saves work; correctness does not depend on it: each script is atomic, so two movers
+time (wakeups.py). The election only saves work; correctness does not depend on it: each script is atomic, so two movers
 would only find less to do.
 
 On an idle Redis, a BLOCK timeout ends up to one server tick late (80 ms measured). So no blocking read times a due job;
@@ -32,12 +32,12 @@ from ..store.topics.topics import Topics
 from ..times.clock import RedisClock
 from .alive.dead_workers import DeadWorkers, Holders
 from .alive.election import Election
+from .cleanup import Cleanup
 from .firing import Firing
-from .janitor import Janitor
 from .node_mover import NodeMover
 from .rate import RatedTopic
-from .rings import Listener
 from .settling import Settling
+from .wakeups import Listener
 
 _TIDY_S = 60.0
 _SHARDS_S = 10.0
@@ -69,11 +69,11 @@ class Mover:
         self._moving: dict[str, asyncio.Task[None]] = {}  # by the same nodes
         self._rated: dict[str, tuple[RatedTopic, asyncio.Task[None]]] = {}
         self._node_of: dict[ShardKeys, str] = {}
-        self._rung_by: dict[str, ShardKeys] = {}  # by the name of the stream
+        self._shard_by_wake: dict[str, ShardKeys] = {}  # by the name of the stream
         self._running: set[asyncio.Task[None]] = set()
         self._broken: asyncio.Future[None]  # gets the error of a task in _running that failed
-        self._failures = Failures("janitor", session.keys.namespace)
-        self._janitor = Janitor(link, session, scripts, topics)
+        self._failures = Failures("cleanup", session.keys.namespace)
+        self._cleanup = Cleanup(link, session, scripts, topics)
         self._dead_workers = DeadWorkers(link, session, scripts, topics)
         self._firing = Firing(link, session, scripts, topics, self._look_at)
         self._settling = Settling(link, session, scripts, topics)
@@ -101,8 +101,8 @@ class Mover:
             await cancel_and_wait(following)
 
     async def _follow_slots(self) -> None:
-        """On Cluster, learns now and then which node has which slot: where a shard that never rang has moved, nobody
-        tells of its first ring.
+        """On Cluster, learns now and then which node has which slot: where a shard without any wakeup has moved, nobody
+        tells of its first wakeup.
         """
         while True:
             await asyncio.sleep(self.election.apart_s(_SLOTS_S, _EACH_SLOTS_S))
@@ -110,7 +110,7 @@ class Mover:
                 await self._link.learn_slots(unless_within_s=_SLOTS_S / 2)
 
     async def _check(self) -> None:
-        """Whoever may hear no rings, or may not run scripts, must not have the lease."""
+        """Whoever may hear no wakeups, or may not run scripts, must not have the lease."""
         with contextlib.suppress(ServerUnavailable):  # see Election.win
             await may_wait(self._link, self._session)
             await arun(self._link, self._scripts.check_rights([self._session.keys.mover]))
@@ -121,7 +121,7 @@ class Mover:
         except ServerUnavailable:  # the registry is on the same node as the lease: see Election.win
             if not self._link.is_cluster or not self._topics.known:
                 raise
-        log.debug("mover at work", mover=self._name)
+        log.debug("mover elected", mover=self._name)
         self._node_movers, self._moving, self._rated, self._running = {}, {}, {}, set()
         self._listener = self._new_listener()
         self._broken = asyncio.get_running_loop().create_future()
@@ -129,7 +129,7 @@ class Mover:
         parts = (
             self.election.keep,
             self._listener.run,
-            self._tidy,
+            self._clean_up,
             self._refresh,
             self._dead_workers.run,
             self._firing.run,
@@ -167,7 +167,7 @@ class Mover:
         """Gives each shard to its node's mover, which looks at new ones and drops those that left its node."""
         nodes, before = self._shards_by_node(), self._node_of
         self._node_of = {shard: node for node, shards in nodes.items() for shard in shards}
-        self._rung_by = {shard.wake: shard for shard in self._node_of}
+        self._shard_by_wake = {shard.wake: shard for shard in self._node_of}
         for node, shards in nodes.items():
             node_mover = self._node_mover(node)
             for shard in shards:
@@ -246,46 +246,46 @@ class Mover:
         if shard in self._node_of:
             self._node_movers[self._node_of[shard]].look_at(shard, when)
 
-    # -- rings
+    # -- wakeups
 
     def _new_listener(self) -> Listener:
-        return Listener(self._link, self._session, self._streams, self._heard, self._deaf)
+        return Listener(self._link, self._session, self._streams, self._on_wakeup, self._on_reconnect)
 
     def _streams(self) -> list[str]:
         return [self._session.keys.wake, *(shard.wake for shard in self._node_of)]
 
-    async def _heard(self, rung: Collection[str]) -> None:
-        if self._session.keys.wake in rung:
+    async def _on_wakeup(self, woken: Collection[str]) -> None:
+        if self._session.keys.wake in woken:
             await arun(self._link, self._topics.refresh())
             self._look_for_shards()
             for node_mover in self._node_movers.values():
                 node_mover.check_versions()
-        for name in rung:
-            shard = self._rung_by.get(name)
+        for name in woken:
+            shard = self._shard_by_wake.get(name)
             if shard in self._node_of:
-                self._node_movers[self._node_of[shard]].rung(shard)
+                self._node_movers[self._node_of[shard]].on_wakeup(shard)
                 self._firing.look_at(shard)
 
-    def _deaf(self) -> None:
-        """Rings were not heard for a while, and Redis may have lost its last writes."""
+    def _on_reconnect(self) -> None:
+        """No wakeup was read for a while, and Redis may have lost its last writes."""
         for node_mover in self._node_movers.values():
             node_mover.check_versions()
 
     def _missed(self, shard: ShardKeys) -> None:
-        log.debug("a ring was missed", topic=shard.topic, shard=shard.shard)
+        log.debug("wakeup missed", topic=shard.topic, shard=shard.shard)
         self._listener.mistrust(shard.wake)
 
     # -- housekeeping
 
-    async def _tidy(self) -> None:
+    async def _clean_up(self) -> None:
         for beat in count():
             await self._end_changes()
             await asyncio.sleep(_TIDY_S)
             if shards := list(self._node_of):
                 shard = shards[beat % len(shards)]
                 try:
-                    await self._janitor.tidy(shard)
-                    await self._janitor.trim(shard)
+                    await self._cleanup.remove_idle(shard)
+                    await self._cleanup.trim(shard)
                 except Exception as error:
                     await asyncio.sleep(self._failures.pause_after(shard, error))
                 else:
@@ -301,7 +301,9 @@ class Mover:
             self._failures.worked("changes")
 
     async def _refresh(self) -> None:
-        """Reads the registry now and then, as the namespace's ring may be lost; rings for what has changed without."""
+        """Reads the registry now and then, as the namespace's wakeup may be lost; announces what has changed
+        without.
+        """
         for beat in count(1):
             await asyncio.sleep(_SHARDS_S)
             try:

@@ -1,11 +1,11 @@
-"""The mover's work for the shards of one Redis node: moves due jobs, takes over claims, and checks for missed rings. On
-a Cluster each node has its own NodeMover, so a node that does not answer does not hold up the others. Neither does a
+"""The mover's work for the shards of one Redis node: moves due jobs, takes over claims, and checks for missed wakeups.
+On a Cluster each node has its own NodeMover, so a node that does not answer does not hold up the others. Neither does a
 failing shard.
 
-A ring can be lost only if its entry is deleted before it was read, or if Redis no longer gives out higher ids. So when
-something has rung, and once more after the last ring, the NodeMover goes through the heads of its buckets, up to 64 in
-one round trip, about one a second; in every tenth of these passes, after trouble, and after the registry has changed,
-also through their counters and versions. While nothing rings, it looks at a few shards every now and then.
+A wakeup can be lost only if its entry is deleted before it was read, or if Redis no longer gives out higher ids. So
+when a wakeup has come, and once more after the last wakeup, the NodeMover goes through the heads of its buckets, up to
+64 in one round trip, about one a second; in every tenth of these passes, after trouble, and after the registry has
+changed, also through their counters and versions. While no wakeup comes, it looks at a few shards every now and then.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from .shard_timers import NEVER, ShardTimers
 
 _TRIES = 5
 _FIRST_BATCH = 64  # so that the first of many jobs that are due at once can start before the others are moved
-_BEAT_S = 1.15  # by then the blocked read that returned with a ring is under way again
+_BEAT_S = 1.15  # by then the blocked read that returned with a wakeup is under way again
 _HEADS = 64  # per beat: a round trip of some 100 µs; with this many shards a missed job waits a second or two
 _COUNTERS_EVERY = 10  # passes
-_QUIET_S = 20.0  # between looks while nothing rings
+_QUIET_S = 20.0  # between looks while no wakeup comes
 _QUIET_SHARDS = 5  # in one such look, however many there are: two commands for each
 _VERSIONS_EVERY = 5  # passes of such looks
-_MISSED_S = 0.1  # a head that is earlier than expected by more than this means a missed ring
+_MISSED_S = 0.1  # a head that is earlier than expected by more than this means a missed wakeup
 
 
 class NodeMover:
-    """Shards are added with ``look_at``. ``missed`` is called with a shard whose ring did not arrive, ``rated`` with a
-    shard that has jobs to move in a topic with a rate, ``hold`` with a shard and the consumers that hold jobs of it.
+    """Shards are added with ``look_at``. ``missed`` is called with a shard whose wakeup did not arrive, ``rated`` with
+    a shard that has jobs to move in a topic with a rate, ``hold`` with a shard and the consumers that hold jobs of it.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class NodeMover:
         self._batches: dict[ShardKeys, int] = {}  # the next batch of shards that have more due jobs
         self._failures = Failures("mover", session.keys.namespace)
         self._reclaimer = Reclaimer(link, session, scripts, topics, hold)
-        self._rung = asyncio.Event()  # since the current pass over the shards began
+        self._woken = asyncio.Event()  # since the current pass over the shards began
         self._changed = False  # the registry, since then
         self._quiet_passes, self._looked_at = 0, 0  # and how many shards the current one has looked at
 
@@ -83,17 +83,17 @@ class NodeMover:
         self._timers.everywhere()
         self._reclaimer.look_now()
 
-    def rung(self, shard: ShardKeys) -> None:
+    def on_wakeup(self, shard: ShardKeys) -> None:
         """Something earlier arrived there."""
         self.look_at(shard)
-        self._rung.set()
+        self._woken.set()
 
     def check_versions(self) -> None:
         """Begins a thorough pass over the shards: the registry has changed, and who changed it may have been killed
         before all shards knew; or Redis may have lost its last writes.
         """
         self._changed = True
-        self._rung.set()
+        self._woken.set()
 
     def keep(self, shards: set[ShardKeys]) -> None:
         """Drops all other shards."""
@@ -204,22 +204,22 @@ class NodeMover:
         known = await arun(self._link, self._topics.get(shard.topic, anew=True))
         return known if is_rated(known) else await arun(self._link, self._topics.mend(shard.topic))
 
-    # -- missed rings
+    # -- missed wakeups
 
     async def _walk(self) -> None:
-        self._rung.set()  # before anything is heard, the listener must have begun to read
+        self._woken.set()  # before anything is heard, the listener must have begun to read
         passes = count(1)
         while True:
-            if await wait(self._rung, _QUIET_S):
+            if await wait(self._woken, _QUIET_S):
                 await self._pass(next(passes))
             else:
                 shards = self._next_few()
                 await self._beat(shards, counters=True, versions=self._quiet_passes % _VERSIONS_EVERY == 0)
 
     async def _pass(self, number: int) -> None:
-        """Looks at all shards. Each ring is followed by a look that begins a beat after it."""
+        """Looks at all shards. Each wakeup is followed by a look that begins a beat after it."""
         thorough, self._changed = self._changed or number % _COUNTERS_EVERY == 0, False
-        self._rung.clear()
+        self._woken.clear()
         shards = self._timers.shards
         for begin in range(0, max(1, len(shards)), _HEADS):
             await asyncio.sleep(_BEAT_S)
@@ -238,10 +238,10 @@ class NodeMover:
         try:
             await self._look_for_missed(shards, counters)
             if versions and shards:
-                await self.bring_up(shards)
+                await self.reconcile(shards)
         except Exception as error:
             self._changed = True
-            self._rung.set()
+            self._woken.set()
             await asyncio.sleep(self._failures.pause_after("heads", error))
         else:
             self._failures.worked("heads")
@@ -282,7 +282,7 @@ class NodeMover:
         if sooner_s > _MISSED_S and not self._topics.settings_of(shard.topic).rate:
             self._missed(shard)
 
-    async def bring_up(self, shards: list[ShardKeys]) -> None:
+    async def reconcile(self, shards: list[ShardKeys]) -> None:
         """Repairs shards whose version differs from the registry's: a shard may have lost a change with the end of an
         append-only file.
         """

@@ -76,7 +76,7 @@ class Reclaimer:
         self._wanted.set()
 
     def notice(self, shard: ShardKeys) -> None:
-        """Watches a shard whose ring may have been missed. One that is watched already keeps its times."""
+        """Watches a shard whose wakeup may have been missed. One that is watched already keeps its times."""
         if shard not in self._watched:
             self.watch(shard)
 
@@ -119,7 +119,7 @@ class Reclaimer:
                 found = await self._sweep(shard, topic, group, watch)
                 if found is not None:
                     running, ready = running + found.running, ready + found.ready
-                    # A name that is not UTF-8 is another client's, and has given no sign.
+                    # A name that is not UTF-8 is another client's, and has sent no heartbeat.
                     holders[group] = [name.decode(errors="replace") for name in found.consumers]
         self._hold(shard, holders)
         now = time.monotonic()
@@ -150,7 +150,7 @@ class Reclaimer:
 
     async def _call(self, shard: ShardKeys, topic: TopicSettings, group: str, watch: _Watch, missing: int) -> Reclaimed:
         at = watch.cursors.get(group, _START)
-        # For this long the shard is checked in any case, so nobody needs to ring.
+        # For this long the shard is checked in any case, so nobody needs to wake the mover.
         watch_ms = max(0, int((watch.until - 2 * _TICK_S - time.monotonic()) * 1000))
         reply = await arun(self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, at, watch_ms, missing))
         watch.cursors[group] = (reply.cursor, reply.own_cursor)

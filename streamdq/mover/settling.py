@@ -60,4 +60,4 @@ class Settling:
             await arun(self._link, self._topics.mend(topic))
         elif settled:
             await arun(self._link, settle(self._topics, topic, walk))
-            log.info("topic has settled", topic=topic, shards=walk.layout.shards)
+            log.info("topic resharded", topic=topic, shards=walk.layout.shards)

@@ -18,7 +18,7 @@ _OUTDATED = 100  # and as many as there are shards, before the heap is made anew
 class ShardTimers:
     """Keeps one time per shard, on the monotonic clock: the earliest that was set.
 
-    ``take_due`` clears a shard's time before the look begins. So a ring that arrives during the look is kept, and the
+    ``take_due`` clears a shard's time before the look begins. So a wakeup that arrives during the look is kept, and the
     result of the look can only make the time earlier. Until a look has succeeded (``looked``), the shard
     ``is_uncertain``: its time says when to try again, not when its first job is due.
     """

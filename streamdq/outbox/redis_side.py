@@ -7,7 +7,7 @@ from enum import IntEnum
 
 from ..config import MAX_BATCH, TopicSettings
 from ..errors import ServerUnavailable, StreamdqError, UnknownTopic
-from ..keys import ShardKeys, homes_of
+from ..keys import ShardKeys, candidate_shards
 from ..link.session import Op
 from ..operations.jobs.get import REPAIRS
 from ..operations.jobs.previous_shards import in_turn
@@ -80,15 +80,17 @@ class RedisSide:
         codes = yield from self._elsewhere(topic, [row for row in rows if row.number <= suspect])
         most = most_jobs(MAX_BATCH, len(settings.groups))
         scripts = self._store.at(None, settings)  # as durable as the topic wants it, before the row is marked
-        homes = {row.number: homes_of(row.id, settings.shards, settings.former, row.placed.key) for row in rows}
+        candidates = {
+            row.number: candidate_shards(row.id, settings.shards, settings.former, row.placed.key) for row in rows
+        }
         by_number = {row.number: row for row in rows}
         for turn in range(len(settings.former) + 1):
             left = [number for number in by_number if codes.get(number, Code.NOT_HERE) is Code.NOT_HERE]
-            for (home, former), asked in in_turn(turn, left, homes).items():
+            for (number, former), asked in in_turn(turn, left, candidates).items():
                 of_shard = [by_number[number] for number in asked]
                 for part in parts(of_shard, lambda row: len(row.job.rest), most, REPLACED_BYTES):
                     codes |= yield from self._enqueue(
-                        scripts, keys.shard(topic, home), settings, part, batch, epoch, former
+                        scripts, keys.shard(topic, number), settings, part, batch, epoch, former
                     )
         return codes
 
@@ -171,10 +173,10 @@ class RedisSide:
         raise ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")
 
     def _ask(self, topic: str, settings: TopicSettings, rows: Sequence[Placed]) -> Op[dict[int, Fate] | None]:
-        """At each home of the ids, former ones first; a receipt is in one of them alone."""
+        """In each shard that may have the ids, previous ones first; a receipt is in one of them alone."""
         spread: dict[int, list[Placed]] = {}
         for row in rows:
-            for number in homes_of(row.id, settings.shards, settings.former, row.key):
+            for number in candidate_shards(row.id, settings.shards, settings.former, row.key):
                 spread.setdefault(number, []).append(row)
         found = dict.fromkeys((row.number for row in rows), Fate.UNKNOWN)
         for number, part in spread.items():

@@ -76,13 +76,13 @@ def leave_child(error: BaseException | None) -> None:
     """
     code = 1
     try:
-        told = error.code if isinstance(error, SystemExit) else error
-        if told is None or isinstance(told, int):
-            code = (told or 0) & 255
-        elif told is error:
+        result = error.code if isinstance(error, SystemExit) else error
+        if result is None or isinstance(result, int):
+            code = (result or 0) & 255
+        elif result is error:
             traceback.print_exception(error)
         else:
-            sys.stderr.write(f"{told}\n")
+            sys.stderr.write(f"{result}\n")
         _write_out()
     finally:  # whatever the text of its error does
         os._exit(code)

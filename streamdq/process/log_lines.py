@@ -107,7 +107,7 @@ class LineWriter:
         self._thread: threading.Thread | None = None
         # Each of these counts up in one place: in put, or in the thread.
         self._put_bytes = self._taken_bytes = 0
-        self._dropped = self._failed = self._told = 0
+        self._dropped = self._failed = self._reported = 0
 
     def put(self, line: bytes) -> None:
         """Never blocks. Calls must not overlap; logging's handlers see to that."""
@@ -156,10 +156,10 @@ class LineWriter:
 
     def _tell(self) -> None:
         """Of lines that were dropped, as soon as there is room again."""
-        missing = self._dropped + self._failed - self._told
+        missing = self._dropped + self._failed - self._reported
         if missing and self._lines.qsize() < MOST_LINES // 2:
             self._write(self._lost(missing))
-            self._told += missing
+            self._reported += missing
 
 
 class HandedOver:

@@ -110,7 +110,7 @@ class Failures:
     def worked(self, name: Hashable) -> None:
         if name in self._pauses_s:
             del self._pauses_s[name]
-            log.info("works again", loop=self._loop, of=str(name))
+            log.info("loop recovered", loop=self._loop, of=str(name))
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

@@ -36,20 +36,20 @@ class Stop:
     """
 
     def __init__(self) -> None:
-        self._told: SimpleQueue[None] = SimpleQueue()
+        self._received: SimpleQueue[None] = SimpleQueue()
 
     def set(self, *_: Any) -> None:
-        self._told.put(None)  # reentrant, as documented
+        self._received.put(None)  # reentrant, as documented
 
     def is_set(self) -> bool:
-        return not self._told.empty()
+        return not self._received.empty()
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Until it is set, or for so long."""
         until = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while (left := until - time.monotonic()) > 0:
             with contextlib.suppress(Empty):
-                self._told.get(timeout=min(left, LOOK_S))
+                self._received.get(timeout=min(left, LOOK_S))
                 self.set()
                 return
 

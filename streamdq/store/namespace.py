@@ -1,4 +1,4 @@
-"""Single keys of the namespace (the mover's lease, signs of life, the signing secret, sessions of the web page,
+"""Single keys of the namespace (the mover's lease, heartbeats, the signing secret, sessions of the web page,
 dumps), and Redis's time and INFO. An operation is one command, unless its docstring says otherwise.
 """
 
@@ -123,15 +123,15 @@ def leave_standbys(session: Session, name: str) -> Op[None]:
     yield from one(session, key, "ZREM", key, name)
 
 
-def drop_sign(session: Session, consumer: str) -> Op[None]:
-    """The consumer leaves: nobody expects a sign of life from it any more."""
-    key = session.keys.signs
+def drop_heartbeat(session: Session, consumer: str) -> Op[None]:
+    """The consumer leaves: nobody expects a heartbeat from it any more."""
+    key = session.keys.heartbeats
     yield from one(session, key, "ZREM", key, consumer)
 
 
-def signs_of(session: Session, consumers: Sequence[str]) -> Op[list[int | None]]:
-    """When each gave its last sign of life, in ms; None: none is known, as of one that holds no claims for a day."""
-    key = session.keys.signs
+def heartbeats_of(session: Session, consumers: Sequence[str]) -> Op[list[int | None]]:
+    """When each sent its last heartbeat, in ms; None: none is known, as of one that holds no claims for a day."""
+    key = session.keys.heartbeats
     replies = yield from in_steps(session, [Command(key, ("ZSCORE", key, name)) for name in consumers])
     return [None if (score := checked(reply)) is None else int(float(score)) for reply in replies]
 
@@ -157,11 +157,11 @@ def _hung(text: str) -> tuple[int, int]:
     return int(hung), int(slots)
 
 
-def ring_for(session: Session, topics: Sequence[str], most: int) -> Op[None]:
+def wake_all(session: Session, topics: Sequence[str], most: int) -> Op[None]:
     """Tells all processes that these topics have changed, as scripts do that change them. One call."""
     key = session.keys.wake
-    rings = [Command(key, ("XADD", key, "MAXLEN", most, "*", "topic", topic)) for topic in topics]
-    for reply in (yield from session.call(rings)):
+    wakeups = [Command(key, ("XADD", key, "MAXLEN", most, "*", "topic", topic)) for topic in topics]
+    for reply in (yield from session.call(wakeups)):
         checked(reply)
 
 

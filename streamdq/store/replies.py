@@ -39,7 +39,7 @@ class Enqueued(NamedTuple):
         int, bytes
     ]  # index of a job whose id was taken -> the record that holds it; b"": there is nothing of it
     looked: int  # how many of the jobs were handled; the rest needs another call
-    straight: int = 0  # 1: those that are due by now_ms are ready; 2: those of them that have no key; less: none
+    skips_bucket: int = 0  # 1: those that are due by now_ms are ready; 2: those of them that have no key; less: none
 
 
 def enqueued_in(reply: Sequence[Any]) -> Enqueued:
@@ -331,13 +331,13 @@ class Configured(NamedTuple):
     leaving: tuple[str, ...]
     version: int  # the shard's; if it is newer than the caller's, nothing was changed
     layout: Layout  # in the shard's settings; without shards: the shard is closed
-    keyed: bool  # jobs may be in the shards of their keys
+    sharded_by_key: bool  # jobs may be in the shards of their keys
 
 
 def configured_in(reply: Sequence[Any]) -> Configured:
-    status, groups, leaving, version, spread, keyed = reply
+    status, groups, leaving, version, spread, sharded_by_key = reply
     layout = layout_in(spread.decode())
-    return Configured(status == 1, _names(groups), _names(leaving), version, layout, keyed == 1)
+    return Configured(status == 1, _names(groups), _names(leaving), version, layout, sharded_by_key == 1)
 
 
 class ListedIds(NamedTuple):

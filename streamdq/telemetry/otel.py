@@ -84,15 +84,15 @@ class _Tracing:
 
     def __init__(self, start: Callable[..., AbstractContextManager[Span]]) -> None:
         self.start = start
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def span(self, name: str, **options: Any) -> _Around:
         return _Around(self, name, options)
 
     def failed(self, error: Exception) -> None:
         kind = type(error).__qualname__
-        if kind not in self._told:
-            self._told.add(kind)
+        if kind not in self._reported:
+            self._reported.add(kind)
             log.warning("tracing failed", error=what(error))
 
     def tell(self, function: Callable[..., None], *args: Any, **options: Any) -> None:
@@ -206,7 +206,7 @@ class _Attempts:
 
 def _of_attempt(attempt: Attempt) -> dict[str, Any]:
     job = attempt.job
-    told = _of_topic(attempt.topic, "process", "process") | {
+    attributes = _of_topic(attempt.topic, "process", "process") | {
         "messaging.consumer.group.name": attempt.group,
         "streamdq.late_ms": attempt.late_ms,
         "streamdq.attempt": job.attempt,
@@ -214,8 +214,8 @@ def _of_attempt(attempt: Attempt) -> dict[str, Any]:
         "streamdq.reclaimed": attempt.crashes > 0,
     }
     if len(attempt.jobs) > 1:
-        return told | {"messaging.batch.message_count": len(attempt.jobs)}
-    return told | {"messaging.message.id": job.id, "messaging.message.body.size": len(job.raw_body)}
+        return attributes | {"messaging.batch.message_count": len(attempt.jobs)}
+    return attributes | {"messaging.message.id": job.id, "messaging.message.body.size": len(job.raw_body)}
 
 
 def _tell(span: Span, error: BaseException, *, shown: bool) -> None:

@@ -38,7 +38,7 @@ class LoopWatch:
         self._asked: float | None = None
         self._answered: float | None = None
         self._blames: tuple[str, dict[str, Any]] | None = None
-        self._told = False
+        self._logged = False
         recorded.loop_blocked(namespace, 0)
 
     def is_over(self) -> bool:
@@ -69,8 +69,8 @@ class LoopWatch:
     def _note(self, blocked_s: float) -> None:
         if self._blames is None and blocked_s >= _SAMPLE_S:
             self._blames = self._who()
-        if blocked_s >= LONG_S and not self._told:
-            self._told = True
+        if blocked_s >= LONG_S and not self._logged:
+            self._logged = True
             _log(*_blocked("has been", blocked_s, self._blames or self._who()))
 
     def calls(self) -> list[str]:
@@ -89,12 +89,12 @@ class LoopWatch:
     def _end(self, blocked_s: float) -> None:
         if blocked_s >= BLOCKED_S:
             recorded.loop_blocked(self._namespace, blocked_s)
-            if not self._told:
+            if not self._logged:
                 _log(*_blocked("was", blocked_s, self._blames or ("", {})))
         self._forget()
 
     def _forget(self) -> None:
-        self._asked, self._blames, self._told = None, None, False
+        self._asked, self._blames, self._logged = None, None, False
 
     def _stood_still(self, seconds: float) -> None:
         """Python's lock was free again only now, or the process was stopped. Who had it is often still there."""

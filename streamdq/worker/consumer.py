@@ -18,7 +18,7 @@ from ..errors import GroupMissing, ServerError
 from ..keys import ShardKeys
 from ..link.session import arun
 from ..operations.attempts import measured
-from ..operations.attempts.results import Held, held_in
+from ..operations.attempts.results import ClaimedJob, held_in
 from ..process.loop import Failures, cancel_and_wait
 from ..store import blocking
 from ..store.blocking import Entries, read_streams
@@ -28,7 +28,7 @@ from ..times.clock import RedisTime
 from .member import Member
 from .quiet_shards import QuietShards
 from .running_job import RunningJob
-from .turns import Limit, Turns
+from .topic_scheduler import Limit, TopicScheduler
 
 T = TypeVar("T")
 BLOCK_S = 15.0  # for so long, if there are few processes, Redis may give jobs to one that was stopped
@@ -53,11 +53,11 @@ class Consumer:
         self,
         member: Member,
         failing: Collection[ShardKeys] = (),
-        turns: Turns | None = None,
+        scheduler: TopicScheduler | None = None,
         apart_s: Callable[[float, float], float] = max,
     ) -> None:
-        """``failing``: shards to which outcomes can't be sent now; no more jobs are claimed from them. ``turns``: which
-        topic is next. ``apart_s``: see Election.apart_s.
+        """``failing``: shards to which outcomes can't be sent now; no more jobs are claimed from them. ``scheduler``:
+        which topic is next. ``apart_s``: see Election.apart_s.
         """
         self.group = member.group
         self.name = member.consumer
@@ -74,11 +74,11 @@ class Consumer:
         self._active: list[ShardKeys] = []  # probably have ready jobs; claimed from in turn
         self._resting: dict[ShardKeys, float] = {}  # paused, or failed: until when
         self._readers: dict[asyncio.Task[dict[ShardKeys, Entries]], tuple[ShardKeys, ...]] = {}
-        self._late: dict[asyncio.Task[list[Held]], tuple[ShardKeys, Entries]] = {}
+        self._late: dict[asyncio.Task[list[ClaimedJob]], tuple[ShardKeys, Entries]] = {}
         self._found: dict[ShardKeys, Entries] = {}
         self._crowded: set[ShardKeys] = set()
         self._failing = failing
-        self._turns = turns or Turns()
+        self._scheduler = scheduler or TopicScheduler()
         self._apart_s = apart_s
         self._failures = Failures("claim", member.namespace)
         self._swept = 0.0
@@ -95,7 +95,7 @@ class Consumer:
         """Whether jobs wait that must not be claimed ahead, or a job that is claimed ahead may start before a more
         important one: then claim no more jobs than start at once.
         """
-        return bool(self._crowded) or self._turns.strict
+        return bool(self._crowded) or self._scheduler.strict
 
     @property
     def reading(self) -> bool:
@@ -126,7 +126,7 @@ class Consumer:
         """Makes this consumer known to its groups: before Redis 7.2 a blocked read does not do that."""
         await self._tell(arun(self._link, blocking.join(self._session, self.group, self.name, self._shards)))
 
-    async def next(self, room: Callable[[], Limits], wait_s: float | None = None) -> list[Held]:
+    async def next(self, room: Callable[[], Limits], wait_s: float | None = None) -> list[ClaimedJob]:
         """Waits for ready jobs and claims them: jobs of one shard, at most its topic's limit. Returns none after about
         ``wait_s``, or when a blocked read ends, or when there is no room. Claims nothing from topics whose limit is
         missing or 0.
@@ -148,7 +148,7 @@ class Consumer:
                 self._active = list(self._shards)
         return []
 
-    async def hand_back(self) -> list[Held]:
+    async def hand_back(self) -> list[ClaimedJob]:
         """For the time without room: hands back at once the entries that reads under way return. Returns only when a
         late claim has claimed jobs.
         """
@@ -167,17 +167,17 @@ class Consumer:
 
     # -- claiming
 
-    async def _claim_some(self, limits: Limits) -> list[Held]:
+    async def _claim_some(self, limits: Limits) -> list[ClaimedJob]:
         self._wake_up()
         self._harvest()
         if held := self._late_ones():
             return held
-        if self._active and (self._turns.strict or time.monotonic() - self._swept > _SWEEP_S):
+        if self._active and (self._scheduler.strict or time.monotonic() - self._swept > _SWEEP_S):
             await self._sweep(limits)
         found = [shard for shard in self._found if shard not in self._resting]
-        self._turns.compete({shard.topic for shard in (*found, *self._active)})
-        for shard in self._turns.order(found):
-            if self._turns.is_behind(shard.topic):
+        self._scheduler.compete({shard.topic for shard in (*found, *self._active)})
+        for shard in self._scheduler.order(found):
+            if self._scheduler.is_behind(shard.topic):
                 await self._try(shard, _NONE)  # other workers may have room for it
             elif held := await self._try(shard, self._limit(shard, limits, len(self._found.get(shard, ())) // 3)):
                 return held
@@ -188,12 +188,12 @@ class Consumer:
         limit = limits.get(shard.topic, _NONE)
         if limit.most <= 0:
             return limit
-        most = min(limit.most, max(read, self._turns.share(shard.topic, limit.most)))
+        most = min(limit.most, max(read, self._scheduler.share(shard.topic, limit.most)))
         return Limit(most, min(most, limit.at_once))
 
-    async def _claim_active(self, limits: Limits) -> list[Held]:
+    async def _claim_active(self, limits: Limits) -> list[ClaimedJob]:
         """Claims from the first active shard that has a job."""
-        for shard in self._turns.order(self._active):
+        for shard in self._scheduler.order(self._active):
             if shard not in self._active:  # another call has found out meanwhile that it rests
                 continue
             self._active.remove(shard)
@@ -216,7 +216,7 @@ class Consumer:
         if shard not in self._active and shard not in self._resting and shard in self._shards:
             self._active.append(shard)
 
-    async def _try(self, shard: ShardKeys, limit: Limit) -> list[Held]:
+    async def _try(self, shard: ShardKeys, limit: Limit) -> list[ClaimedJob]:
         """Claims from one shard. On Cluster, a claim that takes long goes on in the background (``_late``). So does one
         that only hands entries back, as ``hand_back`` is cancelled when there is room: if Redis ran it only later, it
         would take back what the next claim has claimed of the same entries.
@@ -238,7 +238,7 @@ class Consumer:
         self._rest(shard, float("inf"))
         return []
 
-    async def _claim_or_repair(self, shard: ShardKeys, limit: Limit, read: Entries) -> list[Held]:
+    async def _claim_or_repair(self, shard: ShardKeys, limit: Limit, read: Entries) -> list[ClaimedJob]:
         try:
             return await self._claim(shard, limit, read)
         except GroupMissing:
@@ -259,13 +259,13 @@ class Consumer:
         await self.join()
         await asyncio.sleep(_REPAIR_S)
 
-    def _late_ones(self) -> list[Held]:
+    def _late_ones(self) -> list[ClaimedJob]:
         for task in [task for task in self._late if task.done()]:
             if held := self._outcome(task):
                 return held
         return []
 
-    def _outcome(self, task: asyncio.Task[list[Held]]) -> list[Held]:
+    def _outcome(self, task: asyncio.Task[list[ClaimedJob]]) -> list[ClaimedJob]:
         """The result of a claim in the background that has ended."""
         shard, read = self._late.pop(task)
         if self._resting.get(shard) == float("inf"):
@@ -293,7 +293,7 @@ class Consumer:
         if shard in self._active:
             self._active.remove(shard)
 
-    async def _claim(self, shard: ShardKeys, limit: Limit, read: Entries) -> list[Held]:
+    async def _claim(self, shard: ShardKeys, limit: Limit, read: Entries) -> list[ClaimedJob]:
         count = min(limit.most, MAX_CLAIM)
         ttr_ms = self._topics.settings_of(shard.topic).ttr_of(self.group)
         asked = time.monotonic()
@@ -309,7 +309,7 @@ class Consumer:
         elif count > 0 and (claimed.unread > 0 or len(claimed.rows) >= count):
             self._activate(shard)
         if claimed.rows:
-            self._turns.took(shard.topic, len(claimed.rows))
+            self._scheduler.took(shard.topic, len(claimed.rows))
         if self._link.is_cluster:
             self._watched.claimed(shard, bool(claimed.rows))
         held = held_in(shard, self.group, claimed, asked, self._session.bodies, RunningJob)
@@ -317,7 +317,7 @@ class Consumer:
             self._note_crowd(shard, claimed, held, min(count, limit.at_once))
         return held
 
-    def _note_crowd(self, shard: ShardKeys, claimed: Claimed, held: list[Held], at_once: int) -> None:
+    def _note_crowd(self, shard: ShardKeys, claimed: Claimed, held: list[ClaimedJob], at_once: int) -> None:
         """Notes whether the shard has more jobs that were lost with a consumer than may start at once."""
         again = sum(1 for one in held if one.entry)
         if claimed.refused or (shard in self._crowded and again >= at_once > 0):
@@ -371,13 +371,13 @@ class Consumer:
         self._watched.stirred.clear()
         self._read(self._quiet(limits), limits, timeout_s)
         events = (self._changed, self._watched.stirred) if self._link.is_cluster else (self._changed,)
-        told = [asyncio.create_task(event.wait()) for event in events]
+        waits = [asyncio.create_task(event.wait()) for event in events]
         grace_s = 0.0 if self._link.is_cluster else 1.0  # Redis ends a read late
         try:
-            awaited = (*told, *self._readers, *self._late)
+            awaited = (*waits, *self._readers, *self._late)
             await asyncio.wait(awaited, timeout=timeout_s + grace_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in told:
+            for task in waits:
                 task.cancel()
 
     def _harvest(self) -> None:

@@ -17,7 +17,7 @@ from ..job.ttr import LONGEST_CUT_MS
 from ..keys import ShardKeys
 from ..link.connection import Link
 from ..link.session import Op, arun, run
-from ..operations.attempts.results import End, Held, can_be_sent
+from ..operations.attempts.results import ClaimedJob, End, can_be_sent
 from ..process.cancellations import uncancelled
 from ..process.logs import log, what
 from ..process.loop import wait
@@ -44,7 +44,7 @@ class Deadlines:
     """
 
     def __init__(self, member: Member, slots: Slots, ends: Ends, hung: HungHandlers) -> None:
-        self.running: dict[asyncio.Task[None], list[Held]] = {}
+        self.running: dict[asyncio.Task[None], list[ClaimedJob]] = {}
         self.hung = hung
         self._member = member
         self._slots = slots
@@ -74,12 +74,12 @@ class Deadlines:
                 self._sooner.clear()
                 await wait(self._sooner, left_s)
 
-    def begins(self, held: Held) -> None:
+    def begins(self, held: ClaimedJob) -> None:
         """Its attempt begins, or its TTR starts again."""
         if held.deadline - _LONGEST_CUT_S < self._next:
             self._look_by(held.cut_at)
 
-    def _has_late(self, held: list[Held], now: float) -> bool:
+    def _has_late(self, held: list[ClaimedJob], now: float) -> bool:
         """Whether the time of one of them is up. If not, the next round is no later than that."""
         found = False
         for one in held:
@@ -91,20 +91,20 @@ class Deadlines:
                 self._next = at
         return found
 
-    def _end_late(self, task: asyncio.Task[None], held: list[Held], now: float) -> None:
+    def _end_late(self, task: asyncio.Task[None], held: list[ClaimedJob], now: float) -> None:
         for one in held:
             if one.give_up_at <= now and not one.ended:
-                self.hung.add_deaf(task, one.job)
+                self.hung.add_uncancellable(task, one.job)
                 self._give_up(one)
         if not all(one.late or one.ended for one in held):
             self._cut(task, held, now)
 
-    def _give_up(self, held: Held) -> None:
+    def _give_up(self, held: ClaimedJob) -> None:
         """Ends an attempt whose handler goes on."""
         end = self._ends.raised(held, asyncio.CancelledError())
         self._ends.end(held, end, time.monotonic() - held.started)
 
-    def lost(self, held: Held) -> None:
+    def lost(self, held: ClaimedJob) -> None:
         """Its claim was taken over, so its handler must not go on beside that of another worker: it is cancelled. One
         of several goes on for the others.
         """
@@ -117,7 +117,7 @@ class Deadlines:
                     self._cut(task, [held], time.monotonic())
                 return
 
-    def _cut(self, task: asyncio.Task[None], held: list[Held], now: float) -> None:
+    def _cut(self, task: asyncio.Task[None], held: list[ClaimedJob], now: float) -> None:
         for one in held:
             left_s = one.deadline - now  # half of it is for what the handler does to clean up
             one.late, one.give_up_at = True, now + (min(_ROUND_S, left_s / 2) if left_s > 0 else _ROUND_S)
@@ -131,7 +131,7 @@ class Deadlines:
 
     # -- touches
 
-    def touch(self, held: Held, ttr: Duration | None) -> None:
+    def touch(self, held: ClaimedJob, ttr: Duration | None) -> None:
         """Extends the deadline, here at once and in Redis as soon as the touch arrives. Any thread may call it.
         Once the handler was cancelled, it comes too late.
         """
@@ -144,7 +144,7 @@ class Deadlines:
             held.touching = True
             self._loop.call_soon_threadsafe(self._touched, held, context=self._context)
 
-    def _touched(self, held: Held) -> None:
+    def _touched(self, held: ClaimedJob) -> None:
         held.touching = False
         self.begins(held)
         self._touches.put(held, held.touch_ms)
@@ -152,7 +152,7 @@ class Deadlines:
     def close(self) -> None:
         self._touches.close()
 
-    # -- while the event loop is blocked: in another thread (signs.py)
+    # -- while the event loop is blocked: in another thread (heartbeats.py)
 
     def named(self, task: Any) -> dict[str, Any]:
         """The fields that name the job which the task runs, for the log; none if it runs no job."""
@@ -174,11 +174,11 @@ class Deadlines:
             self._ends_beside(held, now, is_cut=False)
         return late
 
-    def _ends_beside(self, held: Held, now: float, *, is_cut: bool) -> bool:
+    def _ends_beside(self, held: ClaimedJob, now: float, *, is_cut: bool) -> bool:
         end = self._end_beside(held, now, is_cut=is_cut)
         return end is not None and self._ends.end_beside(held, end, now - held.started if held.begun else 0)
 
-    def _end_beside(self, held: Held, now: float, *, is_cut: bool) -> End | None:
+    def _end_beside(self, held: ClaimedJob, now: float, *, is_cut: bool) -> End | None:
         if held.ended or (not held.begun and now < held.start_by):
             return None
         if not held.begun:
@@ -194,7 +194,7 @@ class Deadlines:
         """Sends the last touches that Redis has not received, by the other thread's ``link`` and ``scripts``; no call
         begins after ``until`` on the monotonic clock. For each call, what it raised.
         """
-        touched: dict[tuple[ShardKeys, str], list[Held]] = {}
+        touched: dict[tuple[ShardKeys, str], list[ClaimedJob]] = {}
         for held in filter(_is_untold, chain.from_iterable(list(self.running.values()))):
             touched.setdefault((held.shard, held.generation), []).append(held)
         for key in random.sample(list(touched), len(touched)):
@@ -213,20 +213,20 @@ class Deadlines:
         """In the loop: cancels the handler of attempts that were ended so."""
         if (held := self.running.get(task)) is not None:
             task.cancel()
-            self.hung.add_deaf(task, held[0].job)
+            self.hung.add_uncancellable(task, held[0].job)
 
 
-def _is_up(attempts: Iterable[Held], now: float) -> bool:
+def _is_up(attempts: Iterable[ClaimedJob], now: float) -> bool:
     """Whether the TTR of one of them passes: then the call that makes them is cancelled for all."""
     return any(one.begun and not one.ended and now >= one.cut_at for one in attempts)
 
 
-def _is_untold(held: Held) -> bool:
+def _is_untold(held: ClaimedJob) -> bool:
     """Whether Redis has not received its last touch, as far as is known."""
-    return held.touch_ms > 0 and held.told != held.deadline and not held.ended and can_be_sent(held)
+    return held.touch_ms > 0 and held.extended_until != held.deadline and not held.ended and can_be_sent(held)
 
 
-def _returned(held: Held) -> tuple[Any, BaseException | None] | None:
+def _returned(held: ClaimedJob) -> tuple[Any, BaseException | None] | None:
     """What its thread has returned, if nothing is left to do in the loop."""
     call = held.thread
     if call is None or not call.done() or call.cancelled() or call.exception() is not None:
@@ -244,10 +244,10 @@ class Touches:
     def __init__(self, member: Member, deadlines: Deadlines) -> None:
         self._member = member
         self._deadlines = deadlines
-        self._waiting: dict[tuple[ShardKeys, str], dict[Held, int]] = {}  # by shard and generation of the group
+        self._waiting: dict[tuple[ShardKeys, str], dict[ClaimedJob, int]] = {}  # by shard and generation of the group
         self._sending: set[asyncio.Task[None]] = set()
 
-    def put(self, held: Held, ttr_ms: int) -> None:
+    def put(self, held: ClaimedJob, ttr_ms: int) -> None:
         key = held.shard, held.generation
         if key in self._waiting:
             self._waiting[key][held] = ttr_ms
@@ -269,7 +269,7 @@ class Touches:
         finally:
             del self._waiting[shard, generation]
 
-    def _is_wanted(self, held: Held) -> bool:
+    def _is_wanted(self, held: ClaimedJob) -> bool:
         """Whether its attempt runs. One that can't be sent would keep back all others; the handler ends, because its
         claim will be taken over.
         """
@@ -279,7 +279,7 @@ class Touches:
         self._deadlines.lost(held)
         return False
 
-    async def _is_sent(self, shard: ShardKeys, generation: str, batch: dict[Held, int]) -> bool:
+    async def _is_sent(self, shard: ShardKeys, generation: str, batch: dict[ClaimedJob, int]) -> bool:
         try:
             await uncancelled(partial(self._call, shard, generation, batch))
         except NewerFormat:
@@ -289,11 +289,13 @@ class Touches:
             return False
         return True
 
-    async def _call(self, shard: ShardKeys, generation: str, batch: dict[Held, int]) -> None:
+    async def _call(self, shard: ShardKeys, generation: str, batch: dict[ClaimedJob, int]) -> None:
         for lost in await arun(self._member.link, self.tell(self._member.scripts, shard, generation, batch)):
             self._deadlines.lost(lost)
 
-    def tell(self, scripts: Scripts, shard: ShardKeys, generation: str, batch: Mapping[Held, int]) -> Op[list[Held]]:
+    def tell(
+        self, scripts: Scripts, shard: ShardKeys, generation: str, batch: Mapping[ClaimedJob, int]
+    ) -> Op[list[ClaimedJob]]:
         """Returns those whose claim was taken over."""
         member = self._member
         deadlines = [(held, held.deadline) for held in batch]
@@ -302,7 +304,7 @@ class Touches:
         claims = [part for held, ttr_ms in batch.items() for part in (held.main, held.entry, held.job.id, ttr_ms)]
         refused = yield from scripts.touch(shard, member.group, generation, member.consumer, group_ttr_ms, claims)
         for held, deadline in deadlines:
-            held.told = deadline
+            held.extended_until = deadline
         return [held for i, held in enumerate(batch) if i in refused.stale and not held.ended]
 
     def close(self) -> None:

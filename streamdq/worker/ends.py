@@ -1,5 +1,5 @@
 """How attempts end, and how Redis hears of it. Each ends once, whoever ends it: the worker's loop, or the thread of the
-signs while the loop is blocked. Ends of the same few milliseconds share one script call.
+heartbeats while the loop is blocked. Ends of the same few milliseconds share one script call.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ..link.session import Op, arun, begin, run
 from ..metrics import declared
 from ..operations.attempts.error_text import is_a, text_of, why_invalid
 from ..operations.attempts.results import (
+    AttemptResult,
+    ClaimedJob,
     DeadReason,
     End,
-    Held,
-    Outcome,
     can_be_sent,
     end_of_failure,
     ends_together,
@@ -50,8 +50,8 @@ _COMPLAIN_S = 10.0  # between warnings of bodies that can't be read
 PASSED = "TimeoutError: TTR "
 """How the error of an attempt begins whose TTR has passed."""
 
-_DONE = Outcome.DONE  # each look into the class of an Enum takes as long as a call
-_Key = tuple[ShardKeys, Outcome, str]  # shard, outcome, generation of the group
+_DONE = AttemptResult.DONE  # each look into the class of an Enum takes as long as a call
+_Key = tuple[ShardKeys, AttemptResult, str]  # shard, outcome, generation of the group
 
 
 class Ends:
@@ -67,19 +67,19 @@ class Ends:
         self._complain_at = 0.0
         self.is_draining = False  # whoever is cancelled now goes back
 
-    def end(self, held: Held, end: End, took_s: float = 0.0) -> None:
+    def end(self, held: ClaimedJob, end: End, took_s: float = 0.0) -> None:
         """Unless it has ended before."""
         if self._is_first(held, took_s):
             self._sender.put(end)
 
-    def end_beside(self, held: Held, end: End, took_s: float) -> bool:
+    def end_beside(self, held: ClaimedJob, end: End, took_s: float) -> bool:
         """As ``end``, for another thread than the loop's; whether it had not ended before."""
         first = self._is_first(held, took_s)
         if first:
             self._sender.put_beside(end)
         return first
 
-    def _is_first(self, held: Held, took_s: float) -> bool:
+    def _is_first(self, held: ClaimedJob, took_s: float) -> bool:
         with self._lock:
             if held.ended:
                 return False
@@ -87,19 +87,19 @@ class Ends:
         end_attempt(held)
         return True
 
-    def release(self, held: Held) -> None:
+    def release(self, held: ClaimedJob) -> None:
         """The job goes back, uncounted."""
-        self.end(held, End(held, Outcome.RELEASED))
+        self.end(held, End(held, AttemptResult.RELEASED))
 
-    def returned(self, held: Held, error: BaseException | None) -> End:
+    def returned(self, held: ClaimedJob, error: BaseException | None) -> End:
         """How it ends when the handler has returned, or raised this."""
         return End(held, _DONE) if error is None else self.raised(held, error)
 
-    def raised(self, held: Held, error: BaseException) -> End:
+    def raised(self, held: ClaimedJob, error: BaseException) -> End:
         """How it ends when the handler has raised this, or was cancelled."""
         cancelled = is_a(error, asyncio.CancelledError)  # by the watchdog or by the drain; `late` tells which
         if cancelled and (held.lost or (self.is_draining and not held.late)):
-            return End(held, Outcome.RELEASED)
+            return End(held, AttemptResult.RELEASED)
         naming = self._member.naming(held.job)
         log.debug("attempt failed", error=text_of(error).partition(":")[0], way=way(error), **naming)
         end = end_of_failure(held, _passed(held) if cancelled else error, self._member.retry_of(held))
@@ -111,11 +111,11 @@ class Ends:
             hide(end, own=cancelled)
         return end
 
-    def too_late(self, held: Held) -> End:
+    def too_late(self, held: ClaimedJob) -> End:
         """How it ends when it came too late to start."""
         return too_late(held, self._member.retry_of(held), self.clock.now_ms())
 
-    def refused(self, held: Held, error: BaseException) -> End:
+    def refused(self, held: ClaimedJob, error: BaseException) -> End:
         """How it ends when its body does not get as far as the handler."""
         if is_a(error, BodyUnreadable):
             self._complain(held, error)
@@ -123,17 +123,17 @@ class Ends:
         if is_a(error, ValidationError):
             hidden = not self._show_errors
             why = why_invalid(error, hidden=held.job.is_hidden or hidden)
-            return End(held, Outcome.DEAD, why, reason=DeadReason.INVALID, hidden=hidden)
+            return End(held, AttemptResult.DEAD, why, reason=DeadReason.INVALID, hidden=hidden)
         return self.raised(held, error)  # by the user's own validator or upcast function
 
-    def _complain(self, held: Held, error: BodyUnreadable) -> None:
+    def _complain(self, held: ClaimedJob, error: BodyUnreadable) -> None:
         now = time.monotonic()
         if now >= self._complain_at:  # it may be so for every job, again and again
             self._complain_at = now + _COMPLAIN_S
             log.warning("a body can't be read here", why=error.why, **self._member.naming(held.job))
 
 
-def _passed(held: Held) -> str:
+def _passed(held: ClaimedJob) -> str:
     """The error of an attempt that was cancelled. If it is not late, the handler awaited something that was cancelled.
     If its job were handed back, it would run again at once, forever; so this counts as a failure.
     """
@@ -160,7 +160,8 @@ class EndSender:
 
     What was not sent when its process is killed is done again. So an end that waits for more than a millisecond is sent
     at once, whatever calls are under way and however many attempts are about to end in this iteration of the loop.
-    While the loop is blocked, the thread of the signs (signs.py) sends what waits; whoever takes an end sends it.
+    While the loop is blocked, the thread of the heartbeats (heartbeats.py) sends what waits; whoever takes an end sends
+    it.
     """
 
     def __init__(self, member: Member, reports: Confirmed) -> None:

@@ -218,8 +218,8 @@ def _validator(body_type: Any, name: str) -> Callable[[bytes], Any]:
     try:
         return TypeAdapter(body_type).validator.validate_json
     except Exception as error:  # of what is no type pydantic may raise anything
-        told = str(error).partition("\n")[0]
-        raise InvalidInput(f"handler {name}: pydantic can't check {body_type!r}, is it a type? {told}") from None
+        why = str(error).partition("\n")[0]
+        raise InvalidInput(f"handler {name}: pydantic can't check {body_type!r}, is it a type? {why}") from None
 
 
 def _code_of(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -52,8 +52,8 @@ class HungHandlers:
         self._full_since: float | None = None
         self._gauge = declared.HUNG.labels(member.namespace, member.group)
         self._gauge.set(0)
-        self._told_at = float("-inf")
-        self._told = 0
+        self._reported_at = float("-inf")
+        self._reported = 0
         self._hung = 0
 
     def add(self, call: asyncio.Future[Any], thread: ThreadOf, job: Job) -> None:
@@ -61,7 +61,7 @@ class HungHandlers:
         calls = partial(_calls_in, thread)
         self._add(call, "a handler's thread goes on beyond its TTR", calls, job)
 
-    def add_deaf(self, attempt: asyncio.Task[Any], job: Job) -> None:
+    def add_uncancellable(self, attempt: asyncio.Task[Any], job: Job) -> None:
         """The attempt was cancelled, and has been given up, as its handler goes on."""
         self._add(attempt, "a handler ignores that it was cancelled", partial(calls_in, attempt), job)
 
@@ -74,7 +74,7 @@ class HungHandlers:
     async def run(self) -> None:
         """A loop's body."""
         while True:
-            if not self._left and not self._told:
+            if not self._left and not self._reported:
                 self._some.clear()
                 await self._some.wait()
             await asyncio.sleep(_LOOK_S)
@@ -108,10 +108,10 @@ class HungHandlers:
     async def _tell(self) -> None:
         """Tells Redis how many there are."""
         now, member = time.monotonic(), self._member
-        if self._hung != self._told or (self._hung and now - self._told_at >= _TELL_S):
+        if self._hung != self._reported or (self._hung and now - self._reported_at >= _TELL_S):
             kept_ms = int(3 * _TELL_S * 1000)
             await arun(member.link, tell_hung(member.session, member.consumer, self._hung, self._slots, kept_ms))
-            self._told, self._told_at = self._hung, now
+            self._reported, self._reported_at = self._hung, now
 
     def goes_on(self) -> list[dict[str, Any]]:
         """The jobs whose handlers go on, and the calls that these are in."""

@@ -12,7 +12,7 @@ from ..job.job import Job
 from ..job.retry import RetrySchedule
 from ..link.connection import AsyncLink
 from ..link.session import Session
-from ..operations.attempts.results import Held
+from ..operations.attempts.results import ClaimedJob
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
 from ..store.topics.topics import Topics
@@ -55,7 +55,7 @@ class Member:
     def namespace(self) -> str:
         return self.store.session.keys.namespace
 
-    def retry_of(self, held: Held) -> RetrySchedule:
+    def retry_of(self, held: ClaimedJob) -> RetrySchedule:
         """The group's schedule; a job's own comes before it."""
         return self.topics.settings_of(held.job.topic).retry_of(self.group)
 

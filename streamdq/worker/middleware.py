@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import InvalidInput
 from ..job.job import Job
-from ..operations.attempts.results import End, Held, Outcome
+from ..operations.attempts.results import AttemptResult, ClaimedJob, End
 from ..process.logs import log, what
 from .handlers import called, drop
 from .running_job import RunningJob
@@ -67,7 +67,7 @@ CallNext = Callable[[], Awaitable[None]]
 Middleware = Callable[[Attempt, CallNext], Awaitable[None]]
 
 
-class _Rest:
+class _NextCall:
     """What one middleware gets as ``call_next``: the middleware after it, and the handler."""
 
     def __init__(self, run: Callable[[], Awaitable[None]]) -> None:
@@ -95,7 +95,7 @@ class _Rest:
             self._called.close()
 
 
-async def through(
+async def run_middleware(
     middleware: Sequence[Middleware], attempt: Attempt, handler: Callable[[], Awaitable[BaseException | None]]
 ) -> None:
     """Calls the middleware, the first one outermost, around the handler; raises what comes out of it. ``handler``
@@ -105,28 +105,28 @@ async def through(
         RuntimeError: one of them called ``call_next`` twice, or did not await it to its end: then the handler has not
             run, or still runs, and the attempt can't count as done, even if another one caught that.
     """
-    rests: list[_Rest] = []
+    calls: list[_NextCall] = []
 
     async def step(depth: int) -> None:
         if depth == len(middleware):
             if (error := await handler()) is not None:
                 raise error
             return
-        rest = _Rest(lambda: step(depth + 1))
-        rests.append(rest)
+        call_next = _NextCall(lambda: step(depth + 1))
+        calls.append(call_next)
         try:
-            await middleware[depth](attempt, rest)
+            await middleware[depth](attempt, call_next)
         finally:
-            rest.refuse()
-        if rest.is_open:
+            call_next.refuse()
+        if call_next.is_open:
             raise RuntimeError(_TOO_EARLY)
 
     await step(0)
-    if any(rest.is_open for rest in rests):
+    if any(call_next.is_open for call_next in calls):
         raise RuntimeError(_TOO_EARLY)
 
 
-def listen(attempt: Attempt, held: Iterable[Held]) -> None:
+def listen(attempt: Attempt, held: Iterable[ClaimedJob]) -> None:
     """From now on, ``tell`` tells the functions of ``Attempt.on_end`` how the attempt ends for these jobs."""
     for one in held:
         one.listeners = attempt._listeners
@@ -136,14 +136,14 @@ def tell(ends: Sequence[End], stale: Collection[int]) -> None:
     """Calls the functions of ``Attempt.on_end``. ``stale``: the indexes of the ends that Redis refused."""
     for i, end in enumerate(ends):
         if listeners := end.held.listeners:
-            _tell(listeners, end, Outcome.STALE if i in stale else end.outcome)
+            _tell(listeners, end, AttemptResult.STALE if i in stale else end.outcome)
 
 
-def _tell(listeners: Iterable[Callable[[AttemptEnd], None]], end: End, outcome: Outcome) -> None:
+def _tell(listeners: Iterable[Callable[[AttemptEnd], None]], end: End, outcome: AttemptResult) -> None:
     job = end.held.job
-    told = AttemptEnd(job, outcome.value, end.error, end.reason, end.delay_ms, end.held.took_s)
+    attempt_end = AttemptEnd(job, outcome.value, end.error, end.reason, end.delay_ms, end.held.took_s)
     for listener in listeners:
-        result, error = copy_context().run(called, listener, told)
+        result, error = copy_context().run(called, listener, attempt_end)
         if error is None and inspect.iscoroutine(result):  # a Task would run by itself
             drop(result)
             error = InvalidInput("on_end: the function is asynchronous, and nothing awaits it; pass a plain one")

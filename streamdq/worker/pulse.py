@@ -81,7 +81,7 @@ def _beat(one: Beating, late_s: float) -> float:
     try:
         return one.beat(late_s)
     except Exception as error:
-        log.error("a sign of life was not given", error=what(error))
+        log.error("heartbeat not sent", error=what(error))
         return _AFTER_A_FAULT_S
 
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from ..job.job import GroupProgress, Job, JobState
 from ..operations.attempts.error_text import is_a, is_told, text_of, why_invalid
-from ..operations.attempts.results import End, Outcome, class_of
+from ..operations.attempts.results import AttemptResult, End, class_of
 from ..process.logs import as_exc_info, cause_of, log, parts_of, way, what
 from ..process.loop import cancel_and_wait
 from ..threads import HandlerThreads
@@ -29,11 +29,11 @@ from .middleware import tell
 _MOST = 1000
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LEVELS = {
-    Outcome.DONE: "debug", Outcome.RETRY: "warning", Outcome.DEAD: "error", Outcome.SNOOZED: "info",
-    Outcome.RELEASED: "info", Outcome.STALE: "info",
+    AttemptResult.DONE: "debug", AttemptResult.RETRY: "warning", AttemptResult.DEAD: "error",
+    AttemptResult.SNOOZED: "info", AttemptResult.RELEASED: "info", AttemptResult.STALE: "info",
 }  # fmt: skip
-_GO_ON = frozenset({Outcome.RETRY, Outcome.SNOOZED})
-_FAILED = frozenset({Outcome.RETRY, Outcome.DEAD})
+_GO_ON = frozenset({AttemptResult.RETRY, AttemptResult.SNOOZED})
+_FAILED = frozenset({AttemptResult.RETRY, AttemptResult.DEAD})
 _listeners_of = attrgetter("held.listeners")
 
 
@@ -61,18 +61,18 @@ class Reports:
         if any(map(_listeners_of, ends)):
             tell(ends, stale)
         outcome = ends[0].outcome
-        if outcome is Outcome.DONE:
+        if outcome is AttemptResult.DONE:
             if self._files is not None:
                 self._files.put(ends, stale)
             if not stale and not log.shows("debug"):
                 return
         for i, end in enumerate(ends):
-            self._report(end, Outcome.STALE if i in stale else outcome)
+            self._report(end, AttemptResult.STALE if i in stale else outcome)
 
-    def _report(self, end: End, outcome: Outcome) -> None:
+    def _report(self, end: End, outcome: AttemptResult) -> None:
         job = end.held.job
         _log_end(end, outcome, self._member.naming(job), show=self._show_errors)
-        if outcome is not Outcome.DEAD:
+        if outcome is not AttemptResult.DEAD:
             return
         job.state = JobState.DEAD
         progress = GroupProgress(
@@ -83,7 +83,7 @@ class Reports:
         self._notices.put(job)
 
 
-def _log_end(end: End, outcome: Outcome, naming: dict[str, Any], *, show: bool) -> None:
+def _log_end(end: End, outcome: AttemptResult, naming: dict[str, Any], *, show: bool) -> None:
     """Logs that an attempt ended: a dead job as an error, a retry as a warning. ``show``: with the message of its
     exception, and with the exception itself, unless the handler raised it to say what should follow.
     """

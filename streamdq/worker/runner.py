@@ -11,14 +11,14 @@ from typing import Any, cast
 
 from ..job.job import ENCODED
 from ..operations.attempts.error_text import is_a
-from ..operations.attempts.results import DeadReason, End, Held, Outcome
+from ..operations.attempts.results import AttemptResult, ClaimedJob, DeadReason, End
 from ..process.logs import log, what
 from ..threads import HandlerThreads, ThreadOf
 from .deadline import Deadlines
 from .ends import Ends
 from .handlers import Handler, called, completed, drop, run
 from .member import Member
-from .middleware import Attempt, Middleware, listen, through
+from .middleware import Attempt, Middleware, listen, run_middleware
 from .queues import HandlerQueues
 from .running_job import RunningJob, Services, begin_attempt
 from .slots import Slots
@@ -53,11 +53,20 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self.context = copy_context()  # each attempt starts in a copy of it
 
+    def begin(self) -> None:
+        """A worker whose system starts no thread ends before it claims jobs: each would fail, and use up its retries.
+
+        Raises:
+            RuntimeError: handlers need threads, and the system starts none.
+        """
+        if self._with_files or not all(handler.is_async for handler in self._handlers.values()):
+            self._threads.begin()
+
     @property
     def idle(self) -> bool:
         return not self._running and not self._slots.is_any_waiting
 
-    def take(self, held: list[Held]) -> None:
+    def take(self, held: list[ClaimedJob]) -> None:
         """Runs jobs of one topic as soon as slots are free."""
         self._slots.put(held)
         self._start()
@@ -87,7 +96,7 @@ class Runner:
         self._start()
         self._slots.freed.set()
 
-    async def _attempt(self, handler: Handler, held: list[Held]) -> None:
+    async def _attempt(self, handler: Handler, held: list[ClaimedJob]) -> None:
         started, now_ms, services = time.monotonic(), self._ends.clock.now_ms(), self._services
         for one in held:
             one.started, one.started_ms = started, max(now_ms, one.due_ms)
@@ -111,13 +120,13 @@ class Runner:
             else:
                 ends.end(one, ends.too_late(one))
 
-    def _check(self, handler: Handler, held: list[Held]) -> tuple[list[Held], list[Any]]:
+    def _check(self, handler: Handler, held: list[ClaimedJob]) -> tuple[list[ClaimedJob], list[Any]]:
         """The jobs whose bodies the handler's type accepts, with these bodies. Ends the attempts of the others."""
         fit, bodies, upcasts = [], [], handler.upcasts
         for one in held:
             if one.crashes and one.crashes >= self._member.topics.settings_of(one.job.topic).max_deliveries:
                 text = f"lost with its consumer {one.crashes} times in a row"
-                self._ends.end(one, End(one, Outcome.DEAD, text, reason=DeadReason.CRASHED))
+                self._ends.end(one, End(one, AttemptResult.DEAD, text, reason=DeadReason.CRASHED))
                 continue
             raw = one.job.raw_body
             try:
@@ -129,14 +138,16 @@ class Runner:
         return fit, bodies
 
     def _handled(
-        self, handler: Handler, fit: list[Held], bodies: list[Any]
+        self, handler: Handler, fit: list[ClaimedJob], bodies: list[Any]
     ) -> Coroutine[Any, Any, BaseException | None]:
         """Calls the handler; the exception that it raises."""
         if handler.is_async:
             return run(_call, handler, fit, bodies)
         return self._in_thread(handler, fit, bodies)
 
-    async def _through_middleware(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> BaseException | None:
+    async def _through_middleware(
+        self, handler: Handler, fit: list[ClaimedJob], bodies: list[Any]
+    ) -> BaseException | None:
         called, raised = False, None
 
         async def call() -> BaseException | None:
@@ -150,7 +161,7 @@ class Runner:
         jobs = cast("list[RunningJob]", [one.job for one in fit])
         attempt = Attempt(handler.topic, self._member.group, jobs, late_ms, first.crashes)
         listen(attempt, fit)
-        error = await run(through, self._middleware, attempt, call)
+        error = await run(run_middleware, self._middleware, attempt, call)
         if not called:  # that was its decision, not the clock's
             for one in fit:
                 one.begun = True
@@ -161,14 +172,14 @@ class Runner:
 
     # -- in threads
 
-    async def _in_thread(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> BaseException | None:
+    async def _in_thread(self, handler: Handler, fit: list[ClaimedJob], bodies: list[Any]) -> BaseException | None:
         try:
             result, error = await self._threaded(fit, called, _call, handler, fit, bodies)
         except asyncio.CancelledError as cancelled:
             return cancelled
         return await completed(result) if error is None else error
 
-    async def _fetch(self, held: list[Held]) -> None:
+    async def _fetch(self, held: list[ClaimedJob]) -> None:
         """Reads the bodies that are in files. The TTR counts meanwhile."""
 
         def fetch() -> None:
@@ -177,7 +188,7 @@ class Runner:
 
         await self._threaded(held, called, fetch)
 
-    async def _threaded(self, held: list[Held], *call: Any) -> tuple[Any, BaseException | None]:
+    async def _threaded(self, held: list[ClaimedJob], *call: Any) -> tuple[Any, BaseException | None]:
         thread = ThreadOf()
         future = self._threads.submit(thread.run, *call)
         running = asyncio.wrap_future(future, loop=self._loop)
@@ -216,9 +227,9 @@ class Runner:
         for task in late:
             task.cancel()
         if late:
-            _, deaf = await asyncio.wait(late, timeout=_DEAF_S)
-            for task, held in [(each, one) for each in deaf for one in self._running[each]]:
-                self._deadlines.hung.add_deaf(task, held.job)
+            _, unfinished = await asyncio.wait(late, timeout=_DEAF_S)
+            for task, held in [(each, one) for each in unfinished for one in self._running[each]]:
+                self._deadlines.hung.add_uncancellable(task, held.job)
                 self._ends.release(held)
 
     def hurry(self) -> None:
@@ -233,7 +244,7 @@ class Runner:
         self._threads.shutdown()
 
 
-def _call(handler: Handler, fit: list[Held], bodies: list[Any]) -> Any:
+def _call(handler: Handler, fit: list[ClaimedJob], bodies: list[Any]) -> Any:
     """Calls the handler, in the thread where it runs, with the jobs that may still start. This is checked at the last
     moment, because the process may have been stopped since the claim: by now another worker may have the jobs, or they
     were cancelled, or their topic was paused.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import StaleClaim
 from ..job.job import Job
-from ..operations.attempts.results import Held
+from ..operations.attempts.results import ClaimedJob
 from ..times.durations import Duration
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class RunningJob(Job):
     """The job that a handler or a middleware gets: a ``Job``, and what its attempt can do while it runs."""
 
-    _held: Held | None = field(default=None, init=False, repr=False, compare=False)
+    _held: ClaimedJob | None = field(default=None, init=False, repr=False, compare=False)
     _services: Services | None = field(default=None, init=False, repr=False, compare=False)
 
     def touch(self, ttr: Duration | None = None) -> None:
@@ -65,7 +65,7 @@ class RunningJob(Job):
         """
         return self._running("async_queue")[1].queues.awaited()
 
-    def _running(self, what: str) -> tuple[Held, Services]:
+    def _running(self, what: str) -> tuple[ClaimedJob, Services]:
         held, services = self._held, self._services
         if held is None or services is None or held.ended:
             raise StaleClaim(f"job {self.id!r} is not running here; {what} belongs in its handler")
@@ -76,17 +76,17 @@ class RunningJob(Job):
 class Services:
     """What a worker does for the jobs that it runs."""
 
-    touch: Callable[[Held, Duration | None], None]
+    touch: Callable[[ClaimedJob, Duration | None], None]
     queues: HandlerQueues
 
 
-def begin_attempt(held: Held, services: Services) -> None:
+def begin_attempt(held: ClaimedJob, services: Services) -> None:
     """From now on, the job can do what a running one can."""
     job: Any = held.job  # a RunningJob: consumer.py makes it one, and to check that here costs each job 0.1 µs
     job._held, job._services = held, services
 
 
-def end_attempt(held: Held) -> None:
+def end_attempt(held: ClaimedJob) -> None:
     """It no longer can. The attempt and its job no longer refer to each other, so that they need no garbage
     collection.
     """

@@ -21,7 +21,7 @@ from ..link.connection import AsyncLink, ConnectionLimits, Link
 from ..link.opening import may_wait, open_session
 from ..link.session import Session, arun
 from ..mover.mover import Mover
-from ..operations.attempts.results import Held
+from ..operations.attempts.results import ClaimedJob
 from ..operations.topics.stats import stats
 from ..process.logs import log, what
 from ..process.loop import cancel_and_wait, running_loop, supervise
@@ -35,6 +35,7 @@ from .declared import Declared, DeclaredSchedules
 from .ended_files import EndedFiles
 from .ends import Ends, EndSender
 from .handlers import Handlers
+from .heartbeats import CALL_S, Heartbeats
 from .hung import HungHandlers
 from .lifespan import shut_down, start, until
 from .member import Member, Where
@@ -42,16 +43,15 @@ from .middleware import Middleware
 from .queues import HandlerQueues
 from .reports import DeadLetterNotices, Reports
 from .runner import Runner
-from .signs import CALL_S, Signs
 from .slots import Slots
-from .turns import Limit, Turns
+from .topic_scheduler import Limit, TopicScheduler
 
 T = TypeVar("T")
 _MOST_UNSENT = 4 * MAX_BATCH
 _BURST_WAIT_S = 0.2
 _EACH_REGISTRY_S = 8.0
-_REGISTRY_S = 300.0  # how often it looks at the registry if no ring comes: the mover at work does, and rings
-_SCHEDULES_S = 20.0  # the same if it declares schedules: no ring tells that Redis has lost them
+_REGISTRY_S = 300.0  # how often it looks at the registry if no wakeup comes: the mover at work does, and sends one
+_SCHEDULES_S = 20.0  # the same if it declares schedules: no wakeup tells that Redis has lost them
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,14 @@ class Hooks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
-    """What a worker was told. ``prune``: it removes schedules that the code no longer declares."""
+class WorkerConfig:
+    """The configuration of a worker. ``prune``: it removes schedules that the code no longer declares."""
 
     where: Where
     group: str
     concurrency: int
     handlers: Handlers
-    turns: Turns
+    scheduler: TopicScheduler
     hooks: Hooks
     declared: Sequence[Declared]
     prune: bool
@@ -83,42 +83,42 @@ Burst = bool | Literal["due"]
 """Whether a worker ends when no job is left, or none that is due."""
 
 
-class Serving:
+class WorkerRun:
     """``name``: the consumer's. ``begun``: its topics and schedules are there."""
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, config: WorkerConfig) -> None:
         self.begun = False
         self.stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
         self._ended = asyncio.Event()  # ends the mover, after the last outcome was sent
-        self._orders, self._group, at = orders, orders.group, orders.where
+        self._config, self._group, at = config, config.group, config.where
         self._settings = at.settings
-        self.handlers = orders.handlers
-        self._served = set(orders.handlers)
+        self.handlers = config.handlers
+        self._served = set(config.handlers)
         self.link, self.session = open_session(at.url, at.namespace, at.settings, at.clock, AsyncLink, at.codec)
         self.name = self.session.consumer
         self._store = RedisStore(self.session)
         self._topics = self._store.topics
-        self._schedules = DeclaredSchedules(self.link, self._store, orders.declared)
+        self._schedules = DeclaredSchedules(self.link, self._store, config.declared)
         self._queues = HandlerQueues(at)
         member = Member(self.link, self._store, self._group, self.name)
         freed = asyncio.Event()
         self._files = None if self.session.bodies.files is None else EndedFiles(member)
-        self._notices = DeadLetterNotices(orders.hooks.on_dead, member)
-        reports = Reports(member, freed, self._notices, self._files, show_errors=orders.show_errors)
+        self._notices = DeadLetterNotices(config.hooks.on_dead, member)
+        reports = Reports(member, freed, self._notices, self._files, show_errors=config.show_errors)
         self._sender = EndSender(member, reports)
         self.consumer = Consumer(
-            member, self._sender.failing, orders.turns,
+            member, self._sender.failing, config.scheduler,
             lambda least_s, each_s: self._mover.election.apart_s(least_s, each_s),
         )  # fmt: skip
-        ends = Ends(member, self._sender, self.consumer, show_errors=orders.show_errors)
-        self._slots = Slots(orders.concurrency, orders.handlers, ends, orders.turns, freed)
-        self._hung = HungHandlers(member, orders.concurrency, at.settings.hung_exit_s, self.stopping)
+        ends = Ends(member, self._sender, self.consumer, show_errors=config.show_errors)
+        self._slots = Slots(config.concurrency, config.handlers, ends, config.scheduler, freed)
+        self._hung = HungHandlers(member, config.concurrency, at.settings.hung_exit_s, self.stopping)
         self._deadlines = Deadlines(member, self._slots, ends, self._hung)
-        middleware = tuple(orders.hooks.middleware)
-        self._runner = Runner(member, orders.handlers, self._slots, self._deadlines, ends, self._queues, middleware)
+        middleware = tuple(config.hooks.middleware)
+        self._runner = Runner(member, config.handlers, self._slots, self._deadlines, ends, self._queues, middleware)
         self._mover = Mover(self.link, self.session, self._store.scripts, self._topics, self.name, self._ended)
-        self._signs = self._signs_of(at)
+        self._heartbeats = self._heartbeats_of(at)
         self._loop = asyncio.get_running_loop()
         self._told_what_waits = False
         self._refused: NewerFormat | None = None
@@ -129,7 +129,7 @@ class Serving:
         started = False
         try:
             async with until(self.stopping):
-                await start(self._orders.hooks.on_startup)
+                await start(self._config.hooks.on_startup)
                 started = True
             if not started:
                 return
@@ -153,7 +153,7 @@ class Serving:
                     raise self._refused
                 await self._drain(self._settings.grace_s)
                 if self._hung.ends_worker:
-                    raise HandlersHung(self._orders.concurrency, self._settings.hung_exit_s)
+                    raise HandlersHung(self._config.concurrency, self._settings.hung_exit_s)
             except (asyncio.CancelledError, NewerFormat):
                 # From now on nobody watches the handlers or reports their outcomes, so running jobs go back as well.
                 await self._drain(0.0)
@@ -174,11 +174,11 @@ class Serving:
 
     def _own_process(self) -> dict[int, Any]:
         """The process is the worker's: signals end it, and it ends if the event loop hangs."""
-        self._signs.all_hang = None
+        self._heartbeats.all_hang = None
         return install(self._on_signal)
 
     async def _close(self) -> None:
-        self._signs.close()
+        self._heartbeats.close()
         self._hung.close()
         if goes_on := self._hung.goes_on():
             log.warning("the worker has stopped, but handlers go on", consumer=self.name, handlers=goes_on)
@@ -187,21 +187,21 @@ class Serving:
         finally:
             await self.link.close()
 
-    def _signs_of(self, at: Where) -> Signs:
+    def _heartbeats_of(self, at: Where) -> Heartbeats:
         """Those of this consumer, with a connection of their own, on which no call takes long."""
         limits = ConnectionLimits(1, 1)
         link = Link(at.url or at.settings.url, CALL_S, limits)
         brief = at.settings.model_copy(update={"call_timeout_s": min(CALL_S, at.settings.call_timeout_s)})
         own = Session(brief, self.session.keys.namespace, self.session.clock, link.target, self.session.bodies)
         own.use(link)
-        signs = Signs(link, own, Scripts(own), self.name, self._deadlines, self._sender, self._holds_claims)
-        signs.all_hang = self._hung.end_worker
-        return signs
+        heartbeats = Heartbeats(link, own, Scripts(own), self.name, self._deadlines, self._sender, self._holds_claims)
+        heartbeats.all_hang = self._hung.end_worker
+        return heartbeats
 
     async def _shut_down(self) -> None:
         self._hurrying.clear()  # who hurried the handlers did not mean what closes connections and writes what is left
         async with until(self._hurrying):
-            await shut_down(self._orders.hooks.on_shutdown, show_errors=self._orders.show_errors)
+            await shut_down(self._config.hooks.on_shutdown, show_errors=self._config.show_errors)
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         """Ends the worker if a loop ended because it met data of a newer version; loops survive any other error."""
@@ -222,7 +222,7 @@ class Serving:
                 self._loop.call_soon_threadsafe(self.stopping.set)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self._signs.told_to_stop()
+        self._heartbeats.told_to_stop()
         self._loop.call_soon_threadsafe(self._signalled)
 
     def _signalled(self) -> None:
@@ -242,10 +242,11 @@ class Serving:
             await arun(self.link, self._topics.serve(topic, self._group, own))
         await may_wait(self.link, self.session)
         await self._schedules.put()
-        if self._orders.prune:
+        if self._config.prune:
             await self._schedules.prune(self.handlers.named)
         await self._look_for_topics()
-        await self._signs.begin(self.link)
+        self._runner.begin()
+        await self._heartbeats.begin(self.link)
         self.begun = True
         log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))
 
@@ -256,7 +257,7 @@ class Serving:
         any case now and then.
         """
         seen: dict[str, bytes] = {}
-        least_s = _SCHEDULES_S if self._orders.declared else _REGISTRY_S
+        least_s = _SCHEDULES_S if self._config.declared else _REGISTRY_S
         while True:
             await self._look_for_topics()
             await self._schedules.keep()
@@ -295,7 +296,7 @@ class Serving:
                     held = await self._unless(stop, self.consumer.next(self._room, wait_s))
                 if held:
                     self._runner.take(held)
-                    self._signs.claimed()
+                    self._heartbeats.claimed()
                 elif burst and not full and self._runner.idle and await self._nothing_left(burst):
                     return
         finally:
@@ -312,7 +313,7 @@ class Serving:
             return {}
         return {name: _limit(most, at_once, handler.batch or 1) for name, handler in self.handlers.items()}
 
-    async def _no_room(self) -> list[Held]:
+    async def _no_room(self) -> list[ClaimedJob]:
         """Waits until there is room. Entries that a read returns meanwhile go back, for workers that have room."""
         if not self.consumer.reading:
             await self._slots.freed.wait()
@@ -385,7 +386,9 @@ class Serving:
 
     async def _leave(self) -> None:
         await self.consumer.leave()
-        await self._signs.end(self.link)  # not if it could hand nothing back: without a sign, the mover soon does
+        await self._heartbeats.end(
+            self.link
+        )  # not if it could hand nothing back: without a heartbeat, the mover soon does
 
     async def _drain(self, grace_s: float) -> None:
         """Lets running handlers end, hands other jobs back, and leaves the group."""

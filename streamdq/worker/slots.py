@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from ..config import MAX_BATCH
-from ..operations.attempts.results import Held
+from ..operations.attempts.results import ClaimedJob
 from .ends import Ends
 from .handlers import Handler
-from .turns import Turns
+from .topic_scheduler import TopicScheduler
 
 _AHEAD_S = 0.02  # how much work may be claimed ahead of free slots
 _HOLD_S = 0.05  # how long such jobs may wait for a slot
@@ -20,19 +20,24 @@ _NO_MORE_S = 1.0  # how long nothing is claimed ahead after jobs had to go back
 
 class Slots:
     """``busy``: running calls, and threads that still run after their call was cancelled. ``freed`` is set when a slot
-    is free again. ``turns`` are told of jobs that go back without having started.
+    is free again. ``scheduler`` is told of jobs that go back without having started.
     """
 
     def __init__(
-        self, concurrency: int, handlers: Mapping[str, Handler], ends: Ends, turns: Turns, freed: asyncio.Event
+        self,
+        concurrency: int,
+        handlers: Mapping[str, Handler],
+        ends: Ends,
+        scheduler: TopicScheduler,
+        freed: asyncio.Event,
     ) -> None:
         self.busy = 0
         self.freed = freed
         self.concurrency = concurrency
         self._handlers = handlers
         self._ends = ends
-        self._turns = turns
-        self._waiting: deque[tuple[float, list[Held]]] = deque()  # (arrival, jobs of one call)
+        self._scheduler = scheduler
+        self._waiting: deque[tuple[float, list[ClaimedJob]]] = deque()  # (arrival, jobs of one call)
         self._mean_s = 1.0
         self._ended_lately = RecentCount(_AHEAD_S)
         self._gave_up_at = self._no_more_until = 0.0
@@ -43,7 +48,7 @@ class Slots:
     def is_any_waiting(self) -> bool:
         return bool(self._waiting)
 
-    def in_line(self) -> list[Held]:
+    def in_line(self) -> list[ClaimedJob]:
         """The jobs that wait. Any thread may ask."""
         return [held for _, jobs in list(self._waiting) for held in jobs]
 
@@ -77,7 +82,7 @@ class Slots:
 
     # -- which start
 
-    def put(self, held: list[Held]) -> None:
+    def put(self, held: list[ClaimedJob]) -> None:
         """Jobs of one topic wait for slots. Their TTR is already running."""
         if self._ends.is_draining or held[0].deadline - held[0].ttr_ms / 1000 < self._gave_up_at:
             # The worker stops; or earlier jobs were handed back since, and starting these would overtake them.
@@ -87,7 +92,7 @@ class Slots:
         for i in range(0, len(held), size):
             self._waiting.append((arrived, held[i : i + size]))
 
-    def filled(self) -> Iterator[list[Held]]:
+    def filled(self) -> Iterator[list[ClaimedJob]]:
         """Fills the free slots; yields the jobs of each call that is to start."""
         now = time.monotonic()
         while self._waiting and self.busy < self.concurrency:
@@ -98,7 +103,7 @@ class Slots:
         if self._waiting and self._giving_up is None:
             self._give_up_later()
 
-    def _in_time(self, held: list[Held], now: float) -> list[Held]:
+    def _in_time(self, held: list[ClaimedJob], now: float) -> list[ClaimedJob]:
         """The jobs that may still start. For others the time passed while they waited here, as after a SIGSTOP."""
         for one in held:
             if now >= one.start_by:
@@ -123,8 +128,8 @@ class Slots:
         if self._waiting:
             self._give_up_later()
 
-    def _release(self, held: list[Held]) -> None:
-        self._turns.gave_back(held[0].job.topic, len(held))
+    def _release(self, held: list[ClaimedJob]) -> None:
+        self._scheduler.gave_back(held[0].job.topic, len(held))
         for one in held:
             self._ends.release(one)
 

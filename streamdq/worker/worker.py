@@ -33,8 +33,8 @@ from .handlers import Handler, Handlers, Upcast, check, handler_of, upcast_of, w
 from .hung import EXIT_HUNG
 from .member import Where
 from .middleware import Middleware
-from .serving import Burst, Hooks, Orders, Serving
-from .turns import turns_of
+from .serving import Burst, Hooks, WorkerConfig, WorkerRun
+from .topic_scheduler import scheduler_of
 
 B = TypeVar("B")
 P = ParamSpec("P")
@@ -100,7 +100,7 @@ class Worker(Generic[S]):
         self._declared: dict[tuple[str, str], Declared] = {}
         self._implied: set[str] = set()  # topics whose handler only a schedule has named so far
         self._hooks = Hooks()
-        self._serving: Serving | None = None
+        self._run: WorkerRun | None = None
 
     @overload
     def handler(
@@ -227,13 +227,13 @@ class Worker(Generic[S]):
         Raises:
             InvalidInput: both are given, or one can't be read.
         """
-        turns_of(topics, priority)
+        scheduler_of(topics, priority)
         self._weights, self._priority = topics, priority
 
     @property
     def topics(self) -> frozenset[str]:
         """The topics with handlers; with a handler for every topic, also those found while it serves."""
-        return frozenset(self._handlers if self._serving is None else self._serving.handlers)
+        return frozenset(self._handlers if self._run is None else self._run.handlers)
 
     def on_dead(self, function: F) -> F:
         """Registers a function that is called for each job this group gives up, once the job is a dead letter in Redis.
@@ -333,25 +333,25 @@ class Worker(Generic[S]):
             raise InvalidInput(f"burst: {burst!r} is not True, False or 'due'")
         if not self._handlers and self._every is None:
             raise InvalidInput("worker: no handlers; register one with @worker.handler(topic)")
-        if self._serving is not None:
+        if self._run is not None:
             raise InvalidInput("worker: it is serving already")
         for topic in (*(self._weights or ()), *(self._priority or ())):
             if topic not in self._handlers and self._every is None:
                 raise InvalidInput(f"worker: it has no handler for {topic!r}, which it gives a weight or a priority")
-        self._serving = Serving(orders_of(self))
-        self.name = self._serving.name
+        self._run = WorkerRun(config_of(self))
+        self.name = self._run.name
         try:
-            await self._serving.serve(burst, signals)
+            await self._run.serve(burst, signals)
         finally:
-            self._serving = None
+            self._run = None
 
     def stop(self) -> None:
         """Begins to drain, as SIGTERM does: no more jobs are claimed, and running handlers have ``grace_s`` to finish;
         then their jobs are handed back without using up an attempt. Any thread may call it. It does nothing if the
         worker is not serving.
         """
-        if self._serving is not None:
-            self._serving.stop()
+        if self._run is not None:
+            self._run.stop()
 
 
 def _best_run() -> Callable[[Coroutine[Any, Any, None]], None]:
@@ -386,23 +386,23 @@ def _refuse_at_import(call: str) -> None:
 # -- for other modules of streamdq
 
 
-def orders_of(worker: Worker) -> Orders:
-    """What the worker was told.
+def config_of(worker: Worker) -> WorkerConfig:
+    """Its configuration.
 
     Raises:
         InvalidInput: an upcast function does not fit its handler.
     """
-    return Orders(
+    return WorkerConfig(
         where=Where(worker.url, worker.namespace, worker._settings, worker._clock, worker._codec), group=worker.group,
-        concurrency=worker.concurrency, turns=turns_of(worker._weights, worker._priority),
+        concurrency=worker.concurrency, scheduler=scheduler_of(worker._weights, worker._priority),
         handlers=Handlers(with_upcasts(worker._handlers, worker._upcasts), worker._every), hooks=worker._hooks,
         declared=list(worker._declared.values()), prune=worker.prune, show_errors=worker.show_errors,
     )  # fmt: skip
 
 
-def serving_of(worker: Worker) -> Serving | None:
+def run_of(worker: Worker) -> WorkerRun | None:
     """Its call of ``serve``; None: it does not serve."""
-    return worker._serving
+    return worker._run
 
 
 def bound_to(worker: Worker, url: str | None, clock: RedisClock | None) -> tuple[str | None, RedisClock | None]:
@@ -411,7 +411,7 @@ def bound_to(worker: Worker, url: str | None, clock: RedisClock | None) -> tuple
     Raises:
         InvalidInput: it is serving.
     """
-    if worker._serving is not None:
+    if worker._run is not None:
         raise InvalidInput("bind: the worker is serving already")
     before = worker.url, worker._clock
     worker.url, worker._clock = url, clock

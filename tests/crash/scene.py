@@ -79,7 +79,7 @@ class Fault:
     place: Callable[[Binary], AbstractContextManager[Place]] = Server
     again: int = IN_HAND
     loses: str = ""  # what Redis itself loses of what it had accepted
-    books: str = "balanced"  # what the audit says in the end; "missing": all that is lost, and what ran untold
+    books: str = "balanced"  # what the audit says in the end; "missing": all that is lost, and what ran unannounced
     needs: Callable[[Binary], str] = lambda _: ""  # why it can't be tried here
     workers: Callable[[Any], object] | None = None
     producer: Callable[[Any], AbstractContextManager[Put]] = lambda scene: Through(scene.place.url)

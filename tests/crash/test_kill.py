@@ -20,16 +20,16 @@ def test_what_was_fetched_ahead_of_a_job_that_kills_its_worker_has_not_crashed(p
     jobs += [NewJob(asdict(Work()), id=f"innocent-{number}") for number in range(2000)]
     processes.queue.enqueue_many("work", jobs)
     assert first.wait() == -signal.SIGKILL
-    untold = processes.journal.ids("end") & set(processes.held())  # ended, and Redis was not told any more
-    ahead = set(processes.held()) - untold - {"deadly"}
+    unannounced = processes.journal.ids("end") & set(processes.held())  # ended, and Redis was not told any more
+    ahead = set(processes.held()) - unannounced - {"deadly"}
     assert ahead, "it has fetched some of them ahead"
     # If the deadly one was fetched ahead as well, nobody could tell that it had started. Now it is told.
     second = processes.start(Options(concurrency=1))
     until(lambda: second.ended or not processes.live(), "it has ended too, or all is done")
-    untold |= processes.journal.ids("end") & set(processes.held())
+    unannounced |= processes.journal.ids("end") & set(processes.held())
     processes.start(Options(concurrency=1))
     processes.emptied()
-    assert {job.id for job in processes.queue.dead("work")} - untold == {"deadly"}
-    starts = {id: count for id, count in processes.journal.count("start").items() if id not in untold}
+    assert {job.id for job in processes.queue.dead("work")} - unannounced == {"deadly"}
+    starts = {id: count for id, count in processes.journal.count("start").items() if id not in unannounced}
     assert starts.pop("deadly") <= 2
     assert set(starts.values()) == {1}, "none of the others was tried twice, or not at all"

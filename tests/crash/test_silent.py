@@ -1,4 +1,4 @@
-"""A worker without a sign of life loses its claims within seconds, whatever their TTR; one that lives keeps them."""
+"""A worker without a heartbeat loses its claims within seconds, whatever their TTR; one that lives keeps them."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def recovered(processes: WorkerProcesses, id: str) -> None:
 
 
 @pytest.mark.parametrize("mover", [False, True], ids=["a-worker", "the-mover"])
-@pytest.mark.parametrize("runs_s", [0.0, 1.7], ids=["at-once", "after-a-sign"])
+@pytest.mark.parametrize("runs_s", [0.0, 1.7], ids=["at-once", "after-a-heartbeat"])
 def test_killed_while_another_lives(processes: WorkerProcesses, mover: bool, runs_s: float) -> None:
     first, second = pair(processes, mover)
     id = put_on(processes, first, Work(ms=LONG_MS))
@@ -157,7 +157,7 @@ def stop_mover(_: WorkerProcesses, mover: WorkerProcess) -> None:
 
 def lose_signs(processes: WorkerProcesses, _: WorkerProcess) -> None:
     with processes.server.client() as client:
-        client.delete(NamespaceKeys("streamdq").signs)
+        client.delete(NamespaceKeys("streamdq").heartbeats)
 
 
 def fill_redis(processes: WorkerProcesses, _: WorkerProcess) -> None:
@@ -179,7 +179,7 @@ def test_trouble_elsewhere_costs_nobody_its_claims(
     ids = [processes.put(f"job-{number}", Work(ms=11_000)) for number in range(6)]
     for id in ids:
         processes.started(id)
-    until(passed(1), "signs are given")
+    until(passed(1), "heartbeats are sent")
     trouble(processes, mover)
     processes.emptied()
     assert processes.journal.count("start") == dict.fromkeys(ids, 1)
@@ -188,4 +188,4 @@ def test_trouble_elsewhere_costs_nobody_its_claims(
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
     with processes.server.client() as client:
-        assert client.zcard(NamespaceKeys("streamdq").signs) == 0, "who leaves takes its sign along"
+        assert client.zcard(NamespaceKeys("streamdq").heartbeats) == 0, "who leaves takes its heartbeat along"

@@ -84,7 +84,7 @@ def make(url: str, writer: Writer, options: Options) -> Worker:
     worker = Worker(url, group=options.group, concurrency=options.concurrency)
 
     def started(work: Work, job: Job) -> None:
-        if work.company == os.getpid() and worker._serving is not None and not worker._serving._slots.is_any_waiting:
+        if work.company == os.getpid() and worker._run is not None and not worker._run._slots.is_any_waiting:
             raise Snooze("1ms")
         writer.write("start", job)
         signal_itself(work)

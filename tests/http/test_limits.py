@@ -158,8 +158,8 @@ def test_where_all_are_busy_the_next_are_told_to_come_back(small: Live, redis_se
                 assert answer.startswith(b"HTTP/1.1 503 ")
                 assert b"retry-after: 2" in answer.lower()
                 assert b"urn:streamdq:problem:too-busy" in answer
-        crowd = [stack.enter_context(connect(small)) for _ in range(200)]
-        until(lambda: len(refused(crowd)) > 100, "those far too many are cut off")
+        limiter = [stack.enter_context(connect(small)) for _ in range(200)]
+        until(lambda: len(refused(limiter)) > 100, "those far too many are cut off")
         assert open_files(small) < 150
     until(lambda: alive(small), "there is room again")
 

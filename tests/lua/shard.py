@@ -294,14 +294,14 @@ class Shard:
         rows: list[Any] = self.redis("XPENDING", stream, group or self.group, "-", "+", 100)
         return rows
 
-    def rings(self) -> bytes | None:
-        """The id of the last ring; it changes with each."""
+    def last_wakeup(self) -> bytes | None:
+        """The id of the last wakeup; it changes with each."""
         entries = self.redis("XRANGE", self.k.wake, "-", "+")
         assert len(entries) <= 1
         return entries[0][0] if entries else None
 
     def rung_ms(self) -> int | None:
-        """The due time in the last ring."""
+        """The due time in the last wakeup."""
         entries = self.redis("XRANGE", self.k.wake, "-", "+")
         return int(entries[0][1][1]) if entries else None
 

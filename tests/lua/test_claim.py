@@ -396,15 +396,15 @@ def test_a_consumer_that_asks_again_when_it_is_too_late_gives_it_up(two: Shard) 
 
 def test_the_first_claim_after_a_quiet_time_rings_for_the_mover(shard: Shard) -> None:
     shard.enqueue("i", "j", "k")
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.claim(1)
-    first = shard.rings()
+    first = shard.last_wakeup()
     assert first != before
     shard.claim(1)
-    assert shard.rings() == first
+    assert shard.last_wakeup() == first
     shard.reclaim()  # from now on the mover watches by itself
     shard.finish(*shard.claim(1).rows)
-    assert shard.rings() == first
+    assert shard.last_wakeup() == first
 
 
 @pytest.mark.parametrize("size", [1, 600_000])
@@ -426,9 +426,9 @@ def test_with_the_clock_set_back_the_first_claim_rings_all_the_same(shard: Shard
     shard.clock.now_ms -= 3_600_000
     shard.call("cancel", "j")
     shard.enqueue("k")
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.claim()
-    assert shard.rings() != before
+    assert shard.last_wakeup() != before
 
 
 # -- claimed ahead
@@ -655,19 +655,19 @@ def test_the_first_claim_rings_for_the_end_of_its_ttr_unless_the_mover_watches(s
     shard.finish(shard.claim(1).rows[0])
     assert shard.rung_ms() == START_MS + 30_000
     shard.reclaim()
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.claim(1)
-    assert shard.rings() == before
+    assert shard.last_wakeup() == before
 
 
-@pytest.mark.parametrize(("ahead_ms", "rings"), [(-1, True), (0, False), (10_000, False), (10_001, True)])
-def test_the_mover_watches_a_shard_for_ten_seconds_ahead_at_most(shard: Shard, ahead_ms: int, rings: bool) -> None:
+@pytest.mark.parametrize(("ahead_ms", "wakes"), [(-1, True), (0, False), (10_000, False), (10_001, True)])
+def test_the_mover_watches_a_shard_for_ten_seconds_ahead_at_most(shard: Shard, ahead_ms: int, wakes: bool) -> None:
     """What is noted further ahead was noted before the clock was set back."""
     shard.enqueue("j")
     shard.redis("HSET", shard.k.settings, "watch_until", START_MS + ahead_ms)
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.claim()
-    assert (shard.rings() != before) is rings
+    assert (shard.last_wakeup() != before) is wakes
 
 
 def test_what_another_consumer_has_pending_is_none_of_its_own(shard: Shard) -> None:

@@ -55,7 +55,7 @@ def test_each_shard_knows_the_topics_rate(shard: Shard) -> None:
 
 def test_again_it_changes_nothing(shard: Shard) -> None:
     shard.enqueue("j")
-    before = settings_of(shard), shard.counts, shard.rings()
+    before = settings_of(shard), shard.counts, shard.last_wakeup()
     assert shard.call("configure_shard", shard.settings) == (
         True,
         ("default",),
@@ -64,7 +64,7 @@ def test_again_it_changes_nothing(shard: Shard) -> None:
         Layout(1),
         False,
     )
-    assert (settings_of(shard), shard.counts, shard.rings()) == before
+    assert (settings_of(shard), shard.counts, shard.last_wakeup()) == before
 
 
 def test_an_older_version_is_ignored(shard: Shard) -> None:
@@ -187,9 +187,9 @@ def test_a_group_added_later_does_not_get_what_another_has_alone(shard: Shard) -
 
 
 def test_it_rings(shard: Shard) -> None:
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.topic(ttr="5s")
-    assert shard.rings() != before
+    assert shard.last_wakeup() != before
     assert shard.rung_ms() == 0, "at once"
 
 
@@ -203,10 +203,10 @@ def test_a_lost_group_is_made_again(shard: Shard) -> None:
 
 @pytest.mark.parametrize("own", [False, True], ids=["ready", "ready:GROUP"])
 def test_it_rings_when_it_makes_a_lost_group_again(shard: Shard, own: bool) -> None:
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.redis("XGROUP", "DESTROY", shard.k.ready_of("default") if own else shard.k.ready, "default")
     shard.call("configure_shard", shard.settings)
-    assert shard.rings() != before
+    assert shard.last_wakeup() != before
     assert shard.rung_ms() == 0, "at once"
 
 
@@ -315,13 +315,13 @@ def test_a_shard_with_jobs_tells_what_it_has_when_it_refuses_another_number_of_s
 
 def test_the_mark_of_keys_stays_until_the_shard_is_dropped(shard: Shard) -> None:
     """A registry that was lost, and made again by one who does not know of keys, learns of them."""
-    keyed = later(shard, 4).model_copy(update={"keyed": True})
-    assert shard.call("configure_shard", keyed).keyed
-    assert shard.call("configure_shard", shard.settings).keyed, "also if it is out of date"
-    assert shard.call("configure_shard", later(shard, 5)).keyed
+    sharded_by_key = later(shard, 4).model_copy(update={"sharded_by_key": True})
+    assert shard.call("configure_shard", sharded_by_key).sharded_by_key
+    assert shard.call("configure_shard", shard.settings).sharded_by_key, "also if it is out of date"
+    assert shard.call("configure_shard", later(shard, 5)).sharded_by_key
     shard.checked = False
     assert shard.run(shard.scripts.drop_shard(shard.k, later(shard, 6)))
-    assert not shard.call("configure_shard", later(shard, 7)).keyed
+    assert not shard.call("configure_shard", later(shard, 7)).sharded_by_key
 
 
 def test_a_dropped_shard_tells_from_which_version_on_it_may_come_back(shard: Shard) -> None:

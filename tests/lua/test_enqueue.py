@@ -37,15 +37,15 @@ def test_a_job_due_at_once_goes_straight_to_the_ready_stream(two: Shard) -> None
 
 
 def test_it_tells_which_jobs_are_ready_if_they_are_due(shard: Shard) -> None:
-    assert shard.enqueue("first").straight == 1
+    assert shard.enqueue("first").skips_bucket == 1
     shard.redis("HSET", shard.k.settings, "key_limit", "1")
-    assert shard.enqueue("second").straight == 2, "those without a key"
+    assert shard.enqueue("second").skips_bucket == 2, "those without a key"
     shard.redis("HDEL", shard.k.settings, "key_limit")
     for hinders in ("paused", "rate"):
         shard.redis("HSET", shard.k.settings, hinders, "1")
-        assert shard.enqueue(hinders).straight == 0
+        assert shard.enqueue(hinders).skips_bucket == 0
         shard.redis("HSET", shard.k.settings, hinders, "0")
-    assert shard.enqueue("third").straight == 0, "others are due, and were not moved yet"
+    assert shard.enqueue("third").skips_bucket == 0, "others are due, and were not moved yet"
     assert {shard.state(id) for id in ("first", "second")} == {"ready"}
     assert {shard.state(id) for id in ("paused", "rate", "third")} == {"delayed"}
 
@@ -118,25 +118,25 @@ def test_settings_out_of_date_write_nothing(shard: Shard) -> None:
 
 def test_it_rings_only_for_a_new_earliest_job(shard: Shard) -> None:
     shard.enqueue("a", delay="10s")
-    first = shard.rings()
+    first = shard.last_wakeup()
     shard.enqueue("later", delay="11s")
-    assert shard.rings() == first
+    assert shard.last_wakeup() == first
     shard.enqueue("sooner", delay="9s")
-    assert shard.rings() != first
+    assert shard.last_wakeup() != first
 
 
 def test_it_rings_for_the_first_ready_job_when_nobody_watches(shard: Shard) -> None:
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.enqueue("first")
-    first = shard.rings()
+    first = shard.last_wakeup()
     assert first != before
     shard.enqueue("second")
-    assert shard.rings() == first
+    assert shard.last_wakeup() == first
     shard.finish(*shard.claim().rows)
     shard.reclaim()  # from now on the mover watches by itself
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.enqueue("watched")
-    assert shard.rings() == before
+    assert shard.last_wakeup() == before
 
 
 def test_without_an_injected_clock_redis_tells_the_time(timed: Shard) -> None:
@@ -150,9 +150,9 @@ def test_without_an_injected_clock_redis_tells_the_time(timed: Shard) -> None:
 def test_with_the_clock_set_back_the_first_ready_job_rings_all_the_same(shard: Shard) -> None:
     shard.reclaim()
     shard.clock.now_ms -= 3_600_000
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.enqueue("j")
-    assert shard.rings() != before
+    assert shard.last_wakeup() != before
 
 
 def test_of_large_jobs_that_hold_the_ids_only_so_many_are_read(shard: Shard) -> None:
@@ -193,17 +193,17 @@ def test_it_writes_although_the_id_is_taken(shard: Shard) -> None:
 def test_of_several_the_earliest_rings_if_it_is_earlier_than_all_before(shard: Shard) -> None:
     shard.call("enqueue", 1, shard.jobs("i", delay="3s") + shard.jobs("j", delay="1s") + shard.jobs("k", delay="2s"))
     assert shard.rung_ms() == START_MS + 1000
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.enqueue("at the same time", delay="1s")
-    assert shard.rings() == before
+    assert shard.last_wakeup() == before
 
 
 def test_the_first_ready_job_of_any_group_rings(two: Shard) -> None:
     two.enqueue("i")
     two.finish(*two.claim(group="a").rows, group="a")
-    before = two.rings()
+    before = two.last_wakeup()
     two.enqueue("j")
-    assert two.rings() != before, "group a had none"
+    assert two.last_wakeup() != before, "group a had none"
 
 
 def test_records_that_hold_ids_are_returned_up_to_the_bytes_allowed(shard: Shard) -> None:
@@ -241,5 +241,5 @@ def test_a_unique_job_with_a_key_and_no_limit_has_no_place(shard: Shard) -> None
 def test_where_a_key_decides_the_shard_it_must_be_marked(shard: Shard, keyed: bool, named: str, taken: bool) -> None:
     shard.topic(shards=3)
     if keyed:
-        shard.call("configure_shard", shard.settings.model_copy(update={"keyed": True}))
+        shard.call("configure_shard", shard.settings.model_copy(update={"sharded_by_key": True}))
     assert shard.run(shard.scripts.enqueue(shard.k, named, shard.jobs("j"))).current is taken

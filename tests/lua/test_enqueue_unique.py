@@ -47,9 +47,9 @@ def test_a_new_id_is_put_in_and_its_earlier_due_time_rings(shard: Shard) -> None
     assert shard.enqueue_unique("j", rule=MINUTE, delay="1s") == (True, START_MS, {}, 1, 0)
     assert (shard.state("j"), shard.counts) == ("delayed", {"enqueued": 1})
     assert shard.rung_ms() == START_MS + 1000
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.enqueue_unique("i", rule=MINUTE, delay="2s")
-    assert shard.rings() == before
+    assert shard.last_wakeup() == before
 
 
 @pytest.mark.parametrize("how", ["keep", "replace", "postpone"])
@@ -427,9 +427,9 @@ def test_of_large_jobs_only_so_many_are_looked_at(shard: Shard) -> None:
 def test_of_several_the_earliest_rings_if_it_is_earlier_than_all_before(shard: Shard) -> None:
     shard.repeat_unique(shard.jobs("i", delay="3s") + shard.jobs("j", delay="1s") + shard.jobs("k", delay="2s"))
     assert shard.rung_ms() == START_MS + 1000
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.enqueue_unique("at the same time", delay="1s")
-    assert shard.rings() == before
+    assert shard.last_wakeup() == before
 
 
 def test_the_length_of_the_largest_record_never_falls(shard: Shard) -> None:
@@ -560,15 +560,15 @@ def test_a_topic_where_the_id_of_a_job_with_a_key_stays_taken_is_marked(shard: S
     """When the job has ended, nothing else tells that its id need not be at home here."""
     for rule, key in (("", "k"), (MINUTE, None)):
         assert shard.call("enqueue_unique", 1, "keep", [*shard.jobs(f"{rule} {key}", key=key), rule]).taken == {}
-    assert shard.redis("HGET", shard.k.settings, "keyed") is None
+    assert shard.redis("HGET", shard.k.settings, "sharded_by_key") is None
     shard.enqueue_unique("i", rule=MINUTE, key="k")
-    assert shard.redis("HGET", shard.k.settings, "keyed") == b"1"
+    assert shard.redis("HGET", shard.k.settings, "sharded_by_key") == b"1"
 
 
 def test_whoever_looks_in_the_shard_of_the_key_must_find_the_mark(shard: Shard) -> None:
     jobs = [*shard.jobs("j", key="k"), "|||"]
     assert not shard.call("enqueue_unique", "1k", "keep", jobs).current
-    shard.redis("HSET", shard.k.settings, "keyed", 1)
+    shard.redis("HSET", shard.k.settings, "sharded_by_key", 1)
     assert shard.call("enqueue_unique", "1k", "keep", jobs).current
 
 

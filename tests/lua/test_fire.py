@@ -245,19 +245,19 @@ def test_it_rings_only_for_what_is_earlier_than_all_others(shard: Shard) -> None
     shard.clock.now_ms += 10
     assert fire(shard).fired == 3
     assert shard.rung_ms() == START_MS + 1
-    first = shard.rings()
+    first = shard.last_wakeup()
     write(shard, stored(20, 30, id="u"), "u", ahead_ms=100)
-    looked = shard.rings()
+    looked = shard.last_wakeup()
     fire(shard, ahead_ms=100)
-    assert shard.rings() == looked != first, "others are due before"
+    assert shard.last_wakeup() == looked != first, "others are due before"
 
 
 def test_it_rings_for_a_job_that_goes_ahead_of_those_that_wait(shard: Shard) -> None:
     shard.enqueue("far", delay=60)
     write(shard, stored(5_000), ahead_ms=10_000)
-    before = shard.rings()
+    before = shard.last_wakeup()
     fire(shard, ahead_ms=10_000)
-    assert shard.rings() != before
+    assert shard.last_wakeup() != before
     assert shard.rung_ms() == START_MS + 5_000
 
 

@@ -93,10 +93,10 @@ def test_with_a_rate_it_waits_its_turn(shard: Shard) -> None:
     shard.enqueue("j")
     shard.bury(shard.take())
     shard.topic(rate=2)
-    before = shard.rings()
+    before = shard.last_wakeup()
     assert shard.call("kick", "default", 10, []) == 1
     assert shard.state("j") == "delayed"
-    assert shard.rings() != before
+    assert shard.last_wakeup() != before
 
 
 def test_those_named_and_no_others_each_with_the_next_number_and_without_its_error(shard: Shard) -> None:

@@ -128,17 +128,17 @@ EMPTIED: dict[str, tuple[Callable[[Shard], object], Callable[[Shard], object]]] 
     ),
     "lease": (_two_processes, lambda shard: shard.scripts.lease("standby", 60_000, 0.5)),
     "list_ids": (_taken, lambda shard: shard.scripts.list_ids(shard.k, 1, "taken", b"0", 10)),
-    "read_signs": (
-        lambda shard: shard.run(shard.scripts.sign("me", 5.0)),
-        lambda shard: shard.scripts.read_signs(["me"], 5.0),
+    "read_heartbeats": (
+        lambda shard: shard.run(shard.scripts.heartbeat("me", 5.0)),
+        lambda shard: shard.scripts.read_heartbeats(["me"], 5.0),
     ),
     "register_topic": (
         lambda _: None,
         lambda shard: shard.scripts.register_topic("t", topic_patch({"ttr_ms": 5}, {})),
     ),
-    "sign": (
-        lambda shard: shard.run(shard.scripts.sign("me", 5.0)),
-        lambda shard: shard.scripts.sign("me", 5.0),
+    "heartbeat": (
+        lambda shard: shard.run(shard.scripts.heartbeat("me", 5.0)),
+        lambda shard: shard.scripts.heartbeat("me", 5.0),
     ),
     "unregister_topic": (
         _deleting,

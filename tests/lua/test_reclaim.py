@@ -426,10 +426,10 @@ def test_what_is_not_due_yet_goes_by_the_bucket_and_rings(two: Shard) -> None:
     two.redis("XREADGROUP", "GROUP", "c", "dead", "COUNT", 1, "STREAMS", two.k.ready, ">")
     two.redis("ZREMRANGEBYRANK", two.k.bucket, 0, -1)
     two.checked = False
-    before = two.rings()
+    before = two.last_wakeup()
     two.reclaim("c")
     assert two.state("j", "c") == "delayed"
-    assert two.rings() != before
+    assert two.last_wakeup() != before
 
 
 def test_a_raised_ttr_holds_for_later_claims_alone(timed: Shard) -> None:

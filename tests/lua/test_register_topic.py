@@ -9,7 +9,7 @@ import pytest
 from streamdq.config import TopicSettings, topic_patch
 from streamdq.errors import TooManyTopics
 from streamdq.store.topic_settings import settings_in
-from streamdq.store.topics.registry import RINGS
+from streamdq.store.topics.registry import WAKEUPS
 from tests.lua.shard import Shard
 from tests.waiting import until
 
@@ -34,15 +34,15 @@ def test_a_new_topic(shard: Shard) -> None:
     assert (settings.ttr_ms, settings.shards) == (5, 1)
     assert settings.version > 1_700_000_000_000, "above any that a deleted topic of that name had"
     assert settings.group_names == ("a",)
-    rings = shard.redis("XRANGE", shard.session.keys.wake, "-", "+")
-    assert rings[-1][1] == [b"topic", b"other"]
+    wakeups = shard.redis("XRANGE", shard.session.keys.wake, "-", "+")
+    assert wakeups[-1][1] == [b"topic", b"other"]
 
 
 def test_the_last_changes_are_remembered_and_no_more(shard: Shard) -> None:
     register(shard, {}, {"a": {}}, expected=0)
-    for number in range(RINGS):
+    for number in range(WAKEUPS):
         register(shard, {"ttr_ms": number + 1})
-    assert shard.redis("XLEN", shard.session.keys.wake) == RINGS
+    assert shard.redis("XLEN", shard.session.keys.wake) == WAKEUPS
 
 
 def test_changes_are_merged_and_counted(shard: Shard) -> None:

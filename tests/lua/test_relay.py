@@ -47,15 +47,15 @@ def test_jobs_wait_in_their_order_and_leave_receipts(shard: Shard) -> None:
 
 def test_it_rings_for_an_earlier_job(shard: Shard) -> None:
     relay(shard, rows("a", delay=60))
-    first = shard.rings()
+    first = shard.last_wakeup()
     assert first is not None
     relay(shard, rows("b", delay=90))
-    assert shard.rings() == first
+    assert shard.last_wakeup() == first
     relay(shard, rows("c", delay=30))
-    second = shard.rings()
+    second = shard.last_wakeup()
     assert second != first
     relay(shard, rows("at the same time", delay=30))
-    assert shard.rings() == second
+    assert shard.last_wakeup() == second
 
 
 def test_of_several_it_rings_for_the_earliest(shard: Shard) -> None:

@@ -62,12 +62,12 @@ def test_of_two_that_wait_for_a_permit_the_first_rings(shard: Shard) -> None:
     shard.enqueue("i", "j")
     i, j = shard.claim().rows
     shard.topic(rate=1)
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.release(i)
-    first = shard.rings()
+    first = shard.last_wakeup()
     assert first != before
     shard.release(j)
-    assert shard.rings() == first
+    assert shard.last_wakeup() == first
 
 
 def test_a_stale_claim_is_refused(shard: Shard) -> None:
@@ -121,10 +121,10 @@ def test_with_a_rate_it_goes_by_the_bucket_as_the_oldest(shard: Shard) -> None:
     shard.topic(rate=2)
     shard.clock.advance("5s")
     shard.enqueue("younger")
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.release(row)
     assert shard.state("j") == "delayed"
-    assert shard.rings() != before
+    assert shard.last_wakeup() != before
     assert [float(score) for score in shard.redis("ZRANGE", shard.k.bucket, 0, -1, "WITHSCORES")[1::2]] == [
         START_MS, START_MS + 5000,
     ]  # fmt: skip

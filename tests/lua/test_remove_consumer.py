@@ -76,10 +76,10 @@ def test_in_a_topic_with_a_rate_what_it_ran_waits_for_a_permit(shard: Shard) -> 
     shard.enqueue("j")
     shard.take()
     shard.topic(rate=1)
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.call("remove_consumer", "default", "me", 100)
     assert shard.state("j") == "delayed"
-    assert shard.rings() != before
+    assert shard.last_wakeup() != before
 
 
 def test_entries_deleted_meanwhile_are_let_go(two: Shard) -> None:

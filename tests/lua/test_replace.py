@@ -89,13 +89,13 @@ def test_settings_out_of_date_write_nothing(shard: Shard) -> None:
     assert (shard.counts, shard.redis("HGETALL", shard.k.jobs)) == before
 
 
-def test_it_rings_for_a_new_earliest(shard: Shard) -> None:
+def test_it_notifies_the_mover_of_a_new_earliest(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.call("replace", 1, shard.jobs("i", delay="2s"))
-    assert shard.rings() == before
+    assert shard.last_wakeup() == before
     shard.call("replace", 1, shard.jobs("i", delay="500ms"))
-    assert shard.rings() != before
+    assert shard.last_wakeup() != before
 
 
 def test_of_large_jobs_only_so_many_are_replaced(shard: Shard) -> None:
@@ -119,9 +119,9 @@ def test_it_writes_although_the_id_is_taken(shard: Shard) -> None:
 def test_of_several_the_earliest_rings_if_it_is_earlier_than_all_before(shard: Shard) -> None:
     shard.call("replace", 1, shard.jobs("i", delay="3s") + shard.jobs("j", delay="1s") + shard.jobs("k", delay="2s"))
     assert shard.rung_ms() == START_MS + 1000
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.call("replace", 1, shard.jobs("at the same time", delay="1s"))
-    assert shard.rings() == before
+    assert shard.last_wakeup() == before
 
 
 def test_each_gets_the_next_number(shard: Shard) -> None:

@@ -144,13 +144,13 @@ def test_a_running_job_is_left_alone(two: Shard, other: str) -> None:
     assert two.finish(row).stale == frozenset()
 
 
-@pytest.mark.parametrize(("when", "rings"), [("+500", True), ("+2000", False)])
-def test_it_rings_for_a_new_earliest(shard: Shard, when: str, rings: bool) -> None:
+@pytest.mark.parametrize(("when", "wakes"), [("+500", True), ("+2000", False)])
+def test_it_notifies_the_mover_of_a_new_earliest(shard: Shard, when: str, wakes: bool) -> None:
     shard.enqueue("first", delay="1s")
     shard.enqueue("j", delay="3s")
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.call("reschedule", "j", when)
-    assert (shard.rings() != before) is rings
+    assert (shard.last_wakeup() != before) is wakes
 
 
 def test_told_to_cover_it_writes_although_nothing_changes(shard: Shard) -> None:
@@ -194,9 +194,9 @@ def test_a_group_that_had_not_begun_still_has_no_attempt_behind_it(two: Shard) -
 def test_as_early_as_another_job_needs_no_ring(shard: Shard) -> None:
     shard.enqueue("first", delay="1s")
     shard.enqueue("j", delay="3s")
-    before = shard.rings()
+    before = shard.last_wakeup()
     assert shard.call("reschedule", "j", "+1000") == MOVED
-    assert shard.rings() == before
+    assert shard.last_wakeup() == before
     assert shard.call("reschedule", "j", "+999") == MOVED
     assert shard.rung_ms() == START_MS + 999
 

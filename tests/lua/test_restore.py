@@ -216,10 +216,10 @@ def test_with_a_rate_it_waits_its_turn(shard: Shard) -> None:
     bury_all(shard, "j")
     jobs = archive(shard)
     shard.topic(rate=2)
-    before = shard.rings()
+    before = shard.last_wakeup()
     assert shard.call("restore", "default", 1, jobs) == [True]
     assert shard.state("j") == "delayed"
-    assert shard.rings() != before
+    assert shard.last_wakeup() != before
 
 
 def test_each_has_the_next_number(shard: Shard) -> None:

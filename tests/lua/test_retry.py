@@ -127,14 +127,14 @@ def test_twice_changes_nothing_the_second_time(shard: Shard) -> None:
     assert shard.redis("ZCARD", shard.k.bucket) == 1
 
 
-@pytest.mark.parametrize(("delay_ms", "rings"), [(500, True), (2000, False)])
-def test_it_rings_for_a_new_earliest(shard: Shard, delay_ms: int, rings: bool) -> None:
+@pytest.mark.parametrize(("delay_ms", "wakes"), [(500, True), (2000, False)])
+def test_it_notifies_the_mover_of_a_new_earliest(shard: Shard, delay_ms: int, wakes: bool) -> None:
     shard.enqueue("later", delay="1s")
     shard.enqueue("j")
     row = shard.take()
-    before = shard.rings()
+    before = shard.last_wakeup()
     shard.retry(row, delay_ms=delay_ms)
-    assert (shard.rings() != before) is rings
+    assert (shard.last_wakeup() != before) is wakes
 
 
 def retried(shard: Shard, *claims: tuple[ClaimedRow, int, int]) -> Refused:
@@ -160,9 +160,9 @@ def test_only_what_comes_before_all_others_rings(shard: Shard) -> None:
     shard.enqueue("earlier", delay="1s")
     shard.enqueue("i", "j")
     i, j = shard.claim().rows
-    before = shard.rings()
+    before = shard.last_wakeup()
     retried(shard, (i, 1000, 1))
-    assert shard.rings() == before
+    assert shard.last_wakeup() == before
     retried(shard, (j, 999, 1))
     assert shard.rung_ms() == START_MS + 999
 

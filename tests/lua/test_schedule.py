@@ -9,7 +9,7 @@ from tests.lua.schedules import known, look, stored, there, write
 from tests.lua.shard import START_MS, Shard
 
 
-def rings(shard: Shard) -> list[int]:
+def wakeups(shard: Shard) -> list[int]:
     return [int(fields[1]) - START_MS for _, fields in shard.redis("XRANGE", shard.k.wake, "-", "+")]
 
 
@@ -18,7 +18,7 @@ def test_what_is_written_is_read(shard: Shard) -> None:
     assert write(shard, given) is Written.YES
     assert there(shard) == replace(given, version=1)
     assert look(shard) == 1_000
-    assert rings(shard) == [1_000]
+    assert wakeups(shard) == [1_000]
 
 
 def test_only_the_version_that_was_read_is_replaced(shard: Shard) -> None:
@@ -49,11 +49,11 @@ def test_only_what_is_earlier_than_all_others_rings(shard: Shard) -> None:
     write(shard, stored(2_000), "a")
     write(shard, stored(2_000), "b")
     write(shard, stored(3_000), "c")
-    assert rings(shard) == [2_000]
+    assert wakeups(shard) == [2_000]
     write(shard, stored(1_000), "d")
-    assert rings(shard) == [1_000]
+    assert wakeups(shard) == [1_000]
     write(shard, stored(-5_000), "e")
-    assert rings(shard) == [0], "what is due already, now"
+    assert wakeups(shard) == [0], "what is due already, now"
 
 
 def test_one_missed_occurrence_is_counted(shard: Shard) -> None:

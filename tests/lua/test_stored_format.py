@@ -21,8 +21,8 @@ WITHOUT_DATA = {
     "lease",
     "drop_lease",
     "rotate_secret",
-    "sign",
-    "read_signs",
+    "heartbeat",
+    "read_heartbeats",
     "rights",
 }  # nothing that a topic keeps
 CLAIM = ["main", "", "id"]

@@ -1,4 +1,4 @@
-"""take_over: running -> ready, the claims of a consumer that has given no sign of life for long enough."""
+"""take_over: running -> ready, the claims of a consumer that has sent no heartbeat for long enough."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_its_claims_are_ready_again_long_before_their_ttr(shard: Shard) -> None:
     assert shard.counts == {"enqueued": 1, "ready:default": 1, "reclaimed:default": 1, "detached": 1}
     assert shard.events() == [("reclaimed", "j", "default")]
     job = shard.job("j")
-    assert job.groups["default"].error == "lost: no sign of life from me"
+    assert job.groups["default"].error == "lost: no heartbeat from me"
     again = shard.take(consumer="other")
     assert again.past == b"2|0|1|", "a crash, and due when it was due"
     for end in (shard.finish, shard.retry, shard.bury, shard.release, shard.touch):

@@ -1,5 +1,5 @@
-"""take_over gives a job's consumers more time to give a sign, the more often it was lost with one: perhaps they live,
-and the job itself keeps them from it.
+"""take_over gives a job's consumers more time to send a heartbeat, the more often it was lost with one: perhaps they
+live, and the job itself keeps them from it.
 """
 
 from __future__ import annotations

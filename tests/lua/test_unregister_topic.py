@@ -17,9 +17,9 @@ def test_it_is_gone_and_rings(shard: Shard) -> None:
     before = shard.redis("XREVRANGE", shard.session.keys.wake, "+", "-")
     assert shard.run(shard.scripts.unregister_topic("t", deleting.version))
     assert shard.redis("HEXISTS", shard.session.keys.topics, "t") == 0
-    rings = shard.redis("XREVRANGE", shard.session.keys.wake, "+", "-")
-    assert rings != before
-    assert rings[0][1] == [b"topic", b"t"]
+    wakeups = shard.redis("XREVRANGE", shard.session.keys.wake, "+", "-")
+    assert wakeups != before
+    assert wakeups[0][1] == [b"topic", b"t"]
     assert shard.run(shard.scripts.unregister_topic("t", 1)), "repeated"
 
 

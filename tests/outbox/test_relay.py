@@ -55,7 +55,7 @@ def test_many_jobs_of_keys_are_relayed_in_parts(shop: Shop, relay: Relay, queue:
     queue.configure(TOPIC, key_concurrency=1)
     shop.order(*(f"o{number}" for number in range(320)), key="merchant")
     relay.run(burst=True)
-    assert queue.stats(TOPIC).topics[TOPIC].groups["default"].aside == 319
+    assert queue.stats(TOPIC).topics[TOPIC].groups["default"].waiting_for_key == 319
     queue.delete_topic(TOPIC, force=True)
 
 

@@ -161,6 +161,6 @@ async def test_what_on_dead_raises_or_has_no_time_for_is_logged(
         await seen.count(1)
     lines = [record.getMessage() for record in caplog.records]
     assert sum("on_dead failed" in line for line in lines) == 4
-    untold = [line for line in lines if "on_dead not called" in line]
-    assert len(untold) == 4, "two that were too many, and two when it stopped"
+    unannounced = [line for line in lines if "on_dead not called" in line]
+    assert len(unannounced) == 4, "two that were too many, and two when it stopped"
     space.queue.purge("t", all=True)

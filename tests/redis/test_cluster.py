@@ -7,7 +7,7 @@ import pytest
 from streamdq import Bury, Job, NewJob
 from streamdq.link.connection import AsyncLink
 from streamdq.link.opening import open_session
-from streamdq.link.session import Op, Together, arun, pause, returned, run, together
+from streamdq.link.session import Gather, Op, arun, pause, returned, run, together
 from streamdq.operations.topics.stats import Stats, stats
 from streamdq.queue import store_of
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
@@ -84,7 +84,7 @@ def test_figures_are_asked_of_all_nodes_at_the_same_time(spread: Space) -> None:
         op = stats(store_of(spread.queue))
         step = next(op)
         while True:
-            if isinstance(step, Together):
+            if isinstance(step, Gather):
                 at_once.append(len(step.ops))
             try:
                 step = op.send((yield step))

@@ -68,7 +68,7 @@ async def watching(*workers: Worker, shards: int = SHARDS) -> list[Consumer]:
     """Their consumers, when each has looked at all shards."""
 
     def found() -> list[Consumer]:
-        consumers = [worker._serving.consumer for worker in workers if worker._serving is not None]
+        consumers = [worker._run.consumer for worker in workers if worker._run is not None]
         return [one for one in consumers if len(one._watched._watch._until) == 2 * shards]
 
     await eventually(lambda: len(found()) == len(workers), "they watch")

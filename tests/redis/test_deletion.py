@@ -233,7 +233,7 @@ async def test_a_worker_leaves_also_shards_that_it_serves_no_more(space: Space, 
     async with space.serving(worker):
         await eventually(lambda: all(_consumers(space, shard) for shard in range(4)), "it is there")
         space.queue.configure("t", shards=1)
-        await eventually(lambda: len(worker._serving.consumer._shards) == 1, "it serves one shard")  # type: ignore[union-attr]
+        await eventually(lambda: len(worker._run.consumer._shards) == 1, "it serves one shard")  # type: ignore[union-attr]
     space.queue.configure("t", shards=4)
     assert [_consumers(space, shard) for shard in range(4)] == [[]] * 4
     space.queue.delete_topic("t")

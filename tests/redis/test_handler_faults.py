@@ -442,3 +442,27 @@ async def test_stop_in_the_loop_that_serves_takes_effect_at_once(space: Space) -
     async with asyncio.timeout(HANG_S):
         await worker.serve()
     assert space.stats().done == 1
+
+
+async def test_a_worker_that_gets_no_thread_for_its_handlers_claims_nothing(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would fail all jobs of its topics, faster than others run them."""
+    worker, start = space.worker(), threading.Thread.start
+
+    @worker.handler("t", retry="none")
+    def handler(body: int) -> None:
+        raise AssertionError(body)
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name == "streamdq-1":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    space.queue.enqueue("t", 1, id="a")
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        await space.burst(worker)
+    job = space.queue.get("t", "a")
+    assert job is not None
+    assert (job.state, job.attempt) == (JobState.READY, 0)

@@ -86,7 +86,7 @@ async def test_a_key_that_has_much_to_do_delays_no_other(space: Space, seen: See
     space.queue.enqueue("t", "none")
     async with space.serving(worker):
         assert sorted(await seen.count(3)) == ["many", "none", "one"]
-        assert space.stats().aside == 1999
+        assert space.stats().waiting_for_key == 1999
         held.set()
 
 
@@ -237,7 +237,7 @@ def test_the_registry_is_lost_before_it_is_told_of_keys(space: Space, monkeypatc
     other, register = space.another_queue(), Scripts.register_topic
 
     def forgotten(self: Scripts, topic: str, patch: Any, *args: Any) -> Any:
-        if '"keyed": true' in patch[0]:
+        if '"sharded_by_key": true' in patch[0]:
             raise KeyboardInterrupt
         return register(self, topic, patch, *args)
 

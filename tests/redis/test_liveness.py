@@ -38,8 +38,8 @@ def client(space: Space) -> Iterator[redis.Redis]:
 
 
 def signs(client: redis.Redis, count: int) -> None:
-    """Blocks the thread until the worker has given so many more signs of life."""
-    key = NamespaceKeys(NAMESPACE).signs
+    """Blocks the thread until the worker has sent so many more heartbeats."""
+    key = NamespaceKeys(NAMESPACE).heartbeats
     seen: set[float] = set()
 
     def given() -> bool:
@@ -47,7 +47,7 @@ def signs(client: redis.Redis, count: int) -> None:
         seen.update(score for _, score in rows)
         return len(seen) > count
 
-    until(given, "it gives signs of life")
+    until(given, "it sends heartbeats")
 
 
 async def test_it_gives_signs_and_says_who_blocks_it(
@@ -61,7 +61,7 @@ async def test_it_gives_signs_and_says_who_blocks_it(
 
     def wait_in_vain() -> None:
         signs(client, 2)
-        watch = worker._serving._signs._watch  # type: ignore[union-attr]
+        watch = worker._run._heartbeats._watch  # type: ignore[union-attr]
 
         def noticed() -> bool:
             asked = watch._asked
@@ -239,8 +239,8 @@ async def test_an_end_is_sent_though_the_threads_call_fails_when_the_loop_is_bac
 
     @worker.handler("t", ttr="1h", retry="1h")
     async def block(_body: int) -> None:
-        assert worker._serving is not None
-        link, sender = worker._serving._signs._link, worker._serving._sender
+        assert worker._run is not None
+        link, sender = worker._run._heartbeats._link, worker._run._sender
         send = link.send
 
         def hang(*what: Any) -> Any:
@@ -251,7 +251,7 @@ async def test_an_end_is_sent_though_the_threads_call_fails_when_the_loop_is_bac
             raise LinkError(TimeoutError("it hangs"), sent=True)
 
         link.send = hang  # type: ignore[assignment, method-assign]
-        for (held,) in worker._serving._runner._running.values():
+        for (held,) in worker._run._runner._running.values():
             held.deadline = 0.0  # to Redis its TTR has not passed: that would be a crash
         until(hangs.is_set, "the thread ends the attempt")
         seen.add("back")
@@ -260,7 +260,7 @@ async def test_an_end_is_sent_though_the_threads_call_fails_when_the_loop_is_bac
     try:
         async with space.serving(worker):
             await seen.count(1)
-            await eventually(lambda: worker._serving._runner.idle, "nobody runs it")  # type: ignore[union-attr]
+            await eventually(lambda: worker._run._runner.idle, "nobody runs it")  # type: ignore[union-attr]
             fails.set()
             await space.becomes("j", JobState.DELAYED)
     finally:

@@ -109,7 +109,7 @@ async def disagreement(space: Space, client: Any) -> list[str]:
         await arun(queue._link, topics.end_changes())
         node_mover = NodeMover(queue._link, store.session, store.scripts, topics, *[lambda *_: None] * 3)
         if shards := topics.shards("t"):
-            await node_mover.bring_up(shards)
+            await node_mover.reconcile(shards)
         known = (await arun(queue._link, topics.refresh())).get("t")
         wrong = []
         for number in range(3):

@@ -12,7 +12,7 @@ from streamdq import Queue
 from streamdq.config import TopicSettings
 from streamdq.keys import NamespaceKeys
 from streamdq.queue import carry_out, store_of
-from streamdq.store.topics.registry import RINGS
+from streamdq.store.topics.registry import WAKEUPS
 from streamdq.store.topics.topics import Topics
 from tests.redis.harness import NAMESPACE, Seen, Space
 from tests.redis.movers import mover_at
@@ -73,15 +73,15 @@ def test_a_look_costs_two_commands_and_then_what_has_changed(redis_server: Serve
 def test_more_changes_than_are_remembered(redis_server: Server, queue: Queue, other: Queue) -> None:
     other.configure("first", create=True)
     known(queue)
-    for number in range(RINGS // 2 + 1):  # each is made, and configured
+    for number in range(WAKEUPS // 2 + 1):  # each is made, and configured
         other.configure(f"t{number}", ttr="5m")
         other.configure(f"t{number}", ttr="6m")
     assert known(queue) == anew(redis_server.url)
     assert {one.ttr_ms for name, one in known(queue).items() if name != "first"} == {360_000}
 
 
-@pytest.mark.parametrize("trouble", ["junk", "no rings", "lost changes", "no registry"])
-def test_whatever_becomes_of_the_rings(redis_server: Server, queue: Queue, other: Queue, trouble: str) -> None:
+@pytest.mark.parametrize("trouble", ["junk", "no wakeups", "lost changes", "no registry"])
+def test_whatever_becomes_of_the_wakeups(redis_server: Server, queue: Queue, other: Queue, trouble: str) -> None:
     other.configure("t1", create=True)
     other.configure("t2", create=True)
     known(queue)
@@ -103,7 +103,7 @@ def test_whatever_becomes_of_the_rings(redis_server: Server, queue: Queue, other
 def test_a_change_by_hand_is_seen_after_a_while(
     redis_server: Server, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a ring, and with as many topics as before."""
+    """Without a wakeup, and with as many topics as before."""
     queue.configure("t", create=True)
     monkeypatch.setattr("streamdq.store.topics.registry._TRUST_S", 0.0)
     known(queue)
@@ -115,7 +115,7 @@ def test_a_change_by_hand_is_seen_after_a_while(
 async def test_the_mover_at_work_rings_for_what_was_changed_by_hand(
     space: Space, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers wait for a ring; they look by themselves much more seldom."""
+    """Workers wait for a wakeup; they look by themselves much more seldom."""
     space.queue.configure("t", create=True)
     monkeypatch.setattr("streamdq.store.topics.registry._TRUST_S", 0.0)
     monkeypatch.setattr("streamdq.mover.mover._SHARDS_S", 0.05)
@@ -132,9 +132,9 @@ async def test_the_mover_at_work_rings_for_what_was_changed_by_hand(
             changed = TopicSettings.model_validate_json(client.hget(KEYS.topics, "t") or b"")
             text = changed.model_copy(update={"ttr_ms": 5_000}).model_dump_json(exclude_none=True)
             client.hset(KEYS.topics, "t", text)
-            await eventually(lambda: client.xrevrange(KEYS.wake, count=1) != [last], "it rings")
-            ((_, ring),) = client.xrevrange(KEYS.wake, count=1)
-            assert ring == {b"topic": b"t"}
-            rings, looks = client.xlen(KEYS.wake), len(looked)
+            await eventually(lambda: client.xrevrange(KEYS.wake, count=1) != [last], "it sends a wakeup")
+            ((_, wakeup),) = client.xrevrange(KEYS.wake, count=1)
+            assert wakeup == {b"topic": b"t"}
+            wakeups, looks = client.xlen(KEYS.wake), len(looked)
             await looked.count(looks + 3)  # none of which finds anything new
-            assert client.xlen(KEYS.wake) == rings
+            assert client.xlen(KEYS.wake) == wakeups

@@ -16,7 +16,7 @@ import pytest
 from streamdq import NewJob, Queue
 from streamdq.config import Layout
 from streamdq.errors import JobExists, ServerUnavailable, StreamdqError, TopicNotEmpty
-from streamdq.keys import homes_of, shard_of
+from streamdq.keys import candidate_shards, shard_of
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
 from streamdq.link.session import run
@@ -48,7 +48,7 @@ def layout_of(queue: Queue, topic: str = "t") -> Layout:
 def moving(before: int, after: int, count: int) -> list[str]:
     """Ids that are at home in another shard after the change."""
     ids = (f"id {number}" for number in range(10_000))
-    return list(islice((id for id in ids if len(homes_of(id, after, [before])) > 1), count))
+    return list(islice((id for id in ids if len(candidate_shards(id, after, [before])) > 1), count))
 
 
 def settle(queue: Queue, topic: str = "t") -> bool:
@@ -219,7 +219,7 @@ def test_keys_decide_as_before(space: Space) -> None:
 def test_jobs_with_keys_from_when_there_was_one_shard_are_found_when_it_has_settled(space: Space) -> None:
     """Those that are at home where they are stay, and nobody has said that there are keys."""
     space.queue.configure("t", shards=1)
-    at_home = [f"k{n}" for n in range(50) if len(homes_of("", 3, [1], f"k{n}")) == 1]
+    at_home = [f"k{n}" for n in range(50) if len(candidate_shards("", 3, [1], f"k{n}")) == 1]
     for key in at_home:
         space.queue.enqueue("t", key, id=f"id of {key}", key=key, delay="1h")
     space.queue.configure("t", shards=3)
@@ -440,7 +440,7 @@ def test_the_walk_begins_anew_where_a_server_was_restarted(
     monkeypatch.setattr(walking, "_PAGE", 10)
     space.queue.configure("t", shards=4)
     ids = (f"id {number}" for number in range(10_000))
-    at_home = islice((id for id in ids if len(homes_of(id, 8, [4])) == 1), 800)
+    at_home = islice((id for id in ids if len(candidate_shards(id, 8, [4])) == 1), 800)
     space.queue.enqueue_many("t", [NewJob("x" * 99, id=id, delay="1h") for id in (*at_home, *moving(4, 8, 12))])
     space.queue.configure("t", shards=8)
     store = space.queue._store

@@ -15,7 +15,7 @@ import pytest
 
 from streamdq import NewJob, Queue
 from streamdq.errors import ServerUnavailable, StreamdqError, TopicNotEmpty
-from streamdq.keys import homes_of
+from streamdq.keys import candidate_shards
 from streamdq.link.failures import LinkError
 from streamdq.link.session import Op
 from streamdq.mover import settling
@@ -201,7 +201,7 @@ async def test_a_node_that_is_lost_in_the_middle(breakable: Cluster, cut: int) -
         changing = steps(queue, configure.configure(queue._store, "t", shards=8))
         assert sum(1 for _ in islice(changing, cut)) == cut
         others = (f"n{n}" for n in range(999))
-        here = [id for id in others if gone not in {ports[number] for number in homes_of(id, 8, [4])}][:20]
+        here = [id for id in others if gone not in {ports[number] for number in candidate_shards(id, 8, [4])}][:20]
         os.kill(node.pid, signal.SIGSTOP)
         try:
             with pytest.raises((LinkError, ServerUnavailable)):

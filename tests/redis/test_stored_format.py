@@ -46,7 +46,7 @@ def opened(url: str) -> Queue:
 
 
 def upgrade(client: Any, topic: str = "t", registry: bool = True) -> None:
-    """What a newer version does: first the registry, with a ring, then each shard."""
+    """What a newer version does: first the registry, with a wakeup, then each shard."""
     if registry:
         settings = json.loads(client.hget(KEYS.topics, topic)) | {"format": NEWER}
         client.hset(KEYS.topics, topic, json.dumps(settings))
@@ -112,7 +112,7 @@ async def ended_by(serving: asyncio.Task[None]) -> None:
             await serving
 
 
-@pytest.mark.parametrize("registry", [True, False], ids=["the registry rings", "a shard refuses"])
+@pytest.mark.parametrize("registry", [True, False], ids=["the registry wakes", "a shard refuses"])
 async def test_a_worker_ends_and_what_it_held_is_there(redis_server: Server, registry: bool) -> None:
     """A job that ran stays claimed, for the newer version to take over; the lease is free at once."""
     worker, begun, hold = Worker(redis_server.url, NAMESPACE, settings=SETTINGS), asyncio.Event(), asyncio.Event()

@@ -60,7 +60,7 @@ async def test_a_heartbeat_that_comes_too_late_ends_the_handler(
     stepped: Space, clock: ManualClock, seen: Seen, batch: int | None
 ) -> None:
     """As where its process was stopped for longer than the TTR. It would run on beside that of another worker, for as
-    long as it gives heartbeats.
+    long as it sends heartbeats.
     """
     stopped, other, goes_on, ends = stepped.worker(concurrency=1), stepped.worker(), asyncio.Event(), asyncio.Event()
 
@@ -176,7 +176,7 @@ async def test_heartbeats_keep_a_long_job(stepped: Space, clock: ManualClock, se
     async def work_in_loop(body: str, job: RunningJob) -> None:
         seen.add(body)
         while body == "long":
-            await eventually(lambda: not beats.empty(), "it is to give a sign")
+            await eventually(lambda: not beats.empty(), "it is to send a heartbeat")
             if not beats.get():
                 break
             job.touch()

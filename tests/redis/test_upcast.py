@@ -13,7 +13,7 @@ from streamdq.codec.encrypt import new_key
 from streamdq.errors import InvalidInput
 from streamdq.queue import carry_out, store_of
 from streamdq.worker.rehearsal import Refusal, Rehearsed, rehearse
-from streamdq.worker.worker import orders_of
+from streamdq.worker.worker import config_of
 from tests.redis.harness import Seen, Space, taken
 from tests.waiting import eventually
 
@@ -117,10 +117,10 @@ def test_what_does_not_fit_together_is_refused(space: Space) -> None:
     with pytest.raises(InvalidInput, match="has one since 3 already"):
         worker.upcast("t", since=3)
     with pytest.raises(InvalidInput, match="topic 't' has no handler in this worker"):
-        orders_of(worker)
+        config_of(worker)
     worker.handler("t", version=2)(lambda body: body)
     with pytest.raises(InvalidInput, match="one since 3, but its handler takes version 2"):
-        orders_of(worker)
+        config_of(worker)
     for version in (0, -1, 1.5, "2", 10**7):
         with pytest.raises(InvalidInput, match="version:"):
             space.queue.enqueue("t", 1, version=version)  # type: ignore[arg-type]
@@ -131,7 +131,7 @@ def test_what_does_not_fit_together_is_refused(space: Space) -> None:
 
 def rehearsed(space: Space, worker: Worker, most: int | None = None, **settings: Any) -> Rehearsed:
     queue = space.another_queue(**settings)
-    orders = orders_of(worker)
+    orders = config_of(worker)
     (handler,), declared = orders.handlers.values(), {(one.topic, one.id) for one in orders.declared}
     return carry_out(queue, rehearse(store_of(queue), handler, worker.group, most, declared=declared))
 
@@ -189,7 +189,7 @@ def test_a_rehearsal_tells_what_schedules_would_make(space: Space, seen: Seen) -
     why = "order_id: Input should be a valid integer, unable to parse string as an integer"
     assert (found.checked, found.refused) == (3, 2)
     assert found.refusals == [Refusal("old", "schedule", "KeyError: 'id'"), Refusal("time", "schedule", why)]
-    worker.schedule("order.close", {"id": 1}, id="old", every="1h")(orders_of(worker).handlers["order.close"].function)
+    worker.schedule("order.close", {"id": 1}, id="old", every="1h")(config_of(worker).handlers["order.close"].function)
     assert [one.id for one in rehearsed(space, worker).refusals] == ["time"]
     assert space.queue.stats("order.close").delayed == 0
     space.queue.delete_topic("order.close", force=True)

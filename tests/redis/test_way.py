@@ -21,7 +21,7 @@ PACKAGE = Path(streamdq.__file__).parent
 PAGE = (PACKAGE.parent / "docs" / "way.md").read_text()
 BY_THE_CLOCK = (
     "DeadWorkers.", "Election.", "Firing.", "HungHandlers.run.", "LoopWatch.", "Mover._refresh.", "Mover._tidy.",
-    "NodeMover._walk.", "Pulse.", "Reclaimer.", "Serving._watch_topics.", "Settling.",
+    "NodeMover._walk.", "Pulse.", "Reclaimer.", "WorkerRun._watch_topics.", "Settling.",
 )  # fmt: skip
 """Classes and methods that work by the clock, whether there is a job or not: nothing that they call is on its way."""
 
@@ -133,7 +133,7 @@ def followed(space: Space, handler: Callable[[dict], Any]) -> Trace:
         serving = threading.Thread(target=worker.run)
         serving.start()
         try:
-            until(lambda: worker._serving is not None and worker._serving.begun, "the worker has started")
+            until(lambda: worker._run is not None and worker._run.begun, "the worker has started")
             space.queue.enqueue("t", {"n": 1}, delay="10ms")
             until(lambda: has_ended(space, worker, done + 1), "the first job has ended")
             with trace.on():
@@ -148,7 +148,7 @@ def followed(space: Space, handler: Callable[[dict], Any]) -> Trace:
 
 def has_ended(space: Space, worker: Worker, count: int) -> bool:
     """So many jobs are done, and the worker knows it."""
-    serving = worker._serving
+    serving = worker._run
     assert serving is not None
     return space.stats().done == count and serving._sender.size == 0 and serving._runner.idle
 

@@ -146,7 +146,7 @@ class Model:
         self.lost_data = False  # Redis has, at some time
         self.clock_was_back = False
         self.standbys: set[bytes] = set()  # who waits for the mover's lease
-        self.lives: Callable[[str], bool] = lambda _: False  # whether this consumer gives signs of life for sure
+        self.lives: Callable[[str], bool] = lambda _: False  # whether this consumer sends heartbeats for sure
         self._steps = steps
         self._claimed: dict[
             tuple[Serial, str, str], int

@@ -44,7 +44,7 @@ class Plan:
     server: bool  # Redis restarts, fails over, is flushed, its clock jumps
     deploys: bool  # workers are told to end, and started again
     operators: int
-    ttr: str  # at first: with a long one, only the sign of life shows that a worker is dead
+    ttr: str  # at first: with a long one, only the heartbeat shows that a worker is dead
     archive: bool  # dead letters are moved to a database, and back
     own_ttrs: bool  # each worker brings a TTR for its group, which holds until another one brings one
     vandal: bool  # somebody destroys consumer groups

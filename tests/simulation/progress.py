@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .world import World
 
 STARTS_WITHIN_S = 5.0
-"""A mover that was lost is replaced within 2.5 s, and a lost ring costs 2 s."""
+"""A mover that was lost is replaced within 2.5 s, and a lost wakeup costs 2 s."""
 CALM_S, CALM_NETWORK_S = 6.0, 11.0
 """After any trouble. If connections may be dead, that is noticed within ten seconds."""
 APART_MS = 10_000

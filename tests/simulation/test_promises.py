@@ -126,7 +126,7 @@ def id_in(shard: int) -> str:
 
 
 def due_now(here: Deployment, shard: ShardKeys, id: str) -> None:
-    """Makes the job due without a ring, as though that had been lost."""
+    """Makes the job due without a wakeup, as though that had been lost."""
     now_ms = b"%d" % (here.store.time() * 1000)
     bucket, jobs = shard.bucket.encode(), shard.jobs.encode()
     (member,) = here.store.apply((b"ZRANGE", bucket, b"0", b"-1"))

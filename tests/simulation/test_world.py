@@ -11,7 +11,7 @@ import pytest
 from streamdq.mover.node_mover import NodeMover
 from streamdq.store.scripts import Scripts
 from streamdq.worker.runner import Runner
-from streamdq.worker.serving import Serving
+from streamdq.worker.serving import WorkerRun
 from tests.simulation.model import Broken
 from tests.simulation.world import World
 
@@ -43,7 +43,7 @@ def test_a_worker_that_does_not_end_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_worker_that_goes_on_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Serving, "_signalled", lambda _: None)
+    monkeypatch.setattr(WorkerRun, "_signalled", lambda _: None)
     with pytest.raises(Broken, match="told to end"):
         quiet().run()
 
@@ -59,10 +59,10 @@ def _deaf(*_: Any) -> None:
 @pytest.mark.parametrize(
     "wedge",
     [
-        [(Serving, "_claim", _for_ever)],  # the loop that claims jobs hangs
-        [(NodeMover, "rung", _deaf), (NodeMover, "_walk", _for_ever)],  # rings are lost, and nobody looks
+        [(WorkerRun, "_claim", _for_ever)],  # the loop that claims jobs hangs
+        [(NodeMover, "on_wakeup", _deaf), (NodeMover, "_walk", _for_ever)],  # wakeups are lost, and nobody looks
     ],
-    ids=["claim", "ring"],
+    ids=["claim", "wakeup"],
 )
 def test_a_worker_that_lives_and_does_nothing_is_noticed(
     monkeypatch: pytest.MonkeyPatch, wedge: list[tuple[Any, str, Any]]

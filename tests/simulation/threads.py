@@ -77,7 +77,7 @@ async def in_thread(function: Callable[..., Any], *args: Any, **options: Any) ->
 
 
 class SimulatedPulse:
-    """In the place of a process's thread that gives signs of life."""
+    """In the place of a process's thread that sends heartbeats."""
 
     def __init__(self) -> None:
         self._sooner: dict[Any, asyncio.Event] = {}

@@ -29,8 +29,8 @@ from streamdq.mover import mover as mover_module
 from streamdq.outbox import relay as relay_module
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics import changes as changes_module
+from streamdq.worker import heartbeats as heartbeats_module
 from streamdq.worker import serving as serving_module
-from streamdq.worker import signs as signs_module
 
 from . import clients, operators, troubles, workers
 from .archiver import keep_archive
@@ -116,7 +116,7 @@ class World:
                 (session_module, "consumer_name", lambda: f"c{next(self._names)}"),
                 (serving_module, "AsyncLink", link),
                 (serving_module, "Link", lambda *_: BlockingLink(link())),
-                (signs_module, "pulse", SimulatedPulse()),
+                (heartbeats_module, "pulse", SimulatedPulse()),
                 (serving_module, "install", self.loop.install),
                 (serving_module, "uninstall", self.loop.uninstall),
                 (mover_module, "AsyncLink", link),
@@ -166,7 +166,7 @@ class World:
             self._broken = self._broken or error
 
     def _lives(self, consumer: str) -> bool:
-        """Whether it could give a sign of life every second, for so long that nobody may take it for dead."""
+        """Whether it could send a heartbeat every second, for so long that nobody may take it for dead."""
         calm_from = self.loop.time() - _CALM_S
         return any(
             worker.name == consumer and process.alive and not process.stopped and not self.network.faults.down

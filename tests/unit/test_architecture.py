@@ -31,7 +31,7 @@ def test_the_key_table_is_that_of_the_code() -> None:
         names.secret,
         names.probe,
         names.dumps,
-        names.signs,
+        names.heartbeats,
         names.hung("CONSUMER"),
         names.session("HASH"),
         names.sessions("HASH"),

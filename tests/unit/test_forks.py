@@ -62,7 +62,7 @@ def in_child(function: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-class Held:
+class ClaimedJob:
     """Locks that another thread holds until the end of the block."""
 
     def __init__(self, *locks: Any) -> None:
@@ -168,7 +168,7 @@ def test_queues() -> None:
                 assert claim
             queue.close()
 
-        with Held(*held):
+        with ClaimedJob(*held):
             assert in_child(use) == 0
         queue.enqueue("t", {})
 
@@ -202,7 +202,7 @@ def test_a_queue_that_is_being_closed_in_its_parent() -> None:
 
 def test_awaited_queues() -> None:
     queue = AsyncQueue("memory://forks-3")
-    with Held(queue._mover_lock):
+    with ClaimedJob(queue._mover_lock):
         assert in_child(queue._stop_mover) == 0
 
 
@@ -213,7 +213,7 @@ def test_threads_for_handlers() -> None:
     def use() -> None:
         assert threads.submit(lambda: 5).result() == 5
 
-    with Held(*locks_of(threads)):
+    with ClaimedJob(*locks_of(threads)):
         assert in_child(use) == 0
 
 
@@ -224,7 +224,7 @@ def test_calls_of_a_storage() -> None:
     def use() -> None:
         assert calls.each(lambda item: item + 1, [1, 2]) == [2, 3]
 
-    with Held(*locks_of(calls)):
+    with ClaimedJob(*locks_of(calls)):
         assert in_child(use) == 0
 
 
@@ -234,12 +234,12 @@ def test_readers_of_gauges() -> None:
     def use() -> None:
         assert {metric.name for metric in collector.collect()} >= {"streamdq_up"}
 
-    with Held(*locks_of(collector)):
+    with ClaimedJob(*locks_of(collector)):
         assert in_child(use) == 0
 
 
 def test_the_embedded_servers_of_a_process() -> None:
-    with Held(server._registry_lock._lock):
+    with ClaimedJob(server._registry_lock._lock):
         assert in_child(server._registry_lock.__enter__) == 0
 
 
@@ -260,7 +260,7 @@ def test_metrics() -> None:
         recorded.redis_errors("forks", "a", 1)
         list(REGISTRY.collect())
 
-    with Held(*locks):
+    with ClaimedJob(*locks):
         assert in_child(use) == 0
 
 
@@ -274,7 +274,7 @@ def test_properties_that_are_computed_once() -> None:
         for each in found:
             assert getattr(fresh, str(each.attrname)) is not None
 
-    with Held(*locks):
+    with ClaimedJob(*locks):
         assert in_child(use) == 0
 
 

@@ -65,6 +65,23 @@ def test_a_call_that_no_thread_could_take_is_never_carried_out(monkeypatch: pyte
     assert called == ["taken"]
 
 
+def test_once_there_is_a_thread_no_call_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[int] = []
+    system = Scarce(monkeypatch, 0)
+    threads = HandlerThreads(2)
+    try:
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            threads.begin()
+        system.left = 1
+        threads.begin()
+        threads.begin()
+        for future in [threads.submit(called.append, number) for number in range(3)]:
+            future.result(WITHIN_S)
+    finally:
+        threads.shutdown()
+    assert called == [0, 1, 2]
+
+
 def test_with_fewer_threads_than_calls_each_call_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """And there are more threads, as soon as the system has some again."""
     called: list[int] = []

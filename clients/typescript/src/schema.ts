@@ -1424,10 +1424,10 @@ export interface components {
             /** Expired */
             expired: number;
             /**
-             * Aside
+             * Waiting For Key
              * @description Of the delayed ones, those that wait for their key.
              */
-            aside: number;
+            waiting_for_key: number;
             /**
              * Retrying
              * @description Of the delayed ones, those that wait for their next attempt.

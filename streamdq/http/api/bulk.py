@@ -76,10 +76,10 @@ class Loader:
             await self._send()
         except (ServerError, BodyStorageUnavailable) as error:
             read = self.result.lines - len(self._batch)
-            told = isinstance(error, NotDurable | DurabilityUnsupported | BodyStorageUnavailable)
+            is_named = isinstance(error, NotDurable | DurabilityUnsupported | BodyStorageUnavailable)
             failed = "The storage of large bodies" if isinstance(error, BodyStorageUnavailable) else "Redis"
             raise ProblemError(
-                kind_of(error) if told else "redis-unavailable",
+                kind_of(error) if is_named else "redis-unavailable",
                 f"{failed} failed after {read} lines; with ids, all can be sent again",
                 lines_read=read,
             ) from error

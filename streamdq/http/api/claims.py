@@ -14,7 +14,7 @@ from ...errors import InvalidInput
 from ...job.retry import Snooze
 from ...link.session import Op
 from ...operations.attempts import take as engine
-from ...operations.attempts.results import Held, Outcome
+from ...operations.attempts.results import AttemptResult, ClaimedJob
 from ...process.loop import cancel_and_wait
 from ...queue import held_by
 from ...store.redis_store import RedisStore
@@ -70,7 +70,7 @@ async def take_job(
     return Response(to_json(rest)[:-1] + b',"job":' + job_bytes(held.job) + b"}", media_type=JSON)
 
 
-async def _take(request: Request, backend: Backend, topic: str, group: str, wait_s: float) -> Held | None:
+async def _take(request: Request, backend: Backend, topic: str, group: str, wait_s: float) -> ClaimedJob | None:
     """Like Queue.take, but ends early if the caller leaves or the server stops. If the token is revoked or expires
     meanwhile, the caller gets no job.
     """
@@ -92,7 +92,9 @@ async def _take(request: Request, backend: Backend, topic: str, group: str, wait
         await cancel_and_wait(ends)
 
 
-async def _claim(backend: Backend, topic: str, group: str, wait_s: float, wanted: Callable[[], bool]) -> Held | None:
+async def _claim(
+    backend: Backend, topic: str, group: str, wait_s: float, wanted: Callable[[], bool]
+) -> ClaimedJob | None:
     """Claims a job; hands it back if it is not wanted any more. When the caller leaves, a read under way still runs to
     its end, 5 s at most: if it were cut off, a job that Redis delivers at that moment would be stuck until its TTR has
     passed.
@@ -105,7 +107,7 @@ async def _claim(backend: Backend, topic: str, group: str, wait_s: float, wanted
     return held
 
 
-async def _held(backend: Backend, token: str) -> Held:
+async def _held(backend: Backend, token: str) -> ClaimedJob:
     values = await backend.claims.unseal(token)
     if values is None:
         why = "not one that `take` gave out, or its secret was dropped since; then the job is delivered again"
@@ -113,7 +115,7 @@ async def _held(backend: Backend, token: str) -> Held:
     return unpack(await backend.store(), values)
 
 
-async def _own(request: Request, backend: Backend, claim: ClaimIn) -> Held:
+async def _own(request: Request, backend: Backend, claim: ClaimIn) -> ClaimedJob:
     """The claim, if the token allows it."""
     held, who = await _held(backend, claim.claim), who_asks(request)
     about(request, topic=held.job.topic, id=held.job.id, group=held.group)
@@ -132,7 +134,7 @@ _STALE, _STALE_OR_UNKNOWN = ["stale-claim"], ["stale-claim", "unknown-topic"]
 
 
 async def _end(
-    request: Request, claim: ClaimIn, how: Callable[[RedisStore, Held], Op[None]], *ends: Outcome
+    request: Request, claim: ClaimIn, how: Callable[[RedisStore, ClaimedJob], Op[None]], *ends: AttemptResult
 ) -> Response:
     """Ends a claim. A caller that has lost the answer may ask again."""
     backend = backend_of(request)
@@ -148,7 +150,7 @@ async def finish_claim(request: Request, claim: ClaimIn) -> Response:
     Safe to repeat if the answer was lost, like every other way to end a claim: for ten minutes, the same request gets
     a 200. A claim that was taken over gets a 409, whatever happened to the job.
     """
-    return await _end(request, claim, engine.finish, Outcome.DONE)
+    return await _end(request, claim, engine.finish, AttemptResult.DONE)
 
 
 @_ending("/v1/claims/fail", problems=_STALE_OR_UNKNOWN, responses=_ENDED)
@@ -161,8 +163,8 @@ async def fail_claim(request: Request, claim: FailIn) -> Response:
         request,
         claim,
         lambda store, held: engine.fail(store, held, claim.error, claim.delay, claim.traceback),
-        Outcome.RETRY,
-        Outcome.DEAD,
+        AttemptResult.RETRY,
+        AttemptResult.DEAD,
     )
 
 
@@ -170,19 +172,19 @@ async def fail_claim(request: Request, claim: FailIn) -> Response:
 async def snooze_claim(request: Request, claim: SnoozeIn) -> Response:
     """Run the job again after the delay. Neither an attempt nor a step is used up."""
     later = Snooze(claim.delay, claim.reason)
-    return await _end(request, claim, lambda store, held: engine.fail(store, held, later, None), Outcome.SNOOZED)
+    return await _end(request, claim, lambda store, held: engine.fail(store, held, later, None), AttemptResult.SNOOZED)
 
 
 @_ending("/v1/claims/bury", problems=_STALE_OR_UNKNOWN, responses=_ENDED)
 async def bury_claim(request: Request, claim: BuryIn) -> Response:
     """Give the job up: it is a dead letter until it is kicked or purged."""
-    return await _end(request, claim, lambda store, held: engine.bury(store, held, claim.reason), Outcome.DEAD)
+    return await _end(request, claim, lambda store, held: engine.bury(store, held, claim.reason), AttemptResult.DEAD)
 
 
 @_ending("/v1/claims/release", problems=_STALE, responses=_ENDED)
 async def release_claim(request: Request, claim: ClaimIn) -> Response:
     """Hand the job back unfinished; the attempt does not count."""
-    return await _end(request, claim, engine.release, Outcome.RELEASED)
+    return await _end(request, claim, engine.release, AttemptResult.RELEASED)
 
 
 @_ending("/v1/claims/touch", problems=_STALE_OR_UNKNOWN, responses={204: {"description": "Done."}})

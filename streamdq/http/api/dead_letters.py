@@ -81,13 +81,13 @@ def _places(store: RedisStore, keys: Sequence[str], limit: int, after: Place) ->
     """
     count = min(limit, max(_FEWEST_OF_A_SHARD, 2 * limit // len(keys))) + 1
     found = yield from ordered.from_time(store.session, [(key, after[0], 0) for key in keys], count)
-    of_shards, told = [], []
+    of_shards, ends = [], []
     for key, rows in zip(keys, found, strict=True):
         offset = 0
         while len(rows) == count and rows[-1] <= after:  # many letters of the same millisecond
             offset += count
             (rows,) = yield from ordered.from_time(store.session, [(key, after[0], offset)], count)
         of_shards.append([row for row in rows if row > after])
-        told += rows[-1:] if len(rows) == count else []
+        ends += rows[-1:] if len(rows) == count else []
     places = list(merge(*of_shards))
-    return ([place for place in places if place <= min(told)] if told else places), bool(told)
+    return ([place for place in places if place <= min(ends)] if ends else places), bool(ends)

@@ -116,11 +116,11 @@ async def find_jobs(
 
 
 def _found_json(who: Identity, search: Search, found: list[FoundJob]) -> bytes:
-    told = {
+    answer = {
         "next": search.position or None, "looked": search.looked, "total": search.total,
         "unreadable": search.unreadable,
     }  # fmt: skip
-    return b'{"jobs":[' + b",".join(_job_json(who, one) for one in found) + b"]," + to_json(told)[1:]
+    return b'{"jobs":[' + b",".join(_job_json(who, one) for one in found) + b"]," + to_json(answer)[1:]
 
 
 def _job_json(who: Identity, found: FoundJob) -> bytes:
@@ -155,11 +155,11 @@ async def _act(
         about(request, group=group)
     listed = [(job.id, job.as_shown) for job in jobs]
     acted, outcomes = await acted_on(backend_of(request), topic, group, listed, action)
-    told = {
+    answer = {
         "done": acted.done, "changed": acted.changed, "gone": acted.gone, "refused": acted.refused,
         "jobs": [{"id": job.id, "outcome": outcome} for job, outcome in zip(jobs, outcomes, strict=True)],
     }  # fmt: skip
-    return Response(to_json(told), media_type=JSON)
+    return Response(to_json(answer), media_type=JSON)
 
 
 @operation(

@@ -88,8 +88,8 @@ def _tell(request: Request, needs: Needs, **how: Any) -> None:
     they only appear in the server's own log.
     """
     who = getattr(request.state, "who", None)  # signing in tells who it is
-    told = getattr(request.state, "told", True) or who not in (None, NOBODY_IN_PARTICULAR)
-    if request.method not in _SAFE and told:
+    is_logged = getattr(request.state, "is_logged", True) or who not in (None, NOBODY_IN_PARTICULAR)
+    if request.method not in _SAFE and is_logged:
         backend_of(request).audit.tell(needs.notable, fields_of(request, who or _STRANGER, **how))
 
 
@@ -163,7 +163,7 @@ def refused(request: Request, error: ProblemError) -> ProblemError:
             count_failure(request)
         except ProblemError as limited:
             error = limited
-    request.state.told = backend_of(request).refusals.tell(request, error)
+    request.state.is_logged = backend_of(request).refusals.tell(request, error)
     return error
 
 

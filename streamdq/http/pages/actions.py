@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from ...config import DEFAULT_GROUP
 from ...errors import InvalidInput
 from ...job.job import check_id
-from ...operations.dead_letters.failed import act_on_shown, deed_in
+from ...operations.dead_letters.failed import act_on_shown, action_in
 from ..api.route import IdPath, TopicPath, backend_of, check_group_scope, refused, who_asks
 from ..audit_log import about
 from ..auth import Role
@@ -57,17 +57,19 @@ async def dead_letters(request: Request, topic: TopicPath) -> Response:
     """
     form = await form_of(request)
     group = _group_in(request, form)
-    deed = deed_in(form.get("do", [""])[0])
+    action = action_in(form.get("do", [""])[0])
     left = 0
     if "all" in form:
         queue = await backend_of(request).queue()
-        count = await (queue.kick(topic, None, group) if deed == "kick" else queue.purge(topic, group=group, all=True))
+        count = await (
+            queue.kick(topic, None, group) if action == "kick" else queue.purge(topic, group=group, all=True)
+        )
     else:
         backend, chosen = backend_of(request), set(form.get("id", []))
         shown = [one for one in map(_shown_in, form.get("shown", [])) if one[2] in chosen]
-        count, left = await backend.do(act_on_shown(await backend.store(), topic, group, shown, deed))
+        count, left = await backend.do(act_on_shown(await backend.store(), topic, group, shown, action))
     more = f"&state=dead&group={segment(group)}" + (f"&left={left}" if count and left else "")
-    return _back(request, topic, None, "kicked" if deed == "kick" else "purged", count, more)
+    return _back(request, topic, None, "kicked" if action == "kick" else "purged", count, more)
 
 
 def _shown_in(text: str) -> tuple[int, str, str]:

@@ -1,5 +1,5 @@
 """What failed, across topics: dead letters and jobs that wait for a retry, with a filter; and what can be done to all
-letters that match: first how many they are, then the deed.
+letters that match: first how many they are, then the action.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from fastapi import APIRouter, Query, Request, Response
 
 from ...errors import InvalidInput
 from ...job.job import check_id
-from ...keys import homes_of
+from ...keys import candidate_shards
 from ...operations.dead_letters.failed import (
     MOST_PLACES,
+    FailedFilter,
     State,
-    Which,
     act_on_failed,
+    action_in,
     count_failed,
-    deed_in,
     failed,
     places_of,
 )
@@ -46,8 +46,10 @@ async def _figures(request: Request, backend: Backend, state: State) -> Mapping[
     return None if surveyed is None else redact.failed(who_asks(request), surveyed.stats, _FIGURES[state])
 
 
-def _which(state: State, places: list[tuple[str, str]], given: Mapping[str, str], until_ms: int | None = None) -> Which:
-    return Which(state, places, given["error"].strip(), given["id"].strip(), until_ms)
+def _which(
+    state: State, places: list[tuple[str, str]], given: Mapping[str, str], until_ms: int | None = None
+) -> FailedFilter:
+    return FailedFilter(state, places, given["error"].strip(), given["id"].strip(), until_ms)
 
 
 @get(router, "/failed", sifts=True)
@@ -77,10 +79,10 @@ async def failed_page(
     )  # fmt: skip
 
 
-# -- the deed
+# -- the action
 
 
-async def _letters(request: Request, backend: Backend, given: Mapping[str, str], until_ms: int) -> Which:
+async def _letters(request: Request, backend: Backend, given: Mapping[str, str], until_ms: int) -> FailedFilter:
     """Of all topics, as of now: what is counted is what is acted on."""
     stats = await (await backend.queue()).stats()
     figures = redact.failed(who_asks(request), stats, "dead")
@@ -94,14 +96,14 @@ async def plan_page(
     """How many letters match, before anything is done to them."""
     if not who_asks(request).may(()):
         raise ProblemError("forbidden", "this takes the role admin")
-    backend, deed = backend_of(request), deed_in(do)
+    backend, action = backend_of(request), action_in(do)
     given = dict(zip(_FIELDS, (in_topic.strip(), in_group.strip(), error, id), strict=True))
     store = await backend.store()
     now_ms = await backend.do(namespace.now_ms(store.session))
     which = await _letters(request, backend, given, now_ms)
     tally = await backend.search(request, lambda: backend.do(count_failed(store, which, _COUNTS_S)))
     return page(
-        request, "failed_plan.html", deed=deed, given=given, tally=tally, until=now_ms, here="failed",
+        request, "failed_plan.html", action=action, given=given, tally=tally, until=now_ms, here="failed",
         places=sorted(tally.of.items(), key=lambda one: -one[1]),
     )  # fmt: skip
 
@@ -111,17 +113,17 @@ async def act(request: Request) -> Response:
     """Acts on the letters that match, of those that the plan has counted."""
     form = await form_of(request)
     given = {name: form.get(name, [""])[0] for name in _FIELDS}
-    deed, until = deed_in(form.get("do", [""])[0]), form.get("until", [""])[0]
+    action, until = action_in(form.get("do", [""])[0]), form.get("until", [""])[0]
     if not (until.isascii() and until.isdigit() and len(until) < 16):
         raise InvalidInput("until: is no time")
     backend = backend_of(request)
     which = await _letters(request, backend, given, int(until))
-    done = await backend.do(act_on_failed(await backend.store(), which, deed, _ACTS_S))
-    told = {**{name: value for name, value in given.items() if value}, "did": f"failed-{deed}", "n": done.total}
-    told |= {"left": done.left_alone} if done.left_alone or not done.total else {}
+    done = await backend.do(act_on_failed(await backend.store(), which, action, _ACTS_S))
+    query = {**{name: value for name, value in given.items() if value}, "did": f"failed-{action}", "n": done.total}
+    query |= {"left": done.left_alone} if done.left_alone or not done.total else {}
     if not done.whole:
-        return redirect(f"{base_of(request)}/failed/plan?{urlencode({'do': deed, **told})}")
-    return redirect(f"{base_of(request)}/failed?{urlencode(told)}")
+        return redirect(f"{base_of(request)}/failed/plan?{urlencode({'do': action, **query})}")
+    return redirect(f"{base_of(request)}/failed?{urlencode(query)}")
 
 
 # -- by id, over all topics
@@ -136,9 +138,9 @@ async def find_anywhere(request: Request, id: Annotated[str, Query(max_length=25
     shards = []
     for name in redact.topics(who_asks(request), known):
         settings = known[name]
-        homes = homes_of(asked, settings.shards, settings.former)
+        candidates = candidate_shards(asked, settings.shards, settings.former)
         all = store.topics.shards(name)
-        shards += all if settings.keyed else [store.session.keys.shard(name, number) for number in homes]
+        shards += all if settings.sharded_by_key else [store.session.keys.shard(name, number) for number in candidates]
     hits = list(dict.fromkeys(shard.topic for shard in await backend.do(lookup.with_job(store.session, shards, asked))))
     if len(hits) == 1:
         return redirect(f"{base_of(request)}/topics/{segment(hits[0])}/jobs/{segment(asked)}")

@@ -137,8 +137,8 @@ async def _act(request: Request, topic: str, did: str, action: Action) -> Respon
         shown, _, id = value.partition(" ")
         jobs.append((id, shown))
     acted, _ = await acted_on(backend_of(request), topic, given["group"] or None, jobs, action)
-    told: dict[str, Any] = {"did": did, "n": acted.done, "left": acted.left_alone}
-    return redirect(f"{base_of(request)}/topics/{segment(topic)}/search?{urlencode({**given, **told})}")
+    outcome: dict[str, Any] = {"did": did, "n": acted.done, "left": acted.left_alone}
+    return redirect(f"{base_of(request)}/topics/{segment(topic)}/search?{urlencode({**given, **outcome})}")
 
 
 @post(router, _TOPIC + "/search/cancel", Role.PRODUCER, every_group=True)

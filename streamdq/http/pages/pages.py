@@ -164,7 +164,7 @@ async def topic_page(
 
 def _keys(store: RedisStore, one: Glance, group: str) -> Op[list[KeyLoad]]:
     """The keys for which most jobs wait, if any do."""
-    waits = one.stats.groups[group].aside > 0
+    waits = one.stats.groups[group].waiting_for_key > 0
     shards = [shard for shard in store.topics.shards(one.name) if shard not in one.lost] if waits else []
     return (yield from busiest(store, shards, "waiting", group, _KEYS))
 

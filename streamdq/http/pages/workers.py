@@ -1,4 +1,4 @@
-"""The page of the workers: who, where, since when, what each runs now, and its last sign of life."""
+"""The page of the workers: who, where, since when, what each runs now, and its last heartbeat."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ router = APIRouter(route_class=PageRoute)
 _MOST = 200
 _JOBS = 5
 SILENT_MS = 10_000
-"""A worker that holds claims gives a sign of life every second."""
+"""A worker that holds claims sends a heartbeat every second."""
 
 
 @get(router, "/workers", sifts=True)

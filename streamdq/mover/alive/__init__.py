@@ -1,7 +1,7 @@
 """Who is alive: one process is the mover at work (election.py), and workers that died lose what they hold
 (dead_workers.py).
 
-Both go by signs of life that processes give in Redis. The mover renews its lease every second; a standby looks at the
-lease in its turn; a worker that holds claims gives a sign every second (worker/signs.py). An idle worker has nothing to
-lose, and gives none.
+Both go by heartbeats that processes give in Redis. The mover renews its lease every second; a standby looks at the
+lease in its turn; a worker that holds claims sends a heartbeat every second (worker/heartbeats.py). An idle worker has
+nothing to lose, and gives none.
 """

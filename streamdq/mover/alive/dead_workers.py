@@ -1,8 +1,9 @@
 """Takes over the claims of workers that died, whatever their TTR. The mover at work runs it.
 
-A worker that holds claims gives a sign of life every second. It is dead when the mover has seen the same last sign for
-two seconds, and that sign is older than ``STREAMDQ_WORKER_TIMEOUT_S`` by Redis's clock. Redis's clock alone proves
-nothing, as it may have jumped; nor does what the mover saw, if it or Redis stood still meanwhile: then it begins again.
+A worker that holds claims sends a heartbeat every second. It is dead when the mover has seen the same last heartbeat
+for two seconds, and that heartbeat is older than ``STREAMDQ_WORKER_TIMEOUT_S`` by Redis's clock. Redis's clock alone
+proves nothing, as it may have jumped; nor does what the mover saw, if it or Redis stood still meanwhile: then it begins
+again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from ...config import SIGN_S
+from ...config import HEARTBEAT_S
 from ...keys import ShardKeys
 from ...link.connection import AsyncLink
 from ...link.session import Session, arun
@@ -21,7 +22,7 @@ from ...process.loop import Failures
 from ...store.scripts import Scripts
 from ...store.topics.topics import Topics
 
-_SEEN_S = 2 * SIGN_S  # a live worker's sign changes within this time, even if the next one is somewhat late
+_SEEN_S = 2 * HEARTBEAT_S  # a live worker's heartbeat changes within this time, even if the next one is somewhat late
 _TROUBLE_S = 1.0  # and so much later after trouble with Redis: a worker may have to connect again first
 _PROMPT_S = 0.5  # a slower answer is trouble
 _GAP_S = 2.0  # between looks; a longer one is trouble: this process stood still
@@ -38,14 +39,16 @@ Holders = Mapping[str, Sequence[str]]
 
 
 class Silence:
-    """Decides which workers are dead, from their signs alone. Times in ms are Redis's, others the monotonic clock's."""
+    """Decides which workers are dead, from their heartbeats alone. Times in ms are Redis's, others the monotonic
+    clock's.
+    """
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._seen: dict[str, tuple[int, float]] = {}  # the last sign of each, and since when it is known
+        self._seen: dict[str, tuple[int, float]] = {}  # the last heartbeat of each, and since when it is known
         self._looked_at: float | None = None
         self._earliest = 0.0  # nothing counts as seen before
-        self.next = 0.0  # when the next worker is dead, if none gives a sign
+        self.next = 0.0  # when the next worker is dead, if none sends a heartbeat
 
     def begin(self) -> None:
         """Nobody looked for a while, as there was nobody to look for."""
@@ -56,18 +59,19 @@ class Silence:
         self.begin()
         self._earliest = now + _TROUBLE_S
 
-    def dead(self, asked: float, arrived: float, now_ms: int, signs: Mapping[str, int]) -> set[str]:
-        """Those that are dead. Their ``signs`` were read in a call from ``asked`` to ``arrived``."""
+    def dead(self, asked: float, arrived: float, now_ms: int, heartbeats: Mapping[str, int]) -> set[str]:
+        """Those that are dead. Their ``heartbeats`` were read in a call from ``asked`` to ``arrived``."""
         if arrived - asked > _PROMPT_S or (self._looked_at is not None and asked - self._looked_at > _GAP_S):
             self.trouble(arrived)
         self._looked_at = arrived
         before, self._seen, dies_at = self._seen, {}, {}
-        for name, sign in signs.items():
+        for name, heartbeat in heartbeats.items():
             known = before.get(name)
-            since = known[1] if known and known[0] == sign else max(arrived, self._earliest)
-            self._seen[name] = sign, since
-            # A sign from the future, as the clock was set back since, tells nothing: then only what was seen counts.
-            silent_from = min(since, arrived - (now_ms - sign) / 1000)
+            since = known[1] if known and known[0] == heartbeat else max(arrived, self._earliest)
+            self._seen[name] = heartbeat, since
+            # A heartbeat from the future, as the clock was set back since, tells nothing: then only what was seen
+            # counts.
+            silent_from = min(since, arrived - (now_ms - heartbeat) / 1000)
             dies_at[name] = max(since + _SEEN_S, silent_from + self._timeout_s)
         dead = {name for name, at in dies_at.items() if at <= asked}
         self.next = min((at for name, at in dies_at.items() if name not in dead), default=float("inf"))
@@ -75,10 +79,10 @@ class Silence:
 
 
 class DeadWorkers:
-    """Looks at the signs of those workers that have pending entries (``hold``), twice a second; while there are none,
-    it does nothing.
+    """Looks at the heartbeats of those workers that have pending entries (``hold``), twice a second; while there are
+    none, it does nothing.
 
-    Consumers without any sign are left to the TTR: they belong to clients that take jobs themselves.
+    Consumers without any heartbeat are left to the TTR: they belong to clients that take jobs themselves.
     """
 
     def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics) -> None:
@@ -91,7 +95,7 @@ class DeadWorkers:
         self._holders: dict[ShardKeys, Holders] = {}
         self._some = asyncio.Event()
         self._looking = False
-        self._failures = Failures("signs", session.keys.namespace)
+        self._failures = Failures("heartbeats", session.keys.namespace)
 
     def hold(self, shard: ShardKeys, holders: Holders) -> None:
         """These have pending entries of the shard now; those noted before are forgotten."""
@@ -117,8 +121,8 @@ class DeadWorkers:
             dead = await self._look()
         except Exception as error:
             self._silence.trouble(time.monotonic())
-            return min(_TICK_S, self._failures.pause_after("signs", error))
-        self._failures.worked("signs")
+            return min(_TICK_S, self._failures.pause_after("heartbeats", error))
+        self._failures.worked("heartbeats")
         kept = await asyncio.gather(
             *(self._try(shard, holders, dead) for shard, holders in list(self._holders.items()) if dead)
         )
@@ -132,13 +136,15 @@ class DeadWorkers:
             self._silence.trouble(time.monotonic())
         self._looking = True
         names = sorted({name for holders in self._holders.values() for group in holders.values() for name in group})
-        signs: dict[str, int] = {}
+        heartbeats: dict[str, int] = {}
         now_ms, asked = 0, time.monotonic()
         for start in range(0, len(names), _NAMES):
             part = names[start : start + _NAMES]
-            now_ms, found = await arun(self._link, self._scripts.read_signs(part, _CALL_S))
-            signs |= {name: sign for name, sign in zip(part, found, strict=True) if sign is not None}
-        dead = self._silence.dead(asked, time.monotonic(), now_ms, signs)
+            now_ms, found = await arun(self._link, self._scripts.read_heartbeats(part, _CALL_S))
+            heartbeats |= {
+                name: heartbeat for name, heartbeat in zip(part, found, strict=True) if heartbeat is not None
+            }
+        dead = self._silence.dead(asked, time.monotonic(), now_ms, heartbeats)
         self._looking = False
         return dead
 

@@ -79,7 +79,7 @@ def traceback_of(error: BaseException, *, hidden: bool) -> str:
     before it and of a group. Without the calls of streamdq that led to the user's code, and without variables.
     ``hidden``: the body must not show, so without messages.
     """
-    return without_credentials("\n".join(_told(error, hidden, set())))
+    return without_credentials("\n".join(_lines_of(error, hidden, set())))
 
 
 def without_credentials(traceback: str) -> str:
@@ -87,19 +87,19 @@ def without_credentials(traceback: str) -> str:
     return end_without_credentials(traceback, _MOST_CHARS)
 
 
-def _told(error: BaseException, hidden: bool, seen: set[int]) -> list[str]:
+def _lines_of(error: BaseException, hidden: bool, seen: set[int]) -> list[str]:
     if id(error) in seen or len(seen) >= _MOST_ERRORS:
         return []
     seen.add(id(error))
     lines: list[str] = []
     before, how = _led_by(error)
-    if before is not None and (first := _told(before, hidden, seen)):
+    if before is not None and (first := _lines_of(before, hidden, seen)):
         lines += [*first, "", how, ""]
     if calls := list(_calls(error)):
         lines += ["Traceback (most recent call last):", *calls]
     lines.append(_said(error, hidden))
     for part in parts_of(error):
-        lines += [f"  {line}" if line else "" for line in _told(part, hidden, seen)]
+        lines += [f"  {line}" if line else "" for line in _lines_of(part, hidden, seen)]
     return lines
 
 

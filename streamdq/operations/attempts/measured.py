@@ -15,7 +15,7 @@ from ...store.history.rows import moved_ms
 if TYPE_CHECKING:
     import prometheus_client
 
-    from .results import End, Held
+    from .results import ClaimedJob, End
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def attempts_ended(ends: Sequence[End], stale: Collection[int], now_ms: int) -> 
         _count_steps((shard.namespace, topic, group), kept)
 
 
-def unreadable(held: Held) -> None:
+def unreadable(held: ClaimedJob) -> None:
     """Counts an attempt that did not start because this process can't read the body."""
     if declared.counting():
         shard = held.shard
@@ -97,7 +97,7 @@ def unreadable(held: Held) -> None:
         declared.UNREADABLE.labels(shard.namespace, topic, held.group).inc()
 
 
-def _observe(figures: _Figures, attempts: Sequence[Held]) -> None:
+def _observe(figures: _Figures, attempts: Sequence[ClaimedJob]) -> None:
     figures.lateness.observe_all([(one.started_ms - one.due_ms) / 1000 for one in attempts])
     figures.wait.observe_all([(one.started_ms - int(moved_ms(one.main, one.entry))) / 1000 for one in attempts])
     figures.duration.observe_all([one.took_s for one in attempts])

@@ -34,7 +34,7 @@ _STALLED_S = 0.25  # if a claim took longer, the process or the network had stal
 _CLASS = re.compile(r"[^\W\d][\w.]{0,99}(?=: )")
 
 
-class Outcome(StrEnum):
+class AttemptResult(StrEnum):
     """How an attempt ended; also the value of the metrics' label."""
 
     __hash__ = str.__hash__  # that of Enum is a function in Python, and every end of an attempt calls it
@@ -49,8 +49,14 @@ class Outcome(StrEnum):
 
 _body_of = attrgetter("held.job.raw_body")
 # Jobs per call, by how much work each outcome costs: no call takes more than a few milliseconds.
-_MOST = {Outcome.DONE: MAX_CLAIM, Outcome.RETRY: 200, Outcome.SNOOZED: 200, Outcome.DEAD: 200, Outcome.RELEASED: 200}
-_FAILED = frozenset({Outcome.RETRY, Outcome.DEAD})
+_MOST = {
+    AttemptResult.DONE: MAX_CLAIM,
+    AttemptResult.RETRY: 200,
+    AttemptResult.SNOOZED: 200,
+    AttemptResult.DEAD: 200,
+    AttemptResult.RELEASED: 200,
+}
+_FAILED = frozenset({AttemptResult.RETRY, AttemptResult.DEAD})
 _MOST_OF_KEYS = 100  # each also gives the place of its key to another job
 
 
@@ -67,7 +73,7 @@ _CLASSES: dict[str, str] = {DeadReason.BURIED: "Bury", DeadReason.INVALID: "Vali
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class ClaimedJob:
     """A job that this process has claimed, with the entry that proves the claim."""
 
     shard: ShardKeys
@@ -91,7 +97,7 @@ class Held:
     give_up_at: float = float("inf")  # when it ends in any case, although its handler goes on; if it is late, or lost
     touching: bool = False  # a touch of `touch_ms` is about to be sent
     touch_ms: int = 0
-    told: float = 0.0  # the deadline of the last touch that Redis has received
+    extended_until: float = 0.0  # the deadline of the last touch that Redis has received
     took_s: float = 0.0
     consumer: str = ""  # the consumer that claimed it, if another one ends it
     listeners: Sequence[Callable[[Any], None]] = ()  # are told how it ended
@@ -110,8 +116,8 @@ class End:
     the error. ``hidden``: nothing is kept but the error, which then has no message.
     """
 
-    held: Held
-    outcome: Outcome
+    held: ClaimedJob
+    outcome: AttemptResult
     error: str = ""
     delay_ms: int = 0
     steps: int = 0
@@ -137,7 +143,7 @@ def held_in(
     asked: float,
     decoder: Decoder | None = None,
     kind: type[Job] = Job,
-) -> list[Held]:
+) -> list[ClaimedJob]:
     """The claimed jobs. ``asked``: when the call was about to be sent, on the monotonic clock. The TTR counts from
     then, because another worker may have taken a job over by the time the reply is read. ``decoder``: reads the bodies
     that are not plain JSON. ``kind``: the class that the jobs are made of. A job that another client has written in a
@@ -155,7 +161,7 @@ def held_in(
         main, entry, past = (row.claim, b"", None) if b"|" not in row.claim else row.parts()
         ttr_ms = job.ttr_ms or topic_ttr_ms
         deadline = asked + ttr_ms / 1000
-        held = Held(shard, group, job, main, entry, job.due_ms, generation, ttr_ms, deadline, latest)
+        held = ClaimedJob(shard, group, job, main, entry, job.due_ms, generation, ttr_ms, deadline, latest)
         if deadline - LONGEST_CUT_MS / 1000 < latest:
             held.start_by = min(latest, held.cut_at)
         if past is not None:
@@ -166,39 +172,39 @@ def held_in(
     return all_held
 
 
-def unreadable(held: Held, error: BodyUnreadable) -> End:
+def unreadable(held: ClaimedJob, error: BodyUnreadable) -> End:
     """The end of an attempt whose body can't be read. The job goes back, uncounted, and comes again later and later: to
     a worker that can read it, or to this one when it is configured for it. A body that nobody can read is buried.
     """
     measured.unreadable(held)
     if is_a(error, BodyDamaged):
-        return End(held, Outcome.DEAD, text_of(error), reason=DeadReason.INVALID)
+        return End(held, AttemptResult.DEAD, text_of(error), reason=DeadReason.INVALID)
     delay_ms = min(_LONGEST_UNREADABLE_MS, 1000 * 2 ** min(held.job.snoozed, 10))
-    return End(held, Outcome.SNOOZED, text_of(error), delay_ms)
+    return End(held, AttemptResult.SNOOZED, text_of(error), delay_ms)
 
 
-def end_of_failure(held: Held, error: BaseException | str, schedule: RetrySchedule) -> End:
+def end_of_failure(held: ClaimedJob, error: BaseException | str, schedule: RetrySchedule) -> End:
     """The end of an attempt that failed with this exception or text: a retry, or a burial if no step is left.
 
     The delay is chosen here; ``lua/retry.lua`` adds it to Redis's time.
     """
     text = error if is_a(error, str) else told_of(held.job, error)
     if is_a(error, Bury):
-        return End(held, Outcome.DEAD, error.reason, reason=DeadReason.BURIED)
+        return End(held, AttemptResult.DEAD, error.reason, reason=DeadReason.BURIED)
     if is_a(error, Snooze):
-        return End(held, Outcome.SNOOZED, text, error.delay_ms)
+        return End(held, AttemptResult.SNOOZED, text, error.delay_ms)
     if is_a(error, Retry) and error.delay_ms is not None:
         if held.job.attempt >= error.max_attempts:
-            return End(held, Outcome.DEAD, text, reason=DeadReason.EXHAUSTED)
-        return End(held, Outcome.RETRY, text, error.delay_ms)
+            return End(held, AttemptResult.DEAD, text, reason=DeadReason.EXHAUSTED)
+        return End(held, AttemptResult.RETRY, text, error.delay_ms)
     if held.job.retry is not None:
         schedule = RetrySchedule.of(held.job.retry)
     delay_ms = schedule.delay_ms(held.job.step)
     if delay_ms is None:
-        return End(held, Outcome.DEAD, text, reason=DeadReason.EXHAUSTED)
+        return End(held, AttemptResult.DEAD, text, reason=DeadReason.EXHAUSTED)
     if is_a(error, Retry):
         delay_ms = max(delay_ms, error.at_least_ms)
-    return End(held, Outcome.RETRY, text, delay_ms, steps=1)
+    return End(held, AttemptResult.RETRY, text, delay_ms, steps=1)
 
 
 def tell_calls(end: End, error: BaseException) -> None:
@@ -216,20 +222,20 @@ def hide(end: End, *, own: bool) -> None:
         end.error = f"{class_of(end) or 'Exception'}: its message is not kept"
 
 
-def too_late(held: Held, schedule: RetrySchedule, now_ms: int) -> End:
+def too_late(held: ClaimedJob, schedule: RetrySchedule, now_ms: int) -> End:
     """The end of an attempt that came too late to start. After a stall, the job goes back uncounted. Without a stall,
     the TTR is shorter than a claim takes; the job would go back forever, so the attempt fails.
     """
     if time.monotonic() - held.deadline + held.ttr_ms / 1000 > _STALLED_S:
         held.started_ms = 0
-        return End(held, Outcome.RELEASED)
+        return End(held, AttemptResult.RELEASED)
     held.started_ms = max(now_ms, held.due_ms)
     return end_of_failure(
         held, f"TimeoutError: its TTR of {held.ttr_ms} ms passed before the attempt could start", schedule
     )
 
 
-def row_of(event: str, held: Held, consumer: str, error: str = "", reason: str = "") -> str:
+def row_of(event: str, held: ClaimedJob, consumer: str, error: str = "", reason: str = "") -> str:
     """The attempt as a history row, without the time when it finished. ``event``: an Event's value, as text, because an
     Event takes long to format. ``error`` is a class, never a message, because messages may quote the body.
     """
@@ -252,18 +258,18 @@ def class_of(end: End) -> str:
 def ends_together(ends: Sequence[End], groups: int) -> list[End]:
     """As many of these ends (all of one outcome) as one script call may carry. ``groups``: the topic's groups."""
     outcome = ends[0].outcome
-    most = most_jobs(_MOST[outcome], groups if outcome is Outcome.DONE else 1)
+    most = most_jobs(_MOST[outcome], groups if outcome is AttemptResult.DONE else 1)
     batch = list(ends[:most])
     if any(end.held.job.key is not None for end in batch):
         batch = batch[:_MOST_OF_KEYS]
     # If the topic is paused or has a rate, release reads each record for the due time; others only free its memory.
-    max_bytes = MAX_BYTES if outcome is Outcome.RELEASED else FREED_BYTES
+    max_bytes = MAX_BYTES if outcome is AttemptResult.RELEASED else FREED_BYTES
     if sum(map(len, map(_body_of, batch))) <= max_bytes:
         return batch
     return next(parts(batch, lambda end: len(end.held.job.raw_body), most, max_bytes))
 
 
-def can_be_sent(held: Held) -> bool:
+def can_be_sent(held: ClaimedJob) -> bool:
     """Whether its Job has all that is sent of it: nothing keeps a handler from deleting or changing that."""
     job = held.job
     try:
@@ -279,7 +285,7 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
     repeated batch changes nothing.
     """
     outcome = ends[0].outcome
-    event = (Event.RELEASED if outcome is Outcome.SNOOZED else Event(outcome)).value
+    event = (Event.RELEASED if outcome is AttemptResult.SNOOZED else Event(outcome)).value
     keeps_history = scripts.keeps_history
     failure_of = _failure_of if scripts.keeps_failures and outcome in _FAILED else _no_failure
     args: list[Any] = []
@@ -288,9 +294,14 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
         error = class_of(end) if end.error else ""
         row = row_of(event, held, consumer, error, end.reason) if keeps_history else ""
         args += [held.main, held.entry, held.job.id, row]
-        if outcome in (Outcome.RETRY, Outcome.SNOOZED):
-            args += [end.delay_ms, _NO_ATTEMPT if outcome is Outcome.SNOOZED else end.steps, end.error, failure_of(end)]
-        elif outcome is Outcome.DEAD:
+        if outcome in (AttemptResult.RETRY, AttemptResult.SNOOZED):
+            args += [
+                end.delay_ms,
+                _NO_ATTEMPT if outcome is AttemptResult.SNOOZED else end.steps,
+                end.error,
+                failure_of(end),
+            ]
+        elif outcome is AttemptResult.DEAD:
             args += [end.reason, end.error, failure_of(end)]
     first = ends[0].held
     refused: Refused = yield from _SCRIPTS[outcome](
@@ -312,9 +323,9 @@ def _no_failure(_end: End) -> str:
 
 
 _SCRIPTS = {
-    Outcome.DONE: Scripts.finish,
-    Outcome.RETRY: Scripts.retry,
-    Outcome.SNOOZED: Scripts.retry,
-    Outcome.DEAD: Scripts.bury,
-    Outcome.RELEASED: Scripts.release,
+    AttemptResult.DONE: Scripts.finish,
+    AttemptResult.RETRY: Scripts.retry,
+    AttemptResult.SNOOZED: Scripts.retry,
+    AttemptResult.DEAD: Scripts.bury,
+    AttemptResult.RELEASED: Scripts.release,
 }

@@ -17,7 +17,18 @@ from ...times.durations import Duration, to_ms
 from ..jobs.large_bodies import EndedJob, drop_ended, fetched
 from ..known import known_group
 from .error_text import without_credentials
-from .results import DeadReason, End, Held, Outcome, end_of_failure, held_in, settle, tell_calls, too_late, unreadable
+from .results import (
+    AttemptResult,
+    ClaimedJob,
+    DeadReason,
+    End,
+    end_of_failure,
+    held_in,
+    settle,
+    tell_calls,
+    too_late,
+    unreadable,
+)
 
 _LONGEST_BLOCK_S = 5.0
 _CLUSTER_BLOCK_S = 0.2
@@ -26,7 +37,7 @@ _PAUSED_S = 0.25
 
 def take(
     store: RedisStore, topic: str, group: str, timeout: Duration, wanted: Callable[[], bool] = lambda: True
-) -> Op[Held | None]:
+) -> Op[ClaimedJob | None]:
     """Claims one job of the topic. Returns None after ``timeout``, or if no job is ``wanted`` any more."""
     deadline = time.monotonic() + to_ms(timeout, "timeout") / 1000
     topic, group = check_topic(topic), check_group(group)
@@ -66,11 +77,11 @@ def _wait(store: RedisStore, topic: str, group: str, left_s: float) -> Op[dict[S
 
 def _claim_any(
     store: RedisStore, settings: TopicSettings, topic: str, group: str, found: dict[ShardKeys, Entries]
-) -> Op[tuple[Held | None, bool]]:
+) -> Op[tuple[ClaimedJob | None, bool]]:
     """Claims the first job of any shard; also returns whether the topic is paused. With ``found``, it only claims the
     entries that were read: keeps one job and hands the others back.
     """
-    kept: Held | None = None
+    kept: ClaimedJob | None = None
     paused = False
     turns = [(shard, found.get(shard, [])) for shard in found or store.topics.shards(topic)]
     while turns:
@@ -91,7 +102,7 @@ def _claim_any(
     return kept, paused
 
 
-def _is_kept(store: RedisStore, held: Held, settings: TopicSettings, *, room: bool) -> Op[bool]:
+def _is_kept(store: RedisStore, held: ClaimedJob, settings: TopicSettings, *, room: bool) -> Op[bool]:
     """Whether the attempt may begin and there is ``room`` for it; otherwise ends it. If Redis refuses that, another
     consumer has the job already, which is fine, too.
     """
@@ -99,18 +110,18 @@ def _is_kept(store: RedisStore, held: Held, settings: TopicSettings, *, room: bo
     end = _unfit(held, settings)
     if end is None and room:
         return True
-    ends = [end or End(held, Outcome.RELEASED)]
+    ends = [end or End(held, AttemptResult.RELEASED)]
     yield from settle(store.scripts, held.shard, held.group, store.session.consumer, ends)
     return False
 
 
-def _unfit(held: Held, settings: TopicSettings) -> End | None:
+def _unfit(held: ClaimedJob, settings: TopicSettings) -> End | None:
     """The end of an attempt that must not start, because its job crashed too often, its TTR has passed, or its body
     can't be read here; or None.
     """
     if held.crashes >= settings.max_deliveries:
         text = f"lost with its consumer {held.crashes} times in a row"
-        return End(held, Outcome.DEAD, text, reason=DeadReason.CRASHED)
+        return End(held, AttemptResult.DEAD, text, reason=DeadReason.CRASHED)
     if held.start_by <= time.monotonic():
         return too_late(held, settings.retry_of(held.group), held.started_ms)
     try:
@@ -127,7 +138,7 @@ def _end(store: RedisStore, end: End) -> Op[None]:
     held.took_s = time.monotonic() - held.deadline + held.ttr_ms / 1000
     refused = yield from settle(store.scripts, held.shard, held.group, held.consumer or store.session.consumer, [end])
     held.ended = True
-    if end.outcome is Outcome.DONE and not refused and store.session.bodies.blocks(held.job.raw_body):
+    if end.outcome is AttemptResult.DONE and not refused and store.session.bodies.blocks(held.job.raw_body):
         yield from drop_ended(store.session, [(held.shard, EndedJob(held.job.topic, held.job.id, held.job.raw_body))])
     if refused:
         raise StaleClaim(
@@ -136,18 +147,18 @@ def _end(store: RedisStore, end: End) -> Op[None]:
         )
 
 
-def finish(store: RedisStore, held: Held) -> Op[None]:
-    yield from _end(store, End(held, Outcome.DONE))
+def finish(store: RedisStore, held: ClaimedJob) -> Op[None]:
+    yield from _end(store, End(held, AttemptResult.DONE))
 
 
 def fail(
-    store: RedisStore, held: Held, error: BaseException | str, delay: Duration | None, traceback: str = ""
+    store: RedisStore, held: ClaimedJob, error: BaseException | str, delay: Duration | None, traceback: str = ""
 ) -> Op[None]:
     """``traceback``: of an error that is text."""
     settings = yield from store.topics.get(held.job.topic)
     end = end_of_failure(held, error, settings.retry_of(held.group))
     if delay is not None:
-        end = End(held, Outcome.RETRY, end.error, to_ms(delay))
+        end = End(held, AttemptResult.RETRY, end.error, to_ms(delay))
     if isinstance(error, str):
         end.traceback = without_credentials(traceback)
     else:
@@ -155,17 +166,17 @@ def fail(
     yield from _end(store, end)
 
 
-def bury(store: RedisStore, held: Held, reason: str) -> Op[None]:
+def bury(store: RedisStore, held: ClaimedJob, reason: str) -> Op[None]:
     yield from _end(
         store, end_of_failure(held, Bury(reason), (yield from store.topics.get(held.job.topic)).retry_of(held.group))
     )
 
 
-def release(store: RedisStore, held: Held) -> Op[None]:
-    yield from _end(store, End(held, Outcome.RELEASED))
+def release(store: RedisStore, held: ClaimedJob) -> Op[None]:
+    yield from _end(store, End(held, AttemptResult.RELEASED))
 
 
-def touch(store: RedisStore, held: Held, ttr: Duration | None) -> Op[None]:
+def touch(store: RedisStore, held: ClaimedJob, ttr: Duration | None) -> Op[None]:
     group_ttr_ms = (yield from store.topics.get(held.job.topic)).ttr_of(held.group)
     ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
     claim = [held.main, held.entry, held.job.id, ttr_ms]
@@ -176,12 +187,12 @@ def touch(store: RedisStore, held: Held, ttr: Duration | None) -> Op[None]:
 
 
 _LEFT = {
-    Outcome.DONE: JobState.DONE, Outcome.RETRY: JobState.DELAYED, Outcome.SNOOZED: JobState.DELAYED,
-    Outcome.DEAD: JobState.DEAD, Outcome.RELEASED: JobState.READY,
+    AttemptResult.DONE: JobState.DONE, AttemptResult.RETRY: JobState.DELAYED, AttemptResult.SNOOZED: JobState.DELAYED,
+    AttemptResult.DEAD: JobState.DEAD, AttemptResult.RELEASED: JobState.READY,
 }  # fmt: skip
 
 
-def repeatable(store: RedisStore, held: Held, ending: Op[None], *ends: Outcome) -> Op[JobState | None]:
+def repeatable(store: RedisStore, held: ClaimedJob, ending: Op[None], *ends: AttemptResult) -> Op[JobState | None]:
     """Ends a claim that leaves a receipt, and returns None. If the claim had already ended in one of these ways,
     returns the state in which it left its job.
     """
@@ -191,11 +202,11 @@ def repeatable(store: RedisStore, held: Held, ending: Op[None], *ends: Outcome) 
         ended = yield from store.scripts.ended(held.shard, held.group, held.main, held.entry)
         if ended not in ends:
             raise
-        return _LEFT[Outcome(ended)]
+        return _LEFT[AttemptResult(ended)]
     return None
 
 
-def leaving(store: RedisStore, held: Held, error: BaseException | None) -> Op[None] | None:
+def leaving(store: RedisStore, held: ClaimedJob, error: BaseException | None) -> Op[None] | None:
     """The operation at the end of a ``with`` block; None if the claim has already ended within the block."""
     if held.ended:
         return None

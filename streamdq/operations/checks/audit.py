@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...keys import ShardKeys, homes_of
+from ...keys import ShardKeys, candidate_shards
 from ...link.session import Op
 from ...store import stream_entries
 from ...store.batches import most_jobs
@@ -207,10 +207,10 @@ def _elsewhere(store: RedisStore, shard: ShardKeys, keys: Iterable[tuple[bytes, 
     settings = store.topics.settings_of(shard.topic)
     for id, key in keys:
         try:
-            homes = homes_of(id.decode(), settings.shards, settings.former, key.decode() or None)
+            candidates = candidate_shards(id.decode(), settings.shards, settings.former, key.decode() or None)
         except UnicodeDecodeError:  # another client has put it there
             continue
-        if shard.shard not in homes:
+        if shard.shard not in candidates:
             yield id.decode()
 
 

@@ -20,7 +20,7 @@ from ...store.jobs.members import id_in, member_in
 from ...store.jobs.progress import Progress
 from ...store.redis_store import RedisStore
 from ..known import known_group
-from .kick_throttle import SLICE, Pace
+from .kick_throttle import SLICE, KickThrottle
 
 MOST_PLACES = 100
 MOST_LOOKED = 5_000
@@ -28,10 +28,10 @@ _PAGE = 100
 _MOST_AT_ONCE = 10_000  # letters that are acted on in one go
 
 State = Literal["dead", "retrying"]
-Deed = Literal["kick", "purge"]
+Action = Literal["kick", "purge"]
 
 
-def deed_in(text: str) -> Deed:
+def action_in(text: str) -> Action:
     if text == "kick":
         return "kick"
     if text == "purge":
@@ -40,7 +40,7 @@ def deed_in(text: str) -> Deed:
 
 
 @dataclass(frozen=True, slots=True)
-class Which:
+class FailedFilter:
     """What is looked for. ``places``: topics and groups. ``error``: a part of it, in any case. ``until_ms``: of dead
     letters, those that were buried by then.
     """
@@ -69,7 +69,7 @@ class Failed(NamedTuple):
 
 
 @dataclass(slots=True)
-class Part:
+class FailedPage:
     """``next``: where the list goes on, '' at its end. ``looked``: at how many."""
 
     found: list[Failed] = field(default_factory=list)
@@ -83,7 +83,7 @@ class _Place(NamedTuple):
     zset: str
 
 
-def _places(store: RedisStore, which: Which) -> list[_Place]:
+def _places(store: RedisStore, which: FailedFilter) -> list[_Place]:
     """In an order that stays when numbers change: a list goes on where equal times were passed in it."""
     if which.state == "dead":
         return [
@@ -107,7 +107,7 @@ class _Walk:
     take out meanwhile hides nothing, but among those of that very millisecond.
     """
 
-    def __init__(self, store: RedisStore, which: Which, start: str) -> None:
+    def __init__(self, store: RedisStore, which: FailedFilter, start: str) -> None:
         self._store = store
         self._newest_first = which.state == "dead"
         self._places = _places(store, which)
@@ -177,9 +177,9 @@ def _start_in(text: str) -> tuple[int | None, int]:
     return int(score), int(passed)
 
 
-def failed(store: RedisStore, which: Which, count: int, start: str = "") -> Op[Part]:
+def failed(store: RedisStore, which: FailedFilter, count: int, start: str = "") -> Op[FailedPage]:
     """A part of the list: about ``count``, of the next MOST_LOOKED. ``start``: the ``next`` of the part before."""
-    walk, part = _Walk(store, which, start), Part()
+    walk, part = _Walk(store, which, start), FailedPage()
     sifts = bool(which.error or which.id_prefix) or which.state == "retrying"
     while len(part.found) < count and part.looked < MOST_LOOKED:
         rows = yield from walk.next(_PAGE if sifts else count - len(part.found))
@@ -191,7 +191,7 @@ def failed(store: RedisStore, which: Which, count: int, start: str = "") -> Op[P
     return part
 
 
-def _matches(store: RedisStore, which: Which, rows: Sequence[tuple[_Place, bytes, int]]) -> Op[list[Failed]]:
+def _matches(store: RedisStore, which: FailedFilter, rows: Sequence[tuple[_Place, bytes, int]]) -> Op[list[Failed]]:
     wanted = []
     for place, member, at_ms in rows:
         if which.state == "dead":
@@ -237,7 +237,7 @@ class Tally:
         self.of[at] = self.of.get(at, 0) + count
 
 
-def _all(store: RedisStore, which: Which, most: int, ends: float) -> Op[tuple[list[Failed], bool]]:
+def _all(store: RedisStore, which: FailedFilter, most: int, ends: float) -> Op[tuple[list[Failed], bool]]:
     walk, found = _Walk(store, which, ""), list[Failed]()
     while rows := (yield from walk.next(_PAGE)):
         found += yield from _matches(store, which, rows)
@@ -246,7 +246,7 @@ def _all(store: RedisStore, which: Which, most: int, ends: float) -> Op[tuple[li
     return found, True
 
 
-def count_failed(store: RedisStore, which: Which, longest_s: float) -> Op[Tally]:
+def count_failed(store: RedisStore, which: FailedFilter, longest_s: float) -> Op[Tally]:
     """How many dead letters match, as far as there is time to look."""
     found, whole = yield from _all(store, which, 1_000_000, time.monotonic() + longest_s)
     tally = Tally(whole=whole)
@@ -255,21 +255,21 @@ def count_failed(store: RedisStore, which: Which, longest_s: float) -> Op[Tally]
     return tally
 
 
-def act_on_failed(store: RedisStore, which: Which, deed: Deed, longest_s: float) -> Op[Tally]:
+def act_on_failed(store: RedisStore, which: FailedFilter, action: Action, longest_s: float) -> Op[Tally]:
     """Kicks or purges the dead letters that match, and were buried by ``until_ms``, unless they have changed since they
     were read. As many as there is time for; kicked ones as fast as they are claimed.
     """
     ends = time.monotonic() + longest_s
     found, whole = yield from _all(store, which, _MOST_AT_ONCE, ends)
-    tally, pace = Tally(whole=whole), Pace(store.session)
+    tally, throttle = Tally(whole=whole), KickThrottle(store.session)
     begun = False
     for (shard, group), letters in _slices(found):
         if time.monotonic() > ends:
             tally.whole = False
             break
-        if deed == "kick" and begun:
-            yield from pace.wait(shard, group)
-        done = yield from _act(store, deed, shard, group, [(one.id, one.delivery) for one in letters])
+        if action == "kick" and begun:
+            yield from throttle.wait(shard, group)
+        done = yield from _act(store, action, shard, group, [(one.id, one.delivery) for one in letters])
         if done:
             tally.add(letters[0], done)
         tally.left_alone += len(letters) - done
@@ -277,14 +277,16 @@ def act_on_failed(store: RedisStore, which: Which, deed: Deed, longest_s: float)
     return tally
 
 
-def _act(store: RedisStore, deed: Deed, shard: ShardKeys, group: str, letters: Sequence[tuple[str, str]]) -> Op[int]:
-    script = store.scripts.kick_each if deed == "kick" else store.scripts.purge_each
+def _act(
+    store: RedisStore, action: Action, shard: ShardKeys, group: str, letters: Sequence[tuple[str, str]]
+) -> Op[int]:
+    script = store.scripts.kick_each if action == "kick" else store.scripts.purge_each
     codes = yield from script(shard, group, letters)
     return sum(code == 1 for code in codes)
 
 
 def act_on_shown(
-    store: RedisStore, topic: str, group: str, shown: Sequence[tuple[int, str, str]], deed: Deed
+    store: RedisStore, topic: str, group: str, shown: Sequence[tuple[int, str, str]], action: Action
 ) -> Op[tuple[int, int]]:
     """Kicks or purges dead letters of one page, unless they have changed since. ``shown``: of each its shard, delivery
     and id. How many were done, and how many left alone.
@@ -300,7 +302,7 @@ def act_on_shown(
             letters.setdefault(shards[number], []).append((id, delivery))
     for shard, some in letters.items():
         for first in range(0, len(some), SLICE):
-            done += yield from _act(store, deed, shard, group, some[first : first + SLICE])
+            done += yield from _act(store, action, shard, group, some[first : first + SLICE])
     return done, len(shown) - done
 
 

@@ -20,7 +20,7 @@ _PATIENCE_S = 1.0  # how long to wait without any claim
 _LONGEST_S = 30.0  # how long to wait in total
 
 
-class Pace:
+class KickThrottle:
     """The waiting of one such operation. It ends for good if nobody claims, as there is nothing to delay then, or if
     handlers are slow, as due jobs then wait for a free slot in any case.
     """

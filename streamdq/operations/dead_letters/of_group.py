@@ -17,7 +17,7 @@ from ...store.redis_store import RedisStore
 from ..jobs.get import job_of, shard_with
 from ..jobs.large_bodies import fetched
 from ..known import known_group
-from .kick_throttle import SLICE, Pace
+from .kick_throttle import SLICE, KickThrottle
 
 _PURGE_BATCH = 100
 _DeadScript = Callable[[ShardKeys, str, int, Sequence[str]], Op[int]]  # kick or purge: group, limit, ids
@@ -53,8 +53,8 @@ def kick(
     """
     if all and id is not None:
         raise InvalidInput("kick: pass an id or all=True, not both")
-    pace = Pace(store.session)
-    return (yield from _each_dead(store, store.scripts.kick, topic, id, group, SLICE, pace))
+    throttle = KickThrottle(store.session)
+    return (yield from _each_dead(store, store.scripts.kick, topic, id, group, SLICE, throttle))
 
 
 def purge(
@@ -71,7 +71,13 @@ def purge(
 
 
 def _each_dead(
-    store: RedisStore, script: _DeadScript, topic: str, id: str | None, group: str, most: int, pace: Pace | None
+    store: RedisStore,
+    script: _DeadScript,
+    topic: str,
+    id: str | None,
+    group: str,
+    most: int,
+    throttle: KickThrottle | None,
 ) -> Op[int]:
     settings = yield from known_group(store, topic, group, anew=True)
     if id is not None:
@@ -82,8 +88,8 @@ def _each_dead(
         # Kick no more jobs than are dead now, or a job that dies again at once would be kicked forever.
         left = yield from dead_letters.dead_now(store.session, shard, group)
         while left > 0:
-            if pace and total:
-                yield from pace.wait(shard, group)
+            if throttle and total:
+                yield from throttle.wait(shard, group)
             done = yield from script(shard, group, min(left, most), [])
             total += done
             left = left - done if done else 0

@@ -22,7 +22,7 @@ from ...store.replies import OUTDATED
 from ...store.scripts import Scripts
 from ...store.topics.topics import changing
 from ...times.durations import Duration, Moment
-from ..dead_letters.kick_throttle import SLICE, Pace
+from ..dead_letters.kick_throttle import SLICE, KickThrottle
 from ..jobs.get import REPAIRS
 from .search import Search
 
@@ -74,12 +74,12 @@ def reschedule_found(
     when = encode_when(delay, at)
     now_ms = yield from namespace.now_ms(search.store.session)
     at_once = when == "+0" or (when[0] != "+" and int(when) <= now_ms)
-    pace = Pace(search.store.session) if at_once else None
+    throttle = KickThrottle(search.store.session) if at_once else None
 
     def script(scripts: Scripts, k: ShardKeys, settings: TopicSettings, shown: Sequence[_Known]) -> Op[list[int]]:
         return scripts.reschedule_each(k, settings, when, shown)
 
-    return (yield from _each(search, script, durable, tell, pace))
+    return (yield from _each(search, script, durable, tell, throttle))
 
 
 _Known = tuple[str, str]  # id and deliveries
@@ -91,15 +91,15 @@ def _each(
     script: _Script,
     durable: str | None,
     tell: Tell | None,
-    pace: Pace | None = None,
+    throttle: KickThrottle | None = None,
 ) -> Op[Acted]:
     check_level(durable)
     yield from search.some()
     store, acted, began = search.store, Acted(), False
     settings = yield from store.topics.latest(search.topic)
     for shard, part in _slices(search.plan, len(settings.groups)):
-        if pace and began:
-            yield from pace.wait_ready(shard, settings.group_names)
+        if throttle and began:
+            yield from throttle.wait_ready(shard, settings.group_names)
         codes, settings = yield from _call(store, script, shard, settings, part, durable)
         results = [_RESULTS.get(code, "refused") for code in codes]
         _count(acted, tell, shard, zip((id for id, _ in part), results, strict=True))
@@ -148,8 +148,8 @@ def _count(acted: Acted, tell: Tell | None, shard: ShardKeys, results: Iterable[
 
 def kick_found(search: Search, tell: Tell | None = None) -> Op[Acted]:
     """Sends back those of the jobs that were dead, in the group of the search or in each in which they were."""
-    pace = Pace(search.store.session)
-    return (yield from _each_letter(search, search.store.scripts.kick_each, tell, pace))
+    throttle = KickThrottle(search.store.session)
+    return (yield from _each_letter(search, search.store.scripts.kick_each, tell, throttle))
 
 
 def purge_found(search: Search, tell: Tell | None = None) -> Op[Acted]:
@@ -160,7 +160,7 @@ def purge_found(search: Search, tell: Tell | None = None) -> Op[Acted]:
 _LetterScript = Callable[[ShardKeys, str, Sequence[_Known]], Op[list[int]]]
 
 
-def _each_letter(search: Search, script: _LetterScript, tell: Tell | None, pace: Pace | None) -> Op[Acted]:
+def _each_letter(search: Search, script: _LetterScript, tell: Tell | None, throttle: KickThrottle | None) -> Op[Acted]:
     yield from search.some()
     store, acted, began = search.store, Acted(), False
     settings = yield from store.topics.latest(search.topic)
@@ -168,8 +168,8 @@ def _each_letter(search: Search, script: _LetterScript, tell: Tell | None, pace:
         of_groups = _letters(part, search.criteria.group)
         done: set[str] = set()
         for group, letters in of_groups.items():
-            if pace and began:
-                yield from pace.wait(shard, group)
+            if throttle and began:
+                yield from throttle.wait(shard, group)
             codes = yield from script(shard, group, letters)
             done |= {id for (id, _), code in zip(letters, codes, strict=True) if code == 1}
         dead = {id for letters in of_groups.values() for id, _ in letters}

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ...config import TopicSettings
 from ...errors import InvalidInput
 from ...job.job import Job, JobState, check_topic
-from ...keys import ShardKeys, homes_of
+from ...keys import ShardKeys, candidate_shards
 from ...link.session import Op
 from ...store import namespace
 from ...store.batches import most_jobs
@@ -170,8 +170,8 @@ class Search:
         if self.ended:
             return ""
         cursor = self._cursor
-        told = cursor.decode() if isinstance(cursor, bytes) else f"{cursor[0]}m{cursor[1].hex()}"
-        return f"{self._all_places - len(self._places)}.{self._all_places}.{told}"
+        position = cursor.decode() if isinstance(cursor, bytes) else f"{cursor[0]}m{cursor[1].hex()}"
+        return f"{self._all_places - len(self._places)}.{self._all_places}.{position}"
 
     def rest(self) -> Op[None]:
         """Walks to the end. All matches are then part of the plan."""
@@ -216,7 +216,7 @@ class Search:
         shards = self.store.topics.shards(self.topic)
         if self.criteria.key is None:
             return shards
-        return [shards[number] for number in homes_of("", settings.shards, settings.former, self.criteria.key)]
+        return [shards[number] for number in candidate_shards("", settings.shards, settings.former, self.criteria.key)]
 
     def _go_on(self) -> None:
         """Goes to where the other search ended, if there was one."""

@@ -116,14 +116,14 @@ class Batcher:
             self._go_on(first.kind, failed)
 
 
-def twin(error: Exception) -> Exception:
+def clone_exception(error: Exception) -> Exception:
     """A copy: an exception that several tasks raise would collect the tracebacks of all. One that can't be copied, as
     some of other libraries, is raised as it is.
     """
     try:
-        twin = type(error).__new__(type(error), *error.args)
+        clone = type(error).__new__(type(error), *error.args)
     except Exception:
         return error
-    twin.__dict__.update(error.__dict__)
-    twin.__cause__ = error.__cause__
-    return twin.with_traceback(error.__traceback__)
+    clone.__dict__.update(error.__dict__)
+    clone.__cause__ = error.__cause__
+    return clone.with_traceback(error.__traceback__)

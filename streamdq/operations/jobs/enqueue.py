@@ -19,7 +19,7 @@ from ...store.jobs.records import Encoded, encode, ended_until_ms, job_in, nonce
 from ...store.redis_store import RedisStore
 from ...store.replies import FoundJob
 from ...times.durations import Duration, Moment
-from .batcher import twin
+from .batcher import clone_exception
 from .get import get, job_of
 from .large_bodies import put_away, take_back
 from .send import send_to_shards
@@ -27,7 +27,7 @@ from .send import send_to_shards
 NO_BODY: Any = {}
 
 
-class Put(NamedTuple):
+class EnqueueReply(NamedTuple):
     """The result of enqueuing jobs together. The jobs are identified by their index."""
 
     now_ms: int
@@ -36,19 +36,19 @@ class Put(NamedTuple):
     decoder: Decoder | None = None
     kept: Mapping[int, Job] = {}  # those of ``existing`` that were looked up, as they are now
     unseen: Exception | None = None  # why those of ``existing`` could not be looked up
-    straight: Mapping[int, int] = {}  # those that are ready if they were due by then, by Redis's clock
+    skips_bucket: Mapping[int, int] = {}  # those that are ready if they were due by then, by Redis's clock
 
-    def of(self, index: int) -> Put:
+    def of(self, index: int) -> EnqueueReply:
         """What became of one of them."""
         taken = {0: self.taken[index]} if index in self.taken else {}
         kept = {0: self.kept[index]} if index in self.kept else {}
-        straight = {0: self.straight[index]} if index in self.straight else {}
+        skips_bucket = {0: self.skips_bucket[index]} if index in self.skips_bucket else {}
         existing = [0] if index in self.existing else []
-        return Put(self.now_ms, taken, existing, self.decoder, kept, self.unseen, straight)
+        return EnqueueReply(self.now_ms, taken, existing, self.decoder, kept, self.unseen, skips_bucket)
 
-    def with_kept(self, kept: Mapping[int, Job], unseen: Exception | None = None) -> Put:
+    def with_kept(self, kept: Mapping[int, Job], unseen: Exception | None = None) -> EnqueueReply:
         """The same, after those that have the ids were looked up."""
-        return Put(self.now_ms, self.taken, self.existing, self.decoder, kept, unseen, self.straight)
+        return EnqueueReply(self.now_ms, self.taken, self.existing, self.decoder, kept, unseen, self.skips_bucket)
 
     def job(self, topic: str, given: Encoded, index: int = 0) -> Job:
         """The job that has the id now, or had it last: that one's body is None, its state ``ended``."""
@@ -57,7 +57,7 @@ class Put(NamedTuple):
         record = self.taken.get(index)
         if record is None:
             new = given.job(topic, self.now_ms, self.decoder)
-            if new.due_ms <= self.straight.get(index, -1):
+            if new.due_ms <= self.skips_bucket.get(index, -1):
                 new.state = JobState.READY
             return new
         job = job_in(topic, given.id, record, self.decoder)
@@ -186,7 +186,7 @@ class EnqueueCall(NamedTuple):
         # Those with a rule of their own go by themselves: else they might overtake others with the same id.
         return self.topic, self.shard, self.on_conflict, self.durable, self.encoded.rule != ""
 
-    def put(self, calls: Sequence[EnqueueCall]) -> Op[list[Put]]:
+    def put(self, calls: Sequence[EnqueueCall]) -> Op[list[EnqueueReply]]:
         """Sends these calls, of which it is one."""
         store, topic, jobs = self.store, self.topic, [call.encoded for call in calls]
         try:
@@ -207,9 +207,9 @@ class EnqueueCall(NamedTuple):
         """What this call raises after an error that concerns all that were sent together."""
         if isinstance(error, NotDurable):
             return NotDurable(error.level, error.why, self.encoded.id)
-        return twin(error)
+        return clone_exception(error)
 
-    def job(self, reply: Put) -> Job:
+    def job(self, reply: EnqueueReply) -> Job:
         """What this call returns. ``reply``: to it, of ``put``.
 
         Raises:
@@ -220,7 +220,7 @@ class EnqueueCall(NamedTuple):
             if self.on_conflict != "keep":
                 raise refusal(self.topic, self.encoded, reply.taken[0], self.on_conflict)
             if reply.unseen is not None:
-                raise twin(reply.unseen)
+                raise clone_exception(reply.unseen)
         return reply.job(self.topic, self.encoded)
 
 
@@ -247,7 +247,7 @@ def put(
     jobs: Sequence[Encoded],
     on_conflict: OnConflict = "reject",
     durable: str | None = None,
-) -> Op[Put]:
+) -> Op[EnqueueReply]:
     """Enqueues encoded jobs, at most MAX_BATCH: one call per shard, or more if the jobs are large, or some of them have
     rules of uniqueness. Every enqueue goes through here.
 
@@ -274,15 +274,17 @@ def _put(
     on_conflict: OnConflict,
     durable: str | None,
     again: bool = False,
-) -> Op[Put]:
+) -> Op[EnqueueReply]:
     """``again``: they were sent before."""
     sent = yield from send_to_shards(store, topic, jobs, on_conflict, durable, again)
     existing = _of_others(sent.taken, jobs)
     recorded.not_put_in(store.session.keys.namespace, topic, len(existing))
-    return Put(sent.now_ms, sent.taken, existing, store.session.bodies, straight=sent.straight)
+    return EnqueueReply(sent.now_ms, sent.taken, existing, store.session.bodies, skips_bucket=sent.skips_bucket)
 
 
-def _put_one(store: RedisStore, topic: str, job: Encoded, on_conflict: OnConflict, durable: str | None) -> Op[Put]:
+def _put_one(
+    store: RedisStore, topic: str, job: Encoded, on_conflict: OnConflict, durable: str | None
+) -> Op[EnqueueReply]:
     """What put does, for one job. Nearly always it is one call of one script, and what else could have to be done takes
     longer to find out than the call itself.
     """
@@ -292,15 +294,19 @@ def _put_one(store: RedisStore, topic: str, job: Encoded, on_conflict: OnConflic
         return (yield from put(store, topic, [job], on_conflict, durable))
     shard = store.session.keys.shard(topic, shard_of(job.id, settings.shards))
     spread = settings.named(by_key=False)
-    reply = yield from store.at(durable, settings).enqueue(shard, spread, job[:3], keyed=False)
+    reply = yield from store.at(durable, settings).enqueue(shard, spread, job[:3], has_keys=False)
     if not reply.current:
         return (yield from _put(store, topic, [job], on_conflict, durable, again=True))
     existing = _of_others(reply.taken, [job]) if reply.taken else []
     recorded.not_put_in(store.session.keys.namespace, topic, len(existing))
-    return Put(reply.now_ms, reply.taken, existing, bodies, straight={0: reply.now_ms} if reply.straight > 0 else {})
+    return EnqueueReply(
+        reply.now_ms, reply.taken, existing, bodies, skips_bucket={0: reply.now_ms} if reply.skips_bucket > 0 else {}
+    )
 
 
-def _with_kept(store: RedisStore, topic: str, shard: ShardKeys, jobs: Sequence[Encoded], done: Put) -> Op[Put]:
+def _with_kept(
+    store: RedisStore, topic: str, shard: ShardKeys, jobs: Sequence[Encoded], done: EnqueueReply
+) -> Op[EnqueueReply]:
     """The result with the jobs that have the ids as they are now: their records don't tell the state."""
     there = [i for i in done.existing if ended_until_ms(done.taken[i]) is None]
     if not there:

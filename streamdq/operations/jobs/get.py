@@ -8,7 +8,7 @@ from typing import TypeVar
 from ...config import TopicSettings
 from ...errors import UnknownTopic
 from ...job.job import Decoder, GroupProgress, Job, JobState, check_id, check_key, check_topic
-from ...keys import ShardKeys, homes_of
+from ...keys import ShardKeys, candidate_shards
 from ...link.session import Op
 from ...store.jobs import lookup
 from ...store.jobs.progress import Phase
@@ -71,12 +71,12 @@ def _ask(
     key: str | None,
 ) -> Op[T | None]:
     """Asks the previous shards first (previous_shards.py): the first reply that has the job; else that of its home."""
-    *former, home = homes_of(check_id(id), settings.shards, settings.former, key)
+    *former, current = candidate_shards(check_id(id), settings.shards, settings.former, key)
     for number in former:
         reply = yield from script(store.session.keys.shard(topic, number), settings, id)
         if not _is_miss(reply):
             return reply
-    usual = store.session.keys.shard(topic, home)
+    usual = store.session.keys.shard(topic, current)
     reply = yield from script(usual, settings, id)
     if key is None and _is_miss(reply) and (other := (yield from _elsewhere(store, usual, id))) is not None:
         reply = yield from script(other, settings, id)
@@ -89,13 +89,17 @@ def _is_miss(reply: object) -> bool:
 
 
 def shard_with(store: RedisStore, topic: str, settings: TopicSettings, id: str) -> Op[ShardKeys]:
-    """The shard that has the job: that of its id, a former home or, if it has a key, another one. If none has it, that
-    of its id.
+    """The shard that has the job: that of its id, a previous shard or, if it has a key, another one. If none has it,
+    that of its id.
     """
-    homes = homes_of(check_id(id), settings.shards, settings.former)
-    *former, usual = (store.session.keys.shard(topic, number) for number in homes)
-    there = (yield from lookup.with_job(store.session, [*former, usual], id)) if former or settings.keyed else [usual]
-    if there or not settings.keyed:
+    candidates = candidate_shards(check_id(id), settings.shards, settings.former)
+    *former, usual = (store.session.keys.shard(topic, number) for number in candidates)
+    there = (
+        (yield from lookup.with_job(store.session, [*former, usual], id))
+        if former or settings.sharded_by_key
+        else [usual]
+    )
+    if there or not settings.sharded_by_key:
         return there[0] if there else usual
     return (yield from _elsewhere(store, usual, id)) or usual
 
@@ -106,7 +110,7 @@ def _elsewhere(store: RedisStore, usual: ShardKeys, id: str) -> Op[ShardKeys | N
     if not others:
         return None
     settings = yield from store.topics.latest(usual.topic)  # a process learns late that there are keys
-    there = (yield from lookup.with_job(store.session, others, id)) if settings.keyed else []
+    there = (yield from lookup.with_job(store.session, others, id)) if settings.sharded_by_key else []
     return there[0] if there else None
 
 

@@ -15,8 +15,8 @@ from ...link.session import Op, arun, run
 from ...store.batches import MAX_BYTES
 from ...store.redis_store import RedisStore
 from ..methods import as_method, misused, plain_arguments
-from .batcher import twin
-from .enqueue import EnqueueCall, Put, enqueue, prepare
+from .batcher import clone_exception
+from .enqueue import EnqueueCall, EnqueueReply, enqueue, prepare
 
 P = ParamSpec("P")
 
@@ -39,7 +39,7 @@ class Pipelined:
             NotSent: the pipeline has not sent it. Or leaving its block was interrupted; then the job may be there.
         """
         if self._error is not None:
-            raise twin(self._error)
+            raise clone_exception(self._error)
         if self._job is None:
             why = "leave its pipeline's block first, without an exception; if that was interrupted, it may be there"
             raise NotSent(f"job {self.id!r} was not sent: {why}")
@@ -50,7 +50,7 @@ class Pipelined:
         """What ``job`` raises if the job was sent; None if it is there, or was not sent."""
         return self._error
 
-    def end(self, result: Put | Exception) -> None:
+    def end(self, result: EnqueueReply | Exception) -> None:
         """For the pipeline: the reply, or an error that concerns others as well. Does nothing if it has ended, before
         sending was interrupted.
         """
@@ -66,7 +66,7 @@ class Pipelined:
             self._error = error
 
 
-class _Part:
+class _Batch:
     """Calls that one call to Redis carries out."""
 
     def __init__(self, first: EnqueueCall) -> None:
@@ -113,18 +113,18 @@ class _Collected:
         self._node_of = node_of
         self.handed = 0
         self.errors: list[Exception] = []
-        self._unsent: list[_Part] = []  # those that are being sent, or were when that was interrupted
+        self._unsent: list[_Batch] = []  # those that are being sent, or were when that was interrupted
         self._begin()
 
     def _begin(self) -> None:
-        self._parts: list[_Part] = []
-        self._last: dict[tuple[str, int], _Part] = {}
+        self._batches: list[_Batch] = []
+        self._last: dict[tuple[str, int], _Batch] = {}
         self._count = self._bytes = 0
 
     def add(self, preparing: Op[EnqueueCall]) -> Op[Pipelined]:
         """Adds one, and sends all if these are enough."""
         call = yield from preparing
-        pipelined = self._part_for(call).add(call)
+        pipelined = self._batch_for(call).add(call)
         self.handed += 1
         self._count += 1
         self._bytes += len(call.encoded.rest)
@@ -132,13 +132,13 @@ class _Collected:
             yield from self.send()
         return pipelined
 
-    def _part_for(self, call: EnqueueCall) -> _Part:
+    def _batch_for(self, call: EnqueueCall) -> _Batch:
         place = call.topic, call.shard
-        part = self._last.get(place)
-        if part is None or part.kind != call.kind:
-            part = self._last[place] = _Part(call)
-            self._parts.append(part)
-        return part
+        batch = self._last.get(place)
+        if batch is None or batch.kind != call.kind:
+            batch = self._last[place] = _Batch(call)
+            self._batches.append(batch)
+        return batch
 
     def send(self) -> Op[None]:
         """Sends them. If one call to Redis fails, the others are tried, until as much time has passed as a call may
@@ -148,19 +148,19 @@ class _Collected:
         is there by then is found by its nonce.
         """
         until, failed = time.monotonic() + self._patience_s, dict[str, Exception]()
-        self._unsent += self._parts
+        self._unsent += self._batches
         self._begin()
-        for part in list(self._unsent):
-            node = self._node_of(part.bucket)
+        for batch in list(self._unsent):
+            node = self._node_of(batch.bucket)
             error = _error_of(node, failed) if time.monotonic() > until else None
             if error is not None:
-                part.fail(error)
-            elif (error := (yield from part.send())) is not None:
+                batch.fail(error)
+            elif (error := (yield from batch.send())) is not None:
                 failed[node] = error
-            if not part.sent:  # nor by another task meanwhile
-                part.sent = True
-                self.errors += [one.error for one in part.pipelined if one.error is not None]
-        self._unsent = [part for part in self._unsent if not part.sent]
+            if not batch.sent:  # nor by another task meanwhile
+                batch.sent = True
+                self.errors += [one.error for one in batch.pipelined if one.error is not None]
+        self._unsent = [batch for batch in self._unsent if not batch.sent]
 
     def check(self) -> None:
         """Raises the errors of all calls, if there are any."""

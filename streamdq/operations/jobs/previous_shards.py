@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ...config import MAX_BATCH, TopicSettings
 from ...job.uniqueness import NO_RULE
-from ...keys import ShardKeys, homes_of
+from ...keys import ShardKeys, candidate_shards
 from ...link.session import Op
 from ...store.batches import REPLACED_BYTES, most_jobs, parts
 from ...store.jobs.records import Encoded
@@ -25,12 +25,14 @@ Home = Callable[[int], ShardKeys]
 
 
 @dataclass(slots=True)
-class Kept:
-    """What became of jobs that were to be enqueued, by their indexes, where they were at home before."""
+class PreviousShardReply:
+    """What became of jobs that were to be enqueued, by their indexes, in the shards that their ids belonged to
+    before.
+    """
 
     left: list[int]  # nothing of these ids is there
     outdated: list[int] = field(default_factory=list)  # our settings of the topic are
-    taken: dict[int, bytes] = field(default_factory=dict)  # as of Put
+    taken: dict[int, bytes] = field(default_factory=dict)  # as of EnqueueReply
     now_ms: int = 0
 
     def note(self, asked: Sequence[int], reply: Enqueued) -> None:
@@ -45,27 +47,27 @@ class Kept:
 
 def put_there(
     scripts: Scripts, home: Home, settings: TopicSettings, jobs: Sequence[Encoded], asked: Sequence[int], how: str
-) -> Op[Kept]:
-    """Enqueues those of the jobs ``asked`` for of whose ids there is anything at a former home. ``how``: as the script
-    enqueue_unique takes it, for all of them.
+) -> Op[PreviousShardReply]:
+    """Enqueues those of the jobs ``asked`` for of whose ids there is anything in a previous shard. ``how``: as the
+    script enqueue_unique takes it, for all of them.
     """
-    homes = {i: homes_of(jobs[i].id, settings.shards, settings.former, jobs[i].key) for i in asked}
-    kept = Kept(list(asked))
+    candidates = {i: candidate_shards(jobs[i].id, settings.shards, settings.former, jobs[i].key) for i in asked}
+    kept = PreviousShardReply(list(asked))
     for turn in range(len(settings.former)):
-        for (number, former), indexes in in_turn(turn, kept.left, homes).items():
+        for (number, former), indexes in in_turn(turn, kept.left, candidates).items():
             if former:
                 yield from _put_in(scripts, home(number), settings, jobs, indexes, how, kept)
     return kept
 
 
-def in_turn(turn: int, left: Sequence[T], homes: Mapping[T, Sequence[int]]) -> dict[tuple[int, bool], list[T]]:
-    """For those of which nothing was found in the homes before this turn: the home to ask next, with whether it is a
-    former one; former ones come first, the oldest before the others.
+def in_turn(turn: int, left: Sequence[T], candidates: Mapping[T, Sequence[int]]) -> dict[tuple[int, bool], list[T]]:
+    """For those of which nothing was found before this turn: the shard to ask next, with whether it is a previous one;
+    previous ones come first, the oldest before the others.
     """
     asked: dict[tuple[int, bool], list[T]] = {}
     for one in left:
-        if turn < len(homes[one]):
-            asked.setdefault((homes[one][turn], turn < len(homes[one]) - 1), []).append(one)
+        if turn < len(candidates[one]):
+            asked.setdefault((candidates[one][turn], turn < len(candidates[one]) - 1), []).append(one)
     return asked
 
 
@@ -76,7 +78,7 @@ def _put_in(
     jobs: Sequence[Encoded],
     indexes: Sequence[int],
     how: str,
-    kept: Kept,
+    kept: PreviousShardReply,
 ) -> Op[None]:
     for part in parts(indexes, lambda i: len(jobs[i].rest), most_jobs(MAX_BATCH, len(settings.groups)), REPLACED_BYTES):
         looked = 0

@@ -18,7 +18,7 @@ from ...store.scripts import Scripts
 from ...store.topics.changes import expect_keys
 from ...store.topics.topics import changing
 from .get import REPAIRS
-from .previous_shards import Kept, put_there
+from .previous_shards import PreviousShardReply, put_there
 
 
 class Sent(NamedTuple):
@@ -26,7 +26,7 @@ class Sent(NamedTuple):
 
     now_ms: int
     taken: dict[int, bytes]  # a job whose id was taken -> the record with that id: its own if the call was a repetition
-    straight: dict[int, int]  # those that are ready if they were due by then, by Redis's clock
+    skips_bucket: dict[int, int]  # those that are ready if they were due by then, by Redis's clock
 
 
 def send_to_shards(
@@ -43,7 +43,7 @@ def send_to_shards(
         settings = yield from store.topics.shared(topic, store.topics.ensure)
     left, now_ms = list(range(len(jobs))), 0
     taken: dict[int, bytes] = {}
-    straight: dict[int, int] = {}
+    skips_bucket: dict[int, int] = {}
     for _ in range(REPAIRS):
         outdated: list[int] = []
         if settings.shards + len(settings.former) > 1:
@@ -58,21 +58,21 @@ def send_to_shards(
             for some, reply in (yield from _whole(scripts, shard, settings, jobs, part, on_conflict, first)):
                 now_ms = reply.now_ms
                 taken |= _by_job(reply.taken, some)
-                straight |= dict.fromkeys(_straight(reply, jobs, some), now_ms)
+                skips_bucket |= dict.fromkeys(_skips_bucket(reply, jobs, some), now_ms)
                 if not reply.current:
                     outdated += some[reply.looked :]
         if not outdated:
-            return Sent(now_ms, taken, straight)
+            return Sent(now_ms, taken, skips_bucket)
         left, settings, again = outdated, (yield from store.topics.shared(topic, store.topics.repair)), True
     raise changing(topic)
 
 
-def _straight(reply: Enqueued, jobs: Sequence[Encoded], part: Sequence[int]) -> Sequence[int]:
+def _skips_bucket(reply: Enqueued, jobs: Sequence[Encoded], part: Sequence[int]) -> Sequence[int]:
     """Those of a call's jobs that are ready if they are due."""
-    if reply.straight <= 0:
+    if reply.skips_bucket <= 0:
         return ()
     done = part[: reply.looked]
-    return done if reply.straight == 1 else [i for i in done if jobs[i].key is None]
+    return done if reply.skips_bucket == 1 else [i for i in done if jobs[i].key is None]
 
 
 def _at_former_homes(
@@ -84,7 +84,7 @@ def _at_former_homes(
     indexes: Sequence[int],
     on_conflict: OnConflict,
     again: bool,
-) -> Op[Kept]:
+) -> Op[PreviousShardReply]:
     """``again``: these jobs were sent before, and the reply may have been lost. If not, nobody can have used their new
     ids.
     """
@@ -101,13 +101,13 @@ def _call(
     scripts: Scripts, shard: ShardKeys, settings: TopicSettings, jobs: Sequence[Encoded], on_conflict: OnConflict
 ) -> Op[Enqueued]:
     """All of the jobs are unique, or none is."""
-    spread, plain, keyed = _arguments(settings, jobs)
+    spread, plain, has_keys = _arguments(settings, jobs)
     if _is_unique(jobs[0], on_conflict):
         args = [value for job in jobs for value in (*job[:3], job.rule or NO_RULE)]
         return scripts.enqueue_unique(shard, spread, _how(on_conflict), args)
     if on_conflict == "replace":
         return scripts.replace(shard, spread, plain)
-    return scripts.enqueue(shard, spread, plain, keyed)
+    return scripts.enqueue(shard, spread, plain, has_keys)
 
 
 def _sent_together(
@@ -177,8 +177,8 @@ def _whole(
 
 def _arguments(settings: TopicSettings, jobs: Sequence[Encoded]) -> tuple[str, list[Any], bool]:
     """How jobs are spread, what the script needs of each, and whether one has a key."""
-    keyed = any([job.key is not None for job in jobs])  # noqa: C419 - a generator takes twice as long
-    return settings.named(by_key=keyed), [value for job in jobs for value in job[:3]], keyed
+    has_keys = any([job.key is not None for job in jobs])  # noqa: C419 - a generator takes twice as long
+    return settings.named(by_key=has_keys), [value for job in jobs for value in job[:3]], has_keys
 
 
 def _how(on_conflict: OnConflict) -> str:

@@ -43,7 +43,7 @@ class GroupStats:
     reclaimed: int = 0
     cancelled: int = 0
     expired: int = 0
-    aside: int = 0  # of the delayed ones: those that wait for a place of their key, due or not
+    waiting_for_key: int = 0  # of the delayed ones: those that wait for a place of their key, due or not
     retrying: int = 0  # of the delayed ones: those that wait for their next attempt
 
 
@@ -186,9 +186,9 @@ def add_stats(topic: TopicStats, shard: ShardStats) -> None:
         topic.overdue_ms = max(topic.overdue_ms, shard.now_ms - shard.first_due_ms)
     counts, delayed = shard.counts, shard.delayed
     for name, group in topic.groups.items():
-        aside = counts.of_group(GroupCounter.WAITING_FOR_KEY, name)
-        group.delayed += delayed + counts.of_group(GroupCounter.WAITING, name) + aside
-        group.aside += aside
+        waiting_for_key = counts.of_group(GroupCounter.WAITING_FOR_KEY, name)
+        group.delayed += delayed + counts.of_group(GroupCounter.WAITING, name) + waiting_for_key
+        group.waiting_for_key += waiting_for_key
         group.retrying += counts.of_group(GroupCounter.WAITING, name)
         group.dead += shard.dead_now[name]
         for counter in _COUNTERS:

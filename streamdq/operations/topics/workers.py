@@ -49,7 +49,7 @@ class Running(NamedTuple):
 
 @dataclass(slots=True)
 class Working:
-    """A consumer. ``since_ms``: by its host's clock; None: not known. ``seen_ms``: its last sign of life, by Redis's
+    """A consumer. ``since_ms``: by its host's clock; None: not known. ``seen_ms``: its last heartbeat, by Redis's
     clock. ``claims``: how many jobs it holds; ``jobs``: those that run, as far as they were read. ``hung``: how many of
     its ``slots`` are taken by threads that go on beyond their TTR.
     """
@@ -111,11 +111,11 @@ def _places(store: RedisStore, topics: Mapping[str, TopicSettings]) -> list[Plac
 def _look_at_signs(store: RedisStore, found: dict[str, Working], now_ms: int) -> Op[None]:
     mover = yield from namespace.mover_at_work(store.session)
     alive = yield from namespace.alive(store.session)
-    signs = yield from namespace.signs_of(store.session, list(found))
+    heartbeats = yield from namespace.heartbeats_of(store.session, list(found))
     hung = yield from namespace.hung_of(store.session, list(found))
-    for worker, signed_ms, (threads, slots) in zip(found.values(), signs, hung, strict=True):
-        lives = worker.name in alive and not worker.held  # one that holds claims has to give signs
-        worker.seen_ms = now_ms if lives else max(worker.seen_ms, signed_ms or 0)
+    for worker, heartbeat_ms, (threads, slots) in zip(found.values(), heartbeats, hung, strict=True):
+        lives = worker.name in alive and not worker.held  # one that holds claims has to send heartbeats
+        worker.seen_ms = now_ms if lives else max(worker.seen_ms, heartbeat_ms or 0)
         worker.hung, worker.slots = threads, slots
         worker.mover = worker.name == mover
         worker.jobs.sort(key=lambda job: job.started_ms)

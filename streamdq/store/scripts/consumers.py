@@ -13,18 +13,18 @@ from ..replies import Reclaimed, TakenOver
 
 
 class ConsumerScripts(ScriptCalls):
-    def sign(self, consumer: str, within_s: float) -> Op[int]:
+    def heartbeat(self, consumer: str, within_s: float) -> Op[int]:
         """Redis's time, in ms."""
         reply: int = yield from self._run(
-            "sign", keys_of("sign", self._session.keys), (self._now(), consumer), True, within_s
+            "heartbeat", keys_of("heartbeat", self._session.keys), (self._now(), consumer), True, within_s
         )
         return reply
 
-    def read_signs(self, consumers: Sequence[str], within_s: float) -> Op[tuple[int, list[int | None]]]:
-        """Redis's time, and when each consumer gave its last sign of life, in ms."""
-        keys, args = keys_of("read_signs", self._session.keys), (self._now(), *consumers)
-        now_ms, *signs = yield from self._run("read_signs", keys, args, True, within_s)
-        return now_ms, [int(sign) if sign else None for sign in signs]
+    def read_heartbeats(self, consumers: Sequence[str], within_s: float) -> Op[tuple[int, list[int | None]]]:
+        """Redis's time, and when each consumer sent its last heartbeat, in ms."""
+        keys, args = keys_of("read_heartbeats", self._session.keys), (self._now(), *consumers)
+        now_ms, *heartbeats = yield from self._run("read_heartbeats", keys, args, True, within_s)
+        return now_ms, [int(heartbeat) if heartbeat else None for heartbeat in heartbeats]
 
     def reclaim(
         self,

@@ -15,11 +15,11 @@ from ..replies import Enqueued, FoundJob, enqueued_in, found_in
 
 
 class JobScripts(ScriptCalls):
-    def enqueue(self, k: ShardKeys, spread: Spread, jobs: Sequence[Any], keyed: bool = True) -> Op[Enqueued]:
-        """``spread``: as ``TopicSettings.named``. ``jobs``: id, when, rest of the record, for each. ``keyed``: a key
+    def enqueue(self, k: ShardKeys, spread: Spread, jobs: Sequence[Any], has_keys: bool = True) -> Op[Enqueued]:
+        """``spread``: as ``TopicSettings.named``. ``jobs``: id, when, rest of the record, for each. ``has_keys``: a key
         is among them.
         """
-        keys, args = self._enqueue_call(k, spread, jobs, keyed)
+        keys, args = self._enqueue_call(k, spread, jobs, has_keys)
         return self._run("enqueue", keys, args, read=enqueued_in)
 
     def enqueue_each(self, calls: Sequence[tuple[ShardKeys, Spread, Sequence[Any], bool]]) -> Op[list[Enqueued]]:
@@ -36,8 +36,8 @@ class JobScripts(ScriptCalls):
             found.append((yield from self.enqueue(*call)) if again else enqueued_in(self._checked(reply)))
         return found
 
-    def _enqueue_call(self, k: ShardKeys, spread: Spread, jobs: Sequence[Any], keyed: bool) -> KeysAndArgs:
-        return keys_of("enqueue", k, given=keyed), (self._now(), spread, MAX_BYTES, *jobs)
+    def _enqueue_call(self, k: ShardKeys, spread: Spread, jobs: Sequence[Any], has_keys: bool) -> KeysAndArgs:
+        return keys_of("enqueue", k, given=has_keys), (self._now(), spread, MAX_BYTES, *jobs)
 
     def replace(self, k: ShardKeys, spread: Spread, jobs: list[Any]) -> Op[Enqueued]:
         reply = yield from self._run(

@@ -61,10 +61,10 @@ class TopicScripts(ScriptCalls):
     @staticmethod
     def _configuring(k: ShardKeys, settings: TopicSettings, dumps: Iterable[str]) -> KeysAndArgs:
         groups, leaving = settings.group_names, sorted(settings.leaving)
-        told = "0" if settings.resharding is not None else settings.layout.told
+        stored_text = "0" if settings.resharding is not None else settings.layout.stored_text
         keys = keys_of("configure_shard", k, groups=groups, leaving=leaving)
         names = (",".join(groups), ",".join(leaving), ",".join(sorted(dumps)))
-        return keys, (settings.version, told, *names, *settings.shard_fields())
+        return keys, (settings.version, stored_text, *names, *settings.shard_fields())
 
     def leave_group(self, k: ShardKeys, group: str, limit: int) -> Op[bool]:
         """Returns True if there is more to do, False if the group is gone from the shard."""

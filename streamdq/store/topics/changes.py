@@ -95,7 +95,7 @@ def _spread_anew(topics: Topics, topic: str, shards: int) -> Op[None]:
         )
     changes = Layout(shards, former, settings.version).changes()
     changes["most_shards"] = max(settings.reach, shards)
-    yield from topics.conform(topic, (yield from topics.register(topic, changes, {}, expected=settings.version)))
+    yield from topics.reconcile(topic, (yield from topics.register(topic, changes, {}, expected=settings.version)))
 
 
 def settle(topics: Topics, topic: str, walk: Walk) -> Op[None]:
@@ -107,7 +107,7 @@ def settle(topics: Topics, topic: str, walk: Walk) -> Op[None]:
     settings = yield from topics.read(topic)
     if settings is not None and walk.is_of(settings) and settings.former:
         changes = walk.layout._replace(former=()).changes()
-        yield from topics.conform(topic, (yield from topics.register(topic, changes, {}, expected=settings.version)))
+        yield from topics.reconcile(topic, (yield from topics.register(topic, changes, {}, expected=settings.version)))
 
 
 def delete(topics: Topics, topic: str, force: bool) -> Op[None]:
@@ -127,7 +127,7 @@ def delete(topics: Topics, topic: str, force: bool) -> Op[None]:
             yield from _check_unscheduled(topics, topic)
             yield from _check_unserved(topics, topic)
         registered = yield from topics.register(topic, {"deleting": "force" if force else "empty"}, {})
-        if (yield from topics.conform(topic, registered)) is None:
+        if (yield from topics.reconcile(topic, registered)) is None:
             return
     raise changing(topic)
 
@@ -192,7 +192,7 @@ def expect_keys(topics: Topics, topic: str) -> Op[TopicSettings]:
             return settings
         settings = (yield from topics.renew(topic)) or (yield from topics.ensure(topic))
         if not settings.leads_to_keys:
-            settings = yield from topics.conform(topic, settings.model_copy(update={"keyed": True}))
+            settings = yield from topics.reconcile(topic, settings.model_copy(update={"sharded_by_key": True}))
     raise changing(topic)
 
 

@@ -77,16 +77,18 @@ class ShardSettings:
         found = dict[ShardKeys, Configured]()
         waiting = list(shards)
         while waiting:
-            told = dict(zip(waiting, (yield from self._scripts.configure_each(waiting, settings, dumps)), strict=True))
+            replies = dict(
+                zip(waiting, (yield from self._scripts.configure_each(waiting, settings, dumps)), strict=True)
+            )
             yield from self._leave(
                 [
                     (shard, group, most_jobs(_LEAVE_STEP, _LEAVE_LOOKS * len(one.groups)))
-                    for shard, one in told.items()
+                    for shard, one in replies.items()
                     for group in one.leaving
                 ]
             )
-            found |= told
-            waiting = [shard for shard, one in told.items() if one.leaving]
+            found |= replies
+            waiting = [shard for shard, one in replies.items() if one.leaving]
         for shard in shards:
             while settings.relimiting and (yield from self._scripts.apply_key_limit(shard, _KEYS_STEP)):
                 pass

@@ -15,15 +15,15 @@ from ..topic_settings import check_format, settings_in
 
 _VERSION = re.compile(rb'"version":(\d+)[,}]')
 
-RINGS = 256
+WAKEUPS = 256
 """How many changes the `wake` stream of a namespace remembers; `register_topic` and `unregister_topic` trim it."""
-_TRUST_S = 60.0  # then it is read in full, in case somebody changed it by hand, without a ring
+_TRUST_S = 60.0  # then it is read in full, in case somebody changed it by hand, without a wakeup
 
 
 class _Copy(NamedTuple):
-    """The registry as of a ring."""
+    """The registry as of a wakeup."""
 
-    ring: bytes  # the entry of `wake` that announced its last change; b"": there is none
+    wakeup: bytes  # the entry of `wake` that announced its last change; b"": there is none
     until: float
     texts: Mapping[str, bytes]
     settings: Mapping[str, TopicSettings]
@@ -35,14 +35,14 @@ _NOTHING = _Copy(b"", 0.0, {}, {})
 class Registry:
     """This process's copy of the registry. Each change of the registry leaves an entry in `wake` that names the topic.
     So a look costs two commands and reads the topics that have changed since the last one. Only if the entry of the
-    last look is gone (there were more than ``RINGS`` changes, or Redis lost data) it reads all topics, ``STEP`` at a
-    time.
+    last look is gone (there were more than ``WAKEUPS`` changes, or Redis lost data) it reads all topics, ``STEP`` at
+    a time.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._copy = _NOTHING
-        self.untold: set[str] = set()  # topics that have changed without a ring, as seen when all were read
+        self.unannounced: set[str] = set()  # topics that have changed without a wakeup, as seen when all were read
 
     def look(self, within_s: float = float("inf")) -> Op[dict[str, TopicSettings]]:
         """All topics and their settings, as they are now."""
@@ -51,14 +51,14 @@ class Registry:
         return dict(self._copy.settings)
 
     def _followed(self, before: _Copy, within_s: float) -> Op[_Copy | None]:
-        """The copy with what has changed since; None if the rings don't tell that."""
-        if not before.ring or time.monotonic() > before.until:
+        """The copy with what has changed since; None if the wakeups don't tell that."""
+        if not before.wakeup or time.monotonic() > before.until:
             return None
         names = self._session.keys
-        rings = Command(names.wake, ("XRANGE", names.wake, before.ring, "+", "COUNT", RINGS + 1))
+        wakeups = Command(names.wake, ("XRANGE", names.wake, before.wakeup, "+", "COUNT", WAKEUPS + 1))
         size = Command(names.topics, ("HLEN", names.topics))
-        entries, count = yield from self._call([rings, size], within_s)
-        changed = _changed(before.ring, entries)
+        entries, count = yield from self._call([wakeups, size], within_s)
+        changed = _changed(before.wakeup, entries)
         if changed is None:
             return None
         if not changed:
@@ -74,10 +74,10 @@ class Registry:
         return _Copy(entries[-1][0], before.until, texts, settings) if count == len(settings) else None
 
     def _read(self, within_s: float) -> Op[_Copy]:
-        """All topics. What changes meanwhile rings after the entry that is read first."""
+        """All topics. The wakeup for what changes meanwhile comes after the entry that is read first."""
         names, before = self._session.keys, self._copy
         last = Command(names.wake, ("XREVRANGE", names.wake, "+", "-", "COUNT", 1))
-        (rings,) = yield from self._call([last], within_s)
+        (wakeups,) = yield from self._call([last], within_s)
         texts: dict[str, bytes] = {}
         settings: dict[str, TopicSettings] = {}
         alike: dict[bytes, TopicSettings] = {}
@@ -89,11 +89,11 @@ class Registry:
                 name = field.decode()
                 texts[name] = text
                 settings[name] = before.settings[name] if before.texts.get(name) == text else _shared(text, alike)
-        ring = rings[0][0] if rings else b""
-        if ring and ring == before.ring:
+        wakeup = wakeups[0][0] if wakeups else b""
+        if wakeup and wakeup == before.wakeup:
             changed = {name for name, text in texts.items() if before.texts.get(name) != text}
-            self.untold |= changed | (before.texts.keys() - texts.keys())
-        return _Copy(ring, time.monotonic() + _TRUST_S, texts, settings)
+            self.unannounced |= changed | (before.texts.keys() - texts.keys())
+        return _Copy(wakeup, time.monotonic() + _TRUST_S, texts, settings)
 
     def _call(self, commands: list[Command], within_s: float) -> Op[list[Any]]:
         replies = yield from self._session.call(commands, within_s=within_s)
@@ -116,7 +116,7 @@ def _shared(text: bytes, alike: dict[bytes, TopicSettings]) -> TopicSettings:
 
 def _changed(since: bytes, entries: list[Any]) -> list[str] | None:
     """The topics that the entries after ``since`` name; None if they are not all there."""
-    if not entries or entries[0][0] != since or len(entries) > RINGS:
+    if not entries or entries[0][0] != since or len(entries) > WAKEUPS:
         return None
     if any(fields[0] != b"topic" for _, fields in entries):
         return None

@@ -37,7 +37,7 @@ class _Place(NamedTuple):
         return self._replace(kind="taken", cursor=b"0") if self.kind == "jobs" else None
 
 
-class Left(NamedTuple):
+class Remaining(NamedTuple):
     """What is not at home. ``exact``: it was counted, not estimated."""
 
     jobs: int
@@ -57,7 +57,7 @@ class Walk:
     def __init__(self, session: Session, scripts: Scripts, topic: str, settings: TopicSettings) -> None:
         self._session = session
         self._scripts = scripts
-        self._keyed = settings.keyed
+        self._sharded_by_key = settings.sharded_by_key
         self.layout = settings.layout
         self.has_keys = False  # some job has
         self.strays = 0  # on the pages that were looked at last
@@ -67,7 +67,7 @@ class Walk:
 
     def is_of(self, settings: TopicSettings) -> bool:
         """Whether these are the settings by which it looks."""
-        return (self.layout, self._keyed) == (settings.layout, settings.keyed)
+        return (self.layout, self._sharded_by_key) == (settings.layout, settings.sharded_by_key)
 
     def go_on(self, pages: int) -> Op[bool | None]:
         """Looks at so many pages at most. True: the topic has settled; None: it has another layout by now, or a shard
@@ -99,7 +99,7 @@ class Walk:
     def _page(self, place: _Place) -> Op[ListedIds | None]:
         return self._scripts.list_ids(place.shard, self.layout.text, place.kind, place.cursor, _PAGE)
 
-    def left(self) -> Op[Left]:
+    def left(self) -> Op[Remaining]:
         """How much is not at home, by a page of each shard at most. A shard that has yet to hear of the layout is left
         out.
         """
@@ -114,7 +114,7 @@ class Walk:
                 strays = round(strays * (yield from one(self._session, key, "HLEN", key)) / max(1, len(page.ids)))
                 exact = False
             found[place.kind] += strays
-        return Left(found["jobs"], found["taken"], exact)
+        return Remaining(found["jobs"], found["taken"], exact)
 
     def _sort(
         self, place: _Place, page: ListedIds, places: deque[_Place], waiting: list[_Place], done: list[_Place]
@@ -131,7 +131,7 @@ class Walk:
             places.appendleft(following)
 
     def _strays(self, place: _Place, ids: Sequence[tuple[str, str]]) -> int:
-        unknown = self._keyed and place.kind == "taken"  # to which key those belong that have none
+        unknown = self._sharded_by_key and place.kind == "taken"  # to which key those belong that have none
         return sum(
             1 for id, key in ids
             if (unknown and not key) or shard_of(id, self.layout.shards, key or None) != place.shard.shard

@@ -2,7 +2,7 @@
 
 A change of topology takes several calls. First the intended change is written to the registry (``resharding``,
 ``leaving``, ``deleting``). Any process can repeat any step. So whoever meets an unfinished change, perhaps of a process
-that was killed, finishes it (``conform``). Each write to the registry names the version that it follows.
+that was killed, finishes it (``reconcile``). Each write to the registry names the version that it follows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..scripts import Scripts
 from ..topic_settings import settings_in
 from .configure_shards import ShardSettings, forgotten, owed, unknown_groups
 from .misspelt import meant_by, slip_of
-from .registry import RINGS, Registry
+from .registry import WAKEUPS, Registry
 from .shard_state import has_schedules
 
 _TURN_S, _LONGEST_TURN_S = 0.005, 0.5
@@ -73,12 +73,12 @@ class Topics:
         return self.known
 
     def ring_for_untold(self) -> Op[None]:
-        """Tells all processes of what has changed in the registry without a ring: somebody changed it by hand, or Redis
-        has lost it.
+        """Tells all processes of what has changed in the registry without a wakeup: somebody changed it by hand, or
+        Redis has lost it.
         """
-        if untold := sorted(self._registry.untold):
-            yield from namespace.ring_for(self.session, untold, RINGS)
-            self._registry.untold.difference_update(untold)
+        if unannounced := sorted(self._registry.unannounced):
+            yield from namespace.wake_all(self.session, unannounced, WAKEUPS)
+            self._registry.unannounced.difference_update(unannounced)
 
     def get(self, topic: str, *, anew: bool = False, within_s: float = float("inf")) -> Op[TopicSettings]:
         """The topic's settings, from the cache unless ``anew``.
@@ -205,7 +205,7 @@ class Topics:
         """
         settings = yield from self.read(topic)
         try:
-            settings = yield from self.conform(topic, settings)
+            settings = yield from self.reconcile(topic, settings)
         except ServerUnavailable:
             if not self.session.is_cluster:
                 raise
@@ -219,7 +219,7 @@ class Topics:
     def renew(self, topic: str) -> Op[TopicSettings | None]:
         """Reads the topic's settings anew and brings every shard up to date; None if it is not in the registry."""
         settings = yield from self.read(topic)
-        return (yield from self.conform(topic, settings))
+        return (yield from self.reconcile(topic, settings))
 
     def settings_of(self, topic: str) -> TopicSettings:
         """The cached settings; the defaults for a topic that was deleted since."""
@@ -241,7 +241,7 @@ class Topics:
         yield from self.refresh()
         for topic, settings in list(self.known.items()):
             if settings.resharding is not None or settings.leaving or settings.deleting or settings.relimiting:
-                yield from self.conform(topic, settings)
+                yield from self.reconcile(topic, settings)
 
     def _make(self, topic: str) -> Op[TopicSettings]:
         """Creates a topic. If this process knows it, Redis has lost it: then it is created as it was."""
@@ -255,7 +255,7 @@ class Topics:
             changes |= known.layout.changes()
             groups = {name: group.model_dump(exclude_none=True) for name, group in known.groups.items()}
             settings = yield from self.register(topic, changes, groups or {DEFAULT_GROUP: {}}, expected=0)
-        return (yield from self.conform(topic, settings)) or (yield from self._make(topic))
+        return (yield from self.reconcile(topic, settings)) or (yield from self._make(topic))
 
     def change(
         self,
@@ -268,7 +268,7 @@ class Topics:
         """Changes an existing topic, in the registry and in every shard; ``expected``: only if it has this version."""
         while True:
             registered = yield from self.register(topic, changes, groups, removed, expected=expected)
-            settings = yield from self.conform(topic, registered)
+            settings = yield from self.reconcile(topic, registered)
             if registered is None or settings is None:  # the topic was deleted or lost meanwhile
                 yield from self._make(topic)
             # A group that is leaving can come back only after it has left.
@@ -285,8 +285,8 @@ class Topics:
         expected: int | None = None,
         most: int | None = None,
     ) -> Op[TopicSettings | None]:
-        """Writes changes into the registry alone; ``conform`` carries them out. Returns what it has afterwards, or None
-        if it does not have the topic.
+        """Writes changes into the registry alone; ``reconcile`` carries them out. Returns what it has afterwards, or
+        None if it does not have the topic.
         """
         patch = topic_patch(changes, groups, removed, left)
         settings = yield from self.scripts.register_topic(topic, patch, expected, most)
@@ -294,7 +294,7 @@ class Topics:
             self.known[topic] = settings
         return settings
 
-    def conform(self, topic: str, settings: TopicSettings | None) -> Op[TopicSettings | None]:
+    def reconcile(self, topic: str, settings: TopicSettings | None) -> Op[TopicSettings | None]:
         """Makes the shards match the registry, and completes the change recorded there; None if the topic is gone."""
         applied: TopicSettings | None = None
         while settings is not None:
@@ -307,12 +307,12 @@ class Topics:
             if changes:
                 settings = yield from self.register(topic, changes, {}, expected=settings.version)
                 continue
-            applied, settings = settings, (yield from self._brought_up(topic, settings))
+            applied, settings = settings, (yield from self._apply(topic, settings))
             if applied == settings:  # the version alone may be that of another change, made since a loss
                 return settings
         return (yield from self._lost(topic, applied)) if applied is not None else None
 
-    def _brought_up(self, topic: str, settings: TopicSettings) -> Op[TopicSettings | None]:
+    def _apply(self, topic: str, settings: TopicSettings) -> Op[TopicSettings | None]:
         """Applies the settings to the shards. Returns what the registry has afterwards: the same, once all agree."""
         found = yield from self._shard_settings.apply(topic, settings)
         changes, unknown = (yield from self._owing(topic, settings, found)), unknown_groups(settings, found)
@@ -336,8 +336,8 @@ class Topics:
         keys.
         """
         changes = owed(settings, found)
-        if not changes and not settings.keyed and any(shard.keyed for shard in found):
-            return {"keyed": True}
+        if not changes and not settings.sharded_by_key and any(shard.sharded_by_key for shard in found):
+            return {"sharded_by_key": True}
         if (
             not changes
             and not settings.scheduled
@@ -357,7 +357,7 @@ class Topics:
             for shard in shards:  # again, as Redis may have lost it with the end of its append-only file
                 yield from self.scripts.drop_shard(shard, settings)
             # Somebody may have made the topic again, at a version that these shards took for the deleted one's.
-            yield from self.conform(topic, (yield from self.read(topic)))
+            yield from self.reconcile(topic, (yield from self.read(topic)))
         return gone
 
 

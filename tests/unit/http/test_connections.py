@@ -10,20 +10,20 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from streamdq.http.limits import Crowd
-from streamdq.http.server import Patient
+from streamdq.http.limits import ConnectionLimiter
+from streamdq.http.server import TimeoutProtocol
 from tests.unit.virtual_time import in_virtual_time
 
 ALIVE = b"GET /health/alive HTTP/1.1\r\nHost: localhost\r\n\r\n"
 KEEP_ALIVE_S = 1000
 
 
-def connected(app: Any) -> tuple[Patient, Mock]:
+def connected(app: Any) -> tuple[TimeoutProtocol, Mock]:
     """A new connection and its transport, for a caller who reads at once."""
     config = uvicorn.Config(app, lifespan="off", log_config=None, timeout_keep_alive=KEEP_ALIVE_S)
     config.load()
-    protocol = Patient(config, ServerState(), {})
-    protocol.crowd = Crowd(10)
+    protocol = TimeoutProtocol(config, ServerState(), {})
+    protocol.limiter = ConnectionLimiter(10)
     transport = Mock(spec=asyncio.Transport)
     transport.get_extra_info.return_value = None
     transport.is_closing.return_value = False

@@ -102,7 +102,7 @@ class WritesAll(BaseModel):
 
 
 @dataclass
-class Held:
+class ClaimedJob:
     key: SecretBytes = field(default=SecretBytes(b"k"))
 
 
@@ -115,7 +115,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"login": [Login()]}, "body: field 'login.0.password' is a secret"),
     ({"key": SecretStr("x")}, "body: field 'key' is a secret"),
     (SecretStr("x"), "body: is a secret"),
-    (Held(), "body: field 'key' is a secret"),
+    (ClaimedJob(), "body: field 'key' is a secret"),
     ([Secret[int](1)], "body: field '0' is a secret"),
     (Order(amount=NAN), "body: field 'amount' is nan, which JSON can't write"),
     (Order(of=[{"x": [INFINITY]}]), "body: field 'of.0.x.0' is inf, which JSON can't write"),

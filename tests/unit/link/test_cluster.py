@@ -10,7 +10,7 @@ from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseErr
 
 from streamdq.link.cluster import Slots, address, learned, routed
 from streamdq.link.command import Behind, Command
-from streamdq.link.failures import Crowded, LinkError
+from streamdq.link.failures import LinkError, PoolExhausted
 from streamdq.link.session import Op, Request
 
 A, B, C = "a:1", "b:1", "c:1"
@@ -145,7 +145,7 @@ def test_who_needs_a_suspect_learns_first_and_nobody_else() -> None:
 
 def test_a_node_that_did_not_answer_is_a_suspect_unless_too_many_called_it() -> None:
     slots = known()
-    for error, node in ((LOST, None), (Crowded(1, blocking=False), A)):
+    for error, node in ((LOST, None), (PoolExhausted(1, blocking=False), A)):
         slots.learn([[*LOW, [b"a", 1]], [*HIGH, [b"b", 1]]], A)
         with pytest.raises(LinkError):
             Nodes(a=[error]).carry_out(sent(slots, commands("low")))

@@ -11,7 +11,7 @@ from streamdq.keys import ShardKeys
 from streamdq.link import failures
 from streamdq.metrics import declared, recorded
 from streamdq.operations.attempts import measured
-from streamdq.operations.attempts.results import DeadReason, End, Outcome
+from streamdq.operations.attempts.results import AttemptResult, DeadReason, End
 from tests.metrics import sample
 
 
@@ -45,7 +45,7 @@ def test_a_time_before_zero_counts_as_zero() -> None:
 
 
 def test_words_of_labels_are_those_of_the_code() -> None:
-    assert set(declared.OUTCOMES) == {outcome.value for outcome in Outcome}
+    assert set(declared.OUTCOMES) == {outcome.value for outcome in AttemptResult}
     assert set(declared.REASONS) == {reason.value for reason in DeadReason}
     help_of = {metric.name: metric.help for metric in declared.described()}
     assert all(outcome in help_of["streamdq_job_attempts_total"] for outcome in declared.OUTCOMES)
@@ -93,7 +93,7 @@ def test_what_was_handed_back_has_no_times() -> None:
         started_ms=2, due_ms=1, entry=b"1700000000000-0", main=b"", took_s=1,
     )  # fmt: skip
 
-    measured.attempts_ended([End(held, Outcome.RELEASED)], (), 3)
+    measured.attempts_ended([End(held, AttemptResult.RELEASED)], (), 3)
 
     assert sample("streamdq_job_attempts_total", labels | {"outcome": "released"}) == 1
     assert sample("streamdq_job_lateness_seconds_count", labels) == 0
@@ -110,7 +110,7 @@ def test_the_last_success_of_a_schedule() -> None:
             )
             for id in ids
         ]  # fmt: skip
-        measured.attempts_ended([End(one, Outcome.DONE) for one in held], (), at_ms)
+        measured.attempts_ended([End(one, AttemptResult.DONE) for one in held], (), at_ms)
 
     done("order-42", "me@example.org", at_ms=5_000)
     assert sample("streamdq_schedule_last_success_timestamp_seconds", labels) is None

@@ -1,4 +1,4 @@
-"""When the mover looks for dead workers, and what it does about them: in virtual time, against signs kept here."""
+"""When the mover looks for dead workers, and what it does about them: in virtual time, against heartbeats kept here."""
 
 from __future__ import annotations
 
@@ -25,23 +25,26 @@ def now_ms() -> int:
 
 
 class Looking(Rig):
-    """``signs``: when each consumer gave its last; one that is ``alive`` has just given another."""
+    """``heartbeats``: when each consumer gave its last; one that is ``alive`` has just given another."""
 
     def __init__(self, clock: RedisClock | None = None, **settings: Any) -> None:
         super().__init__({"t": TOPIC, "u": TOPIC}, clock, **settings)
-        self.signs: dict[str, int] = {}
+        self.heartbeats: dict[str, int] = {}
         self.alive: set[str] = set()
         self.taken: list[tuple[str, str, float]] = []  # topic, consumer, when
         self.replies: list[Any] = []  # of take_over; then nothing is left
-        self.link.answers |= {"read_signs": self.read, "take_over": self.take_over}
+        self.link.answers |= {"read_heartbeats": self.read, "take_over": self.take_over}
         self.silent = DeadWorkers(self.link, self.session, self.scripts, self.topics)
 
     def shard(self, topic: str = "t") -> ShardKeys:
         return self.session.keys.shard(topic, 0)
 
     def read(self, call: Call) -> Any:
-        self.signs |= dict.fromkeys(self.alive, now_ms())
-        return [now_ms(), *(str(self.signs[name]).encode() if name in self.signs else b"" for name in call.args[1:])]
+        self.heartbeats |= dict.fromkeys(self.alive, now_ms())
+        return [
+            now_ms(),
+            *(str(self.heartbeats[name]).encode() if name in self.heartbeats else b"" for name in call.args[1:]),
+        ]
 
     def take_over(self, call: Call) -> Any:
         self.taken.append((call.keys[0].split("{")[1].split(":")[0], call.args[4], time.monotonic()))
@@ -49,7 +52,7 @@ class Looking(Rig):
 
     @property
     def looks(self) -> int:
-        return len(self.link.calls["read_signs"])
+        return len(self.link.calls["read_heartbeats"])
 
     async def run(self) -> None:
         await self.silent.run()
@@ -83,7 +86,7 @@ async def test_while_nobody_holds_anything_it_sends_nothing() -> None:
 async def test_the_dead_lose_what_they_hold_everywhere_and_others_nothing() -> None:
     rig = Looking()
     rig.alive = {"lives"}
-    rig.signs = {"dies": now_ms()}
+    rig.heartbeats = {"dies": now_ms()}
     died = time.monotonic()
     async with rig.running():
         rig.silent.hold(rig.shard("t"), {"g": ["dies", "lives", "stranger"]})
@@ -99,7 +102,7 @@ async def test_the_dead_lose_what_they_hold_everywhere_and_others_nothing() -> N
 @in_virtual_time
 async def test_what_is_too_young_goes_as_soon_as_it_is_old_enough() -> None:
     rig = Looking()
-    rig.signs = {"dies": now_ms() - 10_000}
+    rig.heartbeats = {"dies": now_ms() - 10_000}
     rig.replies = [[0, 0, 0, 1], [1, 0, 1, 1], [1, 0, 0, 1], [1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
     async with rig.running():
         rig.silent.hold(rig.shard(), {"g": ["dies"]})
@@ -114,9 +117,9 @@ async def test_what_is_too_young_goes_as_soon_as_it_is_old_enough() -> None:
 @in_virtual_time
 async def test_after_a_failure_it_looks_again_and_takes_its_time() -> None:
     rig = Looking()
-    rig.signs = {"dies": now_ms() - 10_000}
+    rig.heartbeats = {"dies": now_ms() - 10_000}
     answer, failures = rig.read, [LOST, ResponseError("NOREPLICAS Not enough good replicas to write.")]
-    rig.link.answers["read_signs"] = lambda call: failures.pop() if failures else answer(call)
+    rig.link.answers["read_heartbeats"] = lambda call: failures.pop() if failures else answer(call)
     began = time.monotonic()
     async with rig.running():
         rig.silent.hold(rig.shard(), {"g": ["dies"]})
@@ -131,10 +134,10 @@ async def test_a_look_broken_off_with_the_mover_is_a_failure() -> None:
     async with rig.running():
         rig.silent.hold(rig.shard(), {"g": ["me"]})
         await asyncio.sleep(5)
-        rig.link.answers["read_signs"] = lambda _: asyncio.sleep(60)
+        rig.link.answers["read_heartbeats"] = lambda _: asyncio.sleep(60)
         await asyncio.sleep(1)
-    rig.link.answers["read_signs"] = rig.read
-    rig.alive, rig.signs = set(), {"me": now_ms() - 10_000}
+    rig.link.answers["read_heartbeats"] = rig.read
+    rig.alive, rig.heartbeats = set(), {"me": now_ms() - 10_000}
     began = time.monotonic()
     async with rig.running():
         await asyncio.sleep(0.01)
@@ -146,7 +149,7 @@ async def test_a_look_broken_off_with_the_mover_is_a_failure() -> None:
 @in_virtual_time
 async def test_a_shard_that_fails_holds_up_no_other() -> None:
     rig = Looking()
-    rig.signs = {"dies": now_ms() - 10_000}
+    rig.heartbeats = {"dies": now_ms() - 10_000}
     take_over = rig.take_over
     rig.link.answers["take_over"] = lambda call: LOST if "{t:" in call.keys[0] else take_over(call)
     async with rig.running():
@@ -167,13 +170,13 @@ async def test_many_are_asked_for_in_parts() -> None:
     async with rig.running():
         rig.silent.hold(rig.shard(), {"g": names})
         await asyncio.sleep(0.1)
-    assert [len(call.args) - 1 for call in rig.link.calls["read_signs"]] == [500, 500, 200]
+    assert [len(call.args) - 1 for call in rig.link.calls["read_heartbeats"]] == [500, 500, 200]
 
 
 @in_virtual_time
 async def test_switched_off_or_with_a_clock_of_a_tests_own_it_does_nothing() -> None:
     for rig in (Looking(worker_timeout_s=0), Looking(ManualClock())):
-        rig.signs = {"dies": 0}
+        rig.heartbeats = {"dies": 0}
         async with rig.running():
             rig.silent.hold(rig.shard(), {"g": ["dies"]})
             await asyncio.sleep(60)

@@ -259,10 +259,10 @@ async def test_a_shard_that_is_dropped_while_another_is_moved_is_not_looked_at()
     ("disturb", "within_s"),
     [
         (lambda _: None, module._QUIET_S),
-        (lambda rig: rig.mover.rung(rig.shard()), module._BEAT_S),
+        (lambda rig: rig.mover.on_wakeup(rig.shard()), module._BEAT_S),
         (lambda rig: rig.mover.check_versions(), module._BEAT_S),
     ],
-    ids=["out of the blue", "after a ring", "after trouble"],
+    ids=["out of the blue", "after a wakeup", "after trouble"],
 )
 @in_virtual_time
 async def test_a_head_that_no_ring_told_of_is_found(disturb: Callable[[Moving], None], within_s: float) -> None:
@@ -285,9 +285,9 @@ async def test_a_ring_during_a_pass_over_many_shards_is_followed_by_another() ->
     rig = Moving(None, **{f"t{n}": TOPIC for n in range(3 * module._HEADS)})
     async with rig.running():
         await asyncio.sleep(60)
-        rig.mover.rung(rig.shard("t0"))
+        rig.mover.on_wakeup(rig.shard("t0"))
         await asyncio.sleep(2.5 * module._BEAT_S)  # by then it has looked at most of them
-        rig.mover.rung(rig.shard("t0"))
+        rig.mover.on_wakeup(rig.shard("t0"))
         await asyncio.sleep(0.01)
         for n in range(3 * module._HEADS):
             rig.add(f"t{n}", 0)
@@ -302,7 +302,7 @@ async def test_a_look_that_fails_is_made_up_for() -> None:
     async with rig.running():
         await asyncio.sleep(60)
         rig.link.answers["ZRANGE"] = lambda _: LOST
-        rig.mover.rung(rig.shard())
+        rig.mover.on_wakeup(rig.shard())
         await asyncio.sleep(2 * module._BEAT_S)
         rig.add("t", 0)
         rig.link.answers["ZRANGE"] = heads
@@ -356,7 +356,7 @@ async def test_a_head_seen_while_its_shard_is_looked_at_was_not_missed() -> None
         await asyncio.sleep(3 * module._BEAT_S)
     assert rig.missed == []
     assert [topic for topic, _, _ in rig.moved] == ["t"]
-    assert len(rig.looks) == 2, "one to begin with, and the one that was rung for"
+    assert len(rig.looks) == 2, "one to begin with, and the one after the wakeup"
 
 
 @in_virtual_time

@@ -32,7 +32,7 @@ def test_a_ring_during_a_look_outlives_what_the_look_finds() -> None:
     timers = ShardTimers()
     timers.at(A)
     assert timers.take_due() == [A]
-    timers.at(A)  # the ring
+    timers.at(A)  # the wakeup
     timers.at(A, time.monotonic() + 15)  # the reply
     assert timers.take_due() == [A]
 

@@ -13,19 +13,19 @@ from streamdq.mover.alive.dead_workers import Silence
 
 TIMEOUT_S = 3.0
 TICK_S = 0.5
-LATE_S = 1.9  # no live consumer lets more time pass between two signs, or from the end of trouble to the next
+LATE_S = 1.9  # no live consumer lets more time pass between two heartbeats, or from the end of trouble to the next
 HOUR_MS = 3_600_000
 EPOCH_MS = 1_800_000_000_000
 
 
 class Watching:
-    """A mover that looks twice a second, and consumers that give a sign every second, or no more."""
+    """A mover that looks twice a second, and consumers that send a heartbeat every second, or no more."""
 
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
         self.watch = Silence(timeout_s)
         self.now = 1000.0
         self.clock_ms = EPOCH_MS  # of Redis, at 0
-        self.signs: dict[str, int] = {}
+        self.heartbeats: dict[str, int] = {}
         self.alive: set[str] = set()
         self._next: dict[str, float] = {}
         self._latest: dict[str, float] = {}
@@ -34,9 +34,9 @@ class Watching:
     def now_ms(self) -> int:
         return self.clock_ms + int(self.now * 1000)
 
-    def sign(self, *consumers: str) -> None:
+    def heartbeat(self, *consumers: str) -> None:
         for consumer in consumers:
-            self.signs[consumer] = self.now_ms
+            self.heartbeats[consumer] = self.now_ms
 
     def live(self, *consumers: str) -> None:
         for consumer in consumers:
@@ -44,7 +44,7 @@ class Watching:
             self._next[consumer] = self._latest[consumer] = self.now
 
     def meets(self, trouble: Callable[[Watching], None], late_s: float) -> None:
-        """The next sign of the living is so late. What takes no time keeps nobody from giving one."""
+        """The next heartbeat of the living is so late. What takes no time keeps nobody from giving one."""
         began = self.now
         trouble(self)
         for consumer in self.alive:
@@ -55,11 +55,11 @@ class Watching:
     def look(self, takes_s: float = 0.001) -> set[str]:
         for consumer in self.alive:
             if self._next[consumer] <= self.now:
-                self.sign(consumer)
+                self.heartbeat(consumer)
                 self._next[consumer], self._latest[consumer] = self.now + 1.0, self.now + LATE_S
         asked = self.now
         self.now += takes_s
-        return self.watch.dead(asked, self.now, self.now_ms, self.signs)
+        return self.watch.dead(asked, self.now, self.now_ms, self.heartbeats)
 
     def until_dead(self, consumer: str, within_s: float = 60) -> float:
         """Seconds until it is found."""
@@ -82,7 +82,7 @@ def test_the_dead_are_found_as_soon_as_their_time_is_over_and_the_living_are_not
     mover.nobody_dies(10)
     mover.look()
     mover.alive.discard("dies")
-    silent_s = (mover.now_ms - mover.signs["dies"]) / 1000
+    silent_s = (mover.now_ms - mover.heartbeats["dies"]) / 1000
     assert mover.until_dead("dies") == pytest.approx(TIMEOUT_S - silent_s, abs=0.02)
     assert mover.look() == {"dies"}
     mover.live("dies")
@@ -92,7 +92,7 @@ def test_the_dead_are_found_as_soon_as_their_time_is_over_and_the_living_are_not
 @pytest.mark.parametrize("age_s", [0, 1, 3, 100_000])
 def test_a_mover_that_has_just_begun_looks_for_a_while(age_s: int) -> None:
     mover = Watching()
-    mover.signs["dead"] = mover.now_ms - age_s * 1000
+    mover.heartbeats["dead"] = mover.now_ms - age_s * 1000
     assert mover.until_dead("dead") == pytest.approx(max(2.0, TIMEOUT_S - age_s), abs=0.03)
 
 
@@ -100,7 +100,7 @@ def test_who_has_claimed_after_it_was_idle_has_time_to_give_a_sign() -> None:
     mover = Watching()
     mover.live("busy")
     mover.nobody_dies(10)
-    mover.signs["idle"] = mover.now_ms - HOUR_MS
+    mover.heartbeats["idle"] = mover.now_ms - HOUR_MS
     mover.nobody_dies(1.0)
     mover.live("idle")
     mover.nobody_dies(10)
@@ -120,7 +120,7 @@ def jump(ms: int) -> Callable[[Watching], None]:
 
 
 def stall(mover: Watching) -> None:
-    """Redis stands still for ten seconds, and the signs wait, too."""
+    """Redis stands still for ten seconds, and the heartbeats wait, too."""
     assert mover.look(takes_s=10) == set()
 
 
@@ -136,8 +136,8 @@ def stop(mover: Watching) -> None:
 
 
 def rewind(mover: Watching) -> None:
-    """Another server goes on, which lacks the last signs."""
-    mover.signs = {name: sign - 10_000 for name, sign in mover.signs.items()}
+    """Another server goes on, which lacks the last heartbeats."""
+    mover.heartbeats = {name: heartbeat - 10_000 for name, heartbeat in mover.heartbeats.items()}
 
 
 def rest(mover: Watching) -> None:
@@ -172,7 +172,7 @@ def test_after_trouble_the_dead_are_found(trouble: Callable[[Watching], None]) -
 
 def test_a_sign_from_the_future_is_no_life_insurance() -> None:
     mover = Watching()
-    mover.signs["dead"] = mover.now_ms + HOUR_MS
+    mover.heartbeats["dead"] = mover.now_ms + HOUR_MS
     assert mover.until_dead("dead") == pytest.approx(TIMEOUT_S, abs=0.03)
 
 
@@ -191,7 +191,7 @@ STORIES = st.lists(st.tuples(st.sampled_from(NAMES), st.floats(0, 5), st.floats(
 @example([("rewind", 1.2, 1.3), ("back", 0.9, 1.4), ("ahead", 0.0, 1.0)])
 @example([("a-bit-back", 1.0, 1.4), ("a-bit-ahead", 0.3, 1.4), ("back", 1.2, 1.4), ("ahead", 0.0, 1.4)])
 def test_whatever_happens_whoever_gives_signs_lives(story: list[tuple[str, float, float]]) -> None:
-    """Trouble may follow on trouble; once it is over, a live consumer gives its next sign within 1.9 s."""
+    """Trouble may follow on trouble; once it is over, a live consumer sends its next heartbeat within 1.9 s."""
     mover = Watching()
     mover.live("lives")
     for name, pause_s, late_s in story:

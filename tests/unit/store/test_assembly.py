@@ -24,7 +24,7 @@ CACHED = (
 def test_the_keys_are_those_of_the_header_in_its_order() -> None:
     assert load_script("permit").declared.fixed == ("settings",)
     assert keys_of("permit", SHARD) == (SHARD.settings, SHARD.absent)
-    assert keys_of("sign", NAMES) == (NAMES.signs,)
+    assert keys_of("heartbeat", NAMES) == (NAMES.heartbeats,)
     assert keys_of("list_ids", SHARD) == (SHARD.jobs, SHARD.taken, SHARD.taken_until, SHARD.settings)
 
 

@@ -29,7 +29,7 @@ from streamdq.store.replies import (
 
 def test_enqueued() -> None:
     assert enqueued_in([1, 1000, 2]) == Enqueued(True, 1000, {}, 2)
-    assert [enqueued_in([status, 1000, 2]).straight for status in (1, 2, 3)] == [0, 1, 2]
+    assert [enqueued_in([status, 1000, 2]).skips_bucket for status in (1, 2, 3)] == [0, 1, 2]
     assert enqueued_in([2, 1000, 1, 1, b"record"]) == Enqueued(True, 1000, {0: b"record"}, 1, 1)
     assert enqueued_in([1, 1000, 3, 1, b"record", 3, b"other"]) == Enqueued(True, 1000, {0: b"record", 2: b"other"}, 3)
     assert enqueued_in([0, 1000, 0]) == Enqueued(False, 1000, {}, 0, -1)

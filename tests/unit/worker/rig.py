@@ -10,7 +10,7 @@ from typing import Any
 
 from streamdq.config import START_WITHIN_S, Settings, TopicSettings
 from streamdq.keys import ShardKeys
-from streamdq.operations.attempts.results import End, Held, Outcome
+from streamdq.operations.attempts.results import AttemptResult, ClaimedJob, End
 from streamdq.worker.deadline import Deadlines
 from streamdq.worker.ends import Ends
 from streamdq.worker.handlers import handler_of
@@ -22,7 +22,7 @@ from streamdq.worker.reports import DeadLetterNotices, Reports
 from streamdq.worker.runner import Runner
 from streamdq.worker.running_job import RunningJob
 from streamdq.worker.slots import Slots
-from streamdq.worker.turns import Turns
+from streamdq.worker.topic_scheduler import TopicScheduler
 from tests.unit.fake_redis import session_of, topics_of
 from tests.waiting import HANG_S
 
@@ -35,13 +35,13 @@ def running_job(body: str) -> RunningJob:
     return RunningJob("t", body, body.encode(), NOW_MS - 5, NOW_MS - 5, attempt=1)
 
 
-def held(body: str, ttr_ms: int = 60_000, asked: float | None = None) -> Held:
+def held(body: str, ttr_ms: int = 60_000, asked: float | None = None) -> ClaimedJob:
     """A claim of the job whose id and body that is. ``asked``: when it was asked for, on the monotonic clock; None:
     just now, and it may start whenever this machine gets round to it.
     """
     late = float("inf") if asked is None else asked + START_WITHIN_S
     asked = time.monotonic() if asked is None else asked
-    one = Held(SHARD, "g", running_job(body), b"1800000000000-0", b"", NOW_MS - 5)
+    one = ClaimedJob(SHARD, "g", running_job(body), b"1800000000000-0", b"", NOW_MS - 5)
     one.ttr_ms, one.deadline = ttr_ms, asked + ttr_ms / 1000
     one.start_by = min(one.deadline, late)
     return one
@@ -80,7 +80,7 @@ class Rig:
         freed = asyncio.Event()
         self.reports = Reports(member, freed, self.notices, None, show_errors=show_errors)
         ends = Ends(member, me, me, show_errors=show_errors)
-        self.slots = Slots(concurrency, handlers, ends, Turns(), freed)
+        self.slots = Slots(concurrency, handlers, ends, TopicScheduler(), freed)
         hung = HungHandlers(member, concurrency, 0, asyncio.Event())
         self.deadlines = Deadlines(member, self.slots, ends, hung)
         self.deadlines._touches = me
@@ -93,8 +93,8 @@ class Rig:
     def now_ms() -> int:
         return NOW_MS
 
-    def put(self, end: End | Held, ttr_ms: int = 0) -> None:
-        if isinstance(end, Held):
+    def put(self, end: End | ClaimedJob, ttr_ms: int = 0) -> None:
+        if isinstance(end, ClaimedJob):
             self.touches.append((end.job.id, ttr_ms))
             return
         self.ends.append(end)
@@ -106,7 +106,7 @@ class Rig:
         await self.notices.close(1)
         self.runner.close()
 
-    async def have_ended(self, count: int) -> dict[str, Outcome]:
+    async def have_ended(self, count: int) -> dict[str, AttemptResult]:
         """Waits for so many ends; how each of them ended, by its body."""
         async with asyncio.timeout(HANG_S):
             while len(self.ends) < count:
@@ -114,7 +114,7 @@ class Rig:
                 await self.ended.wait()
         return {end.held.job.id: end.outcome for end in self.ends}
 
-    async def run(self, *jobs: Held) -> dict[str, Outcome]:
+    async def run(self, *jobs: ClaimedJob) -> dict[str, AttemptResult]:
         """Takes the jobs, waits for all of them, and closes the runner."""
         self.runner.take(list(jobs))
         ended = await self.have_ended(len(jobs))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamdq import Bury, Job, RunningJob
-from streamdq.operations.attempts.results import End, Outcome
+from streamdq.operations.attempts.results import AttemptResult, End
 from streamdq.threads import HandlerThreads
 from streamdq.worker.middleware import Attempt, AttemptEnd, listen, tell
 from streamdq.worker.reports import DeadLetterNotices
@@ -44,7 +44,7 @@ async def test_a_job_that_waited_for_a_thread_which_was_given_up() -> None:
     rig.deadlines.lost(first)
     await rig.have_ended(1)
     goes_on.set()
-    assert await rig.have_ended(2) == {"1": Outcome.RELEASED, "2": Outcome.DONE}
+    assert await rig.have_ended(2) == {"1": AttemptResult.RELEASED, "2": AttemptResult.DONE}
     assert found == ["nobody", "around 1", "nobody", "around 2"]
     await rig.close()
 
@@ -104,7 +104,7 @@ def test_calls_of_an_on_end_function() -> None:
         found.append(tenant.get())
         tenant.set("somebody")
 
-    ends = [End(held(str(number)), Outcome.DONE) for number in range(2)]
+    ends = [End(held(str(number)), AttemptResult.DONE) for number in range(2)]
     for end in ends:
         attempt = Attempt("t", "g", [running_job(end.held.job.id)], 0)
         attempt.on_end(note)

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from streamdq.config import MAX_CLAIM, GroupSettings, TopicSettings
 from streamdq.keys import ShardKeys
-from streamdq.operations.attempts.results import End, Outcome
+from streamdq.operations.attempts.results import AttemptResult, End
 from streamdq.worker import ends as module
 from streamdq.worker.ends import EndSender
 from tests.unit.fake_redis import LOST, Call, Rig
@@ -44,7 +44,9 @@ class Sending(Rig):
     def confirmed(self, ends: Sequence[End], stale: Collection[int]) -> None:
         self.settled.append(([end.held.job.id for end in ends], set(stale)))
 
-    def put(self, id: str, outcome: Outcome = Outcome.DONE, shard: ShardKeys = A, generation: str = "0") -> None:
+    def put(
+        self, id: str, outcome: AttemptResult = AttemptResult.DONE, shard: ShardKeys = A, generation: str = "0"
+    ) -> None:
         one = held(id)
         one.shard, one.generation = shard, generation
         self.sender.put(End(one, outcome))
@@ -99,10 +101,10 @@ async def test_each_shard_outcome_and_generation_has_a_call_of_its_own() -> None
     rig = Sending()
     async with rig.running():
         rig.put("1")
-        rig.put("2", Outcome.RETRY)
+        rig.put("2", AttemptResult.RETRY)
         rig.put("3", shard=B)
         rig.put("4", generation="1")
-        rig.put("5", Outcome.SNOOZED)
+        rig.put("5", AttemptResult.SNOOZED)
         rig.put("6")
         await rig.sender.drained()
     assert rig.sent == [
@@ -115,7 +117,7 @@ async def test_more_than_a_call_may_carry_is_sent_in_several() -> None:
     rig = Sending()
     async with rig.running():
         for number in range(450):
-            rig.put(str(number), Outcome.RETRY)
+            rig.put(str(number), AttemptResult.RETRY)
         await rig.sender.drained()
     assert [len(ids) for _, _, ids in rig.sent] == [200, 200, 50]
     assert [id for _, _, ids in rig.sent for id in ids] == [str(number) for number in range(450)]
@@ -148,7 +150,7 @@ async def test_an_outcome_that_is_refused_does_not_hold_up_the_others() -> None:
     rig = Sending()
     rig.link.answers["retry"] = lambda _: ResponseError("OOM")
     async with rig.running():
-        rig.put("1", Outcome.RETRY)
+        rig.put("1", AttemptResult.RETRY)
         rig.put("2")
         await asyncio.sleep(1)
         assert rig.settled == [(["2"], set())]

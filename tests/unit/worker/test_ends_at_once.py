@@ -12,7 +12,7 @@ import pytest
 
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
-from streamdq.operations.attempts.results import Outcome
+from streamdq.operations.attempts.results import AttemptResult
 from tests.unit.fake_redis import LOST, call_of
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.test_ends import Sending
@@ -132,6 +132,6 @@ async def test_an_end_that_cannot_be_sent_is_left_to_the_loop() -> None:
         bad = rig.sender._waiting[next(iter(rig.sender._waiting))][0].held
         bad.job.id = None  # type: ignore[assignment]
         clock.now_s += 0.002
-        rig.put("later", Outcome.DONE)
+        rig.put("later", AttemptResult.DONE)
         await rig.sender.drained()
     assert [ids for ids, _ in rig.settled] == [["later"]]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streamdq import Attempt, AttemptEnd, Bury, CallNext, Snooze
-from streamdq.operations.attempts.results import Outcome
+from streamdq.operations.attempts.results import AttemptResult
 from tests.unit.worker.rig import Rig, held
 from tests.waiting import HANG_S, forever
 
@@ -43,7 +43,7 @@ async def test_the_first_is_outermost(kind: str) -> None:
         seen.all.append(body)
 
     rig = Rig(in_loop if kind == "async" else in_thread, middleware=[seen.around("a"), seen.around("b")])
-    assert await rig.run(held("1")) == {"1": Outcome.DONE}
+    assert await rig.run(held("1")) == {"1": AttemptResult.DONE}
     about = ("t", "g", ["1"])
     assert seen.all == [("a", "before", *about), ("b", "before", *about), 1, ("b", "after"), ("a", "after")]
 
@@ -65,7 +65,7 @@ async def test_what_the_handler_raises_goes_through_them() -> None:
         raise ValueError("no")
 
     rig = Rig(handle, retry="1s", middleware=[seen.around("a")])
-    assert await rig.run(held("1")) == {"1": Outcome.RETRY}
+    assert await rig.run(held("1")) == {"1": AttemptResult.RETRY}
     assert seen.all[-1] == ("a", "ValueError('no')")
     assert rig.ends[0].error == "ValueError: no"
 
@@ -122,17 +122,17 @@ def is_plain(_attempt: Attempt, _call_next: CallNext) -> None: ...
 @pytest.mark.parametrize(
     ("middleware", "outcome", "error"),
     [
-        (buries, Outcome.DEAD, "not worth another attempt"),
-        (catches, Outcome.DONE, ""),
-        (leaves_it_out, Outcome.DONE, ""),
-        (raises_before, Outcome.RETRY, "KeyError: 'state'"),
-        (calls_twice, Outcome.RETRY, "RuntimeError: middleware: call_next() was called twice"),
-        (calls_and_leaves, Outcome.RETRY, "RuntimeError: middleware: it returned before call_next() had ended"),
-        (calls_beside, Outcome.RETRY, "RuntimeError: middleware: it returned before call_next() had ended"),
-        (is_plain, Outcome.RETRY, "TypeError"),
+        (buries, AttemptResult.DEAD, "not worth another attempt"),
+        (catches, AttemptResult.DONE, ""),
+        (leaves_it_out, AttemptResult.DONE, ""),
+        (raises_before, AttemptResult.RETRY, "KeyError: 'state'"),
+        (calls_twice, AttemptResult.RETRY, "RuntimeError: middleware: call_next() was called twice"),
+        (calls_and_leaves, AttemptResult.RETRY, "RuntimeError: middleware: it returned before call_next() had ended"),
+        (calls_beside, AttemptResult.RETRY, "RuntimeError: middleware: it returned before call_next() had ended"),
+        (is_plain, AttemptResult.RETRY, "TypeError"),
     ],
 )
-async def test_they_decide_how_it_ends(middleware: Any, outcome: Outcome, error: str) -> None:
+async def test_they_decide_how_it_ends(middleware: Any, outcome: AttemptResult, error: str) -> None:
     rig = Rig(fails, retry="1s", middleware=[middleware])
     assert await rig.run(held("1")) == {"1": outcome}
     assert rig.ends[0].error.startswith(error)
@@ -156,7 +156,7 @@ async def test_the_ttr_covers_them() -> None:
     await asyncio.sleep(0.01)
     one.deadline = 0.0
     watch = asyncio.create_task(rig.deadlines.run())
-    assert await rig.have_ended(1) == {"1": Outcome.RETRY}
+    assert await rig.have_ended(1) == {"1": AttemptResult.RETRY}
     assert (rig.ends[0].error, cleaned) == ("TimeoutError: TTR 1s passed", ["up"])
     watch.cancel()
 
@@ -170,7 +170,7 @@ async def test_a_handler_that_still_runs_is_not_done() -> None:
         ran.append("to the end")
 
     rig = Rig(handle, retry="1s", middleware=[calls_halfway])
-    assert await rig.run(held("1")) == {"1": Outcome.RETRY}
+    assert await rig.run(held("1")) == {"1": AttemptResult.RETRY}
     assert ran == []
 
 
@@ -184,7 +184,7 @@ async def test_it_is_not_called_when_the_attempt_is_over() -> None:
     async def handle(body: int) -> None:
         ran.append(body)
 
-    assert await Rig(handle, middleware=[keeps]).run(held("1")) == {"1": Outcome.DONE}
+    assert await Rig(handle, middleware=[keeps]).run(held("1")) == {"1": AttemptResult.DONE}
     with pytest.raises(RuntimeError, match="when the middleware had returned"):
         await kept[0]()
     assert ran == []
@@ -214,7 +214,7 @@ async def test_a_handler_does_not_begin_when_they_have_failed(middleware: Any) -
         ran.append(body)
 
     rig = Rig(handle, retry="1s", middleware=[middleware])
-    assert await rig.run(held("1")) == {"1": Outcome.RETRY}
+    assert await rig.run(held("1")) == {"1": AttemptResult.RETRY}
     rig.ends.clear()
     gc.collect()
     await asyncio.sleep(0.01)
@@ -242,7 +242,7 @@ async def test_who_catches_that_a_handler_still_runs_does_not_make_its_job_done(
         await go_on.wait()
 
     rig = Rig(handle, retry="1s", middleware=[catches_errors, middleware])
-    assert await rig.run(held("1")) == {"1": Outcome.RETRY}
+    assert await rig.run(held("1")) == {"1": AttemptResult.RETRY}
     assert rig.ends[0].error.startswith("RuntimeError: middleware: it returned before call_next() had ended")
     go_on.set()
 
@@ -265,7 +265,7 @@ async def test_another_task_may_await_the_rest(middleware: Any) -> None:
     async def handle(_body: int) -> None:
         await asyncio.sleep(0.001)
 
-    assert await Rig(handle, middleware=[catches_errors, middleware]).run(held("1")) == {"1": Outcome.DONE}
+    assert await Rig(handle, middleware=[catches_errors, middleware]).run(held("1")) == {"1": AttemptResult.DONE}
 
 
 async def catches_all(_attempt: Attempt, call_next: CallNext) -> None:
@@ -286,10 +286,10 @@ async def test_who_catches_the_cancellation_does_not_make_a_job_done(kind: str) 
     watch = asyncio.create_task(rig.deadlines.run())
     if kind == "ttr":
         one.deadline = 0.0
-        assert await rig.have_ended(1) == {"1": Outcome.RETRY}
+        assert await rig.have_ended(1) == {"1": AttemptResult.RETRY}
     else:
         await rig.runner.drain(0)
-        assert await rig.have_ended(1) == {"1": Outcome.RELEASED}
+        assert await rig.have_ended(1) == {"1": AttemptResult.RELEASED}
     watch.cancel()
 
 
@@ -306,7 +306,7 @@ async def test_one_of_a_batch_that_was_lost_says_nothing_of_the_others() -> None
     await asyncio.sleep(0)
     rig.deadlines.lost(lost)
     goes_on.set()
-    assert await rig.have_ended(2) == {"1": Outcome.RELEASED, "2": Outcome.DONE}
+    assert await rig.have_ended(2) == {"1": AttemptResult.RELEASED, "2": AttemptResult.DONE}
 
 
 # -- how it ended

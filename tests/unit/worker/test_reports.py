@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from streamdq import Bury, Retry, Snooze
-from streamdq.operations.attempts.results import Outcome
+from streamdq.operations.attempts.results import AttemptResult
 from streamdq.worker.ends import EndSender
 from tests.unit.worker.rig import Rig, held
 
@@ -184,7 +184,7 @@ async def test_one_whose_ttr_passed_is_told_so_with_the_users_own_line(
         await began.wait()
         one.deadline = 0.0
         watch = asyncio.create_task(rig.deadlines.run())
-        assert await rig.have_ended(1) == {"1": Outcome.RETRY}
+        assert await rig.have_ended(1) == {"1": AttemptResult.RETRY}
         rig.reports.confirmed(rig.ends, set())
         watch.cancel()
     fields = caplog.records[0].streamdq_fields  # type: ignore[attr-defined]

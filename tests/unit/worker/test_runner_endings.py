@@ -13,7 +13,7 @@ import pytest
 
 from streamdq import InvalidInput, Job, RunningJob, StaleClaim
 from streamdq.job.retry import Bury, Retry, Snooze
-from streamdq.operations.attempts.results import DeadReason, End, Outcome
+from streamdq.operations.attempts.results import AttemptResult, DeadReason, End
 from streamdq.worker import runner as module
 from streamdq.worker import slots
 from tests.unit.virtual_time import in_virtual_time
@@ -46,9 +46,15 @@ def raises(error: BaseException) -> Callable[[], Any]:
     return do
 
 
-RETRY, SNOOZED, DEAD, DONE, RELEASED = Outcome.RETRY, Outcome.SNOOZED, Outcome.DEAD, Outcome.DONE, Outcome.RELEASED
+RETRY, SNOOZED, DEAD, DONE, RELEASED = (
+    AttemptResult.RETRY,
+    AttemptResult.SNOOZED,
+    AttemptResult.DEAD,
+    AttemptResult.DONE,
+    AttemptResult.RELEASED,
+)
 # What the handler does; the step that the job is at; outcome, delay_ms, steps, reason, error. The schedule: 1s 2s.
-ENDINGS: list[tuple[Callable[[], Any], int, tuple[Outcome, int, int, str, str]]] = [
+ENDINGS: list[tuple[Callable[[], Any], int, tuple[AttemptResult, int, int, str, str]]] = [
     (lambda: None, 0, (DONE, 0, 0, "", "")),
     (lambda: "a result", 0, (DONE, 0, 0, "", "")),
     (raises(ValueError("no")), 0, (RETRY, 1000, 1, "", "ValueError: no")),
@@ -72,7 +78,7 @@ ENDINGS: list[tuple[Callable[[], Any], int, tuple[Outcome, int, int, str, str]]]
 ]  # fmt: skip
 
 
-def end_as_told(end: End) -> tuple[Outcome, int, int, str, str]:
+def end_as_told(end: End) -> tuple[AttemptResult, int, int, str, str]:
     return end.outcome, end.delay_ms, end.steps, end.reason, end.error
 
 
@@ -116,7 +122,9 @@ async def test_stop_iteration_ends_an_attempt_and_no_loop(kind: str, error: str)
 @pytest.mark.parametrize(
     ("own", "step", "ends"), [("5s", 0, (RETRY, 5000)), ("5s", 1, (DEAD, 0)), ("none", 0, (DEAD, 0))]
 )
-async def test_a_jobs_own_schedule_comes_before_its_topics(own: str, step: int, ends: tuple[Outcome, int]) -> None:
+async def test_a_jobs_own_schedule_comes_before_its_topics(
+    own: str, step: int, ends: tuple[AttemptResult, int]
+) -> None:
     rig = Rig(lambda _body: raises(ValueError("no"))(), retry="1s 2s")
     one = held("1")
     one.job.retry, one.job.step = own, step
@@ -364,7 +372,7 @@ async def slow_and_angry(_body: int) -> None:
     ],
 )
 @in_virtual_time
-async def test_the_drain(handler: Any, grace_s: float, ends: dict[str, Outcome], takes_s: float) -> None:
+async def test_the_drain(handler: Any, grace_s: float, ends: dict[str, AttemptResult], takes_s: float) -> None:
     """Job 1 runs, job 2 waits for its slot."""
     loop = asyncio.get_running_loop()
     rig = Rig(handler, concurrency=1, retry="1s")
@@ -473,7 +481,7 @@ async def test_what_comes_when_it_drains_goes_back() -> None:
     rig = Rig(handle)
     await rig.runner.drain(0)
     assert rig.runner.idle
-    assert await rig.run(held("1")) == {"1": Outcome.RELEASED}
+    assert await rig.run(held("1")) == {"1": AttemptResult.RELEASED}
 
 
 @pytest.mark.parametrize(
@@ -516,7 +524,7 @@ async def test_while_the_loop_is_blocked_a_call_whose_ttr_passes_ends_for_all_of
     jobs[1].deadline = 0.0
     (task,) = rig.deadlines.overdue(now)
     found, rig.ends = rig.ends, []
-    assert [(end.held.job.id, end.outcome) for end in found] == [("1", Outcome.RETRY), ("2", Outcome.RETRY)]
+    assert [(end.held.job.id, end.outcome) for end in found] == [("1", AttemptResult.RETRY), ("2", AttemptResult.RETRY)]
     assert rig.deadlines.overdue(now) == []
     rig.deadlines.cut(task)
     assert [*rig.deadlines.hung._left] == [task], "it is known as one that goes on"

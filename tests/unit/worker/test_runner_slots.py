@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamdq.operations.attempts.results import Outcome
+from streamdq.operations.attempts.results import AttemptResult
 from streamdq.worker import deadline, slots
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.rig import Rig, held
@@ -60,7 +60,7 @@ async def test_no_more_run_than_there_are_slots_and_the_next_one_starts_when_one
     for n in (0, 2, 3, 4, 5):
         await stage.end(n)
     assert stage.most == 3
-    assert [end.outcome for end in rig.ends] == [Outcome.DONE] * 6
+    assert [end.outcome for end in rig.ends] == [AttemptResult.DONE] * 6
     assert (rig.runner.idle, rig.slots.room(ahead=False)) == (True, (3, 3))
 
 
@@ -99,7 +99,7 @@ async def test_a_batch_is_one_call_and_takes_one_slot(batch: int, jobs: int, cal
     for call in calls:
         await stage.end(call)
     assert stage.calls == calls
-    assert {end.held.job.id: end.outcome for end in rig.ends} == {str(n): Outcome.DONE for n in range(jobs)}
+    assert {end.held.job.id: end.outcome for end in rig.ends} == {str(n): AttemptResult.DONE for n in range(jobs)}
 
 
 @in_virtual_time
@@ -113,7 +113,7 @@ async def test_a_batch_without_what_does_not_fit_is_called_with_the_rest() -> No
     crashed = held("3")
     crashed.crashes = 5
     assert await rig.run(held("1"), held('"two"'), crashed, held("4")) == {
-        "1": Outcome.DONE, '"two"': Outcome.DEAD, "3": Outcome.DEAD, "4": Outcome.DONE,
+        "1": AttemptResult.DONE, '"two"': AttemptResult.DEAD, "3": AttemptResult.DEAD, "4": AttemptResult.DONE,
     }  # fmt: skip
     assert calls == [([1, 4], ["1", "4"])]
     assert {end.held.job.id: end.reason for end in rig.ends if end.reason} == {'"two"': "invalid", "3": "crashed"}
@@ -127,7 +127,7 @@ async def test_where_none_of_a_batch_fits_nothing_is_called() -> None:
         calls.append(bodies)
 
     rig = Rig(handle, 4)
-    assert await rig.run(held('"one"'), held('"two"')) == {'"one"': Outcome.DEAD, '"two"': Outcome.DEAD}
+    assert await rig.run(held('"one"'), held('"two"')) == {'"one"': AttemptResult.DEAD, '"two"': AttemptResult.DEAD}
     assert (calls, rig.runner.idle) == ([], True)
 
 
@@ -147,7 +147,7 @@ async def test_threads_are_bounded_as_well() -> None:
     for pair in ("01", "23", "45"):
         rig.runner.take([held(n) for n in pair])
         await rig.have_ended(int(pair[1]) + 1)
-    assert (most, {end.outcome for end in rig.ends}) == (2, {Outcome.DONE})
+    assert (most, {end.outcome for end in rig.ends}) == (2, {AttemptResult.DONE})
     await rig.close()
 
 
@@ -171,7 +171,7 @@ async def test_a_thread_that_outlives_its_ttr_keeps_its_slot(
     assert await asyncio.to_thread(begun.wait, 10)
     one.deadline = 0.0  # its time has passed
     watch = asyncio.create_task(rig.deadlines.run())
-    assert await rig.have_ended(1) == {"1": Outcome.RETRY}
+    assert await rig.have_ended(1) == {"1": AttemptResult.RETRY}
     assert rig.ends[0].error == "TimeoutError: TTR 1m passed"
     await rig.freed(lambda: rig.runner.idle)
     assert rig.slots.room(ahead=False) == (0, 0)

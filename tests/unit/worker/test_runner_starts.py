@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamdq.config import START_WITHIN_S
-from streamdq.operations.attempts.results import Outcome
+from streamdq.operations.attempts.results import AttemptResult
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.rig import Rig, held
 
@@ -50,9 +50,9 @@ async def test_a_job_whose_time_passed_before_its_task_began_does_not_start(batc
     late, early = held("1", 320, asked), held("2", 60_000, asked)
     rig.runner._threads = LateThreads()  # type: ignore[assignment]
     asyncio.get_running_loop().call_soon(stopped_until, late.deadline)  # before the tasks that take() makes
-    assert await rig.run(late, early) == {"1": Outcome.RELEASED, "2": Outcome.DONE}
+    assert await rig.run(late, early) == {"1": AttemptResult.RELEASED, "2": AttemptResult.DONE}
     assert seen == [[2] if batch else 2]
-    assert [end.held.started_ms for end in rig.ends if end.outcome is Outcome.RELEASED] == [0]
+    assert [end.held.started_ms for end in rig.ends if end.outcome is AttemptResult.RELEASED] == [0]
 
 
 @pytest.mark.parametrize("batch", [None, 10])
@@ -63,7 +63,7 @@ async def test_a_job_whose_time_passed_while_it_waited_for_its_thread_does_not_s
     asked = time.monotonic() - 0.3
     late, early = held("1", 320, asked), held("2", 60_000, asked)
     rig.runner._threads = LateThreads(late.deadline)  # type: ignore[assignment]
-    assert await rig.run(late, early) == {"1": Outcome.RELEASED, "2": Outcome.DONE}
+    assert await rig.run(late, early) == {"1": AttemptResult.RELEASED, "2": AttemptResult.DONE}
     assert seen == [[2] if batch else 2]
 
 
@@ -72,7 +72,7 @@ async def test_where_the_claim_takes_longer_than_the_ttr_the_attempt_fails() -> 
     """Handed back, it would be claimed again at once, for ever."""
     seen: list[Any] = []
     rig = Rig(lambda body: seen.append(body))
-    assert await rig.run(held("1", 1, time.monotonic() - 0.01)) == {"1": Outcome.RETRY}
+    assert await rig.run(held("1", 1, time.monotonic() - 0.01)) == {"1": AttemptResult.RETRY}
     assert (seen, rig.ends[0].error) == ([], "TimeoutError: its TTR of 1 ms passed before the attempt could start")
 
 
@@ -82,7 +82,7 @@ async def test_what_was_claimed_a_second_ago_does_not_start_though_it_has_time_l
     seen: list[Any] = []
     rig = Rig(lambda body: seen.append(body))
     asked = time.monotonic() - START_WITHIN_S
-    assert await rig.run(held("1", 60_000, asked)) == {"1": Outcome.RELEASED}
+    assert await rig.run(held("1", 60_000, asked)) == {"1": AttemptResult.RELEASED}
     assert seen == []
 
 
@@ -103,7 +103,7 @@ async def test_what_waits_for_a_slot_goes_back_and_nothing_more_is_fetched_ahead
     rig.runner.take([held(str(n), 60_000, before) for n in range(15)])
     await rig.have_ended(5)
     assert [end.held.job.id for end in rig.ends] == ["10", "11", "12", "13", "14"]
-    assert {end.outcome for end in rig.ends} == {Outcome.RELEASED}
+    assert {end.outcome for end in rig.ends} == {AttemptResult.RELEASED}
     assert all(end.held.started_ms == 0 for end in rig.ends)
     assert rig.slots.room(ahead=True) == (0, 0)
     go_on.set()

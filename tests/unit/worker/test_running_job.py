@@ -11,7 +11,7 @@ import pytest
 
 from streamdq import Job, RunningJob, StaleClaim
 from streamdq.config import Settings
-from streamdq.operations.attempts.results import Held
+from streamdq.operations.attempts.results import ClaimedJob
 from streamdq.worker.member import Where
 from streamdq.worker.queues import HandlerQueues
 from streamdq.worker.running_job import Services, begin_attempt, end_attempt
@@ -22,12 +22,12 @@ CALLS: list[Callable[[RunningJob], Any]] = [
 ]  # fmt: skip
 
 
-def services(touched: list[tuple[Held, Any]]) -> Services:
+def services(touched: list[tuple[ClaimedJob, Any]]) -> Services:
     queues = HandlerQueues(Where("memory://unused", "test", Settings()))
     return Services(lambda held, ttr: touched.append((held, ttr)), queues)
 
 
-def begun(touched: list[tuple[Held, Any]]) -> tuple[Held, RunningJob]:
+def begun(touched: list[tuple[ClaimedJob, Any]]) -> tuple[ClaimedJob, RunningJob]:
     one, job = held("1"), running_job("1")
     one.job = job
     begin_attempt(one, services(touched))
@@ -35,7 +35,7 @@ def begun(touched: list[tuple[Held, Any]]) -> tuple[Held, RunningJob]:
 
 
 def test_its_attempt_is_touched() -> None:
-    touched: list[tuple[Held, Any]] = []
+    touched: list[tuple[ClaimedJob, Any]] = []
     one, job = begun(touched)
     job.touch("1s")
     assert touched == [(one, "1s")]

@@ -90,7 +90,7 @@ class GroupStatsOut(BaseModel):
     reclaimed: int
     cancelled: int
     expired: int
-    aside: int = Field(description="Of the delayed ones, those that wait for their key.")
+    waiting_for_key: int = Field(description="Of the delayed ones, those that wait for their key.")
     retrying: int = Field(description="Of the delayed ones, those that wait for their next attempt.")
 
 

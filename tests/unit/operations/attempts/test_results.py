@@ -12,10 +12,10 @@ from streamdq.job.retry import Bury, Retry, RetrySchedule
 from streamdq.keys import ShardKeys
 from streamdq.operations.attempts.error_text import MAX_ERROR_CHARS
 from streamdq.operations.attempts.results import (
+    AttemptResult,
+    ClaimedJob,
     DeadReason,
     End,
-    Held,
-    Outcome,
     class_of,
     end_of_failure,
     held_in,
@@ -30,16 +30,21 @@ SCHEDULE = RetrySchedule.of("15s 3m")
 RECORD = b'0000000000011800000000000\n1799999990000\n%s\n\nabcd\n%s\n\n{"a":1}'
 
 
-def held(step: int = 0, retry: str | None = None, attempt: int = 1) -> Held:
+def held(step: int = 0, retry: str | None = None, attempt: int = 1) -> ClaimedJob:
     job = Job("t", "j", b"[1,2]", 1_800_000_000_000, 1_799_999_990_000, retry=retry, step=step, attempt=attempt)
-    return Held(SHARD, "g", job, b"1800000000005-0", b"", 1_800_000_000_000, started_ms=1_800_000_000_007)
+    return ClaimedJob(SHARD, "g", job, b"1800000000005-0", b"", 1_800_000_000_000, started_ms=1_800_000_000_007)
 
 
 def test_each_failure_takes_the_next_step() -> None:
     first, second, third = (end_of_failure(held(step), ValueError("no"), SCHEDULE) for step in range(3))
-    assert (first.outcome, first.delay_ms, first.steps, first.error) == (Outcome.RETRY, 15_000, 1, "ValueError: no")
-    assert (second.outcome, second.delay_ms) == (Outcome.RETRY, 180_000)
-    assert (third.outcome, third.reason, third.error) == (Outcome.DEAD, DeadReason.EXHAUSTED, "ValueError: no")
+    assert (first.outcome, first.delay_ms, first.steps, first.error) == (
+        AttemptResult.RETRY,
+        15_000,
+        1,
+        "ValueError: no",
+    )
+    assert (second.outcome, second.delay_ms) == (AttemptResult.RETRY, 180_000)
+    assert (third.outcome, third.reason, third.error) == (AttemptResult.DEAD, DeadReason.EXHAUSTED, "ValueError: no")
 
 
 def test_a_jobs_own_list_comes_first() -> None:
@@ -52,32 +57,32 @@ def test_a_body_that_nobody_here_can_read_comes_again_later_and_later(snoozed: i
     claimed = held()
     claimed.job.snoozed = snoozed
     end = unreadable(claimed, BodyUnreadable("no key"))
-    assert (end.outcome, end.delay_ms, end.error) == (Outcome.SNOOZED, delay_ms, "BodyUnreadable: no key")
+    assert (end.outcome, end.delay_ms, end.error) == (AttemptResult.SNOOZED, delay_ms, "BodyUnreadable: no key")
 
 
 @pytest.mark.parametrize("retry", ["none", ""])
 def test_no_steps_bury_at_the_first_failure(retry: str) -> None:
-    assert end_of_failure(held(retry=retry), ValueError(), SCHEDULE).outcome is Outcome.DEAD
+    assert end_of_failure(held(retry=retry), ValueError(), SCHEDULE).outcome is AttemptResult.DEAD
 
 
 def test_a_zero_step_is_a_step() -> None:
     end = end_of_failure(held(retry="0ms 0ms"), ValueError(), SCHEDULE)
-    assert (end.outcome, end.delay_ms, end.steps) == (Outcome.RETRY, 0, 1)
+    assert (end.outcome, end.delay_ms, end.steps) == (AttemptResult.RETRY, 0, 1)
 
 
 def test_retry_with_a_delay_uses_no_step_and_never_buries() -> None:
     end = end_of_failure(held(step=99), Retry(delay="1h", reason="busy"), SCHEDULE)
-    assert (end.outcome, end.delay_ms, end.steps, end.error) == (Outcome.RETRY, 3_600_000, 0, "Retry: busy")
+    assert (end.outcome, end.delay_ms, end.steps, end.error) == (AttemptResult.RETRY, 3_600_000, 0, "Retry: busy")
 
 
 def test_retry_without_a_delay_takes_the_next_step() -> None:
     assert end_of_failure(held(), Retry(), SCHEDULE).steps == 1
-    assert end_of_failure(held(step=2), Retry(), SCHEDULE).outcome is Outcome.DEAD
+    assert end_of_failure(held(step=2), Retry(), SCHEDULE).outcome is AttemptResult.DEAD
 
 
 def test_bury_gives_up_with_its_reason() -> None:
     end = end_of_failure(held(), Bury("refused by the bank"), SCHEDULE)
-    assert (end.outcome, end.reason, end.error) == (Outcome.DEAD, DeadReason.BURIED, "refused by the bank")
+    assert (end.outcome, end.reason, end.error) == (AttemptResult.DEAD, DeadReason.BURIED, "refused by the bank")
 
 
 @pytest.mark.parametrize("error", ["a\nb\x1fc|d\x00", ValueError("a\nb\x1fc|d\x00")])
@@ -100,7 +105,7 @@ def test_an_error_that_can_not_be_written_as_utf8_is_made_so() -> None:
 CLAIMED = Claimed(False, 0, 60_000, 0, [], 0, "3", 0, 0)
 
 
-def claimed_as(row: ClaimedRow) -> Held:
+def claimed_as(row: ClaimedRow) -> ClaimedJob:
     (one,) = held_in(SHARD, "g", CLAIMED._replace(rows=[row]), 10.0)
     return one
 
@@ -189,9 +194,9 @@ class Refused(Bury):
         (end_of_failure(held(), "a secret: 1", SCHEDULE), ""),
         (end_of_failure(held(), "secret", SCHEDULE), ""),
         (end_of_failure(held(), "x" * 101 + ": ", SCHEDULE), ""),
-        (End(held(), Outcome.DEAD, "n: a secret", reason=DeadReason.INVALID), "ValidationError"),
-        (End(held(), Outcome.DEAD, "lost: twice", reason=DeadReason.CRASHED), ""),
-        (End(held(), Outcome.DONE), ""),
+        (End(held(), AttemptResult.DEAD, "n: a secret", reason=DeadReason.INVALID), "ValidationError"),
+        (End(held(), AttemptResult.DEAD, "lost: twice", reason=DeadReason.CRASHED), ""),
+        (End(held(), AttemptResult.DONE), ""),
     ],
 )
 def test_a_row_has_the_class_of_an_error_and_never_its_text(end: End, error: str) -> None:

@@ -10,7 +10,7 @@ from streamdq.config import MAX_CLAIM
 from streamdq.job.job import Job
 from streamdq.keys import ShardKeys
 from streamdq.link.session import Request
-from streamdq.operations.attempts.results import DeadReason, End, Held, Outcome, ends_together, settle
+from streamdq.operations.attempts.results import AttemptResult, ClaimedJob, DeadReason, End, ends_together, settle
 from streamdq.store.history.rows import SEPARATOR, Event
 from streamdq.store.scripts import Scripts
 from tests.unit.fake_redis import LOST, Call, call_of, session_of
@@ -19,8 +19,10 @@ SHARD = ShardKeys("ns", "t", 0)
 NOW_MS = 1_800_000_000_000
 
 
-def held(id: str, body: bytes = b"1") -> Held:
-    one = Held(SHARD, "g", Job("t", id, body, NOW_MS - 9, NOW_MS - 5, attempt=1), b"1800000000000-0", b"", NOW_MS - 5)
+def held(id: str, body: bytes = b"1") -> ClaimedJob:
+    one = ClaimedJob(
+        SHARD, "g", Job("t", id, body, NOW_MS - 9, NOW_MS - 5, attempt=1), b"1800000000000-0", b"", NOW_MS - 5
+    )
     one.started_ms, one.generation = NOW_MS, "7"
     return one
 
@@ -37,7 +39,7 @@ def settled(ends: list[End], refused: list[int], **settings: Any) -> tuple[set[i
 
 
 DONE, RETRY, SNOOZED, DEAD, RELEASED = (
-    Outcome.DONE, Outcome.RETRY, Outcome.SNOOZED, Outcome.DEAD, Outcome.RELEASED,
+    AttemptResult.DONE, AttemptResult.RETRY, AttemptResult.SNOOZED, AttemptResult.DEAD, AttemptResult.RELEASED,
 )  # fmt: skip
 
 
@@ -138,7 +140,7 @@ def test_a_call_that_got_no_reply_can_be_sent_again_as_it_was() -> None:
     ],
 )
 def test_how_many_ends_a_call_may_carry(
-    outcome: Outcome, groups: int, count: int, bytes_each: int, together: int
+    outcome: AttemptResult, groups: int, count: int, bytes_each: int, together: int
 ) -> None:
     body = b"x" * bytes_each
     assert len(ends_together([End(held(str(n), body), outcome) for n in range(count)], groups)) == together

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from streamdq.link.session import Op, Session
-from streamdq.operations.dead_letters.kick_throttle import SLICE, Pace
+from streamdq.operations.dead_letters.kick_throttle import SLICE, KickThrottle
 
 LOOK_S = 0.25
 Left = Callable[[], Op[int]]
@@ -18,8 +18,8 @@ Left = Callable[[], Op[int]]
 
 @pytest.fixture
 def one(monkeypatch: pytest.MonkeyPatch) -> Callable[[Left], float]:
-    """Waits with the same Pace each time; returns for how long, a minute at most."""
-    now, waiting = [0.0], Pace(cast("Session", None))
+    """Waits with the same KickThrottle each time; returns for how long, a minute at most."""
+    now, waiting = [0.0], KickThrottle(cast("Session", None))
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
     def wait(left: Left) -> float:

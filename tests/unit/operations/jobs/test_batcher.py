@@ -10,7 +10,7 @@ from typing import Any, Self
 import pytest
 
 from streamdq.errors import NotDurable
-from streamdq.operations.jobs.batcher import AT_ONCE, MOST, Batcher, twin
+from streamdq.operations.jobs.batcher import AT_ONCE, MOST, Batcher, clone_exception
 from tests.waiting import HANG_S
 
 Calls = Generator[Any, Any, Sequence[Any]]
@@ -26,7 +26,7 @@ class Want:
         return []
 
     def own(self, error: Exception) -> Exception:
-        return twin(error)
+        return clone_exception(error)
 
 
 class Server:

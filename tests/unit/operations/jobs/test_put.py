@@ -12,7 +12,7 @@ from streamdq.job.job import NewJob
 from streamdq.link.address import Target
 from streamdq.link.session import Op, Session
 from streamdq.operations.jobs import enqueue, enqueue_many
-from streamdq.operations.jobs.enqueue import Put
+from streamdq.operations.jobs.enqueue import EnqueueReply
 from streamdq.operations.jobs.enqueue_many import EnqueueResult
 from streamdq.store.jobs.records import Encoded, encode
 from streamdq.store.redis_store import RedisStore
@@ -56,7 +56,7 @@ def test_what_became_of_each(store: RedisStore) -> None:
     encoded = [encode(NewJob(number, id=f"j{number}"), 100) for number in range(3)]
     before = duplicates()
     put = answered(enqueue.put(store, "t", encoded), {1: other("j1"), 2: kept(encoded[2])}, 3)
-    assert isinstance(put, Put)
+    assert isinstance(put, EnqueueReply)
     assert (put.now_ms, put.existing) == (NOW_MS, [1])
     assert [put.job("t", job, i).body for i, job in enumerate(encoded)] == [0, "another's", 2]
     assert [put.job("t", job, i).due_ms - NOW_MS for i, job in enumerate(encoded)] == [0, 5, 5]

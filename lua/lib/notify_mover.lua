@@ -3,9 +3,9 @@ local function head_ms(bucket)
   return tonumber(redis.call('ZRANGE', bucket, '0', '0', 'WITHSCORES')[2])
 end
 
--- ring(wake, due_ms): has the mover look at this shard, because a job is due earlier than it knows of, because claims or
--- ready jobs have to be watched (reclaim), or because settings have changed. One entry is kept: it is a hint.
-local function ring(wake, due_ms)
+-- notify_mover(wake, due_ms): has the mover look at this shard, because a job is due earlier than it knows of, because
+-- claims or ready jobs have to be watched (reclaim), or because settings have changed. One entry is kept: it is a hint.
+local function notify_mover(wake, due_ms)
   redis.call('XADD', wake, 'MAXLEN', '1', '*', 'due', string.format('%.0f', due_ms))
 end
 

@@ -1,8 +1,8 @@
-"""Listens to ``wake`` streams. A shard's rings when a job with an earlier due time arrives, the namespace's when the
-registry changes.
+"""Listens to ``wake`` streams. A shard's has an entry when a job with an earlier due time has arrived, the
+namespace's when the registry has changed. Such an entry is called a wakeup.
 
-Redis goes through all streams of a blocked read each time that one of them rings. So there are several reads, of a part
-of the streams each. On a Cluster, where a read covers only one slot, the streams are watched instead (watch.py).
+Redis goes through all streams of a blocked read each time that one of them changes. So there are several reads, of a
+part of the streams each. On a Cluster, where a read covers only one slot, the streams are watched instead (watch.py).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from .watch import Watch
 
 _BLOCK_S = 60.0  # a dead connection is noticed before that, as the system asks whether it is alive
 _DIVIDE_S = 10.0
-_AGAIN_S = 600.0  # on a Cluster; a lost ring is found by a look at the heads of the buckets (node_mover.py)
-_MOST = 100  # streams in one blocked read: at each ring Redis goes through all of them, which takes it 2 us each
+_AGAIN_S = 600.0  # on a Cluster; a lost wakeup is found by a look at the heads of the buckets (node_mover.py)
+_MOST = 100  # streams in one blocked read: at each wakeup Redis goes through all of them, which takes it 2 us each
 
 
 class Listener:
-    """Calls ``heard`` with the streams that rang; with none if a read ended without a ring.
+    """Calls ``on_wakeup`` with the streams that have a new wakeup; with none if a read ended without one.
 
-    A ring stays in its stream, so a ring that comes while nobody reads is heard with the next read. When a read fails,
-    the listener forgets what it has heard, because the next ids may come from another primary, and calls ``deaf``; then
-    each stream that ever rang is heard again.
+    A wakeup stays in its stream, so one that comes while nobody reads is found by the next read. When a read fails,
+    the listener forgets what it has seen, because the next ids may come from another primary, and calls
+    ``on_reconnect``; then each stream that has an entry is reported again.
     """
 
     def __init__(
@@ -38,17 +38,17 @@ class Listener:
         link: AsyncLink,
         session: Session,
         streams: Callable[[], Sequence[str]],
-        heard: Callable[[Collection[str]], Awaitable[None]],
-        deaf: Callable[[], None],
+        on_wakeup: Callable[[Collection[str]], Awaitable[None]],
+        on_reconnect: Callable[[], None],
     ) -> None:
         self._link = link
         self._session = session
         self._streams = streams
-        self._heard = heard
-        self._deaf = deaf
+        self._on_wakeup = on_wakeup
+        self._on_reconnect = on_reconnect
         self._seen: dict[str, bytes] = {}
         self._mistrusted: set[str] = set()
-        self._failures = Failures("rings", session.keys.namespace)
+        self._failures = Failures("wakeups", session.keys.namespace)
         self._changed = asyncio.Event()
         self._watch = Watch(link, lambda _: self._changed.set(), _AGAIN_S)
 
@@ -106,9 +106,9 @@ class Listener:
 
     async def _look_once(self, names: list[str]) -> None:
         found = await self._watch.look(names, partial(newest, self._session))
-        rung = {name: entry for name, entry in found.items() if self._seen.get(name) != entry}
-        await self._heard(rung)
-        self._seen.update(rung)
+        woken = {name: entry for name, entry in found.items() if self._seen.get(name) != entry}
+        await self._on_wakeup(woken)
+        self._seen.update(woken)
 
     # -- elsewhere
 
@@ -146,11 +146,11 @@ class Listener:
                 self._failures.worked(names[0])
 
     async def _listen_once(self, names: Sequence[str]) -> None:
-        rung = await arun(self._link, listen(self._session, names, self._seen, _BLOCK_S))
-        await self._heard(rung)
-        self._seen.update(rung)  # not before: a task that is ended meanwhile must hear them again
+        woken = await arun(self._link, listen(self._session, names, self._seen, _BLOCK_S))
+        await self._on_wakeup(woken)
+        self._seen.update(woken)  # not before: a task that is ended meanwhile must hear them again
 
     async def _failed(self, names: Sequence[str], what: str, error: Exception) -> None:
         self._forget(names)
-        self._deaf()
+        self._on_reconnect()
         await asyncio.sleep(self._failures.pause_after(what, error))

@@ -14,7 +14,7 @@ from streamdq.link.opening import open_session
 from streamdq.link.session import run
 from streamdq.mover.mover import Mover
 from streamdq.mover.node_mover import NodeMover
-from streamdq.mover.rings import Listener
+from streamdq.mover.wakeups import Listener
 from streamdq.process.loop import cancel_and_wait
 from tests.redis.harness import NAMESPACE, Seen, Space, recorder
 from tests.redis.movers import idle_s, mover_at
@@ -33,7 +33,7 @@ async def _nothing(*_: Any) -> None: ...
 
 
 async def test_a_claim_whose_ring_was_lost_is_taken_over(space: Space, redis_server: Server) -> None:
-    """The first claim in a quiet shard rings, so that its TTR is watched. Nothing else would tell of it."""
+    """The first claim in a quiet shard sends a wakeup, so that its TTR is watched. Nothing else would tell of it."""
     space.queue.configure("t", shards=20, ttr="300ms")
     store, link = space.queue._store, space.queue._link
     shard = store.topics.shards("t")[11]
@@ -61,19 +61,19 @@ async def test_rings_are_heard_again_once_one_was_missed(
     worker = space.recording(seen)
     shard = space.queue._store.session.keys.shard("t", 0)
     missed, mistrust = asyncio.Event(), Listener.mistrust
-    heard, hear = asyncio.Event(), Mover._heard
+    heard, hear = asyncio.Event(), Mover._on_wakeup
 
     def noted(self: Listener, stream: str) -> None:
         mistrust(self, stream)
         missed.set()
 
-    async def listening(self: Mover, rung: Collection[str]) -> None:
-        await hear(self, rung)
-        if shard.wake in rung:
+    async def listening(self: Mover, woken: Collection[str]) -> None:
+        await hear(self, woken)
+        if shard.wake in woken:
             heard.set()
 
     monkeypatch.setattr(Listener, "mistrust", noted)
-    monkeypatch.setattr(Mover, "_heard", listening)
+    monkeypatch.setattr(Mover, "_on_wakeup", listening)
     async with space.serving(worker):
         with redis_server.client() as client:
             seconds, _ = client.time()
@@ -81,14 +81,14 @@ async def test_rings_are_heard_again_once_one_was_missed(
             space.queue.enqueue("t", "before")
             await seen.count(1)
             await heard.wait()
-            assert worker._serving is not None
-            mover = worker._serving._mover
+            assert worker._run is not None
+            mover = worker._run._mover
 
             def is_over() -> bool:
-                ((last, _),) = client.xrange(shard.wake)  # the claim rings as well, after the job
+                ((last, _),) = client.xrange(shard.wake)  # the claim sends one as well, after the job
                 return mover._listener._seen.get(shard.wake) == last and idle_s(mover) > 60
 
-            await eventually(is_over, "the looks that these rings led to are over")
+            await eventually(is_over, "the looks that these wakeups led to are over")
             client.delete(shard.wake)
         space.queue.enqueue("t", "found", delay="50ms")
         await seen.count(2)
@@ -107,7 +107,7 @@ async def test_a_ring_that_is_deleted_between_two_reads_is_made_up_for(
     monkeypatch.setattr("streamdq.mover.node_mover._QUIET_S", 600.0)
     worker = space.recording(seen)
     shard = space.queue._store.session.keys.shard("t", 0)
-    heard, look_for_missed = Mover._heard, NodeMover._look_for_missed
+    on_wakeup, look_for_missed = Mover._on_wakeup, NodeMover._look_for_missed
     deleted = asyncio.Event()
 
     async def later(self: NodeMover, *arguments: Any) -> None:
@@ -116,16 +116,16 @@ async def test_a_ring_that_is_deleted_between_two_reads_is_made_up_for(
 
     monkeypatch.setattr(NodeMover, "_look_for_missed", later)
 
-    async def disturbed(self: Mover, rung: Collection[str]) -> None:
-        await heard(self, rung)
-        if shard.wake in rung and not deleted.is_set():
-            await eventually(lambda: idle_s(self) > 60, "the look that this ring led to is over")
+    async def disturbed(self: Mover, woken: Collection[str]) -> None:
+        await on_wakeup(self, woken)
+        if shard.wake in woken and not deleted.is_set():
+            await eventually(lambda: idle_s(self) > 60, "the look that this wakeup led to is over")
             space.queue.enqueue("t", "x", id="a", delay="50ms")
             with redis_server.client() as client:
                 assert client.delete(shard.wake) == 1
             deleted.set()
 
-    monkeypatch.setattr(Mover, "_heard", disturbed)
+    monkeypatch.setattr(Mover, "_on_wakeup", disturbed)
     async with space.serving(worker):
         space.queue.enqueue("t", "later", id="b", delay="1h")
         await deleted.wait()
@@ -157,8 +157,8 @@ async def test_a_topic_whose_ring_was_lost_is_found(
 async def test_many_streams_are_listened_to_in_parts(
     space: Space, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each time that one of a blocked read's streams rings, Redis goes through all of them."""
-    monkeypatch.setattr("streamdq.mover.rings._MOST", 3)
+    """Each time that one of a blocked read's streams changes, Redis goes through all of them."""
+    monkeypatch.setattr("streamdq.mover.wakeups._MOST", 3)
     monkeypatch.setattr(NodeMover, "_look_for_missed", _nothing)
     for number in range(7):
         space.queue.configure(f"t{number}", create=True)
@@ -177,7 +177,7 @@ async def test_many_streams_are_listened_to_in_parts(
             await listens(3)
             for number in range(4, 9):
                 space.queue.enqueue(f"t{number}", "x", delay="20ms")
-            await eventually(lambda: space.queue.stats().ready == 5, "all rings were heard")
+            await eventually(lambda: space.queue.stats().ready == 5, "all wakeups were heard")
     for number in range(4, 9):
         space.queue.delete_topic(f"t{number}", force=True)
 
@@ -192,7 +192,7 @@ async def test_a_worker_with_many_topics_reads_them_in_parts(
     with redis_server.client() as client:
         async with space.serving(worker):
             await eventually(
-                lambda: client.info("clients")["blocked_clients"] == 3 + 2, "three reads, and two for rings"
+                lambda: client.info("clients")["blocked_clients"] == 3 + 2, "three reads, and two for wakeups"
             )
             for number in range(8):
                 space.queue.enqueue(f"t{number}", number)
@@ -216,11 +216,11 @@ async def _fails_and_hears(space: Space, kind: type[BaseException]) -> None:
     link, session = open_session(space.url, NAMESPACE, space.settings, None, AsyncLink)
     heard, fails = Seen(), [True]
 
-    async def hear(rung: Collection[str]) -> None:
-        if rung and fails:
+    async def hear(woken: Collection[str]) -> None:
+        if woken and fails:
             fails.clear()
             raise kind
-        for name in rung:
+        for name in woken:
             heard.add(name)
 
     listener = Listener(link, session, lambda: [session.keys.wake], hear, lambda: None)

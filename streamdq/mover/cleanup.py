@@ -20,7 +20,7 @@ after all, that does no harm: Redis creates it again when it reads."""
 _LIMIT = 100
 
 
-class Janitor:
+class Cleanup:
     """Cleans up one shard at a time."""
 
     def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics) -> None:
@@ -36,7 +36,7 @@ class Janitor:
             gone += step
         return gone
 
-    async def tidy(self, shard: ShardKeys, idle_ms: int = IDLE_MS) -> int:
+    async def remove_idle(self, shard: ShardKeys, idle_ms: int = IDLE_MS) -> int:
         """Removes idle consumers without claims from the shard's groups; returns how many."""
         topic = self._topics.known.get(shard.topic)
         alive = await arun(self._link, namespace.alive(self._session))

@@ -10,12 +10,12 @@ import pytest
 from streamdq import Worker
 from streamdq.errors import InvalidInput
 from streamdq.keys import ShardKeys
-from streamdq.worker.turns import Prioritized, Turns, Weighted, turns_of
+from streamdq.worker.topic_scheduler import Prioritized, TopicScheduler, Weighted, scheduler_of
 
 PAY, MAIL, LOG = (ShardKeys("ns", topic, 0) for topic in ("pay", "mail", "log"))
 
 
-def served(turns: Turns, ready: dict[ShardKeys, int], rooms: list[int]) -> list[str]:
+def served(turns: TopicScheduler, ready: dict[ShardKeys, int], rooms: list[int]) -> list[str]:
     """The topics of the jobs that a consumer claims, in order, if there is so much room one time after another."""
     claimed: list[str] = []
     for room in rooms:
@@ -86,7 +86,7 @@ def test_what_is_behind() -> None:
 
 
 def test_otherwise_each_has_its_turn() -> None:
-    turns = turns_of(None, None)
+    turns = scheduler_of(None, None)
     assert turns.order([PAY, MAIL]) == [PAY, MAIL]
     assert (turns.share("pay", 7), turns.strict, turns.is_behind("pay")) == (7, False, False)
 

@@ -12,7 +12,7 @@ from streamdq.keys import ShardKeys
 from streamdq.link.connection import AsyncLink
 from streamdq.link.opening import open_session
 from streamdq.link.session import arun
-from streamdq.mover.janitor import Janitor
+from streamdq.mover.cleanup import Cleanup
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics.topics import Topics
 from tests.redis.harness import taken
@@ -20,14 +20,14 @@ from tests.servers import Server
 
 
 @asynccontextmanager
-async def janitor_at(url: str, **settings: Any) -> AsyncIterator[tuple[Janitor, ShardKeys]]:
-    """A janitor of its own, and the first shard of topic t."""
+async def janitor_at(url: str, **settings: Any) -> AsyncIterator[tuple[Cleanup, ShardKeys]]:
+    """A cleanup of its own, and the first shard of topic t."""
     link, session = open_session(url, "streamdq", Settings(**settings), None, AsyncLink)
     scripts = Scripts(session)
     topics = Topics(session, scripts)
     await arun(link, topics.refresh())
     try:
-        yield Janitor(link, session, scripts, topics), session.keys.shard("t", 0)
+        yield Cleanup(link, session, scripts, topics), session.keys.shard("t", 0)
     finally:
         await link.close()
 
@@ -40,9 +40,9 @@ async def test_only_idle_consumers_without_claims_are_removed(redis_server: Serv
         held = taken(busy, "t")
         assert idle.stats("t").topics["t"].groups["default"].consumers == 2
 
-        async with janitor_at(redis_server.url) as (janitor, shard):
-            assert await janitor.tidy(shard) == 0, "idle for less than ten minutes"
-            assert await janitor.tidy(shard, idle_ms=-1) == 1
+        async with janitor_at(redis_server.url) as (cleanup, shard):
+            assert await cleanup.remove_idle(shard) == 0, "idle for less than ten minutes"
+            assert await cleanup.remove_idle(shard, idle_ms=-1) == 1
 
         assert busy.stats("t").topics["t"].groups["default"].consumers == 1
         held.finish()
@@ -53,24 +53,24 @@ async def test_only_idle_consumers_without_claims_are_removed(redis_server: Serv
 async def test_a_consumer_whose_name_is_no_text_is_removed_as_well(redis_server: Server) -> None:
     with Queue(redis_server.url) as queue:
         queue.enqueue("t", 1)
-    async with janitor_at(redis_server.url) as (janitor, shard):
+    async with janitor_at(redis_server.url) as (cleanup, shard):
         with redis_server.client() as client:
             client.xgroup_createconsumer(shard.ready, "default", b"\xff\xfe")
-            assert await janitor.tidy(shard, idle_ms=-1) == 1
+            assert await cleanup.remove_idle(shard, idle_ms=-1) == 1
             assert client.xinfo_consumers(shard.ready, "default") == []
 
 
 async def test_old_history_goes_however_much_there_is(redis_server: Server) -> None:
     with Queue(redis_server.url) as queue:
         queue.configure("t", create=True)
-    async with janitor_at(redis_server.url, history_length=1_000, history_age_s=3_600) as (janitor, shard):
+    async with janitor_at(redis_server.url, history_length=1_000, history_age_s=3_600) as (cleanup, shard):
         with redis_server.client() as client, client.pipeline(transaction=False) as pipe:
             for n in range(25_000):
                 pipe.xadd(shard.history, {"e": "row"}, id=f"1700000000000-{n}")
             for _ in range(900):
                 pipe.xadd(shard.history, {"e": "row"})
             pipe.execute()
-            gone = await janitor.trim(shard)
+            gone = await cleanup.trim(shard)
             assert 24_900 <= gone <= 25_000
-            assert await janitor.trim(shard) == 0
+            assert await cleanup.trim(shard) == 0
             assert client.xlen(shard.history) == 25_900 - gone

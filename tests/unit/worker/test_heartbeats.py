@@ -1,4 +1,4 @@
-"""When a worker gives signs of life, and what their thread does while the event loop is blocked."""
+"""When a worker sends heartbeats, and what their thread does while the event loop is blocked."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from redis.exceptions import ResponseError
 
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
-from streamdq.operations.attempts.results import End, Outcome
+from streamdq.operations.attempts.results import AttemptResult, End
 from streamdq.process.loop import wait
 from streamdq.times.clock import ManualClock, RedisClock
 from streamdq.worker import blocked_loop
-from streamdq.worker import signs as signs_module
+from streamdq.worker import heartbeats as heartbeats_module
 from streamdq.worker.deadline import Deadlines
 from streamdq.worker.ends import EndSender
-from streamdq.worker.signs import Signs
+from streamdq.worker.heartbeats import Heartbeats
 from tests.unit.fake_redis import LOST, Call, Rig, call_of
 from tests.unit.virtual_time import in_this_thread, in_virtual_time
 from tests.unit.worker.rig import held, member_of
@@ -65,7 +65,7 @@ class BlockingLink:
 
 
 class Signing(Rig):
-    """A worker that holds claims while ``holding``; when it gave its signs."""
+    """A worker that holds claims while ``holding``; when it sent its heartbeats."""
 
     def __init__(self, clock: RedisClock | None = None, **settings: float) -> None:
         super().__init__({}, clock, **settings)
@@ -73,7 +73,7 @@ class Signing(Rig):
         self.given: list[float] = []
         self.late: list[tuple[asyncio.Task[None] | None, End]] = []
         self.settled_ends: list[tuple[list[End], set[int]]] = []
-        self.link.answers |= {"sign": self.sign, "ZREM": lambda _: 1}
+        self.link.answers |= {"heartbeat": self.heartbeat, "ZREM": lambda _: 1}
         self.pulse = Pumped()
         self.idle = False
         self.left: list[float] = []
@@ -85,8 +85,10 @@ class Signing(Rig):
         self.sender = EndSender(member, self)
         self.deadlines = Deadlines(member, none, none, none)
         self.send_touches = self.deadlines.send_touches
-        self.signs = Signs(blocking, self.session, self.scripts, "me", attempts, self.sender, lambda: self.holding)
-        self.signs.leave = lambda: self.left.append(time.monotonic())
+        self.heartbeats = Heartbeats(
+            blocking, self.session, self.scripts, "me", attempts, self.sender, lambda: self.holding
+        )
+        self.heartbeats.leave = lambda: self.left.append(time.monotonic())
 
     def named(self, _task: Any) -> dict[str, Any]:
         return {"topic": "t", "id": "j"}
@@ -103,7 +105,7 @@ class Signing(Rig):
     def confirmed(self, ends: Sequence[End], stale: Collection[int]) -> None:
         self.settled_ends.append(([*ends], {*stale}))
 
-    def sign(self, _: Call) -> Any:
+    def heartbeat(self, _: Call) -> Any:
         if self.failing:
             return LOST
         self.given.append(time.monotonic())
@@ -111,13 +113,13 @@ class Signing(Rig):
 
     def claim(self) -> None:
         self.holding = True
-        self.signs.claimed()
+        self.heartbeats.claimed()
 
     async def run(self) -> None:
         late_s = 0.0
         while True:
             self.pulse.sooner.clear()
-            left_s = self.signs.beat(late_s)
+            left_s = self.heartbeats.beat(late_s)
             until = time.monotonic() + left_s
             await wait(self.pulse.sooner, None if left_s == float("inf") else left_s)
             late_s = max(0.0, time.monotonic() - max(until, self.blocked_until))
@@ -127,7 +129,7 @@ class Signing(Rig):
         clock: Any = time.monotonic
         end = clock.now_s + seconds
         while clock.now_s < end:
-            wait_s = self.signs.beat()
+            wait_s = self.heartbeats.beat()
             clock.now_s += max(0.0, min(wait_s, end - clock.now_s))
             each()
         self.blocked_until = clock.now_s
@@ -139,7 +141,7 @@ def signing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Signing]:
 
     def make(clock: RedisClock | None = None, **settings: float) -> Signing:
         made = Signing(clock, **settings)
-        monkeypatch.setattr(signs_module, "pulse", made.pulse)
+        monkeypatch.setattr(heartbeats_module, "pulse", made.pulse)
         monkeypatch.setattr(time, "sleep", in_this_thread(passes, time.sleep))
         return made
 
@@ -156,13 +158,13 @@ Make = Callable[..., Signing]
 @in_virtual_time
 async def test_one_before_the_first_claim_and_none_while_it_holds_nothing(signing: Make) -> None:
     rig = signing()
-    await rig.signs.begin(rig.link)
+    await rig.heartbeats.begin(rig.link)
     assert len(rig.given) == 1
     async with rig.running():
         await asyncio.sleep(3600)
     assert len(rig.given) == 1
-    await rig.signs.end(rig.link)
-    assert [call.args for call in rig.link.calls["ZREM"]] == [(rig.session.keys.signs, "me")]
+    await rig.heartbeats.end(rig.link)
+    assert [call.args for call in rig.link.calls["ZREM"]] == [(rig.session.keys.heartbeats, "me")]
     assert rig.pulse.beating == []
 
 
@@ -225,7 +227,7 @@ async def test_when_redis_is_back_it_knows_at_once_who_lives(signing: Make) -> N
 async def test_a_first_sign_that_fails_stops_no_worker(signing: Make) -> None:
     rig = signing()
     rig.failing = True
-    await rig.signs.begin(rig.link)
+    await rig.heartbeats.begin(rig.link)
     assert rig.given == []
 
 
@@ -233,29 +235,29 @@ async def test_a_first_sign_that_fails_stops_no_worker(signing: Make) -> None:
 async def test_a_sign_that_comes_too_late_is_taken_back(signing: Make) -> None:
     """The worker has left while it was under way."""
     rig = signing()
-    await rig.signs.begin(rig.link)
+    await rig.heartbeats.begin(rig.link)
     rig.claim()
     calls: list[str] = []
 
-    def sign(_: Call) -> int:
+    def heartbeat(_: Call) -> int:
         if not calls:
-            rig.signs._ended = True
-        calls.append("sign")
+            rig.heartbeats._ended = True
+        calls.append("heartbeat")
         return 1
 
-    rig.link.answers["sign"] = sign
+    rig.link.answers["heartbeat"] = heartbeat
     rig.link.answers["ZREM"] = lambda _: calls.append("ZREM") or 1  # type: ignore[func-returns-value]
     rig.block(1.1)
-    assert calls == ["sign", "ZREM"]
+    assert calls == ["heartbeat", "ZREM"]
 
 
 @in_virtual_time
 async def test_switched_off_or_with_a_clock_of_a_tests_own_it_gives_none(signing: Make) -> None:
     for rig in (signing(worker_timeout_s=0), signing(ManualClock())):
-        await rig.signs.begin(rig.link)
+        await rig.heartbeats.begin(rig.link)
         rig.claim()
         rig.block(10)
-        await rig.signs.end(rig.link)
+        await rig.heartbeats.end(rig.link)
         assert rig.link.calls == {}
 
 
@@ -317,8 +319,8 @@ async def test_ends_that_wait_are_sent_while_it_is_blocked(signing: Make) -> Non
     """Those of attempts that are overdue, and those that the loop could not send."""
     rig = signing()
     task = asyncio.create_task(asyncio.sleep(3600))
-    late = [End(held(f"j{number}"), Outcome.RETRY, "its TTR passed", 0, 1) for number in range(2)]
-    done = End(held("done"), Outcome.DONE)
+    late = [End(held(f"j{number}"), AttemptResult.RETRY, "its TTR passed", 0, 1) for number in range(2)]
+    done = End(held("done"), AttemptResult.DONE)
     refuses = True
     rig.link.answers["retry"] = lambda _: ResponseError("OOM") if refuses else [1, 1]
     rig.link.answers["finish"] = lambda _: [1]
@@ -350,7 +352,7 @@ async def test_ends_that_wait_are_sent_while_it_is_blocked(signing: Make) -> Non
 async def test_what_the_thread_could_not_send_the_loop_sends(signing: Make) -> None:
     rig = signing()
     rig.link.answers["finish"] = lambda _: LOST if rig.failing else [1]
-    end = End(held("j"), Outcome.DONE)
+    end = End(held("j"), AttemptResult.DONE)
     async with rig.running():
         rig.claim()
         await asyncio.sleep(1)
@@ -374,8 +376,8 @@ async def test_an_end_that_cant_be_sent_holds_up_no_other_while_it_is_blocked(si
     async with rig.running():
         rig.claim()
         await asyncio.sleep(1)
-        rig.sender.put(End(broken, Outcome.DONE))
-        rig.sender.put(End(done, Outcome.DONE))
+        rig.sender.put(End(broken, AttemptResult.DONE))
+        rig.sender.put(End(done, AttemptResult.DONE))
         rig.block(1)
         assert len(rig.link.calls["finish"]) == 1
         await asyncio.sleep(0.1)
@@ -411,12 +413,12 @@ async def test_a_program_with_a_loop_of_its_own_is_not_ended(signing: Make) -> N
     rig = signing(hung_exit_s=60)
     rig.link.answers["retry"] = lambda _: [1]
     ended: list[float] = []
-    rig.signs.all_hang = lambda: ended.append(time.monotonic())
+    rig.heartbeats.all_hang = lambda: ended.append(time.monotonic())
     async with rig.running():
         rig.claim()
         await asyncio.sleep(1)
         task = asyncio.create_task(asyncio.sleep(0))
-        rig.late = [(task, End(held("j"), Outcome.RETRY, "its TTR passed", 0, 1))]
+        rig.late = [(task, End(held("j"), AttemptResult.RETRY, "its TTR passed", 0, 1))]
         rig.block(300)
         assert (rig.left, ended) == ([], [])
         await asyncio.sleep(1)
@@ -432,13 +434,13 @@ async def test_it_leaves_when_handlers_hang_in_it_beyond_their_ttr(signing: Make
         rig.block(300)
         assert not rig.left, "no TTR has passed"
         task = asyncio.create_task(asyncio.sleep(0))
-        rig.late = [(task, End(held("j"), Outcome.RETRY, "its TTR passed", 0, 1))]
+        rig.late = [(task, End(held("j"), AttemptResult.RETRY, "its TTR passed", 0, 1))]
         began = time.monotonic()
         rig.block(59)
         assert not rig.left
         rig.link.answers["finish"] = lambda _: [1]
-        rig.signs.leave = lambda: rig.left.append(len(rig.link.calls["finish"]))
-        rig.sender.put(End(held("done"), Outcome.DONE))
+        rig.heartbeats.leave = lambda: rig.left.append(len(rig.link.calls["finish"]))
+        rig.sender.put(End(held("done"), AttemptResult.DONE))
         rig.block(2)
         assert rig.left[0] == 1, "what has ended is told before"
         await asyncio.sleep(1)
@@ -455,6 +457,6 @@ async def test_it_never_leaves_if_that_is_off(signing: Make) -> None:
     async with rig.running():
         rig.claim()
         task = asyncio.create_task(asyncio.sleep(0))
-        rig.late = [(task, End(held("j"), Outcome.RETRY, "its TTR passed", 0, 1))]
+        rig.late = [(task, End(held("j"), AttemptResult.RETRY, "its TTR passed", 0, 1))]
         rig.block(3600)
     assert not rig.left

@@ -22,7 +22,7 @@ class Limit(NamedTuple):
     at_once: int
 
 
-class Turns:
+class TopicScheduler:
     """Each in turn, as many as there is room for."""
 
     strict = False  # whether the others are looked at before each claim, and nothing is claimed ahead
@@ -51,7 +51,7 @@ class Turns:
         return False
 
 
-class Weighted(Turns):
+class Weighted(TopicScheduler):
     """Start-time fair queueing: a topic has passed its jobs divided by its weight, and the one that has passed least is
     next. One that comes back after a rest begins where the others are: nobody saves up turns.
     """
@@ -94,7 +94,7 @@ class Weighted(Turns):
             self._passed[topic] -= jobs / self._weight(topic)
 
 
-class Prioritized(Turns):
+class Prioritized(TopicScheduler):
     """A topic gets nothing while one before it has a ready job. Topics that are not in the list come last."""
 
     strict = True
@@ -116,7 +116,7 @@ class Prioritized(Turns):
         return self._rank(topic) > self._first
 
 
-def turns_of(weights: Mapping[str, float] | None, priority: Sequence[str] | None) -> Turns:
+def scheduler_of(weights: Mapping[str, float] | None, priority: Sequence[str] | None) -> TopicScheduler:
     """As a worker is told.
 
     Raises:
@@ -129,7 +129,7 @@ def turns_of(weights: Mapping[str, float] | None, priority: Sequence[str] | None
             raise InvalidInput("priority: pass a list of different topics, the most important first")
         return Prioritized([check_topic(topic) for topic in priority])
     if weights is None:
-        return Turns()
+        return TopicScheduler()
     return Weighted({check_topic(topic): _checked(topic, weight) for topic, weight in weights.items()})
 
 

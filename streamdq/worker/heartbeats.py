@@ -1,4 +1,4 @@
-"""Signs of life. While a worker holds claims, its process tells Redis every second that it is alive; if it dies, the
+"""Heartbeats. While a worker holds claims, its process tells Redis every second that it is alive; if it dies, the
 mover takes the claims over within seconds. An idle worker has nothing to lose, and sends nothing.
 
 They come from a thread of their own, with a connection of its own (pulse.py): a handler that blocks the event loop does
@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
-from ..config import SIGN_S
+from ..config import HEARTBEAT_S
 from ..link.connection import AsyncLink, Link
 from ..link.session import Op, Session, arun, run
 from ..process.leaving import leave
 from ..process.logs import log
 from ..process.loop import Failures
-from ..store.namespace import drop_sign
+from ..store.namespace import drop_heartbeat
 from ..store.scripts import Scripts
 from .blocked_loop import BLOCKED_S, LoopWatch
 from .ends import EndSender
@@ -28,10 +28,10 @@ from .hung import EXIT_HUNG
 from .pulse import pulse
 
 CALL_S = 1.0
-"""A call that hangs must not cost the next sign."""
+"""A call that hangs must not cost the next heartbeat."""
 _AGAIN_S = 0.1  # after a failure: as soon as Redis is back, it should know who is alive
 _LOOK_S, _OFTEN_S = 0.25, 0.05  # between looks at the loop; while it does not answer
-_SENDING_S = SIGN_S / 2  # so long it sends the loop's ends before it looks again, and gives the next sign
+_SENDING_S = HEARTBEAT_S / 2  # so long it sends the loop's ends before it looks again, and sends the next heartbeat
 
 
 class Attempts(Protocol):
@@ -46,11 +46,13 @@ class Attempts(Protocol):
     def send_touches(self, link: Link, scripts: Scripts, until: float) -> Iterable[Exception | None]: ...
 
 
-class Signs:
-    """One consumer's signs. ``holds``: whether it holds claims. ``link``, ``session``, ``scripts``: the thread's own.
+class Heartbeats:
+    """One consumer's heartbeats. ``holds``: whether it holds claims. ``link``, ``session``, ``scripts``: the thread's
+    own.
 
-    The first sign is given before the first claim: from then on the consumer is known to give signs. When it claims
-    after it was idle, the next one comes within a second; the mover leaves claims alone that are younger than that.
+    The first heartbeat is sent before the first claim: from then on the consumer is known to send heartbeats. When it
+    claims after it was idle, the next one comes within a second; the mover leaves claims alone that are younger than
+    that.
     """
 
     def __init__(
@@ -67,10 +69,10 @@ class Signs:
         self._loop = asyncio.get_running_loop()
         self._watch = LoopWatch(session.keys.namespace, attempts.named)
         self._claimed = False
-        self._due = 0.0  # the next sign, on the monotonic clock
+        self._due = 0.0  # the next heartbeat, on the monotonic clock
         self._ended = False
         self._late_since: float | None = None  # attempts passed their TTR while the loop has been blocked
-        self._failures = Failures("signs", session.keys.namespace)
+        self._failures = Failures("heartbeats", session.keys.namespace)
         self._on = session.settings.worker_timeout_s > 0 and not session.clock.manual
         self._told_at: float | None = None
         self._gave_up = False  # the loop as it is blocked now
@@ -79,12 +81,12 @@ class Signs:
         self.leave_drained: Callable[[], None] = partial(leave, 0)
 
     async def begin(self, link: AsyncLink) -> None:
-        """The first sign; from now on the thread gives them."""
+        """The first heartbeat; from now on the thread gives them."""
         if self._on:
             try:
-                await arun(link, self._scripts.sign(self._consumer, CALL_S))
+                await arun(link, self._scripts.heartbeat(self._consumer, CALL_S))
             except Exception as error:
-                self._failures.pause_after("signs", error)
+                self._failures.pause_after("heartbeats", error)
         pulse.add(self)
 
     async def end(self, link: AsyncLink) -> None:
@@ -92,7 +94,7 @@ class Signs:
         self._ended = True
         pulse.remove(self)
         if self._on:
-            await arun(link, drop_sign(self._session, self._consumer))
+            await arun(link, drop_heartbeat(self._session, self._consumer))
 
     def close(self) -> None:
         """Without leaving, if it has not left: then it is dead in a few seconds."""
@@ -102,7 +104,7 @@ class Signs:
     def claimed(self) -> None:
         """The consumer holds claims now."""
         if not self._claimed:
-            self._due = time.monotonic() + SIGN_S
+            self._due = time.monotonic() + HEARTBEAT_S
             self._claimed = True
             pulse.wake()
 
@@ -120,7 +122,7 @@ class Signs:
             if not self._holds():  # nothing came meanwhile, whose `claimed` would have been in vain
                 return float("inf") if self._watch.is_over() else _OFTEN_S
         if self._on and time.monotonic() >= self._due:
-            self._due = time.monotonic() + (SIGN_S if self._is_given() else _AGAIN_S)
+            self._due = time.monotonic() + (HEARTBEAT_S if self._is_given() else _AGAIN_S)
         blocked_s = self._watch.look(late_s)
         if blocked_s > 0:
             self._stand_in(blocked_s)
@@ -134,15 +136,15 @@ class Signs:
         try:
             run(self._link, self._give())
         except Exception as error:
-            self._failures.pause_after("signs", error)
+            self._failures.pause_after("heartbeats", error)
             return False
-        self._failures.worked("signs")
+        self._failures.worked("heartbeats")
         return True
 
     def _give(self) -> Op[None]:
-        yield from self._scripts.sign(self._consumer, CALL_S)
+        yield from self._scripts.heartbeat(self._consumer, CALL_S)
         if self._ended:  # it has left meanwhile
-            yield from drop_sign(self._session, self._consumer)
+            yield from drop_heartbeat(self._session, self._consumer)
 
     def _stand_in(self, blocked_s: float) -> None:
         """Does what the blocked loop can't, so that no attempt of a live worker counts as a crash."""
