@@ -134,7 +134,7 @@ DAMAGE: list[tuple[Callable[[Path], None], str]] = [
     (cut_off_as_listed, "is no whole Parquet file"),
     (missing, "is missing"),
     (no_parquet, "is no whole Parquet file"),
-    (other_version, "has schema version '9'; this streamdq reads 1 and 2"),
+    (other_version, "has schema version '9'; this streamdq reads 1"),
     (no_version, "was not written by streamdq"),
     (missing_column, "has no column 'due'"),
     (other_type, r"has 'finished' as timestamp\[ms\], not as timestamp\[us, tz=UTC\]"),
