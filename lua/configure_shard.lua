@@ -106,9 +106,6 @@ elseif shards > 0 and known[6] then
   if tonumber(known[6]) ~= shards then redis.call('UNLINK', key_paused, key_next_start) end -- its keys may be at home elsewhere
   redis.call('HDEL', settings, 'closed_from')
 end
--- Versions before would look for a job in one place alone.
-if former ~= ',,' then redis.call('HSET', settings, 'format', FORMAT)
-elseif known[5] then redis.call('HDEL', settings, 'format') end
 if #leaving > 0 then redis.call('HSET', settings, 'leaving', table.concat(leaving, ',')) end
 local function ttr_of(group)
   local ttr = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr')

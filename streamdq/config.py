@@ -222,10 +222,6 @@ MOST_FORMER = 3
 """Earlier numbers of shards that a topic may have at once: each is another place to ask for an id."""
 
 
-SPREAD_FORMAT = 2
-"""The format of a topic that has such: versions that know none would look for jobs in one place alone."""
-
-
 class Layout(NamedTuple):
     """How a topic's jobs are spread over its shards. ``former``: earlier numbers of shards, oldest first, by which jobs
     may still be where they were put. ``since``: the version that the last change of a topic with jobs followed, 0 =
@@ -252,11 +248,8 @@ class Layout(NamedTuple):
         return max(self.shards, *self.former, 0)
 
     def changes(self) -> dict[str, Any]:
-        """The fields of the registry. What is spread in this way, versions before can't read."""
-        return {
-            "shards": self.shards, "former": self.former or None, "since": self.since or None,
-            "format": SPREAD_FORMAT if self.former else None,
-        }  # fmt: skip
+        """The fields of the registry."""
+        return {"shards": self.shards, "former": self.former or None, "since": self.since or None}
 
 
 def layout_in(text: str) -> Layout:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-FORMAT = 2
+FORMAT = 1
 """The newest format of stored data that this version knows, as in lua/lib/stored_format.lua."""
 
 

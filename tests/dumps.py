@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +11,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import redis
 
-from streamdq.dump.arrow import by_hour, schema_of, table_in, with_all_columns, write_parquet
+from streamdq.dump.arrow import arrow_schema, by_hour, table_in, write_parquet
 from streamdq.dump.folder import Folder
 from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import EVENTS, DumpFile, Manifest, path_of, require_manifest, update_manifest
 from streamdq.keys import ShardKeys
-from streamdq.store.history.rows import SEPARATOR, VERSION_KEY
+from streamdq.store.history.rows import SEPARATOR
 
 HOUR_MS = 3_600_000
 START_MS = 1_700_000_000_000 - 1_700_000_000_000 % HOUR_MS
 
 
 def row_text(id: str, finished_ms: int, event: str = "done", **fields: Any) -> str:
-    """A row in the form that scripts write; of version 1, which had no key, unless there is one."""
+    """A row in the form that scripts write."""
     values = {
         "event": event, "id": id, "group": "default", "attempt": 1, "step": 0, "consumer": "c-1-abc",
         "created_ms": finished_ms - 9, "due_ms": finished_ms - 8, "moved_ms": finished_ms - 7,
-        "started_ms": finished_ms - 6, "error": "", "reason": "", "body_bytes": 12, "key": None,
+        "started_ms": finished_ms - 6, "error": "", "reason": "", "body_bytes": 12, "key": "",
         "finished_ms": finished_ms,
     } | fields  # fmt: skip
-    return SEPARATOR.join(str(value) for value in values.values() if value is not None)
+    return SEPARATOR.join(map(str, values.values()))
 
 
 def write_rows(
@@ -67,22 +67,6 @@ def fill(folder: Folder, files: int, rows: int = 3, hours: int = 2, begin_ms: in
         update_manifest(folder, add, new=True)
 
 
-def as_version_1(folder: Folder, paths: Sequence[str]) -> None:
-    """Writes these files of the dump anew, as an earlier release did. It had no keys: those that there are get lost."""
-
-    def put(manifest: Manifest) -> None:
-        for number, file in enumerate(manifest.files):
-            if file.path in paths:
-                with folder.open(file.path) as opened:
-                    table = pq.ParquetFile(opened).read().drop_columns(["key"])
-                with folder.writing(file.path) as target:
-                    write_parquet(table.replace_schema_metadata({VERSION_KEY: "1"}), target)
-                changed = {"bytes": folder.size(file.path), "schema_version": "1"}
-                manifest.files[number] = file.model_copy(update=changed)
-
-    update_manifest(folder, put)
-
-
 def tables(folder: Folder) -> Iterator[pa.Table]:
     """The files in the manifest, each checked against it."""
     manifest = require_manifest(folder)
@@ -90,12 +74,11 @@ def tables(folder: Folder) -> Iterator[pa.Table]:
     for file in manifest.files:
         with folder.open(file.path) as opened:
             table = pq.ParquetFile(opened).read()
-        assert table.schema.equals(schema_of(file.schema_version), check_metadata=True)
-        assert table.schema.metadata == {VERSION_KEY.encode(): file.schema_version.encode()}
+        assert table.schema.equals(arrow_schema(), check_metadata=True)
         assert (table.num_rows, folder.size(file.path)) == (file.rows, file.bytes)
         hours = {f"{EVENTS}/dt={at:%Y-%m-%d}/hour={at:%H}" for at in table["finished"].to_pylist()}
         assert hours == {file.path.rpartition("/")[0]}
-        yield with_all_columns(table)
+        yield table
 
 
 def dumped(folder: Folder | Path) -> list[dict[str, Any]]:

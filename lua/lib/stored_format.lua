@@ -1,7 +1,6 @@
 -- The format of stored data: settings field `format` of a shard, and `format` in a topic's JSON in the registry. Data
--- without a format have format 1. A topic has format 2 while its jobs may be where they were put by another number of
--- shards (configure_shard). docs/upgrading.md describes what users see.
-local FORMAT = 2
+-- without a format have format 1. docs/upgrading.md describes what users see.
+local FORMAT = 1
 
 -- check_format(format): ends the script with an error, before its first write, if a newer version has written the data.
 -- format: the stored value; nil or false = none. What is no number at all is not from this version either.

@@ -17,12 +17,12 @@ from datetime import UTC, date, datetime, timedelta
 import pyarrow as pa
 from pyarrow import parquet
 
-from streamdq.dump.arrow import arrow_schema, schema_of
+from streamdq.dump.arrow import arrow_schema
 from streamdq.dump.folder import Folder
 from streamdq.dump.manifest import EVENTS, DumpFile, Manifest, require_manifest
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderError
-from streamdq.store.history.rows import COLUMNS, READABLE_VERSIONS, VERSION_KEY
+from streamdq.store.history.rows import COLUMNS, SCHEMA_VERSION, VERSION_KEY
 
 from .errors import BadDump
 
@@ -143,8 +143,8 @@ def _footer(folder: Folder, file: DumpFile) -> parquet.FileMetaData:
         raise _Bad("is missing" if missing else f"can't be read ({error.__cause__})") from error
     except (OSError, pa.ArrowException) as error:
         raise _Bad(f"is no whole Parquet file ({str(error).splitlines()[0]})") from error
-    problem = _version_problem(footer, file.schema_version)
-    problem = problem or _schema_problem(footer.schema.to_arrow_schema(), file.schema_version)
+    problem = _version_problem(footer)
+    problem = problem or _schema_problem(footer.schema.to_arrow_schema())
     problem = problem or _nulls_problem(footer)
     if not problem and footer.num_rows != file.rows:
         problem = f"has {footer.num_rows} rows where the manifest says {file.rows}"
@@ -173,18 +173,16 @@ def _statistics(footer: parquet.FileMetaData, column: str) -> list[parquet.Stati
     return [footer.row_group(n).column(at).statistics for n in range(footer.num_row_groups)]
 
 
-def _version_problem(footer: parquet.FileMetaData, told: str) -> str:
+def _version_problem(footer: parquet.FileMetaData) -> str:
     held = (footer.metadata or {}).get(VERSION_KEY.encode())
     if held is None:
         return "was not written by streamdq"
     version = held.decode(errors="replace")
-    if version not in READABLE_VERSIONS:
-        return f"has schema version {version!r}; this streamdq reads {' and '.join(READABLE_VERSIONS)}"
-    return "" if version == told else f"has schema version {version!r} where the manifest says {told!r}"
+    return "" if version == SCHEMA_VERSION else f"has schema version {version!r}; this streamdq reads {SCHEMA_VERSION}"
 
 
-def _schema_problem(schema: pa.Schema, version: str) -> str:
-    for column in schema_of(version) or arrow_schema():
+def _schema_problem(schema: pa.Schema) -> str:
+    for column in arrow_schema():
         position = schema.get_field_index(column.name)
         if position < 0:
             return f"has no column {column.name!r}"

@@ -12,7 +12,7 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from streamdq.dump.arrow import with_all_columns
+from streamdq.dump.arrow import arrow_schema
 from streamdq.dump.folder import Folder
 from streamdq.store.history.rows import COLUMNS, ColumnType
 
@@ -84,7 +84,7 @@ def read_few(spark: SparkSession, dump: Dump, files: Sequence[GoodFile]) -> Data
 def _read(folder: Folder, file: GoodFile) -> pa.Table:
     try:
         with folder.open(file.path) as opened:
-            return with_all_columns(parquet.ParquetFile(opened).read())
+            return parquet.ParquetFile(opened).read().select(arrow_schema().names)
     except (OSError, pa.ArrowException) as error:
         told = str(error).splitlines()[0]
         raise BadDump(

@@ -10,8 +10,6 @@ from contextlib import suppress
 from streamdq.dump.folder import Folder
 from streamdq.errors import InvalidInput
 
-from .measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
-from .summary import SUMMARY
 from .table_files import table_files
 
 _FILE = "measured.json"
@@ -45,9 +43,8 @@ def note(folder: Folder, slo_ms: int, objective: float, tz: str) -> None:
 
 
 def _told(folder: Folder) -> tuple[int, float, str] | None:
-    """None: nobody knows, or nothing that can be read says so. An older version left a summary alone."""
-    for name in (_FILE, SUMMARY):
-        with suppress(ValueError, AttributeError):
-            told = json.loads(folder.read(name) or b"")
-            return told.get("slo_ms", SLO_MS), told.get("objective", OBJECTIVE), told.get("tz", DEFAULT_TZ)
+    """None: nobody knows, or nothing that can be read says so."""
+    with suppress(ValueError, KeyError, TypeError):
+        told = json.loads(folder.read(_FILE) or b"")
+        return told["slo_ms"], told["objective"], told["tz"]
     return None

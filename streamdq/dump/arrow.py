@@ -11,13 +11,11 @@ from ..store.history.history_reads import RawEntry
 from ..store.history.rows import (
     COLUMNS,
     FIELDS,
-    READABLE_VERSIONS,
     SCHEMA_VERSION,
     SEPARATOR,
     VERSION_KEY,
     ColumnType,
     Event,
-    fields_in,
 )
 
 if TYPE_CHECKING:
@@ -67,26 +65,6 @@ def arrow_schema() -> pa.Schema:
     return lib.schema(fields, metadata={VERSION_KEY: SCHEMA_VERSION})
 
 
-def schema_of(version: str) -> pa.Schema | None:
-    """The columns of a file of this version, with the version; None if it can't be read."""
-    if version not in READABLE_VERSIONS:
-        return None
-    schema = arrow_schema()
-    if version != SCHEMA_VERSION:
-        schema = schema.remove(schema.get_field_index("key")).with_metadata({VERSION_KEY: version})
-    return schema
-
-
-def with_all_columns(table: pa.Table) -> pa.Table:
-    """The rows of any version's file with the columns of this one."""
-    lib, schema = pyarrow(), arrow_schema()
-    columns = [
-        table[name] if name in table.column_names else lib.nulls(table.num_rows, schema.field(name).type)
-        for name in schema.names
-    ]
-    return lib.table(columns, schema=schema)
-
-
 def write_parquet(table: pa.Table, file: BinaryIO) -> None:
     """Writes a complete Parquet file. Times stay in microseconds, so that no reader rounds or refuses them."""
     pyarrow().parquet.write_table(table, file, **parquet_options())
@@ -121,9 +99,6 @@ def _read(topic: str, shard: int, entries: Sequence[RawEntry]) -> pa.Table:
     lib = pyarrow()
     separator = SEPARATOR.encode()
     text = b"\n".join([entry + separator + fields[1] for entry, fields in entries])
-    if text.count(separator) != len(entries) * len(FIELDS):  # rows of version 1 among them, or junk
-        rows = (fields_in(fields[1].split(separator), b"") for _, fields in entries)
-        text = b"\n".join([separator.join([entry, *row]) for (entry, _), row in zip(entries, rows, strict=True)])
     if text.count(b"\n") != len(entries) - 1:
         raise HistoryUnreadable("a line break")
     names = ("entry", *FIELDS)

@@ -13,8 +13,9 @@ from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FolderBusy, HistoryUnreadable
+from ..store.history.rows import SCHEMA_VERSION
 from ..times.clock import wall_ms, wall_s
-from .arrow import arrow_schema, parquet_options, pyarrow, schema_of, with_all_columns
+from .arrow import arrow_schema, parquet_options, pyarrow
 from .folder import Folder
 from .manifest import DumpFile, Manifest, Replaced, path_of, remove_strays, require_manifest, update_manifest
 
@@ -116,15 +117,14 @@ def _read(folder: Folder, file: DumpFile) -> Iterator[pa.Table]:
             held = lib.parquet.ParquetFile(opened)
             _check(folder, file, held)
             for number in range(held.num_row_groups):
-                yield with_all_columns(held.read_row_group(number))
+                yield held.read_row_group(number)
     except (OSError, lib.ArrowInvalid) as error:
         raise HistoryUnreadable(f"{folder.full(file.path)} can't be read: {error}") from error
 
 
 def _check(folder: Folder, file: DumpFile, held: Any) -> None:
-    schema = schema_of(file.schema_version)
-    if schema is None or not held.schema_arrow.equals(schema, check_metadata=True):
-        raise HistoryUnreadable(f"{folder.full(file.path)} does not have schema version {file.schema_version}")
+    if not held.schema_arrow.equals(arrow_schema(), check_metadata=True):
+        raise HistoryUnreadable(f"{folder.full(file.path)} does not have schema version {SCHEMA_VERSION}")
     rows = held.metadata.num_rows
     if rows != file.rows:
         raise HistoryUnreadable(f"{folder.full(file.path)} holds {rows} rows; the manifest says {file.rows}")

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import FolderBusy, HistoryUnreadable
-from ..store.history.rows import READABLE_VERSIONS, SCHEMA_VERSION
+from ..store.history.rows import SCHEMA_VERSION
 from .folder import Folder
 
 MANIFEST = "manifest.json"
@@ -122,10 +122,10 @@ def load_manifest(folder: Folder) -> Manifest | None:
         raise HistoryUnreadable(f"{folder.full(MANIFEST)} is damaged: it is not the manifest of a dump")
     if found.get("format") != FORMAT:
         raise HistoryUnreadable(f"{folder.full(MANIFEST)} is not the manifest of a dump")
-    if found.get("schema_version") not in READABLE_VERSIONS:
+    if found.get("schema_version") != SCHEMA_VERSION:
         raise HistoryUnreadable(
-            f"{folder.full(MANIFEST)} has schema version {found.get('schema_version')!r}; this streamdq writes version "
-            f"{SCHEMA_VERSION} and reads {' and '.join(READABLE_VERSIONS)}"
+            f"{folder.full(MANIFEST)} has schema version {found.get('schema_version')!r}; this streamdq reads "
+            f"and writes version {SCHEMA_VERSION}"
         )
     try:
         return Manifest.model_validate(found)
@@ -169,7 +169,6 @@ def update_manifest(folder: Folder, change: Callable[[Manifest], None], new: boo
             manifest = (load_manifest(folder) or Manifest()) if new else require_manifest(folder)
             change(manifest)
             manifest.generation += 1
-            manifest.schema_version = SCHEMA_VERSION
             try:
                 folder.replace(MANIFEST, manifest.model_dump_json().encode(), stamp)
             except FolderBusy:

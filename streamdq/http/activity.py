@@ -22,7 +22,7 @@ from ..process.logs import log
 from ..process.loop import cancel_and_wait
 from ..store.entries import ms_of
 from ..store.history import history_reads
-from ..store.history.rows import FIELDS, SEPARATOR, Event, fields_in
+from ..store.history.rows import FIELDS, SEPARATOR, Event
 from ..store.redis_store import RedisStore
 from ..store.stream_entries import Entry
 
@@ -118,7 +118,7 @@ class _Tape:
 
     def take(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            parts = fields_in(entry.value.split(_SEPARATOR), b"")
+            parts = entry.value.split(_SEPARATOR)
             if len(parts) == len(FIELDS) and parts[_FINISHED].isdigit():
                 self._count(parts)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ..job.retry import RetrySchedule
 from .topics.stats import GroupStats, Stats, TopicStats
 
 if TYPE_CHECKING:
@@ -138,7 +137,4 @@ def audit_json(audit: Audit) -> dict[str, Any]:
 
 def settings_json(topic: str, settings: TopicSettings) -> dict[str, Any]:
     fields = settings.model_dump(exclude={"version", "since"})
-    for one in (fields, *fields["groups"].values()):  # earlier versions have written milliseconds
-        if one["retry"] is not None:
-            one["retry"] = str(RetrySchedule.of(one["retry"]))
     return {"topic": topic, **fields}

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import json
 import re
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 import redis
 
 from streamdq.keys import NamespaceKeys
-from tests.crash.judge import Accepted
 from tests.crash.load import TOPIC, TTR_S, OverHttp
 from tests.crash.places import LIBFAKETIME, CabledServer, Served, SkewedServer, SmallDisk, clock_of, may_have
 from tests.crash.proxy import Proxy
 from tests.crash.scene import IN_HAND, Fault, Scene
-from tests.forked import ROOT
 from tests.migration import Migration
 from tests.sentinels import Sentinels
 from tests.servers import Binary, Cluster, Server
@@ -490,56 +483,3 @@ def workers_clocks_jump(scene: Scene) -> None:
     for clock, ahead_s in zip(scene.clocks, (600, -600), strict=True):
         clock.write_text(f"{ahead_s:+d}\n")
     wait(2)
-
-
-# -- releases
-
-LAST_RELEASE = "831efdf1396e84274365106156a40a19c5fc4787"
-"""0.1.0."""
-OF_RELEASE = ROOT / "tests" / "crash" / "of_release.py"
-
-
-@cache
-def last_release() -> Path | None:
-    """Its code; None if this is no clone with its commit."""
-    folder = tempfile.TemporaryDirectory(prefix="streamdq-release-")
-    atexit.register(folder.cleanup)
-    git = ["git", "-C", str(ROOT), "archive", LAST_RELEASE, "streamdq", "lua"]
-    packed = subprocess.run(git, capture_output=True, check=False)
-    if packed.returncode:
-        return None
-    subprocess.run(["tar", "-x", "-C", folder.name], input=packed.stdout, check=True)
-    return Path(folder.name)
-
-
-def start_old(scene: Scene) -> None:
-    for _ in range(2):
-        scene.start_worker(program=(sys.executable, OF_RELEASE, last_release() or ""))
-
-
-def produce_old(scene: Scene) -> None:
-    """Some jobs by a producer of the last release."""
-    program = [sys.executable, OF_RELEASE, last_release() or "", scene.place.url, "old", "100", "produce"]
-    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            id, due_ms = json.loads(line)
-            scene.load.accepted[id] = Accepted(due_ms, due_ms / 1000, time.time())
-    assert process.returncode == 0
-
-
-@fault(
-    "workers and producers of 0.1.0 and of this version side by side; then the old ones are killed (-9)",
-    TAKEN_OVER_S + MOVER_S,
-    workers=start_old,
-    needs=lambda _: "" if last_release() else "this is no clone with the commit of the last release",
-)
-def rolling_upgrade(scene: Scene) -> float:
-    old = list(scene.workers)
-    for _ in range(2):
-        scene.processes.serving(scene.start_worker())
-    produce_old(scene)
-    at = time.time()
-    for worker in old:
-        worker.kill()
-    return at

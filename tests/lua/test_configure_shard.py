@@ -108,7 +108,7 @@ def test_a_shard_with_jobs_takes_another_number_that_knows_of_the_earlier_one(sh
     shard.enqueue("j", delay="1s")
     wide = Layout(4, (1,), 17)
     assert told(shard, 1, wide)[3:5] == (shard.settings.version + 1, wide)
-    assert (settings_of(shard)["shards"], settings_of(shard)["format"]) == ("4<1@17", "2")
+    assert settings_of(shard)["shards"] == "4<1@17"
     assert not shard.run(shard.scripts.enqueue(shard.k, 1, shard.jobs("i"))).current
     assert not shard.run(shard.scripts.enqueue(shard.k, 4, shard.jobs("i"))).current
     assert not shard.run(shard.scripts.enqueue(shard.k, "4<1@16", shard.jobs("i"))).current, "of another change"
@@ -120,7 +120,6 @@ def test_once_it_has_settled_every_version_can_read_it_again(shard: Shard) -> No
     told(shard, 1, Layout(4, (1,), 17))
     assert told(shard, 2, Layout(4, (), 17)).layout == Layout(4)
     assert settings_of(shard)["shards"] == "4"
-    assert "format" not in settings_of(shard)
 
 
 @pytest.mark.parametrize("layout", [Layout(1), Layout(4), Layout(4, (1,), 16), Layout(4, (), 16)])

@@ -36,7 +36,6 @@ class Floor:
     each: int = 3
     retry: tuple[int, ...] = (500, 2000)
     ttr: int = 10**9
-    cut: bool = True  # whether handlers are cancelled before the TTR passes; 0.1.0 did so when it had
     apart: int = 0  # ms between two jobs of a topic that become ready
     report: int = 0  # ms from the end of an attempt, when its place is free, until the end is recorded
     only: str = ""  # the topic that retry, ttr and apart are for; the others have those of a plain floor
@@ -44,7 +43,7 @@ class Floor:
     @property
     def longest(self) -> float:
         """For so long a handler may run: it is cancelled a tenth of the TTR early, but never more than 200 ms."""
-        return max(self.ttr * 9 / 10, self.ttr - 200) if self.cut else self.ttr
+        return max(self.ttr * 9 / 10, self.ttr - 200)
 
     def of(self, topic: str) -> "Floor":
         return self if not self.only or topic == self.only else Floor(self.workers, self.each, report=self.report)

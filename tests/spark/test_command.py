@@ -128,17 +128,14 @@ def test_unless_told_otherwise_it_is_that_of_the_alerts() -> None:
 # -- the dump is named as for sql and what-if
 
 
-@pytest.mark.parametrize("named", [["nowhere"], ["--input", "nowhere"], ["--input=nowhere"]])
-def test_the_dump_is_an_argument_and_may_be_the_option_of_release_0_1_0(
-    command: Command, named: list[str], tmp_path: Path
-) -> None:
-    code, out, err = command("analyze", *named, "--output", tmp_path / "out")
+def test_the_dump_is_an_argument(command: Command, tmp_path: Path) -> None:
+    code, out, err = command("analyze", "nowhere", "--output", tmp_path / "out")
     assert (code, out) == (1, "")
     assert "nowhere holds no dump" in err
 
 
 @pytest.mark.parametrize(
-    ("named", "told"), [([], "Missing argument 'dump'"), (["a", "--input", "b"], "unexpected extra argument(s) (b)")]
+    ("named", "told"), [([], "Missing argument 'dump'"), (["a", "b"], "unexpected extra argument(s) (b)")]
 )
 def test_one_dump_is_named(command: Command, named: list[str], told: str, tmp_path: Path) -> None:
     code, _, err = command("analyze", *named, "--output", tmp_path / "out")

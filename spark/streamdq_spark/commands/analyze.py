@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
-from typer.core import TyperCommand
 
 from streamdq import terminal
 from streamdq.cli.common import Json, commands, open_queue
@@ -47,14 +46,7 @@ _Compare = Annotated[
 ]
 
 
-class _Analyze(TyperCommand):
-    """Release 0.1.0 had ``--input DUMP``, which is still taken."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, [word.removeprefix("--input=") for word in args if word != "--input"])
-
-
-@app.command(cls=_Analyze, rich_help_panel="History")
+@app.command(rich_help_panel="History")
 def analyze(
     context: typer.Context,
     dump: Annotated[str, typer.Argument(help="The folder or URL of a dump.", show_default=False)],

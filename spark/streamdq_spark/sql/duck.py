@@ -59,7 +59,7 @@ def _views(source: Source) -> dict[str, str]:
     assert isinstance(folder, LocalFolder)
     files = ", ".join(_text(str(folder.root / file.path)) for file in source.files)
     added = ", ".join(f"{what} AS {name}" for name, what in _ADDED.items())
-    read = f"read_parquet([{files}], hive_partitioning = false, union_by_name = true)"  # files of version 1 have no key
+    read = f"read_parquet([{files}], hive_partitioning = false)"
     views = {EVENTS_VIEW: f"SELECT *, {added} FROM {read}"}  # noqa: S608
     for name in source.names:
         assert isinstance(source.tables, LocalFolder)

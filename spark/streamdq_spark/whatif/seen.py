@@ -14,8 +14,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamdq.job.ttr import cut_before_ms
-
 from ..questions.pools import Queue
 from .lives import UNKNOWN, Kind
 
@@ -121,11 +119,9 @@ class Seen:
     @cached_property
     def cut_off(self) -> Array:
         """Attempts that were cancelled because of their TTR, as far as one can tell: time-outs that took as long as any
-        of their queue's. How long they would have taken nobody knows. Version 0.1.0 let handlers run until the TTR had
-        passed; a history may have attempts of both.
+        of their queue's. How long they would have taken nobody knows.
         """
-        ttrs = self.longest_timeout
-        least = np.array([(ttr - cut_before_ms(ttr)) * _NEARLY for ttr in ttrs.tolist()])
+        least = self.longest_timeout * _NEARLY
         found: Array = self.timed_out & self.in_slot & (self.run >= least[self.queue_of_row])
         return found
 

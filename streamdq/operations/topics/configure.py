@@ -52,7 +52,6 @@ def configure(
     enqueued from now on (docs/keys.md).
 
     ``shards``: jobs that are there stay where they are, and keep their ids; new ones are spread over the new number.
-    Until those have ended, processes of versions that don't know of this stop with NewerFormat (docs/upgrading.md).
 
     Raises:
         UnknownTopic: there is no such topic, and no settings are given, or its name may be misspelt.

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar
 
 from ...errors import HistoryUnreadable
 from ..entries import order_of
 
-T = TypeVar("T")
-SCHEMA_VERSION = "2"
-READABLE_VERSIONS = ("1", SCHEMA_VERSION)
-"""Files of these can be read. Version 1 had no ``key``."""
+SCHEMA_VERSION = "1"
 VERSION_KEY = "streamdq.schema_version"
 """The key of the version in a Parquet file's metadata."""
 
@@ -26,7 +22,6 @@ FIELDS = (
     "event", "id", "group", "attempt", "step", "consumer", "created_ms", "due_ms", "moved_ms", "started_ms",
     "error", "reason", "body_bytes", "key", "finished_ms",
 )  # fmt: skip
-_KEY_AT = FIELDS.index("key")
 
 
 class Event(StrEnum):
@@ -81,7 +76,7 @@ COLUMNS = (
     Column("error", _STRING, True, "the exception's class, for retry, dead and what was snoozed"),
     Column("reason", _STRING, True, "why the job is dead: exhausted, buried, invalid or crashed"),
     Column("body_bytes", _INT64, True, "the size of the body, as it is stored"),
-    Column("key", _STRING, True, "the job's key, if it has one; null in rows of version 1"),
+    Column("key", _STRING, True, "the job's key, if it has one"),
 )
 KEY_COLUMNS = ("topic", "shard", "entry")
 """Together they are unique."""
@@ -129,23 +124,16 @@ class HistoryPage:
     after: dict[int, str] = field(default_factory=dict)
 
 
-def fields_in(values: list[T], empty: T) -> list[T]:
-    """The values of FIELDS, from those of a row, which has no key if it is of version 1. Changes the list."""
-    if len(values) == len(FIELDS) - 1:
-        values.insert(_KEY_AT, empty)
-    return values
-
-
 def row_in(topic: str, shard: int, entry: str, text: str) -> HistoryRow:
     """The row in a stream entry's text.
 
     Raises:
-        HistoryUnreadable: it is not a row of one of the READABLE_VERSIONS.
+        HistoryUnreadable: it is not a row of SCHEMA_VERSION.
     """
     try:
         (
             event, id, group, attempt, step, consumer, created, due, moved, started, error, reason, size, key, finished
-        ) = fields_in(text.split(SEPARATOR), "")  # fmt: skip
+        ) = text.split(SEPARATOR)  # fmt: skip
         return HistoryRow(
             topic, shard, entry, Event(event), id, group, int(attempt), int(step), consumer, _ms(created), _ms(due),
             _ms(moved), _ms(started), int(finished), error, reason, int(size or 0), key,

@@ -35,8 +35,8 @@ _NOTHING = _Copy(b"", 0.0, {}, {})
 class Registry:
     """This process's copy of the registry. Each change of the registry leaves an entry in `wake` that names the topic.
     So a look costs two commands and reads the topics that have changed since the last one. Only if the entry of the
-    last look is gone (there were more than ``WAKEUPS`` changes, a process of an earlier version made one, or Redis lost
-    data) it reads all topics, ``STEP`` at a time.
+    last look is gone (there were more than ``WAKEUPS`` changes, or Redis lost data) it reads all topics, ``STEP`` at
+    a time.
     """
 
     def __init__(self, session: Session) -> None:

@@ -18,8 +18,7 @@ from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import DumpFile, require_manifest, update_manifest
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderBusy, HistoryUnreadable
-from streamdq.store.history.rows import SCHEMA_VERSION
-from tests.dumps import HOUR_MS, START_MS, as_version_1, dumped, fill
+from tests.dumps import HOUR_MS, START_MS, dumped, fill
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -47,16 +46,6 @@ def test_an_hour_becomes_one_file_with_the_same_rows(folder: Folder) -> None:
     assert [file.rows for file in manifest.files] == [12, 12]
     assert told == [(0, 24), (12, None), (12, None)]
     assert compact(folder) == Compacted()
-
-
-def test_files_of_version_1_are_joined_with_others(folder: Folder) -> None:
-    fill(folder, files=3, hours=1)
-    old = [file.path for file in require_manifest(folder).files[:2]]
-    as_version_1(folder, old)
-    before = dumped(folder)
-    assert compact(folder) == Compacted(hours=1, joined=3, rows=9)
-    assert dumped(folder) == before
-    assert {file.schema_version for file in require_manifest(folder).files} == {SCHEMA_VERSION}
 
 
 def test_replaced_files_stay_for_the_grace(folder: Folder) -> None:
@@ -144,8 +133,8 @@ def gone(folder: Folder, path: str) -> None:
     [
         (truncated, "can't be read"),
         (gone, "can't be read"),
-        (another_schema, "does not have schema version 2"),
-        (another_version, "does not have schema version 2"),
+        (another_schema, "does not have schema version 1"),
+        (another_version, "does not have schema version 1"),
         (fewer_rows, "holds 0 rows; the manifest says 3"),
     ],
 )

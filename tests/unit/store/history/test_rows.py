@@ -14,12 +14,10 @@ from streamdq.store.history.rows import (
     FIELDS,
     KEY_COLUMNS,
     SCHEMA_VERSION,
-    SEPARATOR,
     VERSION_KEY,
     Column,
     Event,
     HistoryRow,
-    row_in,
 )
 from tests.dumps import row_text
 
@@ -49,20 +47,13 @@ def test_a_column_is_a_field_of_the_row_in_redis_or_says_where_it_is(column: Col
     assert names & set(FIELDS) or column.name in KEY_COLUMNS
 
 
-def test_a_row_of_version_1_has_no_key() -> None:
-    rows = {"a": row_text("a", 5), "b": row_text("b", 6, key="k"), "c": row_text("c", 7, key="")}
-    assert [row.count(SEPARATOR) + 1 for row in rows.values()] == [len(FIELDS) - 1, len(FIELDS), len(FIELDS)]
-    assert [row_in("t", 0, "5-1", row).key for row in rows.values()] == ["", "k", ""]
-    assert [row_in("t", 0, "5-1", row).finished_ms for row in rows.values()] == [5, 6, 7]
-
-
-def test_rows_of_both_versions_are_dumped_together_and_junk_is_left_out() -> None:
+def test_rows_are_dumped_together_and_junk_is_left_out() -> None:
     texts = [
         row_text("a", 5),
         row_text("b", 6, key="k"),
         "junk",
-        row_text("c", 7, key=""),
-        row_text("d", 8, key="") + "\x1f9",
+        row_text("c", 7),
+        row_text("d", 8) + "\x1f9",
     ]
     table = table_in("t", 0, [(f"{n}-1".encode(), [b"e", text.encode()]) for n, text in enumerate(texts)])
     assert table.select(["entry", "id", "key"]).to_pylist() == [

@@ -1,4 +1,4 @@
-"""How a job is kept: what goes in comes out, and what release 0.1 wrote is read as well."""
+"""How a job is kept: what goes in comes out."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def round_trip(new: NewJob) -> Job:
     return job_in("t", encoded.id, completed(encoded))
 
 
-# As release 0.1 left them in Redis.
+# As they are in Redis.
 PLAIN = b'0000000000011800000000000\n1800000000000\n\n\nT9T9\n\n\n{"a":1,"s":"x\\ny|"}'
 FULL = (
     b"0000000000021800000030000\n1800000000000\n90000\n3600000\nyR-X\n5000ms 60000ms\n"
@@ -55,7 +55,7 @@ FULL = (
 )
 
 
-def test_a_record_of_release_0_1() -> None:
+def test_a_record() -> None:
     assert record_in(PLAIN) == Record(
         "000000000001", NOW_MS, NOW_MS, None, None, "T9T9", None, None, b'{"a":1,"s":"x\\ny|"}'
     )
@@ -71,7 +71,7 @@ def test_a_record_of_release_0_1() -> None:
     assert (nonce_of(PLAIN), nonce_of(FULL)) == ("T9T9", "yR-X")
 
 
-def test_a_record_written_now_is_as_release_0_1_wrote_it() -> None:
+def test_a_record_is_written_like_this() -> None:
     new = NewJob({"a": "ü"}, id="full", ttr="90s", expire="1h", retry="5s,1m", url="https://example.com/x?a=b")
     encoded = encode(new, LIMIT)
     assert completed(encoded).replace(encoded.nonce.encode(), b"yR-X") == FULL.replace(b"000000000002", b"00000000002a")
