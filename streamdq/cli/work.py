@@ -285,7 +285,7 @@ def demo(
 
     Takes about 50 seconds, on an embedded Redis of its own, and leaves nothing behind but the report, if you want one.
 
-    WorkerConfig are closed unless they are paid in time, payment notices fail and are retried step by step, a worker is
+    Orders are closed unless they are paid in time, payment notices fail and are retried step by step, a worker is
     killed with -9, a dead letter is sent back. Then an audit proves that nothing was lost. The report shows
     everything that happened; it needs streamdq[spark]. Exit code 1: something was lost.
     """

@@ -194,6 +194,8 @@ def condition_in(text: str) -> Condition:
     if found is None or _LONE.search(text):
         raise InvalidInput(f"where: can't read {str(text)[:80]!r}; write FIELD=VALUE, or with one of != < <= > >=")
     field, how, written = found[1].strip(), found[2], found[3].strip()
+    if written.startswith("="):  # nobody means a text that begins with it, and "0 jobs found" would be believed
+        raise InvalidInput(f"where: {str(text)[:80]!r}: write = and not {how}=; a text that begins with = in quotes")
     if field.partition(".")[0] in (*OF_JOBS, "error", "reason"):
         return _checked(field, how, _unquoted(written))
     try:

@@ -18,7 +18,7 @@ Left = Callable[[], Op[int]]
 
 @pytest.fixture
 def one(monkeypatch: pytest.MonkeyPatch) -> Callable[[Left], float]:
-    """Waits with the same KickThrottle each time; returns for how long, a minute at most."""
+    """Waits with the same throttle each time; returns for how long, a minute at most."""
     now, waiting = [0.0], KickThrottle(cast("Session", None))
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
 

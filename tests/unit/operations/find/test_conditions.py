@@ -144,3 +144,11 @@ def test_the_text_is_in_every_body_that_fulfills_the_condition(body: Any) -> Non
             assert condition.holds_in(json.loads(stored))
             assert has(stored, condition.text)
             assert has(older, condition.text)
+
+
+def test_two_equals_signs_are_refused() -> None:
+    """They are equality elsewhere, and would find nothing here."""
+    for text in ("body.user==7", "body.user>==7"):
+        with pytest.raises(InvalidInput, match="write = and not"):
+            condition_in(text)
+    assert condition_in('body.user="=7"').value == "=7"
