@@ -200,6 +200,7 @@ SHOWN = {
     "outbox": Shown(an_outbox, instead={f"{url}/shop": f"{ours}/shop.db" for url, ours in POSTGRES.items()}),
     "personal-data": Shown(jobs_to_find),
     "redis": Shown(),
+    "reference/simulation": Shown(),
     "reliability": Shown(),
     "schedules": Shown(),
 }

@@ -86,7 +86,7 @@ ELSEWHERE = {
     "callbacks": "tests/callback/test_example.py",
     "extending": "tests/unit/test_extensions.py",
     "outbox": "tests/outbox/test_docs.py",
-    "protocol": "tests/clients/test_protocol.py",
+    "reference/protocol": "tests/clients/test_protocol.py",
     "tour": "tests/redis/test_readme.py",
 }
 """Pages with Python that other tests run, or whose examples other tests run in full."""

@@ -64,7 +64,23 @@ async def test_the_percentiles_are_those_of_the_rows(site: Api, queue: Queue, re
     base = 1_900_000_000_000
     with redis_server.client() as client:
         for n in range(100):
-            row = ("done", f"j{n}", "default", 1, 0, "c", base, base, base, base + 10 * (n + 1), "", "", 1, base + 5000)
+            row = (
+                "done",
+                f"j{n}",
+                "default",
+                1,
+                0,
+                "c",
+                base,
+                base,
+                base,
+                base + 10 * (n + 1),
+                "",
+                "",
+                1,
+                "",
+                base + 5000,
+            )
             client.xadd(SHARD.history, {"e": "\x1f".join(map(str, row))}, id=f"{base + 5000}-{n}")
     found = await recent(site, now_ms=base + 60_000)
     (shown,) = [one for one in found.rows if one.done]
@@ -82,7 +98,7 @@ async def test_it_goes_back_a_number_of_rows_and_says_from_when_on_it_knows(
     with redis_server.client() as client, client.pipeline() as pipe:
         for n in range(3000):
             at = base + n * 1000  # fifty minutes
-            row = ("done", f"j{n}", "default", 1, 0, "c", at, at, at, at, "", "", 1, at)
+            row = ("done", f"j{n}", "default", 1, 0, "c", at, at, at, at, "", "", 1, "", at)
             pipe.xadd(SHARD.history, {"e": "\x1f".join(map(str, row))}, id=f"{at}-0")
         pipe.hset(SHARD.settings, "history_since", f"{base}-0")
         pipe.execute()
@@ -103,7 +119,7 @@ async def test_so_many_minutes_are_remembered(
     with redis_server.client() as client:
         for n in range(30):
             at = base + n * 60_000
-            row = ("done", f"j{n}", "default", 1, 0, "c", at, at, at, at, "", "", 1, at)
+            row = ("done", f"j{n}", "default", 1, 0, "c", at, at, at, at, "", "", 1, "", at)
             client.xadd(SHARD.history, {"e": "\x1f".join(map(str, row))}, id=f"{at}-0")
     found = await recent(site, now_ms=base + 30 * 60_000)
     assert (found.done, found.since_ms) == (14, base + 16 * 60_000), "of 30 minutes, the older half went"

@@ -166,7 +166,7 @@ def test_an_attempt_that_was_handed_back_before_it_started_has_no_start() -> Non
 
 
 def test_a_row_that_a_script_wrote_has_gaps() -> None:
-    text = SEPARATOR.join(["expired", "j", "g", "0", "0", "", "", "1800000000000", *[""] * 5, "1800000000009"])
+    text = SEPARATOR.join(["expired", "j", "g", "0", "0", "", "", "1800000000000", *[""] * 6, "1800000000009"])
     row = row_in("t", 0, "5-1", text)
     assert (row.event, row.body_bytes) == (Event.EXPIRED, 0)
     assert row.created_ms is row.moved_ms is row.started_ms is None
