@@ -143,9 +143,10 @@ class ScriptCalls:
         if not isinstance(reply, ResponseError) or meaning_of(reply) is Meaning.LIBRARY_EXISTS:
             return
         has_none = meaning_of(reply) in (Meaning.NO_FUNCTIONS, Meaning.UNKNOWN_COMMAND)
-        if not has_none:
+        node = session.node_of(key)
+        if not has_none and node not in session.by_evalsha:  # it is tried again now and then, and said once
             log.warning("Redis does not load the function library: scripts cost it more by EVALSHA", error=str(reply))
-        session.by_evalsha[session.node_of(key)] = float("inf") if has_none else time.monotonic() + _REFUSED_S
+        session.by_evalsha[node] = float("inf") if has_none else time.monotonic() + _REFUSED_S
 
     def rights(self, key: str) -> Op[list[str]]:
         """The commands that this user may not run on the server of this key."""

@@ -11,7 +11,7 @@ import redis
 from streamdq import Queue
 from streamdq.errors import ServerRefusesWrites
 from streamdq.queue import carry_out
-from streamdq.store.assembly import function_of, library
+from streamdq.store.assembly import Library, function_of, library
 from tests.servers import Cluster, Server
 
 NAME = library().name
@@ -116,6 +116,22 @@ def test_a_user_who_may_not_call_or_load_functions(redis_server: Server, client:
         assert calls(client, "evalsha") > 0
     finally:
         client.acl_deluser("plain")
+
+
+def test_it_is_said_once_that_a_library_is_not_loaded(
+    redis_server: Server, client: redis.Redis, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again and again, here with each call."""
+    if not has_functions(redis_server):
+        pytest.skip("it has no functions")
+    client.function_flush()
+    monkeypatch.setattr("streamdq.store.calling._REFUSED_S", 0.0)
+    monkeypatch.setattr("streamdq.store.calling.library", lambda: Library(NAME, f"#!lua name={NAME}\nno Lua"))
+    with Queue(redis_server.url) as queue:
+        for n in range(3):
+            queue.enqueue("t", n)
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum("does not load the function library" in line for line in lines) == 1, lines
 
 
 def test_a_full_server_that_does_not_have_the_library(redis_server: Server, client: redis.Redis) -> None:
