@@ -101,7 +101,7 @@ async def drain(worker: Worker, clock: ManualClock, for_: Duration = "26h", with
             _run(worker, late) as serving,
         ):
             while True:
-                due_ms = await _settled(queue, worker, serving)
+                due_ms = await _until_idle(queue, worker, serving)
                 if due_ms is None or due_ms > end_ms:
                     break
                 clock.advance(max(0, due_ms - clock.now_ms) / 1000)
@@ -156,7 +156,7 @@ class _Look:
     counts: dict[str, Counters]
 
 
-async def _settled(queue: AsyncQueue, worker: Worker, serving: asyncio.Task[None]) -> int | None:
+async def _until_idle(queue: AsyncQueue, worker: Worker, serving: asyncio.Task[None]) -> int | None:
     """Waits until no job of the worker is due, ready or running; returns when the next one is due."""
     before = await _look(queue, worker)
     while not serving.done():

@@ -389,7 +389,7 @@ class Dumper:
                 self._flush()
             if stopping():
                 return False
-        self._settle(stream)
+        self._check_written(stream)
         return True
 
     def _pages(self, stream: _Stream) -> Iterator[list[RawEntry]]:
@@ -421,7 +421,7 @@ class Dumper:
         self._note(mark)
         self._progress(len(entries), None)
 
-    def _settle(self, stream: _Stream) -> None:
+    def _check_written(self, stream: _Stream) -> None:
         """At the stream's end, compares with the number of rows that Redis says it has written."""
         mark, written = stream.mark, stream.held.written
         missing = written - mark.written

@@ -147,7 +147,7 @@ class Relay:
             if self._epoch is None and not self._lead():
                 return False
             if time.monotonic() - self._renewed > _RENEW_S:
-                self._settle()
+                self._write_states()
             return self._relay_some() or self._look_after()
         except LeaseLost:
             log.info("another relay has taken over", outbox=self.address)
@@ -172,7 +172,7 @@ class Relay:
         self._leftovers = bool(self._held)
         while leftovers := self._rows.relayed(self._held):
             self._forget(leftovers)
-            self._settle()
+            self._write_states()
 
     def _step_down(self) -> None:
         if self._epoch is not None:
@@ -189,12 +189,12 @@ class Relay:
         while self._epoch is None and (left_s := until - time.monotonic()) > 0:
             wakeups.wait(left_s)
 
-    def _settle(
+    def _write_states(
         self, turned: Sequence[tuple[RowState, Sequence[int]]] = (), errors: Sequence[tuple[int, str]] = ()
     ) -> None:
         """Notes in the database what was done, and deletes rows that are no longer needed."""
         assert self._epoch is not None
-        self._rows.settle(self._epoch, _LEASE_MS, turned, errors, self._cleared)
+        self._rows.write_states(self._epoch, _LEASE_MS, turned, errors, self._cleared)
         self._cleared, self._renewed = [], time.monotonic()
 
     # -- rows that wait
@@ -232,7 +232,7 @@ class Relay:
         batch = self._rows.waiting(self._held)
         if batch.is_empty:
             if self._cleared:
-                self._settle()
+                self._write_states()
             return False
         by_topic: dict[str, list[Row]] = {}
         for row in batch.rows:
@@ -273,7 +273,7 @@ class Relay:
         waits_s = [batch.age_ms(row) / 1000 for row in rows]
         done, over = _placed(rows), _placed(row for row in taken if row.keeps)
         kept, over = (done, over) if self._keep else ([], over + done)
-        self._settle(
+        self._write_states(
             [(RowState.KEPT, _numbers(kept)), (RowState.RELAYED, _numbers(over))],
             [(row.placed.number, row.error) for row in refused],
         )
@@ -337,7 +337,7 @@ class Relay:
             lost += [row for row in rows if fates[row.number] is Fate.UNKNOWN]
         if not ended and not lost:
             return
-        self._settle([(RowState.RELAYED, _numbers(ended)), (RowState.WAITING, _numbers(lost))])
+        self._write_states([(RowState.RELAYED, _numbers(ended)), (RowState.WAITING, _numbers(lost))])
         if lost:
             log.warning("Redis has lost jobs; they are put back", outbox=self.address, rows=len(lost))
         self._count("ended", ended)

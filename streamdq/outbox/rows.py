@@ -204,7 +204,7 @@ class Rows:
                 update(LEASES).where(c.namespace == self._namespace, c.epoch == epoch).values(holder="", until_ms=0)
             )
 
-    def settle(
+    def write_states(
         self,
         epoch: int,
         lease_ms: int,

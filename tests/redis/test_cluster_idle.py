@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from streamdq import NewJob, Worker
-from streamdq.http.pages.overview import consumers, glance
+from streamdq.http.pages.overview import consumers, summary
 from streamdq.keys import shard_of
 from streamdq.link.session import run
 from streamdq.mover.node_mover import NodeMover
@@ -244,5 +244,5 @@ async def test_a_consumer_counts_in_every_shard_while_its_process_lives(
     worker.handler("t")(lambda _: None)
     async with many.serving(worker):
         await watching(worker)
-        (glanced,) = run(many.queue._link, glance(many.queue._store, ["t"]))
-        assert run(many.queue._link, consumers(many.queue._store, glanced, "default")) == 1
+        (summarized,) = run(many.queue._link, summary(many.queue._store, ["t"]))
+        assert run(many.queue._link, consumers(many.queue._store, summarized, "default")) == 1

@@ -19,8 +19,8 @@ from ...job.retry import RetrySchedule
 from ...version import __version__
 from ..api.route import backend_of
 from ..auth import Role
+from .signed_in import signed_in_user
 from .timeline import brief
-from .vouched import vouched_for
 
 # Nothing from other sites, nothing inline, no frames: text in a topic or an error can't become active content.
 HEADERS = {
@@ -144,7 +144,7 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
             namespace=backend.namespace,
             guarded=backend.tokens.required,
             who=who,
-            vouched=vouched_for(request),
+            signed_in=signed_in_user(request),
             admin=who is not None and who.may(()),
             producer=who is not None and who.may((Role.PRODUCER,)),
             note=_note(request),

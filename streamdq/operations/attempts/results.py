@@ -279,7 +279,7 @@ def can_be_sent(held: ClaimedJob) -> bool:
         return False
 
 
-def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:
+def send_ends(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:
     """Ends attempts of one shard and one generation of a group that this consumer claimed, all with the same outcome,
     at most MAX_BATCH. Returns the indexes of those refused because another consumer has the job now. Idempotent: a
     repeated batch changes nothing.

@@ -19,7 +19,7 @@ from ...store.redis_store import RedisStore
 from ...store.schedules.schedules import Changed, ScheduleState, StoredSchedule
 from ...store.topics.changes import expect_schedules
 from ...times.durations import Duration, Moment
-from .changes import settled_ms
+from .changes import plan_after_ms
 from .read import DUE, Schedule, as_schedule, body_in, check_schedule_id, schedules_of
 
 _LONGEST_TIME = b"2027-03-29T09:00:00.000+02:00:00"
@@ -160,7 +160,9 @@ def _changed(store: RedisStore, topic: str, id: str, definition: Definition, new
         same_pace = known.definition.every_ms == definition.every_ms
         anchored = replace(definition, anchor_ms=known.definition.anchor_ms if same_pace else now_ms)
         state: ScheduleState = "paused" if known.state == "paused" else "active"
-        last_ms = known.last_ms if known.plan and _same_times(known.definition, anchored) else settled_ms(known, now_ms)
+        last_ms = (
+            known.last_ms if known.plan and _same_times(known.definition, anchored) else plan_after_ms(known, now_ms)
+        )
         return replace(known, state=state, definition=anchored, job=job, last_ms=last_ms, plan=(), more=True)
 
     return changed
