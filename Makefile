@@ -81,7 +81,7 @@ bench-spark: $(STAMP) ## measure the analysis of 1, 3 and 10 million events, som
 check-analytics: $(STAMP) ## compare every table of the analysis with its SQL; EVENTS=10M
 	@$(BIN)/python -m tests.spark.second --events $(or $(EVENTS),1M)
 
-dashboards: $(STAMP) ## build dashboards and rules; PAGES=URL of the operations page
+dashboards: $(STAMP) ## build dashboards and rules; PAGES=URL of the runbook's pages
 	@$(BIN)/python -m dashboards $(if $(PAGES),--pages $(PAGES))
 
 DESCRIBE := import json; from streamdq.http import create_app; print(json.dumps(create_app("memory://unused", authentication="mine").openapi(), indent=2))

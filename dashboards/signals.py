@@ -86,13 +86,13 @@ ALERTS = Signal(
     "Alerts",
     f"(count({_FIRING}) or vector(0))",
     "none",
-    "How many of streamdq's alerts are firing. Each has a section in docs/operations.md.",
+    "How many of streamdq's alerts are firing. docs/operations.md lists them and what to do.",
 )
 ALERTS_BY_NAME = Signal(
     "Alerts firing",
     f"sum by (alertname, severity, topic) ({_FIRING})",
     "none",
-    "Which alerts are firing. Each has a section in docs/operations.md.",
+    "Which alerts are firing. docs/operations.md lists them and what to do.",
     "{{alertname}} {{topic}}",
 )
 

@@ -180,8 +180,8 @@ class NewerFormat(StreamdqError):
 
     def __init__(self, format: float | str) -> None:
         super().__init__(
-            f"the data in Redis has format {format}, which a newer version of streamdq wrote; this one knows formats "
-            f"up to {FORMAT}: upgrade streamdq here, see docs/upgrading.md"
+            f"a newer version of streamdq wrote the data in Redis: it has format {format}, and this version reads "
+            f"formats up to {FORMAT}. Upgrade streamdq here; see docs/upgrading.md"
         )
         self.format = int(format) if str(format).isdecimal() else str(format)
 

@@ -71,7 +71,7 @@ def test_every_call_raises_and_writes_nothing(redis_server: Server) -> None:
             before = everything(client)
             for name, call in CALLS.items():
                 for process in (queue, other):
-                    with pytest.raises(NewerFormat, match="upgrade streamdq here"):
+                    with pytest.raises(NewerFormat, match="Upgrade streamdq here"):
                         call(process)
                     assert everything(client) == before, name
 
