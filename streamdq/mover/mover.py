@@ -309,7 +309,7 @@ class Mover:
             try:
                 if beat % _REFRESH_EVERY == 0:
                     await arun(self._link, self._topics.refresh())
-                    await arun(self._link, self._topics.ring_for_untold())
+                    await arun(self._link, self._topics.notify_missed())
             except Exception as error:
                 await asyncio.sleep(self._failures.pause_after("registry", error))
             else:

@@ -72,7 +72,7 @@ class Topics:
                 yield from self.ensure(topic, group, own)
         return self.known
 
-    def ring_for_untold(self) -> Op[None]:
+    def notify_missed(self) -> Op[None]:
         """Tells all processes of what has changed in the registry without a wakeup: somebody changed it by hand, or
         Redis has lost it.
         """
