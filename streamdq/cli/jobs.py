@@ -226,7 +226,7 @@ def _why_missing(queue: Queue, topic: str, id: str) -> str:
     except UnknownTopic as error:  # its name may be misspelt
         return str(error)
     words = " ".join(shlex.quote(word) for word in (topic, *(["--"] if id.startswith("--") else []), id))
-    return f"no job {id!r} in {topic!r}: it has ended, or never was; what became of it: streamdq history {words}"
+    return f"no job {id!r} in {topic!r}: it has ended, or never existed; for past attempts: streamdq history {words}"
 
 
 @app.command(cls=WithId)

@@ -407,7 +407,7 @@ def test_a_misspelt_topic_is_not_a_missing_job(run: Run) -> None:
         assert (result.code, result.out) == (2, "")
         assert "did you mean 'order.close'?" in result.err
     missing = run("get", "order.close", "b")
-    told = "it has ended, or never was; what became of it: streamdq history order.close b"
+    told = "it has ended, or never existed; for past attempts: streamdq history order.close b"
     assert (missing.code, missing.out) == (1, f"no job 'b' in 'order.close': {told}\n")
 
 
