@@ -238,6 +238,7 @@ class WorkerRun:
         self.stopping.set()
 
     async def _prepare(self) -> None:
+        await arun(self.link, self._topics.warn_of_slips(self.handlers.named))
         for topic, handler in self.handlers.items():
             own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry}
             await arun(self.link, self._topics.serve(topic, self._group, own))
