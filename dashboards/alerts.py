@@ -249,7 +249,7 @@ def _schedules(scale: Scale) -> Iterator[Alert]:
         "0s",
         "Occurrences of schedules of @topic were missed",
         "Occurrences of schedules of @topic missed in the last hour: {{ $value | humanize }}. For more than 30 "
-        "seconds after they were due, no mover was at work; what catch_up lets run all the same does not count.",
+        "seconds after they were due, no mover was active; what catch_up lets run all the same does not count.",
     )
     yield Alert(
         "StreamdqSchedulesFailing",
@@ -274,7 +274,7 @@ def _outbox(scale: Scale) -> Iterator[Alert]:
         "1m",
         "Rows of the outbox of @namespace are not relayed",
         "The oldest row of the outbox of namespace @namespace has waited {{ $value | humanizeDuration }} for a relay; "
-        "one at work needs milliseconds. Nothing is lost, but the jobs of new transactions don't reach Redis.",
+        "an active relay needs milliseconds. Nothing is lost, but the jobs of new transactions don't reach Redis.",
     )
     yield Alert(
         "StreamdqOutboxRefused",

@@ -445,7 +445,7 @@ OUTBOX_OLDEST = Signal(
     "max @by (streamdq_outbox_oldest_waiting_seconds{@namespace})",
     "s",
     "How long ago the oldest row was made that is not known to be in Redis yet. Milliseconds are normal; more than a "
-    "few seconds: no relay is at work, or it can't reach Redis.",
+    "few seconds: no relay is active, or it can't reach Redis.",
     "oldest",
 )
 OUTBOX_WAITING = Signal(
@@ -478,7 +478,7 @@ MOVER = Signal(
     "Mover",
     "max @by (streamdq_mover_lease_held{@namespace})",
     "none",
-    "Whether a mover is at work. Without one, due jobs stay where they are.",
+    "Whether a mover is active. Without one, due jobs stay where they are.",
 )
 LAST_MOVE = Signal(
     "Last move",

@@ -80,8 +80,8 @@ def memory(start_ms: int | None = None) -> Memory:
 
 
 async def drain(worker: Worker, clock: ManualClock, for_: Duration = "26h", within_s: float = 30.0) -> None:
-    """Lets the worker serve for this long by the clock, which jumps from one due time to the next: every attempt starts
-    in the very millisecond in which it is due, and 15 hours between two attempts take no time.
+    """Lets the worker serve for this long by the clock, which jumps from one due time to the next. Every attempt starts
+    in the millisecond in which it is due, and 15 hours between two attempts take no time.
 
     Works on ``memory://`` and on a real Redis, with any number of topics, and includes jobs that handlers enqueue. A
     handler that sleeps takes real time, because its event loop does not use this clock.

@@ -202,7 +202,7 @@ class Play:
         if len(running[victim.name]) < _LEAST_LOST:
             self._later(_TICK_S / self._scale.speed, self._kill_one)
             return
-        leader = next((found.what for found in self._queue.doctor() if found.what.startswith("mover at work")), None)
+        leader = next((found.what for found in self._queue.doctor() if found.what.startswith("active mover")), None)
         victim.killed = True
         self.killed_ms = wall_ms()
         victim.process.kill()
@@ -210,7 +210,7 @@ class Play:
         jobs = f"{len(running[victim.name])} jobs"
         self._view.event(f"kill -9 {victim.process.pid}: {victim.name} dies in the middle of {jobs}", "red", rare=True)
         if victim.is_consumer(leader):
-            text = f"its mover was the one at work: another takes over within {show_ms(Settings().lease_ms)}"
+            text = f"its mover was the active one: another takes over within {show_ms(Settings().lease_ms)}"
             self._view.event(text, "red", rare=True)
 
     def _running(self, one: WorkerProcess) -> list[str]:

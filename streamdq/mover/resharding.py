@@ -1,4 +1,4 @@
-"""Completes the resharding of topics whose number of shards changed while they held jobs. The mover at work runs it;
+"""Completes the resharding of topics whose number of shards changed while they held jobs. The active mover runs it;
 without such topics it does nothing.
 """
 

@@ -4,7 +4,7 @@ One script puts a job into Redis, together with a receipt; then its row is marke
 cleared, and the row deleted. So a killed relay never leaves a job in doubt: if a waiting row has a receipt, its job was
 put into Redis, and may have ended since. A receipt never outlives its row.
 
-One relay is at work for a namespace; others wait for its lease. The lease only saves work. What keeps a relay that was
+One relay is active for a namespace; others wait for its lease. The lease only saves work. What keeps a relay that was
 stopped and continues from doing harm is its epoch: the database and each shard refuse one that is out of date.
 """
 
@@ -117,7 +117,7 @@ class Relay:
 
     def reconcile(self, stopping: Callable[[], bool] = lambda: False) -> None:
         """Looks through all kept rows once, relays what waits, and clears receipts without a row. Rows whose jobs Redis
-        has lost are relayed again; rows whose jobs have ended are deleted. A relay at work pauses meanwhile.
+        has lost are relayed again; rows whose jobs have ended are deleted. an active relay pauses meanwhile.
 
         Raises:
             As run.
@@ -139,7 +139,7 @@ class Relay:
         finally:
             self._step_down()
 
-    # -- who is at work
+    # -- the lease
 
     def _turn(self) -> bool:
         """Does some work, if this relay has the lease or gets it. Returns whether there may be more at once."""
@@ -179,7 +179,7 @@ class Relay:
             try:
                 self._rows.release_lease(self._epoch)
             except OutboxError as error:
-                log.info("the lease will run out", outbox=self.address, error=what(error))
+                log.info("lease not released; it expires", outbox=self.address, error=what(error))
             self._epoch = None
 
     def _wait(self, wakeups: Wakeups) -> None:

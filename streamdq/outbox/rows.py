@@ -87,7 +87,7 @@ class StateFigures:
 
 class Figures(NamedTuple):
     states: dict[RowState, StateFigures]
-    relay: str | None  # host, process and a random part; None: no relay is at work
+    relay: str | None  # host, process and a random part; None: no relay is active
 
 
 class Unfit(NamedTuple):

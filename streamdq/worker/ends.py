@@ -391,7 +391,7 @@ class EndSender:
             self.size -= dropped
         if dropped:
             topic = key[0].topic
-            log.error("ends can't be sent, their handlers have changed the Job", topic=topic, attempts=dropped)
+            log.error("outcomes not sent: their handlers have changed the Job", topic=topic, attempts=dropped)
         return dropped > 0
 
     def _call(self, scripts: Scripts, shard: ShardKeys, batch: list[End]) -> Op[set[int]]:

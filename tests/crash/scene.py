@@ -40,8 +40,8 @@ class Scene:
         return self.workers[-1]
 
     def leading(self, leads: bool) -> WorkerProcess:
-        """A worker whose mover is at work, or one whose mover is not."""
-        until(lambda: self.processes.leader() is not None, "a mover is at work")
+        """A worker whose mover is active, or one whose mover is not."""
+        until(lambda: self.processes.leader() is not None, "a mover is active")
         leader = self.processes.leader()
         return next(worker for worker in self.workers if (worker.pid == leader) is leads)
 

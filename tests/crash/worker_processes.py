@@ -222,7 +222,7 @@ class WorkerProcesses:
         return claims
 
     def leader(self) -> int | None:
-        """The pid of the process whose mover is at work."""
+        """The pid of the process whose mover is active."""
         with self.place.client(decode_responses=True) as client, contextlib.suppress(redis.ConnectionError):
             holder = client.get(NamespaceKeys("streamdq").mover)
             return int(holder.rsplit("-", 2)[1]) if holder else None

@@ -97,9 +97,9 @@ async def test_without_a_mover_it_says_so(site: Api, queue: Queue, redis_server:
     with redis_server.client() as client:
         await eventually(lambda: overdue(queue), "the job is due")
         for path in ("/", "/topics/t"):
-            assert "No mover is at work" in await see(site, path)
+            assert "No mover is active" in await see(site, path)
         client.set(NamespaceKeys(NAMESPACE).mover, "someone", px=600_000)
-        assert "No mover is at work" not in await see(site, "/")
+        assert "No mover is active" not in await see(site, "/")
 
 
 def overdue(queue: Queue) -> bool:

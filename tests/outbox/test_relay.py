@@ -246,7 +246,7 @@ class Clock:
 
 @pytest.fixture
 def at_work(shop: Shop, relay: Relay) -> Any:
-    """The relay at work in a thread, waiting for the first row."""
+    """The active relay in a thread, waiting for the first row."""
     stop = threading.Event()
     thread = threading.Thread(target=relay.run, args=(stop.is_set,))
     thread.start()

@@ -170,7 +170,7 @@ async def test_a_stopped_worker_is_given_nothing(many: Space, nodes: Cluster, se
     """A blocked read of its would be given jobs, and keep them for seconds."""
     worker = many.recording(seen)
     async with many.serving(worker):
-        await eventually(lambda: len(tracking(nodes)) == 3, "it watches, and its mover is at work")
+        await eventually(lambda: len(tracking(nodes)) == 3, "it watches, and its mover is active")
         other = subprocess.Popen(  # noqa: ASYNC220 - it takes a moment
             [sys.executable, "-c", ANOTHER, nodes.url, NAMESPACE]
         )

@@ -1,5 +1,5 @@
 """Who moves what is due, in virtual time: movers alone, each in a process of its own, and everything that may happen to
-the one at work. Exact, for several and for many.
+the active one. Exact, for several and for many.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Movers:
         await asyncio.sleep(2 * count + 5)
 
     def leading(self) -> list[Process]:
-        """Those that live and believe to be at work."""
+        """Those that live and believe to be active."""
         return [
             process for process, mover in self.of.items() if mover.leading and process.alive and not process.stopped
         ]
 
     async def replaced_s(self, gone: Process) -> float:
-        """How long it takes until another one is at work."""
+        """How long it takes until another one is active."""
         began = self.here.loop.time()
         while not [process for process in self.leading() if process is not gone]:
             await asyncio.sleep(STEP_S)
@@ -65,7 +65,7 @@ class Movers:
         return self.here.loop.time() - began
 
     async def until_one_leads(self) -> Process:
-        """Waits until exactly one is at work, by itself and by the lease."""
+        """Waits until exactly one is active, by itself and by the lease."""
         await asyncio.sleep(10)
         (one,) = self.leading()
         assert self.here.store.ask("GET", self.here.keys.mover) == self.of[one]._name.encode()
@@ -87,7 +87,7 @@ def test_standbys_look_once_a_second_in_all(count: int) -> None:
         await asyncio.sleep(60)
         assert (
             await movers.here.commands_per_s(60) <= LOOKS_PER_S + RENEWALS_PER_S + 0.6
-        )  # what the one at work does besides
+        )  # what the active one does besides
         assert {mover.election.processes for mover in movers.of.values() if not mover.leading} == {count}
 
     run(script)

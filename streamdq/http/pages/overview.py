@@ -239,7 +239,7 @@ def consumers(store: RedisStore, one: TopicSummary, group: str) -> Op[int]:
 
 
 def stands_still(store: RedisStore, coming: Load) -> Op[bool]:
-    """Whether jobs are due and no mover is at work."""
+    """Whether jobs are due and no mover is active."""
     if not coming.overdue:
         return False
     try:

@@ -160,14 +160,14 @@ def base_of(request: Request) -> str:
 
 
 _NOTES = {
-    "kicked": "Sent back: {n}.", "purged": "Deleted for good: {n}.", "cancelled": "The job is cancelled.",
+    "kicked": "Sent back: {n}.", "purged": "Deleted permanently: {n}.", "cancelled": "The job is cancelled.",
     "rescheduled": "The job has a new due time.", "paused": "The topic is paused.", "resumed": "The topic is resumed.",
     "configured": "The settings are changed.", "as-before": "Nothing was changed.", "due-now": "The job is due now.",
     "schedule-paused": "The schedule is paused.", "schedule-resumed": "The schedule is resumed.",
     "schedule-removed": "The schedule is removed.", "triggered": "A job is enqueued, due now.",
     "found-cancelled": "Cancelled: {n}.", "found-rescheduled": "Rescheduled: {n}.", "found-kicked": "Sent back: {n}.",
-    "found-purged": "Deleted for good: {n}.", "failed-kick": "Sent back: {n}.",
-    "failed-purge": "Deleted for good: {n}.",
+    "found-purged": "Deleted permanently: {n}.", "failed-kick": "Sent back: {n}.",
+    "failed-purge": "Deleted permanently: {n}.",
 }  # fmt: skip
 _NOTHING = "Nothing was changed: the dead letters were gone already."
 

@@ -180,5 +180,5 @@ _WAITED_FOR = {
 def _still_waits(longest: str, waited: str, paused: bool) -> str:
     if longest == "worker":
         return f": it has been waiting {waited} for a worker."
-    cause = "the topic is paused" if paused else "no mover is at work, or the topic's rate limits it"
+    cause = "the topic is paused" if paused else "no mover is active, or the topic's rate limits it"
     return f", and has not been moved to the ready stream yet: {cause}."

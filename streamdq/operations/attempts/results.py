@@ -158,7 +158,7 @@ def held_in(
         try:
             job = job_in(topic, row.id.decode(), row.record, decoder, kind)
         except ValueError as error:
-            log.error("a claimed job can't be read", topic=topic, id=repr(row.id), group=group, error=what(error))
+            log.error("claimed job unreadable", topic=topic, id=repr(row.id), group=group, error=what(error))
             continue
         job.state, job.attempt = running, 1
         main, entry, past = (row.claim, b"", None) if b"|" not in row.claim else row.parts()

@@ -164,11 +164,11 @@ def _levels(store: RedisStore) -> Op[dict[tuple[str, str], tuple[str, str]]]:
 
 def _mover(stats: Stats, name: str | None, processes: int) -> Finding:
     if name is not None:
-        return Finding("ok", f"mover at work: {name}; processes that would take its place: {max(0, processes - 1):,}")
+        return Finding("ok", f"active mover: {name}; processes that would take its place: {max(0, processes - 1):,}")
     waits = any(topic.overdue_ms > OVERDUE_MS and not topic.paused for topic in stats.topics.values())
     return Finding(
         "problem" if waits else "advice",
-        "no mover is at work" + (", and jobs are due" if waits else ""),
+        "no mover is active" + (", and jobs are due" if waits else ""),
         "start a worker: due jobs stay in the bucket until then",
     )
 

@@ -60,7 +60,7 @@ def kick(
 def purge(
     store: RedisStore, topic: str, id: str | None = None, *, group: str = DEFAULT_GROUP, all: bool = False
 ) -> Op[int]:
-    """Deletes a dead job for good, or with ``all`` all dead jobs of the group; returns how many.
+    """Deletes a dead job permanently, or with ``all`` all dead jobs of the group; returns how many.
 
     Raises:
         InvalidInput: neither an id nor ``all`` is given, or both; nothing was deleted.

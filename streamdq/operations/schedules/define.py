@@ -94,9 +94,9 @@ def planned(body: Any, options: ScheduleOptions, *, declared: bool = False) -> t
 def schedule(
     store: RedisStore, topic: str, body: Any = None, *, id: str = "default", **options: Unpack[ScheduleOptions]
 ) -> Op[Schedule]:
-    """Enqueues a job whenever the time comes: by a cron expression of five fields (or six, seconds first) in a time
-    zone, or every so often, for the first time after one interval. Each occurrence is a job of its own; its id is the
-    schedule's, ``@``, and its time in UTC. ``{due}`` in the body's texts stands for that time, in the schedule's zone.
+    """Enqueues a job again and again: by a cron expression of five fields (or six, seconds first) in a time zone, or at
+    an interval. The first interval begins now. Each occurrence is a job of its own; its id is the schedule's, ``@``,
+    and its time in UTC. ``{due}`` in the body's texts stands for that time, in the schedule's zone.
 
     A schedule with this id is changed, from its next occurrence on; if nothing differs, nothing happens.
 

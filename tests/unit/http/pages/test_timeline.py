@@ -30,7 +30,7 @@ T = 1_800_000_000_000
         (
             Attempt("g", 1, T, event="delayed"),
             (
-                "It has been due for 10s, and has not been moved to the ready stream yet: no mover is at work, or the "
+                "It has been due for 10s, and has not been moved to the ready stream yet: no mover is active, or the "
                 "topic's rate limits it."
             ),
         ),
