@@ -14,6 +14,7 @@ from . import operations
 from .forks import renew_in_child
 from .keys import DEFAULT_GROUP
 from .operations.methods import UsedOperation, misused, plain_arguments
+from .options import suggesting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -119,6 +120,7 @@ class _Base:
     ``$STREAMDQ_CODEC``. ``clock``: for tests (streamdq.testing).
     """
 
+    @suggesting
     def __init__(
         self,
         url: str | None = None,
@@ -207,6 +209,7 @@ class Queue(_Base):
     audit = _blocking(lambda: operations.checks.audit.audit)
     doctor = _blocking(lambda: operations.checks.doctor.doctor)
 
+    @suggesting
     def find(
         self,
         topic: str,
@@ -242,6 +245,7 @@ class Queue(_Base):
         """
         return operations.jobs.pipeline.Pipeline(self._link, self._store)
 
+    @suggesting
     def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> Claim | NoClaim:
         """Claims one job, waiting up to ``timeout`` for one to be ready; the result is false if there was none. For
         programs without a Worker: from the first call on, this process runs a mover. Finish, fail or bury the job
@@ -316,6 +320,7 @@ class AsyncQueue(_Base):
     audit = _awaited(lambda: operations.checks.audit.audit)
     doctor = _awaited(lambda: operations.checks.doctor.doctor)
 
+    @suggesting
     def find(
         self,
         topic: str,

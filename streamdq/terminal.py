@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .config import GroupSettings, TopicSettings
     from .job.job import Job
     from .operations.checks.audit import Audit, Balance
-    from .operations.checks.doctor import Finding
+    from .operations.checks.redis_server import Finding
     from .operations.find.actions import Acted
     from .operations.history.job_history import JobEvent
     from .operations.keys.busiest import KeyLoad

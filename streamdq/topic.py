@@ -13,6 +13,7 @@ from .errors import InvalidInput
 from .job.job import NewJob, check_topic, check_ttr
 from .job.retry import RetryInput, RetrySchedule
 from .job.uniqueness import DerivedId, UniqueAfter
+from .options import suggesting
 from .times.durations import Duration, Moment
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Topic(Generic[B]):
         InvalidInput: an argument is invalid.
     """
 
+    @suggesting
     def __init__(
         self,
         name: str,

@@ -139,7 +139,8 @@ def _ask_about_slip(queue: Queue, topic: str) -> None:
     if not sys.stdin.isatty():
         return
     meant = carry_out(queue, store_of(queue).topics.meant_by_new(check_topic(topic)))
-    if meant is not None and not typer.confirm(f"There is no topic {topic}, but {meant}. Make a new one?", err=True):
+    question = f"There is no topic {topic}: did you mean {meant}? Make {topic} anyway?"
+    if meant is not None and not typer.confirm(question, err=True):
         raise typer.Abort
 
 

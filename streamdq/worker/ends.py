@@ -35,7 +35,7 @@ from ..operations.attempts.results import (
     too_late,
     unreadable,
 )
-from ..process.logs import log, way, what, where, where_called
+from ..process.logs import log, place_of, users_calls, way, what, where, where_called
 from ..process.loop import cancel_and_wait
 from ..store.scripts import Scripts
 from ..times.durations import show_ms
@@ -104,6 +104,10 @@ class Ends:
         log.debug("attempt failed", error=text_of(error).partition(":")[0], way=way(error), **naming)
         end = end_of_failure(held, _passed(held) if cancelled else error, self._member.retry_of(held))
         end.at = where_called(error) if held.late else where(error)
+        if cancelled and not users_calls(way(error)):  # a thread, or a coroutine that goes on
+            end.at = place_of(users_calls(held.was_in)) or end.at
+        else:
+            held.was_in = ()
         if self._show_errors:
             tell_calls(end, error)
             end.cause = None if held.late or held.job.is_hidden else error

@@ -22,6 +22,7 @@ from ..link.opening import may_wait, open_session
 from ..link.session import Session, arun
 from ..mover.mover import Mover
 from ..operations.attempts.results import ClaimedJob
+from ..operations.checks.redis_server import dangers
 from ..operations.topics.stats import stats
 from ..process.logs import log, what
 from ..process.loop import cancel_and_wait, running_loop, supervise
@@ -237,6 +238,7 @@ class WorkerRun:
         self.stopping.set()
 
     async def _prepare(self) -> None:
+        await arun(self.link, self._topics.warn_of_slips(self.handlers.named))
         for topic, handler in self.handlers.items():
             own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry}
             await arun(self.link, self._topics.serve(topic, self._group, own))
@@ -249,6 +251,8 @@ class WorkerRun:
         await self._heartbeats.begin(self.link)
         self.begun = True
         log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))
+        for found in await arun(self.link, dangers(self._store)):
+            log.warning("Redis may lose jobs", consumer=self.name, why=found.what, advice=found.advice)
 
     # -- topics
 

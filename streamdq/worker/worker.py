@@ -19,6 +19,7 @@ from ..job.job import check_group, check_topic, check_ttr
 from ..job.retry import RetryInput, RetrySchedule
 from ..operations.schedules.define import ScheduleOptions, planned
 from ..operations.schedules.read import check_schedule_id
+from ..options import suggesting
 from ..process.descriptors import reserve_standard
 from ..process.heap import frozen
 from ..process.leaving import leave, left_over
@@ -65,6 +66,7 @@ class Worker(Generic[S]):
     topic before it in this list has a ready job; topics that are not named come last.
     """
 
+    @suggesting
     def __init__(
         self,
         url: str | None = None,
@@ -123,6 +125,7 @@ class Worker(Generic[S]):
         self, topic: Topic[B], *, ttr: Duration | None = None, retry: RetryInput | None = None, batch: int
     ) -> Callable[[Callable[Concatenate[list[B], P], R]], Callable[Concatenate[list[B], P], R]]: ...
 
+    @suggesting
     def handler(
         self,
         topic: str | Topic[Any],
@@ -158,6 +161,7 @@ class Worker(Generic[S]):
 
         return register
 
+    @suggesting
     def upcast(self, topic: str, *, since: int) -> Callable[[F], F]:
         """Registers a function that turns a body of the topic as it was before version ``since`` into one of that
         version. An older body goes through all later functions in turn, and then to the handler; a job keeps the body

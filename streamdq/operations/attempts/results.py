@@ -25,8 +25,9 @@ from ...store.history.rows import SEPARATOR, Event, moved_ms
 from ...store.jobs.records import job_in
 from ...store.replies import Claimed, Refused
 from ...store.scripts import Scripts
+from ...threads import ThreadOf
 from . import measured
-from .error_text import MAX_ERROR_CHARS, is_a, is_told, text_of, told_of, traceback_of
+from .error_text import MAX_ERROR_CHARS, calls_shown, is_a, is_told, text_of, told_of, traceback_of
 
 _NO_ATTEMPT = -1  # sent instead of the number of used steps: the attempt does not count
 _LONGEST_UNREADABLE_MS = 60_000  # so it runs soon after a key was added
@@ -91,6 +92,8 @@ class ClaimedJob:
     started: float = 0.0  # the same on this host's monotonic clock
     begun: bool = False  # its handler was called
     thread: Future[Any] | None = None  # the call of its handler there
+    runs_in: ThreadOf | None = None  # that thread
+    was_in: Sequence[str] = ()  # the calls that its handler was in when it was cancelled, if nothing else tells
     ended: bool = False
     late: bool = False  # its TTR passed here
     lost: bool = False  # Redis has refused a touch: another worker has the job, or will have it
@@ -211,7 +214,9 @@ def tell_calls(end: End, error: BaseException) -> None:
     """Keeps the calls that led to the exception with the end of the attempt, unless the handler raised it to say what
     should follow.
     """
-    if end.outcome in _FAILED and not is_told(error):
+    if end.held.was_in:
+        end.traceback = calls_shown(end.held.was_in)
+    elif end.outcome in _FAILED and not is_told(error):
         end.traceback = traceback_of(error, hidden=end.held.job.is_hidden)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Literal
 
 from ...errors import ServerUnavailable
 from ...job.durability import MEMORY
@@ -22,24 +20,12 @@ from ..keys.busiest import busiest
 from ..topics.stats import OVERDUE_MS, Stats, stats
 from ..topics.workers import workers
 from .audit import audit
+from .redis_server import Finding, memory_of, persistence_of, role_of, version_of
 
 _NEVER_MS = 10**15
 _BEHIND_S = 2 * 86_400
 _MANY_WAIT = 10_000
 _ALL_RIGHTS = "`streamdq doctor --acl` prints the rights that it needs"
-
-Verdict = Literal["ok", "advice", "problem"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check. ``problem``: jobs are stuck, or are lost when this Redis restarts or fills up;
-    ``advice``: this may become a problem.
-    """
-
-    verdict: Verdict
-    what: str
-    advice: str = ""
 
 
 def doctor(store: RedisStore) -> Op[list[Finding]]:
@@ -47,7 +33,7 @@ def doctor(store: RedisStore) -> Op[list[Finding]]:
     hung handlers and dumps.
     """
     info = yield from namespace.redis_info(store.session)
-    findings = [_version(info), _persistence(info), _memory(info), *_trouble(info)]
+    findings = [version_of(info), persistence_of(info), memory_of(info), *role_of(info)]
     findings += yield from _rights(store)
     if any(found.verdict == "problem" and found.advice == _ALL_RIGHTS for found in findings):
         return findings  # the rest calls scripts
@@ -223,44 +209,6 @@ def _dump(id: str, lacking: int, behind_s: int, limit: int) -> Finding:
             f"they take memory: run `streamdq dump`, or `streamdq forget-dump {id}` if it is no longer needed",
         )
     return Finding("ok", f"dump {id} has all history rows" + (f" except {lacking:,}" if lacking else ""))
-
-
-def _version(info: dict[str, str]) -> Finding:
-    name = info.get("server_name", "redis")
-    version = info.get("valkey_version") or info.get("redis_version", "0")
-    if tuple(int(part) for part in version.split(".")[:2]) < (6, 2):
-        return Finding("problem", f"{name} {version}", "streamdq needs Redis 6.2 or later, or Valkey")
-    return Finding("ok", f"{name} {version}, {info.get('redis_mode', 'standalone')}")
-
-
-def _persistence(info: dict[str, str]) -> Finding:
-    if info.get("aof_enabled") == "1":
-        if info.get("aof_last_write_status") == "err":
-            return Finding("problem", "the AOF can't be written", "free space on Redis's disk, or fix its permissions")
-        return Finding("ok", "append-only file is on")
-    if info.get("rdb_last_bgsave_status") == "err":
-        return Finding("problem", "the last snapshot failed", "free space on Redis's disk; CONFIG SET appendonly yes")
-    return Finding(
-        "problem",
-        "no append-only file",
-        "a restart of Redis loses jobs: CONFIG SET appendonly yes, and in redis.conf",
-    )
-
-
-def _memory(info: dict[str, str]) -> Finding:
-    policy, limit = info.get("maxmemory_policy", "noeviction"), int(info.get("maxmemory", 0))
-    if policy != "noeviction":
-        return Finding("problem", f"maxmemory-policy is {policy}", "Redis may delete jobs: set it to noeviction")
-    used = int(info.get("used_memory", 0))
-    if limit and used > 0.9 * limit:
-        return Finding("problem", f"memory is {used / limit:.0%} full", "raise maxmemory: Redis will refuse new jobs")
-    return Finding("ok", "maxmemory-policy is noeviction")
-
-
-def _trouble(info: dict[str, str]) -> list[Finding]:
-    if info.get("role") == "slave":
-        return [Finding("problem", "this is a replica", "connect to its primary, or through Sentinel")]
-    return []
 
 
 def _clock(skew_s: float) -> Finding:
