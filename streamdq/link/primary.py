@@ -82,7 +82,7 @@ class PrimaryWatch:
 
 
 class Epoch:
-    """The highest epoch that a sentinel has told of; -1: none yet."""
+    """The highest epoch that a sentinel has reported; -1: none yet."""
 
     def __init__(self) -> None:
         self.highest = -1
@@ -128,8 +128,8 @@ class Asking:
             if best is not None:
                 break
         if best is None:
-            told = f": {', '.join(errors)}" if errors else ""
-            raise MasterNotFoundError(f"No master found for {service!r}{told}")
+            causes = f": {', '.join(errors)}" if errors else ""
+            raise MasterNotFoundError(f"No master found for {service!r}{causes}")
         self._epoch.highest = best[0]
         return best[1]
 
