@@ -110,7 +110,7 @@ class Mover:
                 await self._link.learn_slots(unless_within_s=_SLOTS_S / 2)
 
     async def _check(self) -> None:
-        """Whoever may hear no wakeups, or may not run scripts, must not have the lease."""
+        """A process that may receive no wakeups, or may not run scripts, must not have the lease."""
         with contextlib.suppress(ServerUnavailable):  # see Election.win
             await may_wait(self._link, self._session)
             await arun(self._link, self._scripts.check_rights([self._session.keys.mover]))

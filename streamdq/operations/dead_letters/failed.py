@@ -42,7 +42,7 @@ def action_in(text: str) -> Action:
 @dataclass(frozen=True, slots=True)
 class FailedFilter:
     """What is looked for. ``places``: topics and groups. ``error``: a part of it, in any case. ``until_ms``: of dead
-    dead letters, those that were buried by then.
+    letters, those that were buried at or before it.
     """
 
     state: State
