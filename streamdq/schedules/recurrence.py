@@ -109,7 +109,7 @@ def cron(expression: str, where: ZoneInfo, dst: Dst = "once") -> Cron:
             "such as '0 9 * * 1-5'"
         ) from None
     except StopIteration:
-        raise InvalidInput(f"cron: {expression!r} never comes") from None
+        raise InvalidInput(f"cron: {expression!r} matches no date") from None
     return found
 
 
