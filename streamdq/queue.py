@@ -225,8 +225,8 @@ class Queue(_Base):
     ) -> Found:
         """Searches the topic's jobs. Nothing is read until the result is used.
 
-        ``state``, ``due``, and the fields attempts, error and reason: a job matches if all of them fit in one group;
-        ``group``: in this one. ``due``: the first and the last due time, each a moment, a text such as "10m" or "-1h"
+        ``state``, ``due``, and the fields attempts, error and reason: a job matches if all of them fit in one group, or
+        in the given ``group``. ``due``: the first and the last due time, each a moment, a text such as "10m" or "-1h"
         counted from now, or None. ``where``: conditions on fields: ``{"body.user": 7, "body.amount": (">", 100)}``, or
         texts, ``["body.user=7"]`` (docs/find.md). ``limit``: the search ends with so many. ``progress``: is called
         after each page.
@@ -391,8 +391,8 @@ async def carry_out_async(queue: AsyncQueue, operation: Op[T]) -> T:
 class Claim:
     """A claimed job. Each method ends or extends the claim, and raises StaleClaim if it was taken over.
 
-    As a context manager, it finishes the job at the end of the block, or fails it if the block raises an exception,
-    which is passed on.
+    As a context manager, it finishes the job at the end of the block. If the block raises an exception, it fails the
+    job and passes the exception on.
     """
 
     def __init__(self, queue: Queue, held: ClaimedJob) -> None:
@@ -528,9 +528,8 @@ class Found(_Found):
     """A search. Iterating it reads the jobs, and goes on where it was left.
 
     The actions concern exactly the jobs that were found so far, all matches if nothing was read yet. A job that has
-    changed since it was found (rescheduled, claimed, retried, kicked, …) is left alone and counted; one that has only
-    come due is not a changed one. If an action is interrupted by an error, it has been done to some of the jobs: search
-    again.
+    changed since it was found (rescheduled, claimed, retried, kicked, …) is left alone and counted. Coming due is no
+    change. If an action is interrupted by an error, it has been done to some of the jobs: search again.
     """
 
     def __init__(self, queue: Queue, search: Search) -> None:

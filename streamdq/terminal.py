@@ -580,7 +580,7 @@ def settings_view(topic: str, settings: TopicSettings) -> RenderableType:
 
 def _shards_line(settings: TopicSettings) -> str:
     before = ", ".join(map(str, settings.former))
-    return f"{settings.shards}, not settled: jobs from when it had {before}" if before else str(settings.shards)
+    return f"{settings.shards}, resharding: jobs from when it had {before}" if before else str(settings.shards)
 
 
 def _group_line(name: str, group: GroupSettings) -> str:

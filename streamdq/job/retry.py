@@ -73,9 +73,9 @@ RetryInput = RetrySchedule | str | Iterable[Duration]
 
 
 class Retry(Portable):
-    """Raised by a handler: try again after ``delay``, without using up a step; but the attempt with the number
-    ``max_attempts``, 100 unless given, is the last: then the job is a dead letter. Without ``delay``, take the next
-    step, and wait for ``at_least`` if the step is shorter.
+    """Raised by a handler: try again after ``delay``, without using up a step. Attempt number ``max_attempts`` (100 by
+    default) is the last; then the job is a dead letter. Without ``delay``, take the next step, and wait for
+    ``at_least`` if the step is shorter.
     """
 
     delay_ms: int | None = None  # also for subclasses that don't call __init__

@@ -74,7 +74,7 @@ MISSED_S = 5
 
 
 def mover_at_work(session: Session) -> Op[str | None]:
-    """The consumer whose mover is at work, or None."""
+    """The consumer whose mover is active, or None."""
     name: bytes | None = yield from one(session, session.keys.mover, "GET", session.keys.mover)
     return None if name is None else name.decode()
 
@@ -91,7 +91,7 @@ def skew_and_mover(session: Session) -> Op[tuple[float, str | None]]:
 
 
 def alive(session: Session) -> Op[frozenset[str]]:
-    """The consumers of processes that take part in the election: that of the mover at work, and those of the standbys
+    """The consumers of processes that take part in the election: that of the active mover, and those of the standbys
     that have not missed their turn. One call; none if the node with the lease is lost.
     """
     mover, standbys = session.keys.mover, session.keys.standbys

@@ -294,7 +294,7 @@ class Touches:
         """
         if held.ended or can_be_sent(held):
             return not held.ended
-        log.error("a touch can't be sent, its handler has changed the Job", topic=held.shard.topic)
+        log.error("touch not sent: its handler has changed the Job", topic=held.shard.topic)
         self._deadlines.lost(held)
         return False
 

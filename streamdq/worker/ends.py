@@ -30,7 +30,7 @@ from ..operations.attempts.results import (
     end_of_failure,
     ends_together,
     hide,
-    settle,
+    send_ends,
     tell_calls,
     too_late,
     unreadable,
@@ -391,11 +391,11 @@ class EndSender:
             self.size -= dropped
         if dropped:
             topic = key[0].topic
-            log.error("ends can't be sent, their handlers have changed the Job", topic=topic, attempts=dropped)
+            log.error("outcomes not sent: their handlers have changed the Job", topic=topic, attempts=dropped)
         return dropped > 0
 
     def _call(self, scripts: Scripts, shard: ShardKeys, batch: list[End]) -> Op[set[int]]:
-        return settle(scripts, shard, self._member.group, self._member.consumer, batch)
+        return send_ends(scripts, shard, self._member.group, self._member.consumer, batch)
 
     def _groups(self, topic: str) -> int:
         settings = self._member.topics.known.get(topic)  # None: the topic was deleted

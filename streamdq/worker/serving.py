@@ -51,7 +51,7 @@ T = TypeVar("T")
 _MOST_UNSENT = 4 * MAX_BATCH
 _BURST_WAIT_S = 0.2
 _EACH_REGISTRY_S = 8.0
-_REGISTRY_S = 300.0  # how often it looks at the registry if no wakeup comes: the mover at work does, and sends one
+_REGISTRY_S = 300.0  # how often it looks at the registry if no wakeup comes: the active mover does, and sends one
 _SCHEDULES_S = 20.0  # the same if it declares schedules: no wakeup tells that Redis has lost them
 
 
@@ -373,7 +373,7 @@ class WorkerRun:
             async with asyncio.timeout(self._settings.call_timeout_s):
                 await telling
         except Exception as error:
-            log.warning("stopped without telling Redis", unsent=self._sender.size, error=what(error))
+            log.warning("stopped; Redis did not confirm it", unsent=self._sender.size, error=what(error))
 
     async def _all_sent(self) -> None:
         """Waits until all outcomes are sent, or the task that sends them has ended because all tasks were cancelled

@@ -158,7 +158,7 @@ def held_in(
         try:
             job = job_in(topic, row.id.decode(), row.record, decoder, kind)
         except ValueError as error:
-            log.error("a claimed job can't be read", topic=topic, id=repr(row.id), group=group, error=what(error))
+            log.error("claimed job unreadable", topic=topic, id=repr(row.id), group=group, error=what(error))
             continue
         job.state, job.attempt = running, 1
         main, entry, past = (row.claim, b"", None) if b"|" not in row.claim else row.parts()
@@ -284,7 +284,7 @@ def can_be_sent(held: ClaimedJob) -> bool:
         return False
 
 
-def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:
+def send_ends(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:
     """Ends attempts of one shard and one generation of a group that this consumer claimed, all with the same outcome,
     at most MAX_BATCH. Returns the indexes of those refused because another consumer has the job now. Idempotent: a
     repeated batch changes nothing.

@@ -15,7 +15,7 @@ from ...store.entries import ms_of
 from ...store.history import history_reads
 from ...store.redis_store import RedisStore
 from ...store.topics.changes import listed
-from ...store.topics.settling import Walk
+from ...store.topics.resharding import Walk
 from ..keys.busiest import busiest
 from ..topics.stats import OVERDUE_MS, Stats, stats
 from ..topics.workers import workers
@@ -50,7 +50,7 @@ def doctor(store: RedisStore) -> Op[list[Finding]]:
             Finding("problem", f"counters don't balance, {len(audited.orphans):,} orphans", "run `streamdq audit`")
         )
     findings += yield from _hung(store)
-    findings += yield from _unsettled(store)
+    findings += yield from _resharding(store)
     return findings + (yield from _keys(store)) + (yield from _dumps(store))
 
 
@@ -92,14 +92,14 @@ def _missing_rights(store: RedisStore, keys: Sequence[str]) -> Op[list[str]]:
     return sorted(found)
 
 
-def _unsettled(store: RedisStore) -> Op[list[Finding]]:
+def _resharding(store: RedisStore) -> Op[list[Finding]]:
     """How much is where it was put before the number of shards changed."""
     found = []
     for topic, settings in (yield from store.topics.refresh()).items():
         if settings.former:
             left = yield from Walk(store.session, store.scripts, topic, settings).left()
             about, before = "" if left.exact else "about ", listed(settings.former)
-            what = f"topic {topic} has yet to settle: {about}{left.jobs:,} jobs and {left.taken:,} taken ids"
+            what = f"topic {topic} is still resharding: {about}{left.jobs:,} jobs and {left.taken:,} taken ids"
             found.append(Finding("ok", f"{what} are where they were put among {before} shards, not {settings.shards}"))
     return found
 
@@ -164,11 +164,11 @@ def _levels(store: RedisStore) -> Op[dict[tuple[str, str], tuple[str, str]]]:
 
 def _mover(stats: Stats, name: str | None, processes: int) -> Finding:
     if name is not None:
-        return Finding("ok", f"mover at work: {name}; processes that would take its place: {max(0, processes - 1):,}")
+        return Finding("ok", f"active mover: {name}; processes that would take its place: {max(0, processes - 1):,}")
     waits = any(topic.overdue_ms > OVERDUE_MS and not topic.paused for topic in stats.topics.values())
     return Finding(
         "problem" if waits else "advice",
-        "no mover is at work" + (", and jobs are due" if waits else ""),
+        "no mover is active" + (", and jobs are due" if waits else ""),
         "start a worker: due jobs stay in the bucket until then",
     )
 

@@ -134,7 +134,7 @@ async def test_a_jobs_own_schedule_comes_before_its_topics(
     assert [(end.outcome, end.delay_ms) for end in rig.ends] == [ends]
 
 
-async def test_what_has_ended_and_is_settled_leaves_nothing_to_the_garbage_collector() -> None:
+async def test_what_is_confirmed_leaves_nothing_to_the_garbage_collector() -> None:
     """A job and its attempt that refer to each other would, each time; and the collector stops everything."""
 
     async def handle(body: int, _job: Job) -> None:
@@ -529,11 +529,11 @@ async def test_while_the_loop_is_blocked_a_call_whose_ttr_passes_ends_for_all_of
     assert [(end.held.job.id, end.outcome) for end in found] == [("1", AttemptResult.RETRY), ("2", AttemptResult.RETRY)]
     assert rig.deadlines.overdue(now) == []
     rig.deadlines.cut(task)
-    assert [*rig.deadlines.hung._left] == [task], "it is known as one that goes on"
+    assert [*rig.deadlines.hung._overdue] == [task], "it is known as one that goes on"
     goes_on.set()
     await rig.freed(lambda: rig.runner.idle)
     assert rig.ends == [], "the loop ends none of them again"
-    assert not rig.deadlines.hung._left
+    assert not rig.deadlines.hung._overdue
     await rig.close()
 
 
