@@ -112,8 +112,8 @@ class Asking:
             if best := (yield from self._best(login, service, is_up, errors)):
                 self._epoch.highest = best[0]
                 return best[1]
-        told = f": {', '.join(errors)}" if errors else ""
-        raise MasterNotFoundError(f"No master found for {service!r}{told}")
+        details = f": {', '.join(errors)}" if errors else ""
+        raise MasterNotFoundError(f"No master found for {service!r}{details}")
 
     def _best(
         self, login: list[Any], service: str, is_up: Callable[[Any, str], bool], errors: list[str]
