@@ -112,7 +112,10 @@ class Ends:
         return end
 
     def too_late(self, held: ClaimedJob) -> End:
-        """How it ends when it came too late to start."""
+        """How it ends when it came too late to start; one that was stopped before goes back."""
+        if self.is_draining:
+            held.started_ms = 0
+            return End(held, AttemptResult.RELEASED)
         return too_late(held, self._member.retry_of(held), self.clock.now_ms())
 
     def refused(self, held: ClaimedJob, error: BaseException) -> End:
