@@ -321,7 +321,7 @@ class AsyncLink(_Routes):
         return begun
 
     def drop_begun(self) -> None:
-        """Closes the connection of calls that were begun, as whoever waited for their replies was cancelled."""
+        """Closes the connection of calls that were begun, as their callers were cancelled."""
         if not self.is_cluster:
             self._nodes[""].drop_begun()
 
@@ -337,7 +337,7 @@ class AsyncLink(_Routes):
         return self._tracking[name]
 
     def _slots_changed(self) -> None:
-        """Whoever waits for a change of a key must look at it where it is now."""
+        """Callers that wait for a change of a key must look at the node that has it now."""
         super()._slots_changed()
         for name in self._tracking.keys() - self._slots.names:
             self._tracking.pop(name).close()
@@ -361,11 +361,11 @@ class AsyncLink(_Routes):
                 await self._tracking_at(name).look((), self._timeout_s, None)
 
     async def learn_slots(self, unless_within_s: float = 0.0) -> None:
-        """Asks a Cluster which node has which slot, unless it has told so lately. Whoever waits for a change of a key
-        that has moved is told.
+        """Asks a Cluster which node has which slot, unless it has answered lately. Callers that wait for a change of a
+        key that has moved are notified.
 
         Raises:
-            LinkError: no node has ever told.
+            LinkError: no node has ever answered.
         """
         if time.monotonic() - self._slots.learned_at >= unless_within_s:
             await arun(self, learned(self._slots, self._timeout_s))

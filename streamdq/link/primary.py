@@ -1,12 +1,12 @@
 """Behind Sentinel: which server is the primary, and whether that of a connection still is.
 
 After a failover on command (``SENTINEL FAILOVER``) the old primary goes on for about ten seconds, until the sentinels
-make it a replica: whoever stays connected writes what is lost then. So processes that make calls ask the sentinels once
-a second, and use no connection to another server than the sentinels name.
+make it a replica: a client that stays connected writes changes that are then lost. So processes that make calls ask the
+sentinels once a second, and use no connection to another server than the sentinels name.
 
 A sentinel that is cut off from the others goes on naming the old primary. Each failover has a higher number, the
-configuration's epoch, and what has the highest is true. So each time another sentinel is asked, and whoever has heard
-of an epoch believes no sentinel with a lower one, unless all that answer have one.
+configuration's epoch, and what has the highest is true. So each time another sentinel is asked. A process that has seen
+an epoch believes no sentinel with a lower one, unless all that answer have one.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class PrimaryWatch:
 
 
 class Epoch:
-    """The highest epoch that a sentinel has told of; -1: none yet."""
+    """The highest epoch that a sentinel has reported; -1: none yet."""
 
     def __init__(self) -> None:
         self.highest = -1

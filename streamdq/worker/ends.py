@@ -173,8 +173,8 @@ class EndSender:
 
     What was not sent when its process is killed is done again. So an end that waits for more than a millisecond is sent
     at once, whatever calls are under way and however many attempts are about to end in this iteration of the loop.
-    While the loop is blocked, the thread of the heartbeats (heartbeats.py) sends what waits; whoever takes an end sends
-    it.
+    While the loop is blocked, the thread of the heartbeats (heartbeats.py) sends what waits; the one that takes an end
+    sends it.
     """
 
     def __init__(self, member: Member, reports: Confirmed) -> None:

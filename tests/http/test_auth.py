@@ -200,7 +200,7 @@ async def test_of_many_refusals_some_are_logged_and_the_rest_counted(
             await api.client.get("/v1/topics")
         now += 1
         await api.client.get("/v1/topics")
-    assert [line.get("unannounced") for line in logs[59:]] == [None, 40, 1]
+    assert [line.get("skipped") for line in logs[59:]] == [None, 40, 1]
 
 
 _HASH = "0" * 64
