@@ -18,6 +18,7 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 
 from ..errors import InvalidInput, WrongLoop
+from ..forks import call_in_child
 from ..threads import HandlerThreads
 from .address import Target, parse_url
 from .cluster import Slots, learned, routed
@@ -103,6 +104,15 @@ _fake_servers: dict[str, Any] = {}
 def forget_memory(url: str) -> None:
     """Deletes the data of a ``memory://`` server: the next link to this URL finds an empty one."""
     _fake_servers.pop(url, None)
+
+
+def _renew_fake_servers() -> None:
+    """A thread of the parent, such as its mover's, may have been in the middle of a command."""
+    for server in _fake_servers.values():
+        server.lock._at_fork_reinit()  # as Python's own modules do; its databases share the lock
+
+
+call_in_child(_renew_fake_servers)
 
 
 class _Routes:

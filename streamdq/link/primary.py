@@ -107,31 +107,35 @@ class Asking:
         Raises:
             MasterNotFoundError: no sentinel names a primary.
         """
-        best: tuple[int, Address] | None = None
         errors: list[str] = []
         for login in list(self._logins):
-            for sentinel in sorted(login, key=self._has_failed):
-                try:
-                    state = (yield sentinel).get(service)
-                except _FAILURES as error:
-                    self._failed_at[sentinel] = time.monotonic()
-                    errors.append(f"{sentinel} - {error!r}")
-                    continue
-                if not state or not is_up(state, service):
-                    continue
-                epoch = int(state.get("config-epoch", 0))
-                if best is None or epoch > best[0]:
-                    best = epoch, (state["ip"], state["port"])
-                    self._go_on_after(login, sentinel)
-                if epoch >= self._epoch.highest:
-                    break
-            if best is not None:
+            if best := (yield from self._best(login, service, is_up, errors)):
+                self._epoch.highest = best[0]
+                return best[1]
+        details = f": {', '.join(errors)}" if errors else ""
+        raise MasterNotFoundError(f"No master found for {service!r}{details}")
+
+    def _best(
+        self, login: list[Any], service: str, is_up: Callable[[Any, str], bool], errors: list[str]
+    ) -> Generator[Any, Mapping[str, Mapping[str, Any]], tuple[int, Address] | None]:
+        """The highest epoch that one of these sentinels tells of, and its primary."""
+        best: tuple[int, Address] | None = None
+        for sentinel in sorted(login, key=self._has_failed):
+            try:
+                state = (yield sentinel).get(service)
+            except _FAILURES as error:
+                self._failed_at[sentinel] = time.monotonic()
+                errors.append(f"{sentinel} - {error!r}")
+                continue
+            if not state or not is_up(state, service):
+                continue
+            epoch = int(state.get("config-epoch", 0))
+            if best is None or epoch > best[0]:
+                best = epoch, (state["ip"], state["port"])
+                self._go_on_after(login, sentinel)
+            if epoch >= self._epoch.highest:
                 break
-        if best is None:
-            causes = f": {', '.join(errors)}" if errors else ""
-            raise MasterNotFoundError(f"No master found for {service!r}{causes}")
-        self._epoch.highest = best[0]
-        return best[1]
+        return best
 
     def _has_failed(self, sentinel: Any) -> bool:
         return time.monotonic() - self._failed_at.get(sentinel, float("-inf")) < _LAST_S

@@ -103,11 +103,7 @@ class Ends:
         naming = self._member.naming(held.job)
         log.debug("attempt failed", error=text_of(error).partition(":")[0], way=way(error), **naming)
         end = end_of_failure(held, _passed(held) if cancelled else error, self._member.retry_of(held))
-        end.at = where_called(error) if held.late else where(error)
-        if cancelled and not users_calls(way(error)):  # a thread, or a coroutine that goes on
-            end.at = place_of(users_calls(held.was_in)) or end.at
-        else:
-            held.was_in = ()
+        end.at = _place(held, error, cancelled=cancelled)
         if self._show_errors:
             tell_calls(end, error)
             end.cause = None if held.late or held.job.is_hidden else error
@@ -116,7 +112,10 @@ class Ends:
         return end
 
     def too_late(self, held: ClaimedJob) -> End:
-        """How it ends when it came too late to start."""
+        """How it ends when it came too late to start; one that was stopped before goes back."""
+        if self.is_draining:
+            held.started_ms = 0
+            return End(held, AttemptResult.RELEASED)
         return too_late(held, self._member.retry_of(held), self.clock.now_ms())
 
     def refused(self, held: ClaimedJob, error: BaseException) -> End:
@@ -144,6 +143,16 @@ def _passed(held: ClaimedJob) -> str:
     if not held.late:
         return "CancelledError: the handler cancelled itself"
     return f"{PASSED}{show_ms(held.touch_ms or held.ttr_ms)} passed"
+
+
+def _place(held: ClaimedJob, error: BaseException, *, cancelled: bool) -> str:
+    """Where the code failed."""
+    if not held.late:
+        return where(error)
+    if cancelled and not users_calls(way(error)):  # a thread, or a coroutine that goes on
+        return place_of(users_calls(held.was_in)) or where(error)
+    held.was_in = ()  # the exception tells more
+    return where_called(error)
 
 
 class Clock(Protocol):
