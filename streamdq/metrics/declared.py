@@ -24,7 +24,7 @@ from . import library_locks as library_locks
 
 PROCESS_NUMBER = "STREAMDQ_PROCESS_NUMBER"
 OTHER = "other"
-OUTCOMES = ("done", "retry", "snoozed", "dead", "released", "stale")
+OUTCOMES = ("done", "retry", "snoozed", "dead", "released", "aborted", "stale")
 BECAME = ("enqueued", "skipped", "missed")
 """What became of a schedule's occurrence."""
 REASONS = ("exhausted", "buried", "invalid", "crashed")
