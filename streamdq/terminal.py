@@ -220,8 +220,8 @@ def job_view(job: Job) -> RenderableType:
             facts.add_row(Text(name, "dim"), value if isinstance(value, Text) else Text(value))
     groups = table("group", "state", "attempt", "step", "due", "consumer", "error", numbers=("attempt", "step"))
     for name, progress in job.groups.items():
-        told = "told to stop" if progress.aborted else None
-        why = ": ".join(part for part in (progress.reason, progress.error, told) if part)
+        stops = "aborted, and has yet to stop" if progress.aborted else None
+        why = ": ".join(part for part in (progress.reason, progress.error, stops) if part)
         groups.add_row(
             name, Text(progress.state, _STYLES[progress.state]), str(progress.attempt), str(progress.step),
             utc_text(progress.due_ms), progress.consumer or "", Text(why),

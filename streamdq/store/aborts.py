@@ -12,7 +12,7 @@ _MOST = 256
 _KEPT_MS = 600_000
 
 
-class ToldAttempt(NamedTuple):
+class AbortedAttempt(NamedTuple):
     """A running attempt: its shard (ShardKeys.prefix), its consumer, and the entries of its claim."""
 
     shard: str
@@ -21,8 +21,8 @@ class ToldAttempt(NamedTuple):
     entry: bytes
 
 
-def tell_workers(session: Session, attempts: Sequence[ToldAttempt]) -> Op[None]:
-    """Tells the workers that run these attempts. One call."""
+def notify_workers(session: Session, attempts: Sequence[AbortedAttempt]) -> Op[None]:
+    """Notifies the workers that run these attempts. One call."""
     key = session.keys.aborts
     commands = [
         Command(
@@ -35,9 +35,9 @@ def tell_workers(session: Session, attempts: Sequence[ToldAttempt]) -> Op[None]:
         checked(reply)
 
 
-def told_in(fields: Sequence[Any]) -> ToldAttempt | None:
+def attempt_in(fields: Sequence[Any]) -> AbortedAttempt | None:
     """The attempt in the fields of an entry; None if another client has put it there."""
     if len(fields) != 8:
         return None
     _, consumer, _, shard, _, main, _, entry = fields
-    return ToldAttempt(shard.decode(errors="replace"), consumer, main, entry)
+    return AbortedAttempt(shard.decode(errors="replace"), consumer, main, entry)

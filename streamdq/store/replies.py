@@ -167,7 +167,7 @@ def refused_in(reply: Sequence[int]) -> Refused:
     return Refused(reply[0], frozenset(i - 1 for i in refused if i > 0), frozenset(-i - 1 for i in refused if i < 0))
 
 
-class ToldClaim(NamedTuple):
+class AbortedClaim(NamedTuple):
     """The claim of an attempt that was aborted: its consumer and entries."""
 
     consumer: bytes
@@ -176,17 +176,17 @@ class ToldClaim(NamedTuple):
 
 
 class AbortReply(NamedTuple):
-    """Reply of abort. ``status`` 2: attempts run and were told; 1: cancelled; 0: nothing to abort; OUTDATED; -3: the
-    group waits for the job together with others.
+    """Reply of abort. ``status`` 2: the attempts of ``claims`` run; 1: cancelled; 0: nothing to abort; OUTDATED;
+    -3: no group has begun with the job.
     """
 
     status: int
-    told: tuple[ToldClaim, ...]
+    claims: tuple[AbortedClaim, ...]
 
 
 def abort_reply_in(reply: Sequence[Any]) -> AbortReply:
-    status, *told = reply
-    return AbortReply(status, tuple(map(ToldClaim, told[::3], told[1::3], told[2::3])))
+    status, *rest = reply
+    return AbortReply(status, tuple(map(AbortedClaim, rest[::3], rest[1::3], rest[2::3])))
 
 
 class Reclaimed(NamedTuple):

@@ -21,7 +21,7 @@ from ..operations.attempts.results import ClaimedJob, End, can_be_sent
 from ..process.cancellations import uncancelled
 from ..process.logs import log, what
 from ..process.loop import wait
-from ..store.aborts import ToldAttempt
+from ..store.aborts import AbortedAttempt
 from ..store.scripts import Scripts
 from ..times.durations import Duration
 from .ends import Ends
@@ -121,8 +121,8 @@ class Deadlines:
                     self._cut(task, [held], time.monotonic())
                 return
 
-    def told(self, attempt: ToldAttempt) -> None:
-        """A worker is told that this attempt was aborted; it may be another one's, or have ended."""
+    def notified(self, attempt: AbortedAttempt) -> None:
+        """Somebody has aborted this attempt; it may be another worker's, or have ended."""
         if attempt.consumer == self._member.consumer.encode():
             running = chain.from_iterable(self.running.values())
             for held in [*running, *self._slots.in_line()]:

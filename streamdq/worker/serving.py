@@ -26,7 +26,7 @@ from ..operations.topics.stats import stats
 from ..process.logs import log, what
 from ..process.loop import cancel_and_wait, running_loop, supervise
 from ..process.signals import ONE_SIGNAL_S, install, uninstall
-from ..store.aborts import told_in
+from ..store.aborts import attempt_in
 from ..store.blocking import read_new
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
@@ -267,8 +267,8 @@ class WorkerRun:
             found = await arun(self.link, read_new(self.session, [keys.wake, keys.aborts], seen, block_s))
             seen |= {name: entries[-1][0] for name, entries in found.items()}
             for _, fields in found.get(keys.aborts, ()):
-                if (attempt := told_in(fields)) is not None:
-                    self._deadlines.told(attempt)
+                if (attempt := attempt_in(fields)) is not None:
+                    self._deadlines.notified(attempt)
 
     async def _look_for_topics(self) -> None:
         """Serves all shards of the topics with handlers. A handler for every topic serves the topics that have the

@@ -176,7 +176,7 @@ def test_to_abort_it_again_changes_nothing_and_tells_again(shard: Shard) -> None
     row = running(shard)
     reply = shard.call("abort", "j")
     assert reply.status == TOLD
-    assert [(one.consumer, one.main, one.entry) for one in reply.told] == [(b"me", row.main, row.entry)]
+    assert [(one.consumer, one.main, one.entry) for one in reply.claims] == [(b"me", row.main, row.entry)]
     shard.finish(row)
     is_cancelled(shard)
 
@@ -303,7 +303,7 @@ def test_both_groups_run(two: Shard) -> None:
     two.enqueue("j")
     a, b = two.take("a"), two.take("b", consumer="you")
     reply = two.call("abort", "j")
-    assert [one.consumer for one in reply.told] == [b"me", b"you"]
+    assert [one.consumer for one in reply.claims] == [b"me", b"you"]
     two.retry(a, group="a")
     assert two.state("j", "b") == "running"
     two.bury(b, group="b")

@@ -134,7 +134,7 @@ async def test_a_handler_that_ignores_it_until_its_ttr(space: Space, seen: Seen)
 
 
 async def test_if_the_hint_is_lost_a_touch_tells(space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.operations.jobs.abort.tell_workers", lost)
+    monkeypatch.setattr("streamdq.operations.jobs.abort.notify_workers", lost)
     worker, touched = space.worker(), asyncio.Event()
 
     @worker.handler("t", ttr="10m")
@@ -159,7 +159,7 @@ async def test_if_the_hint_is_lost_a_touch_tells(space: Space, seen: Seen, monke
 async def test_if_the_hint_is_lost_the_end_cancels_it(
     space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamdq.operations.jobs.abort.tell_workers", lost)
+    monkeypatch.setattr("streamdq.operations.jobs.abort.notify_workers", lost)
     worker, go = space.worker(), asyncio.Event()
 
     @worker.handler("t", ttr="10m")
@@ -289,14 +289,14 @@ async def test_news_of_aborts_cost_no_look_at_the_registry(
         await look(run)
 
     monkeypatch.setattr(WorkerRun, "_look_for_topics", counted)
-    monkeypatch.setattr(Deadlines, "told", lambda _self, attempt: told.add(attempt.main))
+    monkeypatch.setattr(Deadlines, "notified", lambda _self, attempt: told.add(attempt.main))
     async with space.serving(space.recording(seen)):
         space.queue.enqueue("t", "first")
         await seen.count(1)
         before = len(looks)
         for n in range(200):
-            one = aborts.ToldAttempt("elsewhere", b"somebody", str(n).encode(), b"")
-            carry_out(space.queue, aborts.tell_workers(store_of(space.queue).session, [one]))
+            one = aborts.AbortedAttempt("elsewhere", b"somebody", str(n).encode(), b"")
+            carry_out(space.queue, aborts.notify_workers(store_of(space.queue).session, [one]))
         await told.count(200)
         assert len(looks) == before
 

@@ -811,6 +811,9 @@ export interface components {
         /**
          * AbortOut
          * @description What came of an abort.
+         * @example {
+         *       "result": "aborting"
+         *     }
          */
         AbortOut: {
             /**

@@ -11,7 +11,7 @@ from ...job.job import check_group
 from ...keys import ShardKeys
 from ...link.session import Op
 from ...process.logs import log
-from ...store.aborts import ToldAttempt, tell_workers
+from ...store.aborts import AbortedAttempt, notify_workers
 from ...store.redis_store import RedisStore
 from .get import ask
 
@@ -20,7 +20,7 @@ class AbortResult(StrEnum):
     """What ``abort`` has found, and done."""
 
     CANCELLED = "cancelled"  # no attempt ran; no new one starts
-    ABORTING = "aborting"  # an attempt runs and is told to stop; it ends as cancelled, and no new one starts
+    ABORTING = "aborting"  # an attempt runs and is to stop; it ends as cancelled, and no new one starts
     WAITING = "waiting"  # nothing was changed: the group that was named waits together with others
     ENDED = "ended"  # nothing was changed: there is no such job, or no group waits for it or runs it
 
@@ -37,7 +37,7 @@ def abort(
     key: str | None = None,
     durable: str | None = None,
 ) -> Op[AbortResult]:
-    """Abort a job. If it waits, it is cancelled, as by ``cancel``. If it runs, its worker is told: an ``async def``
+    """Abort a job. If it waits, it is cancelled, as by ``cancel``. If it runs, its worker is notified: an ``async def``
     handler is cancelled, a ``def`` handler finds ``job.aborted`` true. Whatever the handler does then, the attempt ends
     as cancelled and is never retried. "ended" means that it came too late, or that the job is dead.
 
@@ -52,17 +52,17 @@ def abort(
     """
     check_level(durable)
     only = "" if group is None else check_group(group)
-    told: list[ToldAttempt] = []
+    running: list[AbortedAttempt] = []
 
     def script(k: ShardKeys, settings: TopicSettings, id: str) -> Op[int]:
         reply = yield from store.at(durable, settings).abort(k, settings, id, only)
-        told.extend(ToldAttempt(k.prefix, *one) for one in reply.told)
+        running.extend(AbortedAttempt(k.prefix, *one) for one in reply.claims)
         return reply.status
 
     status = yield from ask(store, topic, id, script, key)
-    if told:
+    if running:
         try:
-            yield from tell_workers(store.session, told)
+            yield from notify_workers(store.session, running)
         except ServerError as error:  # they learn of it at their next touch, or when the attempt ends
-            log.warning("a worker was not told of an abort", topic=topic, id=id, error=str(error))
+            log.warning("a worker was not notified of an abort", topic=topic, id=id, error=str(error))
     return _RESULTS[status]

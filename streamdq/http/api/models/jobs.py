@@ -122,6 +122,8 @@ class AbortOut(BaseModel):
         "stop; it ends as cancelled, and no new one starts."
     )
 
+    model_config = example({"result": "aborting"})
+
 
 class JobOut(BaseModel):
     """A job. Times are Unix milliseconds by Redis's clock, durations milliseconds."""
