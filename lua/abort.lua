@@ -16,7 +16,7 @@
 -- wait for it together
 -- flags: allow-oom
 -- include: stored_format, clock, groups, history, progress, leaving_groups, notify_mover, key_tickets, key_pace,
---   key_limit, settle, group_states, taken, withdraw, drop_job
+--   key_limit, end_in_group, group_states, taken, withdraw, drop_job
 local s, id, group = shard(KEYS), ARGV[2], ARGV[6]
 s.history_cap = ARGV[3]
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format', 'after_finish', 'key_limit')
@@ -46,11 +46,11 @@ for _, one in ipairs(is_for_all and concerned or {group}) do
   elseif p and p.state == 'd' and is_for_all then
     redis.call('ZREM', dead[one], id) -- or a kick would start it again
     redis.call('HINCRBY', counts, 'purged:' .. one, 1)
-    settle(s, one, {id}, {main})
+    end_in_group(s, one, {id}, {main})
   elseif #withdraw(s, job, {one}, states) > 0 then
     reply[1] = math.max(reply[1], 1)
     rows[#rows + 1] = cancel_in(s, job, one, p)
-    settle(s, one, {id}, {main})
+    end_in_group(s, one, {id}, {main})
   end
 end
 remember(s, rows)

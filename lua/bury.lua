@@ -14,7 +14,7 @@
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims; -i: it was aborted, and its job is cancelled.
 -- flags: allow-oom
 -- include: stored_format, clock, failures, groups, history, progress, attempt_row, bury_job, receipt, notify_mover, key_tickets,
---   key_pace, key_limit, settle, taken, end_aborted, fence, trim_ready
+--   key_pace, key_limit, end_in_group, taken, end_aborted, fence, trim_ready
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
   'key_limit', 'after_finish')

@@ -13,7 +13,7 @@
 -- its job is cancelled.
 -- flags: allow-oom
 -- include: stored_format, clock, groups, history, progress, attempt_row, receipt, notify_mover, key_tickets, key_pace, key_limit,
---   settle, taken, end_aborted, fence, trim_ready
+--   end_in_group, taken, end_aborted, fence, trim_ready
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
   'after_finish', 'key_limit', 'dumps')
@@ -47,7 +47,7 @@ for i = 6, #ARGV, 4 do
   end
 end
 if #own_entries > 0 then redis.call('XDEL', own, unpack(own_entries)) end
-settle(s, group, others_too, mains)
+end_in_group(s, group, others_too, mains)
 if not topic[2] and (overtaken > 0 or n >= 50) then trim_ready(s, shared, overtaken)
 elseif n > 0 then redis.call('XDEL', ready, unpack(shared)) end
 if n > 0 then

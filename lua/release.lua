@@ -12,7 +12,7 @@
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims; -i: it was aborted, and its job is cancelled.
 -- flags: allow-oom
 -- include: stored_format, clock, groups, history, progress, attempt_row, receipt, notify_mover, key_tickets, key_pace, key_limit,
---   requeue, settle, taken, end_aborted, fence
+--   requeue, end_in_group, taken, end_aborted, fence
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'generation:' .. group, 'format',
   'key_limit', 'after_finish')

@@ -10,7 +10,7 @@
 -- returns 1 = the consumer is gone, perhaps with its group; 0 = more entries may be pending: call again
 -- flags: allow-oom
 -- include: stored_format, clock, groups, history, largest, progress, attempt_row, notify_mover, key_tickets, key_pace,
---   key_limit, requeue, settle, taken, end_aborted, hand_over
+--   key_limit, requeue, end_in_group, taken, end_aborted, hand_over
 local group, consumer = ARGV[2], ARGV[3]
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit', 'after_finish')
 check_format(topic[5])

@@ -96,7 +96,7 @@ local function claim_entries(s, claim, entries, own_count)
       if claim.started == at_once and at_once < count then claim.tail = tail_of(s, claim.ttr, true) end -- ahead from now on
     end
   end
-  settle(s, s.group, claim.late, claim.mains)
+  end_in_group(s, s.group, claim.late, claim.mains)
   remember(s, claim.expired)
   local started = claim.started
   if started > 0 then

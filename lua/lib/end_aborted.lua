@@ -7,6 +7,6 @@ local function end_aborted(s, job)
   redis.call('HINCRBY', s.counts, 'running:' .. group, -1)
   redis.call('HINCRBY', s.counts, 'cancelled:' .. group, 1)
   if job.record then remember(s, {attempt_row(s, 'cancelled', job, 'aborted')}) end
-  settle(s, group, {job.id}, {p.main})
+  end_in_group(s, group, {job.id}, {p.main})
   release_key(s, group, job.id)
 end
