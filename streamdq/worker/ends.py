@@ -99,22 +99,23 @@ class Ends:
     def raised(self, held: ClaimedJob, error: BaseException) -> End:
         """How it ends when the handler has raised this, or was cancelled."""
         cancelled = is_a(error, asyncio.CancelledError)  # by the watchdog or by the drain; `late` tells which
-        if cancelled and (held.lost or held.aborted or (self.is_draining and not held.late)):
+        if cancelled and self._goes_back(held):
             return End(held, AttemptResult.RELEASED)
         naming = self._member.naming(held.job)
         log.debug("attempt failed", error=text_of(error).partition(":")[0], way=way(error), **naming)
         end = end_of_failure(held, _passed(held) if cancelled else error, self._member.retry_of(held))
         end.at = where_called(error) if held.late else where(error)
-        if cancelled and not users_calls(way(error)):  # a thread, or a coroutine that goes on
-            end.at = place_of(users_calls(held.was_in)) or end.at
-        else:
-            held.was_in = ()
+        _note_place(end, error, cancelled=cancelled)
         if self._show_errors:
             tell_calls(end, error)
             end.cause = None if held.late or held.job.is_hidden else error
         else:
             hide(end, own=cancelled)
         return end
+
+    def _goes_back(self, held: ClaimedJob) -> bool:
+        """Whether its job does, after a handler that was cancelled. An aborted one is cancelled by that."""
+        return held.lost or held.aborted or (self.is_draining and not held.late)
 
     def too_late(self, held: ClaimedJob) -> End:
         """How it ends when it came too late to start."""
@@ -136,6 +137,13 @@ class Ends:
         if now >= self._complain_at:  # it may be so for every job, again and again
             self._complain_at = now + _COMPLAIN_S
             log.warning("a body can't be read here", why=error.why, **self._member.naming(held.job))
+
+
+def _note_place(end: End, error: BaseException, *, cancelled: bool) -> None:
+    if cancelled and not users_calls(way(error)):  # a thread, or a coroutine that goes on
+        end.at = place_of(users_calls(end.held.was_in)) or end.at
+    else:
+        end.held.was_in = ()
 
 
 def _passed(held: ClaimedJob) -> str:

@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -64,15 +64,18 @@ class Reports:
         stale = refused.stale
         if any(map(_listeners_of, ends)):
             tell(ends, stale)
-        if ends[0].outcome is AttemptResult.DONE and not refused.aborted:
-            if self._files is not None:
-                self._files.put(ends, stale)
+        if refused.aborted:
+            self._drop_files([end for end in ends if end.outcome in _OVER], ())
+        elif ends[0].outcome is AttemptResult.DONE:
+            self._drop_files(ends, stale)
             if not stale and not log.shows("debug"):
                 return
-        elif refused.aborted and self._files is not None:
-            self._files.put([end for end in ends if end.outcome in _OVER], ())
         for i, end in enumerate(ends):
             self._report(end, AttemptResult.STALE if i in stale else end.outcome)
+
+    def _drop_files(self, ends: Sequence[End], stale: Collection[int]) -> None:
+        if self._files is not None:
+            self._files.put(ends, stale)
 
     def _report(self, end: End, outcome: AttemptResult) -> None:
         job = end.held.job

@@ -90,7 +90,7 @@ def story_of(events: Iterable[JobEvent], job: Job | None, moved: dict[str, int],
         row = event.row
         story.created_ms = story.created_ms or row.created_ms
         story.body_bytes = story.body_bytes or row.body_bytes or None
-        if row.event in _ATTEMPTS or (row.event is Event.CANCELLED and row.reason == ABORTED):
+        if _is_attempt(row):
             story.events.append(_ended(event))
         else:
             story.events.append(row)  # events that are not attempts: cancelled, kicked
@@ -100,6 +100,10 @@ def story_of(events: Iterable[JobEvent], job: Job | None, moved: dict[str, int],
         still = [_open(one, job, moved) for one in job.groups.values() if one.state in _OPEN]
         story.events += sorted(still, key=lambda one: one.started_ms or max(now_ms, one.due_ms or 0))
     return story
+
+
+def _is_attempt(row: HistoryRow) -> bool:
+    return row.event in _ATTEMPTS or (row.event is Event.CANCELLED and row.reason == ABORTED)
 
 
 def _tell_messages(story: Story, job: Job) -> None:

@@ -73,10 +73,8 @@ def attempts_ended(ends: Sequence[End], refused: Refused) -> None:
     topic = declared.topic_labels().of(shard.namespace, shard.topic)
     figures = _figures(shard.namespace, topic, group)
     now_ms, stale, aborted = refused
-    if stale:
-        figures.attempts["stale"].inc(len(stale))
-    if aborted:
-        figures.attempts["aborted"].inc(len(aborted))
+    for refusal, count in (("stale", len(stale)), ("aborted", len(aborted))):
+        figures.attempts[refusal].inc(count)
     figures.attempts[outcome].inc(len(ends) - len(stale) - len(aborted))
     if outcome in ("released", "snoozed"):
         return

@@ -315,9 +315,13 @@ def send_ends(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, end
         scripts, shard, group, first.generation, consumer, args, first.receipt
     )
     measured.attempts_ended(ends, refused)
+    _note_aborted(ends, refused)
+    return refused
+
+
+def _note_aborted(ends: Sequence[End], refused: Refused) -> None:
     for i in refused.aborted:
         ends[i].outcome, ends[i].held.aborted = AttemptResult.ABORTED, True
-    return refused
 
 
 def _failure_of(end: End) -> str:
