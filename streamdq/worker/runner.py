@@ -165,7 +165,7 @@ class Runner:
         if not called:  # that was its decision, not the clock's
             for one in fit:
                 one.begun = True
-        was_cut = self._ends.is_draining or any(one.late and not one.ended for one in fit)
+        was_cut = self._ends.is_draining or any(map(_is_cut, fit))
         if error is None and was_cut and is_a(raised, asyncio.CancelledError):
             return raised  # the handler was stopped halfway: to catch that doesn't make it done
         return error
@@ -244,6 +244,10 @@ class Runner:
         """Shuts the threads down."""
         self._slots.close()
         self._threads.shutdown()
+
+
+def _is_cut(held: ClaimedJob) -> bool:
+    return (held.late or held.aborted) and not held.ended
 
 
 def _call(handler: Handler, fit: list[ClaimedJob], bodies: list[Any]) -> Any:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class RunningJob(Job):
     """The job that a handler or a middleware gets: a ``Job``, and what its attempt can do while it runs."""
 
+    aborted: bool = field(default=False, init=False, repr=False, compare=False)
+    """Somebody has aborted the job: its handler should stop, as its attempt ends as cancelled in any case."""
     _held: ClaimedJob | None = field(default=None, init=False, repr=False, compare=False)
     _services: Services | None = field(default=None, init=False, repr=False, compare=False)
 
