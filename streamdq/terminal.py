@@ -18,6 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from .job.job import GroupProgress
 from .job.retry import RetrySchedule
 from .process.logs import hide_credentials, visible, visible_json
 from .times.durations import show_ms
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from .config import GroupSettings, TopicSettings
     from .job.job import Job
     from .operations.checks.audit import Audit, Balance
-    from .operations.checks.doctor import Finding
+    from .operations.checks.redis_server import Finding
     from .operations.find.actions import Acted
     from .operations.history.job_history import JobEvent
     from .operations.keys.busiest import KeyLoad
@@ -220,12 +221,16 @@ def job_view(job: Job) -> RenderableType:
             facts.add_row(Text(name, "dim"), value if isinstance(value, Text) else Text(value))
     groups = table("group", "state", "attempt", "step", "due", "consumer", "error", numbers=("attempt", "step"))
     for name, progress in job.groups.items():
-        why = ": ".join(part for part in (progress.reason, progress.error) if part)
         groups.add_row(
             name, Text(progress.state, _STYLES[progress.state]), str(progress.attempt), str(progress.step),
-            utc_text(progress.due_ms), progress.consumer or "", Text(why),
+            utc_text(progress.due_ms), progress.consumer or "", Text(_why(progress)),
         )  # fmt: skip
     return Group(facts, groups)
+
+
+def _why(progress: GroupProgress) -> str:
+    stops = "aborted, and has yet to stop" if progress.aborted else None
+    return ": ".join(part for part in (progress.reason, progress.error, stops) if part)
 
 
 _ALWAYS = ("delayed", "ready", "running", "dead", "done")
@@ -580,7 +585,7 @@ def settings_view(topic: str, settings: TopicSettings) -> RenderableType:
 
 def _shards_line(settings: TopicSettings) -> str:
     before = ", ".join(map(str, settings.former))
-    return f"{settings.shards}, not settled: jobs from when it had {before}" if before else str(settings.shards)
+    return f"{settings.shards}, resharding: jobs from when it had {before}" if before else str(settings.shards)
 
 
 def _group_line(name: str, group: GroupSettings) -> str:

@@ -1,7 +1,7 @@
 -- One group's progress with one job: HASH field `GROUP\31ID`, value
 --   state|attempt|step|crashes|main|sequence|entry|started_ms|deadline_ms|note
 -- attempt  the attempts that count, followed by '+N' if N more were snoozed
--- state    r running, w waiting for its next attempt (bucket or ready:GROUP), d dead, x the group has ended the job
+-- state    r running, a running and told to stop (abort; parse shows it as r), w waiting for its next attempt (bucket or ready:GROUP), d dead, x the group has ended the job
 -- main     entry of the job in the shared ready stream, '-' after it was removed: the job is for groups with progress
 -- started_ms r: when it was claimed, to be started at once; -started_ms: it was claimed ahead of a slot
 -- sequence of the current delivery; an entry with another one is out of date
@@ -15,15 +15,17 @@ local AHEAD = 'claimed ahead of a slot by '
 -- field_of(group, id): returns the field of the group's progress with the job
 local function field_of(group, id) return group .. '\31' .. id end
 
--- parse(value): reads a progress; `due` is the due_ms of a running attempt, '' = see the record.
--- returns {state=, attempt=, snoozed=, step=, crashes=, main=, sequence=, entry=, started=, deadline=, note=, due=}, all of
--- them text; nil if value is nil or false
+-- parse(value): reads a progress; `due` is the due_ms of a running attempt, '' = see the record. aborted
+-- = true: the attempt runs, and whoever ends it cancels the job.
+-- returns {state=, attempt=, snoozed=, step=, crashes=, main=, sequence=, entry=, started=, deadline=, note=, due=, aborted=},
+-- all others text; nil if value is nil or false
 local function parse(value)
   if not value then return nil end
   local p = {}
   p.state, p.attempt, p.snoozed, p.step, p.crashes, p.main, p.sequence, p.entry, p.started, p.deadline, p.note =
     string.match(value, PROGRESS)
-  p.due = ''
+  p.due, p.aborted = '', p.state == 'a'
+  if p.aborted then p.state = 'r' end
   if p.state == 'r' then p.note, p.due = string.match(p.note, '^([^|]*)|?(.*)$') end
   return p
 end
@@ -46,7 +48,8 @@ local function attempt_of(p, more) return p.attempt + more .. (p.snoozed == '' a
 -- format(p): returns the value that parse reads
 local function format(p)
   local due = p.state == 'r' and p.due ~= '' and '|' .. p.due or ''
-  return table.concat({p.state, attempt_of(p, 0), p.step, p.crashes, p.main, p.sequence, p.entry, p.started, p.deadline,
+  local state = p.state == 'r' and p.aborted and 'a' or p.state
+  return table.concat({state, attempt_of(p, 0), p.step, p.crashes, p.main, p.sequence, p.entry, p.started, p.deadline,
     p.note .. due}, '|')
 end
 

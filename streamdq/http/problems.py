@@ -21,6 +21,7 @@ from ..errors import (
     DurabilityUnsupported,
     EmbeddedError,
     InvalidInput,
+    JobAborted,
     JobExists,
     NewerFormat,
     NotDurable,
@@ -83,6 +84,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "job-exists": (409, "The id is taken"),
     "job-busy": (409, "The job's state does not allow it"),
     "stale-claim": (409, "The claim has ended"),
+    "job-aborted": (409, "The job was aborted"),
     "topic-not-empty": (409, "The topic holds jobs, or is served"),
     "too-many-topics": (409, "There are too many topics"),
     "too-large": (413, "The body is too large"),
@@ -105,6 +107,7 @@ _OF_STATUS = {400: "malformed", 401: "unauthenticated", 403: "forbidden", 404: "
 _OF_ERROR: tuple[tuple[type[Exception], str], ...] = (
     (ClientDisconnect, "malformed"),
     (JobExists, "job-exists"),
+    (JobAborted, "job-aborted"),
     (StaleClaim, "stale-claim"),
     (BodyStorageUnavailable, "storage-unavailable"),
     (TopicNotEmpty, "topic-not-empty"),
@@ -172,7 +175,7 @@ def problem_of(error: StreamdqError, **more: Any) -> Response:
     """The response to one of streamdq's errors. Redis's address and messages are only logged."""
     kind = kind_of(error)
     if kind == "internal-error":
-        log.error("a fault in the server", error=f"{type(error).__name__}: {error}")
+        log.error("internal error", error=f"{type(error).__name__}: {error}")
         return problem(kind)
     if kind in _REDIS:
         log.warning("redis failed a request", error=str(error))
@@ -224,14 +227,14 @@ def _on_streamdq(_: Request, error: Exception) -> Response:
 
 
 def _on_left(_: Request, __: Exception) -> Response:
-    """The caller hung up before its body had arrived, or its answer was made. Nobody reads this one; it only keeps the
-    log clean.
+    """The caller hung up before its body had arrived, or its answer was made. Nobody reads this answer; it only keeps
+    the log clean.
     """
     return problem("malformed", "the caller has left")
 
 
 def _on_fault(request: Request, error: Exception) -> Response:
-    log.error("a fault in the server", path=request.url.path, error=f"{type(error).__name__}: {error}")
+    log.error("internal error", path=request.url.path, error=f"{type(error).__name__}: {error}")
     return problem("internal-error")
 
 

@@ -66,6 +66,7 @@ class GroupProgress:
     reason: str | None = None
     error: str | None = None
     own: bool = False  # it waits in, or was claimed from, the group's own stream
+    aborted: bool = False  # it runs, was told to stop, and ends as cancelled
 
 
 B = typing_extensions.TypeVar("B", default=Any)  # that of Python 3.11 has no default
@@ -132,7 +133,7 @@ class _HasBody:
 
         Raises:
             BodyUnreadable: as ``json``.
-            BodyDamaged: what is stored is no JSON.
+            BodyDamaged: the stored body is no JSON.
         """
         json = self.json
         try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import chain
@@ -19,12 +21,13 @@ from ..link.connection import Link
 from ..link.session import Op, arun, run
 from ..operations.attempts.results import ClaimedJob, End, can_be_sent
 from ..process.cancellations import uncancelled
-from ..process.logs import log, what
+from ..process.logs import OWN_CODE, calls_in, calls_of, log, what
 from ..process.loop import wait
+from ..store.aborts import AbortedAttempt
 from ..store.scripts import Scripts
 from ..times.durations import Duration
 from .ends import Ends
-from .handlers import is_complete
+from .handlers import Handler, is_complete
 from .hung import HungHandlers
 from .member import Member
 from .slots import Slots
@@ -34,6 +37,7 @@ _ROUND_S = 0.05
 _LEAST_S = 0.001  # between two rounds, however many handlers are to be cancelled
 _MOST_TOUCHES = 200  # in one call
 _BACKOFF_S = 0.2
+_CALLERS = f"{OWN_CODE}worker{os.sep}handlers.py:"  # below it, the user's calls begin
 
 
 class Deadlines:
@@ -43,14 +47,18 @@ class Deadlines:
     ``running``: the attempts that each task makes; one, or those of a batch.
     """
 
-    def __init__(self, member: Member, slots: Slots, ends: Ends, hung: HungHandlers) -> None:
+    def __init__(
+        self, member: Member, handlers: Mapping[str, Handler], slots: Slots, ends: Ends, hung: HungHandlers
+    ) -> None:
         self.running: dict[asyncio.Task[None], list[ClaimedJob]] = {}
         self.hung = hung
         self._member = member
+        self._handlers = handlers
         self._slots = slots
         self._ends = ends
         self._touches = Touches(member, self)
         self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
         self._context = copy_context()  # touches are sent in it, not in that of a handler
         self._next = 0.0  # round, on the monotonic clock
         self._sooner = asyncio.Event()
@@ -117,12 +125,50 @@ class Deadlines:
                     self._cut(task, [held], time.monotonic())
                 return
 
+    def notified(self, attempt: AbortedAttempt) -> None:
+        """Somebody has aborted this attempt; it may be another worker's, or have ended."""
+        if attempt.consumer == self._member.consumer.encode():
+            running = chain.from_iterable(self.running.values())
+            for held in [*running, *self._slots.in_line()]:
+                if (held.shard.prefix, held.main, held.entry) == (attempt.shard, attempt.main, attempt.entry):
+                    self.aborted(held)
+
+    def aborted(self, held: ClaimedJob) -> None:
+        """Its job was aborted: an ``async def`` handler is cancelled, unless it goes on for others of its batch; a
+        ``def`` handler can see it. What has not started goes back: then Redis cancels it.
+        """
+        if held.aborted or held.ended:
+            return
+        job: Any = held.job
+        held.aborted = job.aborted = True
+        for task, attempts in self.running.items():
+            if held in attempts:
+                is_async = self._handlers[held.job.topic].is_async
+                if is_async and all(one.aborted or one.late or one.ended for one in attempts):
+                    task.cancel()
+                return
+        self._ends.release(held)
+
     def _cut(self, task: asyncio.Task[None], held: list[ClaimedJob], now: float) -> None:
+        self._note_calls(task, held)
         for one in held:
             left_s = one.deadline - now  # half of it is for what the handler does to clean up
             one.late, one.give_up_at = True, now + (min(_ROUND_S, left_s / 2) if left_s > 0 else _ROUND_S)
             self._look_by(one.give_up_at)
         task.cancel()
+
+    def _note_calls(self, task: asyncio.Task[None], held: Sequence[ClaimedJob]) -> None:
+        """Where the handler is now: a cancelled thread raises nothing that tells, nor does a coroutine that goes on."""
+        thread = held[0].runs_in
+        if thread is not None:
+            calls = calls_of(thread.ident)
+        elif asyncio.current_task(self._loop) is task:  # it blocks the event loop
+            calls = calls_of(self._loop_thread)
+        else:
+            calls = calls_in(task)
+        callers = [number for number, call in enumerate(calls) if call.startswith(_CALLERS)]
+        for one in held:
+            one.was_in = calls[callers[-1] + 1 :] if callers else ()
 
     def _look_by(self, at: float) -> None:
         if at < self._next:
@@ -136,7 +182,7 @@ class Deadlines:
         Once the handler was cancelled, it comes too late.
         """
         ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
-        if held.late:
+        if held.late or held.aborted:
             return
         held.touch_ms = ttr_ms
         held.deadline = time.monotonic() + ttr_ms / 1000  # last: Touches reads it first
@@ -166,7 +212,8 @@ class Deadlines:
         """
         late = []
         for task, attempts in list(self.running.items()):
-            is_cut = _is_up(attempts, now)
+            if is_cut := _is_up(attempts, now):
+                self._note_calls(task, attempts)
             ended = [held for held in attempts if self._ends_beside(held, now, is_cut=is_cut)]
             if any(held.late for held in ended):
                 late.append(task)
@@ -195,7 +242,7 @@ class Deadlines:
         begins after ``until`` on the monotonic clock. For each call, what it raised.
         """
         touched: dict[tuple[ShardKeys, str], list[ClaimedJob]] = {}
-        for held in filter(_is_untold, chain.from_iterable(list(self.running.values()))):
+        for held in filter(_is_unsent, chain.from_iterable(list(self.running.values()))):
             touched.setdefault((held.shard, held.generation), []).append(held)
         for key in random.sample(list(touched), len(touched)):
             if time.monotonic() >= until:
@@ -203,8 +250,8 @@ class Deadlines:
             error: Exception | None = None
             try:
                 batch = {held: held.touch_ms for held in touched[key][:_MOST_TOUCHES]}
-                for lost in run(link, self._touches.tell(scripts, *key, batch)):
-                    self._loop.call_soon_threadsafe(self.lost, lost)
+                for refused, held in run(link, self._touches.tell(scripts, *key, batch)):
+                    self._loop.call_soon_threadsafe(refused, held)
             except Exception as raised:
                 error = raised
             yield error
@@ -221,7 +268,7 @@ def _is_up(attempts: Iterable[ClaimedJob], now: float) -> bool:
     return any(one.begun and not one.ended and now >= one.cut_at for one in attempts)
 
 
-def _is_untold(held: ClaimedJob) -> bool:
+def _is_unsent(held: ClaimedJob) -> bool:
     """Whether Redis has not received its last touch, as far as is known."""
     return held.touch_ms > 0 and held.extended_until != held.deadline and not held.ended and can_be_sent(held)
 
@@ -275,7 +322,7 @@ class Touches:
         """
         if held.ended or can_be_sent(held):
             return not held.ended
-        log.error("a touch can't be sent, its handler has changed the Job", topic=held.shard.topic)
+        log.error("touch not sent: its handler has changed the Job", topic=held.shard.topic)
         self._deadlines.lost(held)
         return False
 
@@ -290,13 +337,15 @@ class Touches:
         return True
 
     async def _call(self, shard: ShardKeys, generation: str, batch: dict[ClaimedJob, int]) -> None:
-        for lost in await arun(self._member.link, self.tell(self._member.scripts, shard, generation, batch)):
-            self._deadlines.lost(lost)
+        for refused, held in await arun(self._member.link, self.tell(self._member.scripts, shard, generation, batch)):
+            refused(held)
 
     def tell(
         self, scripts: Scripts, shard: ShardKeys, generation: str, batch: Mapping[ClaimedJob, int]
-    ) -> Op[list[ClaimedJob]]:
-        """Returns those whose claim was taken over."""
+    ) -> Op[list[tuple[Callable[[ClaimedJob], None], ClaimedJob]]]:
+        """Returns those that Redis has refused, each with what is to be called with it, in the loop: their claim was
+        taken over, or their job was aborted.
+        """
         member = self._member
         deadlines = [(held, held.deadline) for held in batch]
         deadlines = [(held, at) for held, at in deadlines if held.touch_ms == batch[held]]  # no other touch has come
@@ -305,7 +354,12 @@ class Touches:
         refused = yield from scripts.touch(shard, member.group, generation, member.consumer, group_ttr_ms, claims)
         for held, deadline in deadlines:
             held.extended_until = deadline
-        return [held for i, held in enumerate(batch) if i in refused.stale and not held.ended]
+        lost, aborted = self._deadlines.lost, self._deadlines.aborted
+        return [
+            (aborted if i in refused.aborted else lost, held)
+            for i, held in enumerate(batch)
+            if (i in refused.stale or i in refused.aborted) and not held.ended
+        ]
 
     def close(self) -> None:
         for task in self._sending:

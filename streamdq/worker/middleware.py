@@ -23,8 +23,9 @@ _TOO_EARLY = "middleware: it returned before call_next() had ended; await call_n
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
     """How an attempt has ended for one of its jobs, confirmed by Redis. ``outcome``: done, retry, snoozed, dead,
-    released (handed back uncounted), or stale: its claim had been taken over, so this end does not count. ``error``
-    and ``reason``: what is kept of a failure. ``delay_ms``: until the next attempt. ``took_s``: how long it ran.
+    released (handed back uncounted), aborted (its job is cancelled), or stale: its claim had been taken over, so this
+    end does not count. ``error`` and ``reason``: what is kept of a failure. ``delay_ms``: until the next attempt.
+    ``took_s``: how long it ran.
     """
 
     job: Job
@@ -37,9 +38,8 @@ class AttemptEnd:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One call of a handler. ``jobs``: one, or several if the handler takes batches. Of the first of them, ``late_ms``
-    is how much later than due its attempt started, by Redis's clock, and ``crashes`` how often the consumer that ran it
-    was lost.
+    """One call of a handler. ``jobs``: one, or several if the handler takes batches. ``late_ms``: how much later than
+    due the first job's attempt started, by Redis's clock. ``crashes``: how often that job was lost with its consumer.
     """
 
     topic: str
@@ -52,8 +52,7 @@ class Attempt:
     def on_end(self, function: Callable[[AttemptEnd], None]) -> None:
         """Has the function called for each of the jobs once Redis has confirmed how the attempt ended, after the
         middleware has returned. It is a plain function, called in the worker's event loop, which waits for it. What it
-        raises is logged. If Redis can't be told of the end, as another worker then runs the job again, it is not
-        called.
+        raises is logged. If Redis never confirms the end, because another worker runs the job again, it is not called.
         """
         self._listeners.append(function)
 

@@ -19,6 +19,7 @@ from ..operations.attempts.error_text import is_a, is_told, text_of, why_invalid
 from ..operations.attempts.results import AttemptResult, End, class_of
 from ..process.logs import as_exc_info, cause_of, log, parts_of, way, what
 from ..process.loop import cancel_and_wait
+from ..store.replies import Refused
 from ..threads import HandlerThreads
 from .ended_files import EndedFiles
 from .ends import PASSED
@@ -30,9 +31,11 @@ _MOST = 1000
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LEVELS = {
     AttemptResult.DONE: "debug", AttemptResult.RETRY: "warning", AttemptResult.DEAD: "error",
-    AttemptResult.SNOOZED: "info", AttemptResult.RELEASED: "info", AttemptResult.STALE: "info",
+    AttemptResult.SNOOZED: "info", AttemptResult.RELEASED: "info", AttemptResult.ABORTED: "info",
+    AttemptResult.STALE: "info",
 }  # fmt: skip
 _GO_ON = frozenset({AttemptResult.RETRY, AttemptResult.SNOOZED})
+_OVER = frozenset({AttemptResult.DONE, AttemptResult.ABORTED})
 _FAILED = frozenset({AttemptResult.RETRY, AttemptResult.DEAD})
 _listeners_of = attrgetter("held.listeners")
 
@@ -55,19 +58,24 @@ class Reports:
         self._files = files
         self._show_errors = show_errors
 
-    def confirmed(self, ends: Sequence[End], stale: Collection[int]) -> None:
-        """Redis has received these ends of one topic and outcome; it refused those whose index is in ``stale``."""
+    def confirmed(self, ends: Sequence[End], refused: Refused) -> None:
+        """Redis has received these ends of one topic and outcome; those that were aborted have ended as ABORTED."""
         self._freed.set()
+        stale = refused.stale
         if any(map(_listeners_of, ends)):
             tell(ends, stale)
-        outcome = ends[0].outcome
-        if outcome is AttemptResult.DONE:
-            if self._files is not None:
-                self._files.put(ends, stale)
+        if refused.aborted:
+            self._drop_files([end for end in ends if end.outcome in _OVER], ())
+        elif ends[0].outcome is AttemptResult.DONE:
+            self._drop_files(ends, stale)
             if not stale and not log.shows("debug"):
                 return
         for i, end in enumerate(ends):
-            self._report(end, AttemptResult.STALE if i in stale else outcome)
+            self._report(end, AttemptResult.STALE if i in stale else end.outcome)
+
+    def _drop_files(self, ends: Sequence[End], stale: Collection[int]) -> None:
+        if self._files is not None:
+            self._files.put(ends, stale)
 
     def _report(self, end: End, outcome: AttemptResult) -> None:
         job = end.held.job
@@ -144,20 +152,20 @@ class DeadLetterNotices:
     def __init__(self, functions: Iterable[Callable[..., Any]], member: Member) -> None:
         self._member = member
         self._waiting: dict[Callable[..., Any], deque[Job]] = {function: deque() for function in functions}
-        self._telling: dict[Callable[..., Any], asyncio.Task[None]] = {}
+        self._calling: dict[Callable[..., Any], asyncio.Task[None]] = {}
         self._closed = False
         self._threads = HandlerThreads(max(1, len(self._waiting)))
 
     def put(self, job: Job) -> None:
         for function, waiting in self._waiting.items():
             if self._closed or len(waiting) >= _MOST:
-                self._not_told(job, "the worker has stopped" if self._closed else "too many wait to be told of")
+                self._not_called(job, "the worker has stopped" if self._closed else "too many calls wait")
                 continue
             waiting.append(job)
-            if (telling := self._telling.get(function)) is None or telling.done():
-                self._telling[function] = asyncio.create_task(self._tell(function, waiting))
+            if (calling := self._calling.get(function)) is None or calling.done():
+                self._calling[function] = asyncio.create_task(self._call_each(function, waiting))
 
-    async def _tell(self, function: Callable[..., Any], waiting: deque[Job]) -> None:
+    async def _call_each(self, function: Callable[..., Any], waiting: deque[Job]) -> None:
         while waiting:
             job = waiting[0]
             error = await asyncio.create_task(self._call(function, job))  # each in a context of its own
@@ -178,17 +186,17 @@ class DeadLetterNotices:
                 return refused
         return await completed(result) if error is None else error
 
-    def _not_told(self, job: Job, why: str) -> None:
+    def _not_called(self, job: Job, why: str) -> None:
         log.error("on_dead not called", why=why, **self._member.naming(job))
 
     async def close(self, timeout_s: float) -> None:
         """Waits at most this long for the remaining calls."""
         late: set[asyncio.Task[None]] = set()
-        if self._telling:
-            _, late = await asyncio.wait(self._telling.values(), timeout=timeout_s)
+        if self._calling:
+            _, late = await asyncio.wait(self._calling.values(), timeout=timeout_s)
         self._closed = True
         if late:
             for job in [job for waiting in self._waiting.values() for job in waiting]:
-                self._not_told(job, "the worker stopped before it had heard")
+                self._not_called(job, "the worker has stopped")
             await cancel_and_wait(late)
         self._threads.shutdown()

@@ -22,11 +22,13 @@ from ..link.opening import may_wait, open_session
 from ..link.session import Session, arun
 from ..mover.mover import Mover
 from ..operations.attempts.results import ClaimedJob
+from ..operations.checks.redis_server import dangers
 from ..operations.topics.stats import stats
 from ..process.logs import log, what
 from ..process.loop import cancel_and_wait, running_loop, supervise
 from ..process.signals import ONE_SIGNAL_S, install, uninstall
-from ..store.blocking import listen
+from ..store.aborts import attempt_in
+from ..store.blocking import read_new
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
 from .consumer import Consumer, Limits
@@ -50,7 +52,7 @@ T = TypeVar("T")
 _MOST_UNSENT = 4 * MAX_BATCH
 _BURST_WAIT_S = 0.2
 _EACH_REGISTRY_S = 8.0
-_REGISTRY_S = 300.0  # how often it looks at the registry if no wakeup comes: the mover at work does, and sends one
+_REGISTRY_S = 300.0  # how often it looks at the registry if no wakeup comes: the active mover does, and sends one
 _SCHEDULES_S = 20.0  # the same if it declares schedules: no wakeup tells that Redis has lost them
 
 
@@ -114,7 +116,7 @@ class WorkerRun:
         ends = Ends(member, self._sender, self.consumer, show_errors=config.show_errors)
         self._slots = Slots(config.concurrency, config.handlers, ends, config.scheduler, freed)
         self._hung = HungHandlers(member, config.concurrency, at.settings.hung_exit_s, self.stopping)
-        self._deadlines = Deadlines(member, self._slots, ends, self._hung)
+        self._deadlines = Deadlines(member, config.handlers, self._slots, ends, self._hung)
         middleware = tuple(config.hooks.middleware)
         self._runner = Runner(member, config.handlers, self._slots, self._deadlines, ends, self._queues, middleware)
         self._mover = Mover(self.link, self.session, self._store.scripts, self._topics, self.name, self._ended)
@@ -237,6 +239,7 @@ class WorkerRun:
         self.stopping.set()
 
     async def _prepare(self) -> None:
+        await arun(self.link, self._topics.warn_of_slips(self.handlers.named))
         for topic, handler in self.handlers.items():
             own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry}
             await arun(self.link, self._topics.serve(topic, self._group, own))
@@ -249,20 +252,27 @@ class WorkerRun:
         await self._heartbeats.begin(self.link)
         self.begun = True
         log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))
+        for found in await arun(self.link, dangers(self._store)):
+            log.warning("Redis may lose jobs", consumer=self.name, why=found.what, advice=found.advice)
 
     # -- topics
 
     async def _watch_topics(self) -> None:
         """A loop's body: looks at the registry, and at the declared schedules, whenever the registry changes, and in
-        any case now and then.
+        any case now and then. The same read brings the news of aborted attempts.
         """
-        seen: dict[str, bytes] = {}
+        keys, seen, found = self.session.keys, dict[str, bytes](), dict[str, Any]()
         least_s = _SCHEDULES_S if self._config.declared else _REGISTRY_S
         while True:
-            await self._look_for_topics()
-            await self._schedules.keep()
+            if keys.wake in found or not found:
+                await self._look_for_topics()
+                await self._schedules.keep()
             block_s = self._mover.election.apart_s(least_s, _EACH_REGISTRY_S)
-            seen |= await arun(self.link, listen(self.session, [self.session.keys.wake], seen, block_s))
+            found = await arun(self.link, read_new(self.session, [keys.wake, keys.aborts], seen, block_s))
+            seen |= {name: entries[-1][0] for name, entries in found.items()}
+            for _, fields in found.get(keys.aborts, ()):
+                if (attempt := attempt_in(fields)) is not None:
+                    self._deadlines.notified(attempt)
 
     async def _look_for_topics(self) -> None:
         """Serves all shards of the topics with handlers. A handler for every topic serves the topics that have the
@@ -327,7 +337,7 @@ class WorkerRun:
             await cancel_and_wait([freed, *([] if back.done() else [back])])
 
     async def _unless(self, stop: asyncio.Task[Any], waiting: Coroutine[Any, Any, T]) -> T | None:
-        """The awaited result, or None if the worker is told to stop first."""
+        """The awaited result, or None if the worker is stopped first."""
         task = self._loop.create_task(waiting)
         try:
             await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -369,7 +379,7 @@ class WorkerRun:
             async with asyncio.timeout(self._settings.call_timeout_s):
                 await telling
         except Exception as error:
-            log.warning("stopped without telling Redis", unsent=self._sender.size, error=what(error))
+            log.warning("stopped; Redis did not confirm it", unsent=self._sender.size, error=what(error))
 
     async def _all_sent(self) -> None:
         """Waits until all outcomes are sent, or the task that sends them has ended because all tasks were cancelled

@@ -95,6 +95,22 @@ def test_get_of_no_job_is_a_no(run: Run) -> None:
     assert (result.code, result.json) == (1, None)
 
 
+def test_abort_tells_what_it_found(run: Run, queue: Queue) -> None:
+    queue.enqueue("t", 1, id="x")
+    claim = queue.take("t")
+    assert claim
+
+    first, alone = run("abort", "t", "x", "--json"), run("abort", "t", "x", "--group", "default")
+    claim.fail("stopped")
+    after = run("abort", "t", "x", "--json")
+
+    assert (first.code, first.json) == (0, {"result": "aborting"})
+    assert "its handler is told to stop" in alone.out
+    assert (after.code, after.json) == (1, {"result": "ended"})
+    assert "'x' has ended" in run("abort", "t", "x").out
+    assert queue.get("t", "x") is None
+
+
 def test_cancel_answers_yes_once(run: Run, queue: Queue) -> None:
     queue.enqueue("t", 1, id="x", delay="1h")
 
@@ -323,7 +339,7 @@ def test_doctor_says_what_to_change(run: Run, queue: Queue) -> None:
     assert shown.code == read.code == 1, "a restart of this Redis loses the job"
     assert "CONFIG SET appendonly yes" in shown.out
     assert [found["what"] for found in read.json if found["verdict"] == "problem"] == ["no append-only file"]
-    assert [found["what"] for found in read.json if found["verdict"] == "advice"] == ["no mover is at work"]
+    assert [found["what"] for found in read.json if found["verdict"] == "advice"] == ["no mover is active"]
 
 
 @pytest.mark.usefixtures("kept")
@@ -347,7 +363,7 @@ def test_doctor_finds_jobs_that_stand_still(run: Run, redis_server: Server) -> N
 
     assert told.code == 1
     assert [found["what"] for found in told.json if found["verdict"] == "problem"] == [
-        "no mover is at work, and jobs are due"
+        "no mover is active, and jobs are due"
     ]
 
 
@@ -402,12 +418,12 @@ def test_a_misspelt_topic_is_not_a_missing_job(run: Run) -> None:
     asked = run("get", "order.clsoe", "a")
     assert (asked.code, "did you mean 'order.close'?" in asked.out) == (1, True)
     assert run("get", "order.clsoe", "a", "--json").out == "null\n"
-    for command in (("cancel",), ("reschedule", "--delay", "1h"), ("history",)):
+    for command in (("cancel",), ("abort",), ("reschedule", "--delay", "1h"), ("history",)):
         result = run(*command, "order.clsoe", "a")
         assert (result.code, result.out) == (2, "")
         assert "did you mean 'order.close'?" in result.err
     missing = run("get", "order.close", "b")
-    told = "it has ended, or never was; what became of it: streamdq history order.close b"
+    told = "it has ended, or never existed; for past attempts: streamdq history order.close b"
     assert (missing.code, missing.out) == (1, f"no job 'b' in 'order.close': {told}\n")
 
 
@@ -431,9 +447,9 @@ def test_url_and_namespace_come_from_the_environment(
 @pytest.mark.parametrize(
     "command",
     [
-        "enqueue", "get", "cancel", "reschedule", "stats", "upcoming", "scale", "dead list", "dead kick", "dead purge",
-        "topic keys", "topic pause", "topic resume", "topic configure", "topic delete", "jobs", "history", "audit",
-        "doctor", "worker", "mover", "demo", "serve", "token", "dump", "compact", "forget-dump",
+        "enqueue", "get", "cancel", "abort", "reschedule", "stats", "upcoming", "scale", "dead list", "dead kick",
+        "dead purge", "topic keys", "topic pause", "topic resume", "topic configure", "topic delete", "jobs", "history",
+        "audit", "doctor", "worker", "mover", "demo", "serve", "token", "dump", "compact", "forget-dump",
         "simulate-history",
     ],
 )  # fmt: skip
@@ -475,6 +491,7 @@ def test_a_topic_is_deleted(run: Run, queue: Queue) -> None:
     [
         ("enqueue", "t", "1"),
         ("cancel", "t", "a"),
+        ("abort", "t", "a"),
         ("reschedule", "t", "a", "--delay", "1h"),
         ("enqueue", "t", "--file", "{file}"),
     ],

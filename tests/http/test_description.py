@@ -74,7 +74,7 @@ def answers(operation: dict[str, Any]) -> dict[str, str | None]:
 
 
 THINGS = {"JobOut", "ScheduleOut", "TopicOut"}
-COUNTS = {"BulkOut", "CountOut", "ActedOut", "BackfillOut"}
+COUNTS = {"BulkOut", "CountOut", "ActedOut", "BackfillOut", "AbortOut"}
 MUTATIONS = {
     operation["operationId"]: (method, operation)
     for path in DESCRIPTION["paths"].values()

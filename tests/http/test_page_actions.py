@@ -42,6 +42,26 @@ async def test_reschedule_and_cancel(site: Api, queue: Queue) -> None:
     assert (await post(site, "/topics/t/jobs/a/reschedule", delay="1h")).status_code == 409
 
 
+async def test_abort(site: Api, queue: Queue) -> None:
+    queue.enqueue("t", 1, id="a")
+    claim = queue.take("t")
+    assert claim
+    assert "Abort the job" in await see(site, "/topics/t/jobs/a")
+    done = await post(site, "/topics/t/jobs/a/abort")
+    page = await see(site, done.headers["location"])
+    assert "told to stop; however it ends, the job is cancelled" in page
+    assert "running, told to stop" in page
+    claim.fail("stopped")
+    page = await see(site, "/topics/t/jobs/a")
+    assert "Attempt 1" in page
+    assert "aborted" in page
+    assert (await post(site, "/topics/t/jobs/a/abort")).status_code == 409
+    queue.enqueue("t", 1, id="b", delay="1h")
+    assert "Abort the job" not in await see(site, "/topics/t/jobs/b")
+    done = await post(site, "/topics/t/jobs/b/abort")  # from a page that was opened while it ran
+    assert "The job is cancelled." in await see(site, done.headers["location"])
+
+
 async def test_what_is_wrong_with_a_delay_is_said_beside_its_field(site: Api, queue: Queue) -> None:
     queue.enqueue("t", 1, id="a/b", delay="1h")
     answer = await post(site, "/topics/t/jobs/a%2Fb/reschedule", delay="<soon>")
@@ -179,11 +199,13 @@ async def test_dead_letters_are_kicked_and_purged(site: Api, queue: Queue, redis
     assert "Sent back: 2." in await see(site, done.headers["location"])
     again = await post(site, "/topics/t/dead", do="kick", id=["j0", "j1"], group="default", shown=shown)
     assert "Nothing was changed" in await see(site, again.headers["location"])
-    assert "Deleted for good: 1." in await see(
+    assert "Deleted permanently: 1." in await see(
         site, (await post(site, "/topics/t/dead", do="purge", id="j2", shown=shown)).headers["location"]
     )
     assert "Sent back: 1." in await see(site, (await post(site, "/topics/t/jobs/j3/kick")).headers["location"])
-    assert "Deleted for good: 1." in await see(site, (await post(site, "/topics/t/jobs/j4/purge")).headers["location"])
+    assert "Deleted permanently: 1." in await see(
+        site, (await post(site, "/topics/t/jobs/j4/purge")).headers["location"]
+    )
     assert "Sent back: 3." in await see(
         site, (await post(site, "/topics/t/dead", do="kick", all="1")).headers["location"]
     )
@@ -207,7 +229,7 @@ async def test_a_letter_that_has_changed_since_it_was_shown_is_left_alone(site: 
     assert claim
     claim.bury("disk full")
     queue.kick("t", "waits")
-    for deed, did in (("purge", "Deleted for good: 1. Left alone: 2,"), ("kick", "Nothing was changed")):
+    for deed, did in (("purge", "Deleted permanently: 1. Left alone: 2,"), ("kick", "Nothing was changed")):
         done = await post(site, "/topics/t/dead", do=deed, id=["again", "waits", "b c"], group="default", shown=shown)
         assert did in await see(site, done.headers["location"])
     assert [job.id for job in queue.dead("t")] == ["again"]

@@ -92,6 +92,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/topics/{topic}/jobs/{id}/abort": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Abort a job, also while it runs
+         * @description A job that waits is cancelled. One that runs is told to stop: however its attempt ends then, the job ends as cancelled, and no new attempt starts. Safe to repeat. A job that is dead can't be aborted.
+         */
+        post: operations["abort_job"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/topics/{topic}/jobs/{id}/reschedule": {
         parameters: {
             query?: never;
@@ -121,7 +141,7 @@ export interface paths {
         };
         /**
          * Search a topic's jobs
-         * @description An answer has about `limit` jobs (up to a few hundred more), or as many as two seconds of searching or 1 MiB hold: there may be none in it, and yet more to come. Pass `next` as `after`, with the same criteria, to go on; it is null at the end. A job that matches all the time is found; in different answers it may come twice. `as_shown` tells how the job was when it was found: pass it to the actions, which leave jobs alone that have changed since. With more conditions than a request's head has room for, 32 KiB, it is malformed.
+         * @description An answer has about `limit` jobs (up to a few hundred more). It ends earlier after two seconds of searching or 1 MiB; so an answer may be empty although more follow. Pass `next` as `after`, with the same criteria, to go on; it is null at the end. A job that matches all the time is found; in different answers it may come twice. `as_shown` tells how the job was when it was found: pass it to the actions, which leave jobs alone that have changed since. With more conditions than a request's head has room for, 32 KiB, it is malformed.
          */
         get: operations["find_jobs"];
         put?: never;
@@ -202,8 +222,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Delete dead jobs that a search has shown for good, unless they have changed since
-         * @description Delete dead jobs that a search has shown for good, unless they have changed since.
+         * Delete permanently the dead jobs that a search has shown, unless they have changed since
+         * @description Delete permanently the dead jobs that a search has shown, unless they have changed since.
          */
         post: operations["purge_shown"];
         delete?: never;
@@ -243,7 +263,7 @@ export interface paths {
         put?: never;
         /**
          * End the attempt as done, for this group
-         * @description Safe to repeat if the answer was lost, like every other way to end a claim: for ten minutes, the same request gets a 200. A claim that was taken over gets a 409, whatever happened to the job.
+         * @description Safe to repeat if the answer was lost, like every other way to end a claim: for ten minutes, the same request gets a 200. A claim that was taken over gets a 409, whatever happened to the job. If the job was aborted, it ends as cancelled, and the answer is a 409, too.
          */
         post: operations["finish_claim"];
         delete?: never;
@@ -343,7 +363,7 @@ export interface paths {
         put?: never;
         /**
          * Start the claim's TTR again (a heartbeat), or set another one
-         * @description Start the claim's TTR again (a heartbeat), or set another one.
+         * @description A 409 `job-aborted` means that somebody has aborted the job: stop, and end the claim in any way; the job is then cancelled.
          */
         post: operations["touch_claim"];
         delete?: never;
@@ -386,7 +406,7 @@ export interface paths {
         get: operations["get_schedule"];
         /**
          * Add a schedule under an id, or change it
-         * @description Idempotent: repeated with the same content, it changes nothing. A change holds from the next occurrence on; what is left out is as by default, even if the schedule had it. A paused schedule stays paused. A topic that does not exist is created.
+         * @description Idempotent: repeated with the same content, it changes nothing. A change holds from the next occurrence on; fields that you leave out get their defaults, even if the schedule had other values. A paused schedule stays paused. A topic that does not exist is created.
          */
         put: operations["put_schedule"];
         post?: never;
@@ -694,8 +714,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Delete dead letters for good
-         * @description Delete dead letters for good.
+         * Delete dead letters permanently
+         * @description Delete dead letters permanently.
          */
         post: operations["purge_dead"];
         delete?: never;
@@ -788,6 +808,21 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * AbortOut
+         * @description What came of an abort.
+         * @example {
+         *       "result": "aborting"
+         *     }
+         */
+        AbortOut: {
+            /**
+             * Result
+             * @description `cancelled`: no attempt ran, and no new one starts. `aborting`: an attempt runs and is told to stop; it ends as cancelled, and no new one starts.
+             * @enum {string}
+             */
+            result: "cancelled" | "aborting";
+        };
         /** ActedJobOut */
         ActedJobOut: {
             /** Id */
@@ -1388,6 +1423,12 @@ export interface components {
              * @description The error of the last attempt.
              */
             error: string | null;
+            /**
+             * Aborted
+             * @description It runs, was told to stop, and ends as cancelled.
+             * @default false
+             */
+            aborted?: boolean;
         };
         /** GroupSettingsOut */
         GroupSettingsOut: {
@@ -1835,7 +1876,7 @@ export interface components {
         };
         /**
          * ScheduleIn
-         * @description A schedule: either `cron` or `every`. What is left out is as by default.
+         * @description A schedule: either `cron` or `every`. Fields that you leave out get their defaults.
          * @example {
          *       "body": {
          *         "for": "{due}"
@@ -2234,7 +2275,7 @@ export interface components {
         };
         /**
          * TopicIn
-         * @description Settings to change; what is left out stays.
+         * @description Settings to change; others stay as they are.
          * @example {
          *       "retry": "15s 3m 10m",
          *       "ttr": "30s"
@@ -3307,6 +3348,123 @@ export interface operations {
             };
         };
     };
+    abort_job: {
+        parameters: {
+            query?: {
+                /** @description Abort it for this consumer group alone. Left out: for all. */
+                group?: string | null;
+                /** @description The job's key, if it has one. Left out: the job is found all the same. */
+                key?: string | null;
+                /** @description Where the change is for certain when this is answered: in the `memory` of Redis, on its `disk`, or also in the memory of `replicas:N`. Left out: as the topic is configured. */
+                durable?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The topic, percent-encoded. */
+                topic: string;
+                /** @description The job's id, percent-encoded. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is cancelled, or told to stop. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AbortOut"];
+                };
+            };
+            /** @description A valid token is needed */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such job; No such topic; There is nothing here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The job's state does not allow it */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value can't be accepted */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An error in the server */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Redis can't give this durability */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is shutting down; Durability was not confirmed in time; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     reschedule_job: {
         parameters: {
             query?: {
@@ -4290,7 +4448,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The claim has ended */
+            /** @description The claim has ended; The job was aborted */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4987,7 +5145,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The claim has ended */
+            /** @description The claim has ended; The job was aborted */
             409: {
                 headers: {
                     [name: string]: unknown;

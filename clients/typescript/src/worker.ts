@@ -3,7 +3,7 @@
 import { setMaxListeners } from "node:events";
 import { setTimeout as pause } from "node:timers/promises";
 
-import { StaleClaim, StreamdqError, UnknownTopic } from "./errors.js";
+import { JobAborted, StaleClaim, StreamdqError, UnknownTopic } from "./errors.js";
 import type { Claim, Duration, Job, Queue, Topics } from "./queue.js";
 
 /** Thrown by a handler: try again after `delay`, without using up a step of the retry schedule. */
@@ -163,7 +163,7 @@ export class Worker<T extends Topics = Topics> {
     if (claim.job.body_unreadable) {
       const why = claim.job.body_unreadable;
       this.#options.log.warn(`streamdq: the server can't read the body of ${claim.job.topic} ${claim.job.id}: ${why}`);
-      return await this.#settle(claim, () => this.#queue.snooze(claim, UNREADABLE, why));
+      return await this.#send(claim, () => this.#queue.snooze(claim, UNREADABLE, why));
     }
     const attempt = new Attempt<never>(this.#queue, claim as Claim<never>);
     let onGrace = () => {};
@@ -184,7 +184,7 @@ export class Worker<T extends Topics = Topics> {
     const outcome = failure
       ? this.#failed(claim, failure.error, attempt.signal)
       : () => this.#queue.finish(claim, limits(claim));
-    await this.#settle(claim, outcome);
+    await this.#send(claim, outcome);
     await Promise.race([handled, graceOver]); // a handler that goes on keeps its slot
     grace.removeEventListener("abort", onGrace);
     attempt.end();
@@ -208,11 +208,12 @@ export class Worker<T extends Topics = Topics> {
   }
 
   /** Ends the claim. If that fails, the job is delivered again when its TTR has passed. */
-  async #settle(claim: Claim, outcome: Outcome): Promise<void> {
+  async #send(claim: Claim, outcome: Outcome): Promise<void> {
     try {
       await outcome();
     } catch (error) {
       if (!(error instanceof StreamdqError)) throw error;
+      if (error instanceof JobAborted) return; // it is cancelled, whatever its handler has done
       const what = error instanceof StaleClaim ? "was taken over" : "could not be ended";
       this.#options.log.warn(`streamdq: the claim of ${claim.job.topic} ${claim.job.id} ${what}:`, error);
     }
@@ -276,7 +277,7 @@ export class Attempt<Body> {
 
   /**
    * Starts the TTR again, or sets another one, in seconds. If another worker has the job by now, the signal is aborted, and
-   * StaleClaim thrown.
+   * StaleClaim thrown; if somebody has aborted the job, JobAborted.
    */
   async touch(ttr_s?: number): Promise<void> {
     const asked_ms = performance.now();

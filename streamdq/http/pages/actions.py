@@ -11,6 +11,7 @@ from ...config import DEFAULT_GROUP
 from ...errors import InvalidInput
 from ...job.job import check_id
 from ...operations.dead_letters.failed import act_on_shown, action_in
+from ...operations.jobs.abort import AbortResult
 from ..api.route import IdPath, TopicPath, backend_of, check_group_scope, refused, who_asks
 from ..audit_log import about
 from ..auth import Role
@@ -18,7 +19,7 @@ from ..problems import ProblemError
 from .page_routes import PageRoute, form_of, get, post, redirect, sign_in, sign_out
 from .pages import job_view
 from .render import base_of, page, segment
-from .vouched import vouched_for
+from .signed_in import signed_in_user
 
 router = APIRouter(route_class=PageRoute)
 _TOPIC = "/topics/{topic:segment}"
@@ -73,7 +74,7 @@ async def dead_letters(request: Request, topic: TopicPath) -> Response:
 
 
 def _shown_in(text: str) -> tuple[int, str, str]:
-    """Shard, delivery and id of a letter that the page has shown."""
+    """Shard, delivery and id of a dead letter that the page has shown."""
     found = _SHOWN.fullmatch(text)
     if found is None:
         raise InvalidInput("shown: not a value that a page has sent")
@@ -99,6 +100,14 @@ async def cancel(request: Request, topic: TopicPath, id: IdPath) -> Response:
     if not await (await backend_of(request).queue()).cancel(topic, id):
         raise ProblemError("job-busy", "The job can't be cancelled: it has ended, or is running or dead.")
     return _back(request, topic, None, "cancelled")
+
+
+@post(router, _JOB + "/abort", Role.PRODUCER)
+async def abort(request: Request, topic: TopicPath, id: IdPath) -> Response:
+    result = await (await backend_of(request).queue()).abort(topic, id)
+    if result is AbortResult.ENDED:
+        raise ProblemError("job-busy", "The job can't be aborted: it has ended, or is dead.")
+    return _back(request, topic, id, "aborting" if result is AbortResult.ABORTING else "cancelled")
 
 
 @post(router, _JOB + "/reschedule", Role.PRODUCER)
@@ -138,7 +147,7 @@ def _own_path(request: Request, path: str) -> str:
 @get(router, "/login", open=True)
 async def login_page(request: Request) -> Response:
     backend = backend_of(request)
-    if not backend.tokens.required or vouched_for(request) is not None:
+    if not backend.tokens.required or signed_in_user(request) is not None:
         return redirect(f"{base_of(request)}/")
     request.state.who = None  # whatever the cookie says: a page that is open to everyone asks Redis nothing
     return page(request, "login.html", next=request.query_params.get("next", ""), refused="")

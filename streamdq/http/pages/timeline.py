@@ -15,7 +15,7 @@ ON_TIME_MS = 100
 
 
 def brief(ms: int) -> str:
-    """A duration at a glance: 340ms, 3.2s, 4m10s."""
+    """A duration in short: 340ms, 3.2s, 4m10s."""
     if 1000 <= ms < _MINUTE_MS:
         return f"{ms / 1000:.1f}".removesuffix(".0") + "s"
     return show_ms(ms if ms < _MINUTE_MS else ms - ms % 1000)
@@ -76,6 +76,7 @@ class Story:
     complete: bool = True
 
 
+ABORTED = "aborted"  # in the history: the reason of a cancelled row whose attempt ran
 SNOOZED = "snoozed"  # in the history: a released row with an error
 _ATTEMPTS = (Event.DONE, Event.RETRY, Event.DEAD, Event.RELEASED, Event.RECLAIMED, Event.EXPIRED)
 
@@ -89,7 +90,7 @@ def story_of(events: Iterable[JobEvent], job: Job | None, moved: dict[str, int],
         row = event.row
         story.created_ms = story.created_ms or row.created_ms
         story.body_bytes = story.body_bytes or row.body_bytes or None
-        if row.event in _ATTEMPTS:
+        if _is_attempt(row):
             story.events.append(_ended(event))
         else:
             story.events.append(row)  # events that are not attempts: cancelled, kicked
@@ -99,6 +100,10 @@ def story_of(events: Iterable[JobEvent], job: Job | None, moved: dict[str, int],
         still = [_open(one, job, moved) for one in job.groups.values() if one.state in _OPEN]
         story.events += sorted(still, key=lambda one: one.started_ms or max(now_ms, one.due_ms or 0))
     return story
+
+
+def _is_attempt(row: HistoryRow) -> bool:
+    return row.event in _ATTEMPTS or (row.event is Event.CANCELLED and row.reason == ABORTED)
 
 
 def _tell_messages(story: Story, job: Job) -> None:
@@ -143,7 +148,7 @@ def _open(progress: GroupProgress, job: Job, moved: dict[str, int]) -> Attempt:
         progress.due_ms or job.due_ms,
         moved.get(progress.group),
         progress.started_ms,
-        event="running" if running else progress.state.value,
+        event="aborting" if progress.aborted else progress.state.value,
         consumer=progress.consumer or "",
     )
 
@@ -180,5 +185,5 @@ _WAITED_FOR = {
 def _still_waits(longest: str, waited: str, paused: bool) -> str:
     if longest == "worker":
         return f": it has been waiting {waited} for a worker."
-    cause = "the topic is paused" if paused else "no mover is at work, or the topic's rate limits it"
+    cause = "the topic is paused" if paused else "no mover is active, or the topic's rate limits it"
     return f", and has not been moved to the ready stream yet: {cause}."

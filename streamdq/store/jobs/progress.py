@@ -14,6 +14,7 @@ class Phase(StrEnum):
     """The state of a job in one group."""
 
     RUNNING = "r"
+    ABORTED = "a"  # running, and told to stop
     WAITING = "w"  # for its next attempt, in the bucket or in its own stream
     DEAD = "d"
     DONE_IN_GROUP = "x"  # the group has ended the job, other groups have not
@@ -34,6 +35,7 @@ class Progress:
     started_ms: int = 0  # running: when it was claimed
     ahead: bool = False  # running: it was claimed ahead of a slot, and is not known to have started
     deadline_ms: int = 0  # running: when its TTR passes
+    aborted: bool = False  # running: it was told to stop
     due_ms: int | None = None  # of the running or next attempt; None: see the record
     consumer: str = ""  # running
     reason: str = ""  # dead
@@ -61,10 +63,11 @@ def progress_in(value: bytes) -> Progress:
     text = value.decode(errors="replace")  # another client's consumer or error need not be UTF-8
     state, attempts, step, crashes, main, sequence, entry, started, deadline, note = text.split("|", 9)
     phase, counts = Phase(state), (*attempts_in(attempts), int(step), int(crashes), main, sequence, entry)
-    if phase is Phase.RUNNING:
+    if phase in (Phase.RUNNING, Phase.ABORTED):
         consumer, _, due = note.partition("|")
         return Progress(
-            phase, *counts, abs(int(started)), started.startswith("-"), int(deadline), _ms(due), consumer=consumer
+            Phase.RUNNING, *counts, abs(int(started)), started.startswith("-"), int(deadline), phase is Phase.ABORTED,
+            _ms(due), consumer=consumer,
         )  # fmt: skip
     if phase is Phase.WAITING:
         return Progress(phase, *counts, due_ms=_ms(deadline), error=note)

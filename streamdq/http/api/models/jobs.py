@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
@@ -111,6 +111,18 @@ class GroupProgressOut(BaseModel):
     consumer: str | None
     reason: str | None = Field(description="Why it is dead: exhausted, buried, invalid or crashed.")
     error: str | None = Field(description="The error of the last attempt.")
+    aborted: bool = Field(default=False, description="It runs, was told to stop, and ends as cancelled.")
+
+
+class AbortOut(BaseModel):
+    """What came of an abort."""
+
+    result: Literal["cancelled", "aborting"] = Field(
+        description="`cancelled`: no attempt ran, and no new one starts. `aborting`: an attempt runs and is told to "
+        "stop; it ends as cancelled, and no new one starts."
+    )
+
+    model_config = example({"result": "aborting"})
 
 
 class JobOut(BaseModel):
