@@ -158,7 +158,7 @@ class Play:
             self._later(minutes * 60 / self._scale.orders, partial(self._pay, number, minutes))
 
     def _pay(self, number: int, minutes: float) -> None:
-        """Paid in time: the closing is cancelled, and the merchant is told."""
+        """Paid in time: the closing is cancelled, and the merchant is notified."""
         id = f"order-{number}"
         if not self._queue.cancel(CLOSE, id):
             self._view.event(f"{id} was paid too late: it is being closed", "yellow")

@@ -227,8 +227,8 @@ def _on_streamdq(_: Request, error: Exception) -> Response:
 
 
 def _on_left(_: Request, __: Exception) -> Response:
-    """The caller hung up before its body had arrived, or its answer was made. Nobody reads this one; it only keeps the
-    log clean.
+    """The caller hung up before its body had arrived, or its answer was made. Nobody reads this answer; it only keeps
+    the log clean.
     """
     return problem("malformed", "the caller has left")
 

@@ -15,7 +15,6 @@ from pydantic_core import from_json
 
 from ..errors import BodyDamaged, BodyUnreadable, InvalidInput
 from ..keys import plain
-from ..options import suggesting_fields
 from ..times.durations import Duration, Moment, to_ms
 from .retry import RetryInput
 from .uniqueness import DerivedId, UniqueAfter
@@ -83,7 +82,6 @@ class GroupProgress:
 B = typing_extensions.TypeVar("B", default=Any)  # that of Python 3.11 has no default
 
 
-@suggesting_fields
 @dataclass(slots=True)
 class NewJob(Generic[B]):
     """A job to enqueue. ``delay`` counts from now by Redis's clock; ``at`` is a point in time; with neither, the job is
@@ -145,7 +143,7 @@ class _HasBody:
 
         Raises:
             BodyUnreadable: as ``json``.
-            BodyDamaged: what is stored is no JSON.
+            BodyDamaged: the stored body is no JSON.
         """
         json = self.json
         try:

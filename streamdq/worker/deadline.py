@@ -246,7 +246,7 @@ class Deadlines:
         begins after ``until`` on the monotonic clock. For each call, what it raised.
         """
         touched: dict[tuple[ShardKeys, str], list[ClaimedJob]] = {}
-        for held in filter(_is_untold, chain.from_iterable(list(self.running.values()))):
+        for held in filter(_is_unsent, chain.from_iterable(list(self.running.values()))):
             touched.setdefault((held.shard, held.generation), []).append(held)
         for key in random.sample(list(touched), len(touched)):
             if time.monotonic() >= until:
@@ -272,7 +272,7 @@ def _is_up(attempts: Iterable[ClaimedJob], now: float) -> bool:
     return any(one.begun and not one.ended and now >= one.cut_at for one in attempts)
 
 
-def _is_untold(held: ClaimedJob) -> bool:
+def _is_unsent(held: ClaimedJob) -> bool:
     """Whether Redis has not received its last touch, as far as is known."""
     return held.touch_ms > 0 and held.extended_until != held.deadline and not held.ended and can_be_sent(held)
 

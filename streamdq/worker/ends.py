@@ -104,8 +104,7 @@ class Ends:
         naming = self._member.naming(held.job)
         log.debug("attempt failed", error=text_of(error).partition(":")[0], way=way(error), **naming)
         end = end_of_failure(held, _passed(held) if cancelled else error, self._member.retry_of(held))
-        end.at = where_called(error) if held.late else where(error)
-        _note_place(end, error, cancelled=cancelled)
+        end.at = _place(held, error, cancelled=cancelled)
         if self._show_errors:
             tell_calls(end, error)
             end.cause = None if held.late or held.job.is_hidden else error
@@ -118,7 +117,10 @@ class Ends:
         return held.lost or held.aborted or (self.is_draining and not held.late)
 
     def too_late(self, held: ClaimedJob) -> End:
-        """How it ends when it came too late to start."""
+        """How it ends when it came too late to start; one that was stopped before goes back."""
+        if self.is_draining:
+            held.started_ms = 0
+            return End(held, AttemptResult.RELEASED)
         return too_late(held, self._member.retry_of(held), self.clock.now_ms())
 
     def refused(self, held: ClaimedJob, error: BaseException) -> End:
@@ -139,13 +141,6 @@ class Ends:
             log.warning("a body can't be read here", why=error.why, **self._member.naming(held.job))
 
 
-def _note_place(end: End, error: BaseException, *, cancelled: bool) -> None:
-    if cancelled and not users_calls(way(error)):  # a thread, or a coroutine that goes on
-        end.at = place_of(users_calls(end.held.was_in)) or end.at
-    else:
-        end.held.was_in = ()
-
-
 def _passed(held: ClaimedJob) -> str:
     """The error of an attempt that was cancelled. If it is not late, the handler awaited something that was cancelled.
     If its job were handed back, it would run again at once, forever; so this counts as a failure.
@@ -153,6 +148,16 @@ def _passed(held: ClaimedJob) -> str:
     if not held.late:
         return "CancelledError: the handler cancelled itself"
     return f"{PASSED}{show_ms(held.touch_ms or held.ttr_ms)} passed"
+
+
+def _place(held: ClaimedJob, error: BaseException, *, cancelled: bool) -> str:
+    """Where the code failed."""
+    if not held.late:
+        return where(error)
+    if cancelled and not users_calls(way(error)):  # a thread, or a coroutine that goes on
+        return place_of(users_calls(held.was_in)) or where(error)
+    held.was_in = ()  # the exception tells more
+    return where_called(error)
 
 
 class Clock(Protocol):
@@ -173,8 +178,8 @@ class EndSender:
 
     What was not sent when its process is killed is done again. So an end that waits for more than a millisecond is sent
     at once, whatever calls are under way and however many attempts are about to end in this iteration of the loop.
-    While the loop is blocked, the thread of the heartbeats (heartbeats.py) sends what waits; whoever takes an end sends
-    it.
+    While the loop is blocked, the thread of the heartbeats (heartbeats.py) sends what waits; the one that takes an end
+    sends it.
     """
 
     def __init__(self, member: Member, reports: Confirmed) -> None:

@@ -199,7 +199,8 @@ class Runner:
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            if not running.done():  # a thread can't be cancelled: it keeps its slot until it ends
+            # A call that no thread has begun never will; a thread can't be cancelled, and keeps its slot until it ends.
+            if not running.done() and not future.cancel():
                 self._slots.busy += 1
                 running.add_done_callback(self._thread_ended)
                 self._deadlines.hung.add(running, thread, held[0].job)

@@ -337,7 +337,7 @@ class WorkerRun:
             await cancel_and_wait([freed, *([] if back.done() else [back])])
 
     async def _unless(self, stop: asyncio.Task[Any], waiting: Coroutine[Any, Any, T]) -> T | None:
-        """The awaited result, or None if the worker is told to stop first."""
+        """The awaited result, or None if the worker is stopped first."""
         task = self._loop.create_task(waiting)
         try:
             await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)

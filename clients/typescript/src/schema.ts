@@ -222,8 +222,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Delete dead jobs that a search has shown permanently, unless they have changed since
-         * @description Delete dead jobs that a search has shown permanently, unless they have changed since.
+         * Delete permanently the dead jobs that a search has shown, unless they have changed since
+         * @description Delete permanently the dead jobs that a search has shown, unless they have changed since.
          */
         post: operations["purge_shown"];
         delete?: never;

@@ -89,7 +89,7 @@ def job_response(job: Job, status: int = 200, headers: dict[str, str] | None = N
 def _put(
     store: RedisStore, topic: str, new: NewJob, on_conflict: OnConflict, durable: str | None
 ) -> Op[tuple[Job, JobExists | None]]:
-    """The job that has the id afterwards, and why it is not this one."""
+    """The job that has the id afterwards, and why it is not the caller's."""
     topic = check_topic(topic)
     bodies = store.session.bodies
     job = encode(new, bodies.most_json_bytes, bodies.seal(topic))

@@ -180,7 +180,7 @@ def held_in(
 
 def unreadable(held: ClaimedJob, error: BodyUnreadable) -> End:
     """The end of an attempt whose body can't be read. The job goes back, uncounted, and comes again later and later: to
-    a worker that can read it, or to this one when it is configured for it. A body that nobody can read is buried.
+    a worker that can read it, or to this worker when it is configured for it. A body that nobody can read is buried.
     """
     measured.unreadable(held)
     if is_a(error, BodyDamaged):

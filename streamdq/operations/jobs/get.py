@@ -70,7 +70,9 @@ def _ask(
     settings: TopicSettings,
     key: str | None,
 ) -> Op[T | None]:
-    """Asks the previous shards first (previous_shards.py): the first reply that has the job; else that of its home."""
+    """Asks the previous shards first (previous_shards.py): the first reply that has the job; else that of its current
+    shard.
+    """
     *former, current = candidate_shards(check_id(id), settings.shards, settings.former, key)
     for number in former:
         reply = yield from script(store.session.keys.shard(topic, number), settings, id)

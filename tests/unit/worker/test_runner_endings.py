@@ -8,6 +8,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -624,3 +625,25 @@ async def test_a_coroutine_that_is_cancelled_tells_its_place_itself() -> None:
     assert f"in {deep.__qualname__}\n" in rig.ends[0].traceback
     assert rig.ends[0].traceback.endswith("CancelledError: ")
     watch.cancel()
+
+
+async def test_a_call_that_no_thread_has_begun_goes_back_in_a_drain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is no failure, and the handler does not run later."""
+    call, submitted = Future[Any](), asyncio.Event()
+
+    def submit(*_: Any) -> Future[Any]:
+        submitted.set()
+        return call
+
+    rig = Rig(lambda _body: None, retry="1s")
+    monkeypatch.setattr(rig.runner._threads, "submit", submit)
+    rig.runner.take([held("1")])
+    await submitted.wait()
+    await rig.runner.drain(0)
+    assert await rig.have_ended(1) == {"1": RELEASED}
+    assert call.cancelled()
+    await rig.freed(lambda: rig.runner.idle)
+    assert rig.slots.busy == 0
+    await rig.close()
