@@ -430,6 +430,10 @@ class Claim:
         """Starts the TTR again (a heartbeat); with ``ttr``, that time instead."""
         self._run(operations.attempts.take.touch(self._queue._store, self._held, ttr))
 
+    def progress(self, fraction: float | None = None, text: str = "") -> None:
+        """Notes how far the attempt is, as RunningJob.progress, at each call."""
+        self._run(operations.attempts.progress_reports.report(self._queue._store, self._held, fraction, text))
+
     def __enter__(self) -> Self:
         return self
 
@@ -500,6 +504,10 @@ class AsyncClaim:
     async def touch(self, ttr: Duration | None = None) -> None:
         """Like Claim.touch."""
         await self._run(operations.attempts.take.touch(self._queue._store, self._held, ttr))
+
+    async def progress(self, fraction: float | None = None, text: str = "") -> None:
+        """Like Claim.progress."""
+        await self._run(operations.attempts.progress_reports.report(self._queue._store, self._held, fraction, text))
 
     async def __aenter__(self) -> Self:
         return self

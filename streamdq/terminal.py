@@ -18,7 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from .job.job import GroupProgress
+from .job.job import GroupProgress, HandlerProgress
 from .job.retry import RetrySchedule
 from .process.logs import hide_credentials, visible, visible_json
 from .times.durations import show_ms
@@ -230,7 +230,15 @@ def job_view(job: Job) -> RenderableType:
 
 def _why(progress: GroupProgress) -> str:
     stops = "aborted, and has yet to stop" if progress.aborted else None
-    return ": ".join(part for part in (progress.reason, progress.error, stops) if part)
+    return ": ".join(part for part in (progress.reason, progress.error, stops, _done(progress.progress)) if part)
+
+
+def _done(progress: HandlerProgress | None) -> str:
+    """How far a running attempt is, as its handler says."""
+    if progress is None:
+        return ""
+    share = "" if progress.fraction is None else f"{progress.fraction:.0%}"
+    return " ".join(filter(None, (share, progress.text)))
 
 
 _ALWAYS = ("delayed", "ready", "running", "dead", "done")

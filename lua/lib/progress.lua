@@ -7,8 +7,8 @@
 -- sequence of the current delivery; an entry with another one is out of date
 -- deadline_ms r: when the TTR passes; w: when the next attempt is due ('' = see the record)
 -- entry    the entry that the running attempt was claimed from: '' means `main`, otherwise an entry of ready:GROUP
--- note     r: consumer, and |due_ms if the record does not say when the attempt was due; w: last error;
---          d: reason|error
+-- note     r: consumer, and |due_ms if the record does not say when the attempt was due, and |AT_MS FRACTION TEXT if its
+--          handler has said how far it is (report; then due_ms may be empty); w: last error; d: reason|error
 local PROGRESS = '^(%a)|(%d+)%+?(%d*)|(%d+)|(%d+)|([^|]*)|([^|]*)|([^|]*)|([^|]*)|([^|]*)|(.*)$'
 local AHEAD = 'claimed ahead of a slot by '
 
@@ -17,7 +17,7 @@ local function field_of(group, id) return group .. '\31' .. id end
 
 -- parse(value): reads a progress; `due` is the due_ms of a running attempt, '' = see the record. aborted
 -- = true: the attempt runs, and whoever ends it cancels the job.
--- returns {state=, attempt=, snoozed=, step=, crashes=, main=, sequence=, entry=, started=, deadline=, note=, due=, aborted=},
+-- returns {state=, attempt=, snoozed=, step=, crashes=, main=, sequence=, entry=, started=, deadline=, note=, due=, report=, aborted=},
 -- all others text; nil if value is nil or false
 local function parse(value)
   if not value then return nil end
@@ -26,7 +26,7 @@ local function parse(value)
     string.match(value, PROGRESS)
   p.due, p.aborted = '', p.state == 'a'
   if p.aborted then p.state = 'r' end
-  if p.state == 'r' then p.note, p.due = string.match(p.note, '^([^|]*)|?(.*)$') end
+  if p.state == 'r' then p.note, p.due, p.report = string.match(p.note, '^([^|]*)|?([^|]*)|?(.*)$') end
   return p
 end
 
@@ -47,10 +47,11 @@ local function attempt_of(p, more) return p.attempt + more .. (p.snoozed == '' a
 
 -- format(p): returns the value that parse reads
 local function format(p)
-  local due = p.state == 'r' and p.due ~= '' and '|' .. p.due or ''
+  local report = p.state == 'r' and p.report and p.report ~= '' and '|' .. p.report or ''
+  local due = p.state == 'r' and (p.due ~= '' or report ~= '') and '|' .. p.due or ''
   local state = p.state == 'r' and p.aborted and 'a' or p.state
   return table.concat({state, attempt_of(p, 0), p.step, p.crashes, p.main, p.sequence, p.entry, p.started, p.deadline,
-    p.note .. due}, '|')
+    p.note .. due .. report}, '|')
 end
 
 -- member(sequence, group, id): returns a group's own delivery in the form that is kept in the bucket and ready:GROUP

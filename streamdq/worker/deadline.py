@@ -30,6 +30,7 @@ from .ends import Ends
 from .handlers import Handler, is_complete
 from .hung import HungHandlers
 from .member import Member
+from .progress_sender import ProgressSender
 from .slots import Slots
 
 _LONGEST_CUT_S = LONGEST_CUT_MS / 1000
@@ -57,6 +58,8 @@ class Deadlines:
         self._slots = slots
         self._ends = ends
         self._touches = Touches(member, self)
+        self._reports = ProgressSender(member, self.aborted)
+        self.report = self._reports.put
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._context = copy_context()  # touches are sent in it, not in that of a handler
@@ -197,6 +200,7 @@ class Deadlines:
 
     def close(self) -> None:
         self._touches.close()
+        self._reports.close()
 
     # -- while the event loop is blocked: in another thread (heartbeats.py)
 

@@ -46,7 +46,7 @@ class Runner:
         self._deadlines = deadlines
         self._running = deadlines.running
         self._ends = ends
-        self._services = Services(deadlines.touch, queues)
+        self._services = Services(deadlines.touch, deadlines.report, queues)
         self._middleware = middleware
         self._with_files = member.session.bodies.files is not None
         self._threads = HandlerThreads(slots.concurrency)

@@ -100,10 +100,14 @@ def test_abort_tells_what_it_found(run: Run, queue: Queue) -> None:
     claim = queue.take("t")
     assert claim
 
+    claim.progress(0.4, "page 12")
+    assert "40% page 12" in run("get", "t", "x").out
+    shown = run("get", "t", "x", "--json").json
     first, alone = run("abort", "t", "x", "--json"), run("abort", "t", "x", "--group", "default")
     claim.fail("stopped")
     after = run("abort", "t", "x", "--json")
 
+    assert shown["groups"]["default"]["progress"]["fraction"] == 0.4
     assert (first.code, first.json) == (0, {"result": "aborting"})
     assert "its handler is told to stop" in alone.out
     assert (after.code, after.json) == (1, {"result": "ended"})

@@ -54,7 +54,7 @@ ANSWERS = {
     "PostgreSQL": "faq#can-i-use-rabbitmq-sqs-kafka-or-postgresql-instead",
     "prefetch": "glossary#words-from-other-queues",
     "priority": "faq#can-a-job-have-a-priority",
-    "progress": "faq#can-a-handler-report-progress",
+    "progress": "handlers#report-progress",
     "RabbitMQ": "faq#can-i-use-rabbitmq-sqs-kafka-or-postgresql-instead",
     "rate": "faq#can-i-limit-the-rate",
     "redrive": "glossary#words-from-other-queues",

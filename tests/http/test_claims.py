@@ -79,7 +79,8 @@ async def test_an_aborted_job(api: Api, redis_server: Server) -> None:
     await api.put("a")
     claim = (await api.take(timeout="60s")).json()["claim"]
     assert (await abort("a")).json() == {"result": "aborting"}
-    assert (await api.get("a")).json()["groups"]["default"]["aborted"]
+    group = (await api.get("a")).json()["groups"]["default"]
+    assert (group["aborted"], group["progress"]) == (True, None)
     assert (await abort("a", group="default")).json() == {"result": "aborting"}
     assert kind(await api.end("touch", claim)) == "job-aborted"
     assert kind(await api.end("finish", claim)) == "job-aborted"

@@ -46,7 +46,10 @@ async def test_abort(site: Api, queue: Queue) -> None:
     queue.enqueue("t", 1, id="a")
     claim = queue.take("t")
     assert claim
-    assert "Abort the job" in await see(site, "/topics/t/jobs/a")
+    claim.progress(0.4, "page <12>")
+    page = await see(site, "/topics/t/jobs/a")
+    assert "Abort the job" in page
+    assert '<progress max="1" value="0.4">40 %</progress> 40 % page &lt;12&gt;' in page
     done = await post(site, "/topics/t/jobs/a/abort")
     page = await see(site, done.headers["location"])
     assert "told to stop; however it ends, the job is cancelled" in page

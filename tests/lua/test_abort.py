@@ -273,6 +273,13 @@ def test_an_id_that_is_taken_from_its_end_on(shard: Shard) -> None:
     assert shard.redis("ZSCORE", shard.k.taken_until, "j") == str(START_MS + 15_000).encode()
 
 
+def test_a_waiting_job_whose_id_is_taken_from_its_end_on(shard: Shard) -> None:
+    job = encode(NewJob({}, id="j", unique_for="10s", unique_after="finish"), 1000)
+    shard.run(shard.scripts.enqueue_unique(shard.k, 1, "keep", [*job[:3], job.rule]))
+    assert abort(shard) == CANCELLED
+    assert shard.redis("ZSCORE", shard.k.taken_until, "j") == str(START_MS + 10_000).encode()
+
+
 def test_a_key_is_free_for_its_next_job(shard: Shard) -> None:
     shard.topic(key_concurrency=1)
     shard.enqueue("j", "k", key="shop")

@@ -1423,6 +1423,8 @@ export interface components {
              * @description The error of the last attempt.
              */
             error: string | null;
+            /** @description Of a running attempt, if its handler says. */
+            progress?: components["schemas"]["HandlerProgressOut"] | null;
             /**
              * Aborted
              * @description It runs, was told to stop, and ends as cancelled.
@@ -1474,6 +1476,24 @@ export interface components {
              * @description Of the delayed ones, those that wait for their next attempt.
              */
             retrying: number;
+        };
+        /**
+         * HandlerProgressOut
+         * @description How far a running handler says it is.
+         */
+        HandlerProgressOut: {
+            /**
+             * Fraction
+             * @description From 0 to 1; null if it did not say.
+             */
+            fraction: number | null;
+            /** Text */
+            text: string;
+            /**
+             * At Ms
+             * @description When it said so.
+             */
+            at_ms: number;
         };
         /**
          * HealthOut

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...job.job import GroupProgress, Job, JobState
+from ...job.job import GroupProgress, HandlerProgress, Job, JobState
 from ...operations.history.job_history import JobEvent
 from ...store.history.rows import Event, HistoryRow
 from ...times.durations import show_ms
@@ -38,6 +38,7 @@ class Attempt:
     error: str = ""
     reason: str = ""
     traceback: str = ""
+    progress: HandlerProgress | None = None  # it runs, and its handler says how far it is
 
     def ran_ms(self, now_ms: int) -> int | None:
         if self.started_ms is None:
@@ -150,6 +151,7 @@ def _open(progress: GroupProgress, job: Job, moved: dict[str, int]) -> Attempt:
         progress.started_ms,
         event="aborting" if progress.aborted else progress.state.value,
         consumer=progress.consumer or "",
+        progress=progress.progress,
     )
 
 

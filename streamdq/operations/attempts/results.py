@@ -102,6 +102,7 @@ class ClaimedJob:
     give_up_at: float = float("inf")  # when it ends in any case, although its handler goes on; if it is late, or lost
     touching: bool = False  # a touch of `touch_ms` is about to be sent
     touch_ms: int = 0
+    report: str | None = None  # how far its handler says it is, if that is to be sent
     extended_until: float = 0.0  # the deadline of the last touch that Redis has received
     took_s: float = 0.0
     consumer: str = ""  # the consumer that claimed it, if another one ends it
