@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         HistoryUnreadable,
         IdTaken,
         InvalidInput,
+        JobAborted,
         JobExists,
         MissingExtra,
         NewerFormat,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
         RetrySchedule,
         Snooze,
     )
+    from .operations.jobs.abort import AbortResult
     from .queue import (
         AsyncClaim,
         AsyncQueue,
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AbortResult",
     "ArchiveError",
     "ArchiveMissing",
     "ArchiveRefusesWrites",
@@ -107,6 +110,7 @@ __all__ = [
     "IdTaken",
     "InvalidInput",
     "Job",
+    "JobAborted",
     "JobExists",
     "JobState",
     "MissingExtra",
@@ -166,6 +170,7 @@ _MODULES = {
         "HistoryUnreadable",
         "IdTaken",
         "InvalidInput",
+        "JobAborted",
         "JobExists",
         "MissingExtra",
         "NewerFormat",
@@ -202,6 +207,7 @@ _MODULES = {
         "RetrySchedule",
         "Snooze",
     ),
+    ".operations.jobs.abort": ("AbortResult",),
     ".queue": (
         "AsyncClaim",
         "AsyncQueue",

@@ -21,6 +21,7 @@ from ..errors import (
     DurabilityUnsupported,
     EmbeddedError,
     InvalidInput,
+    JobAborted,
     JobExists,
     NewerFormat,
     NotDurable,
@@ -83,6 +84,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "job-exists": (409, "The id is taken"),
     "job-busy": (409, "The job's state does not allow it"),
     "stale-claim": (409, "The claim has ended"),
+    "job-aborted": (409, "The job was aborted"),
     "topic-not-empty": (409, "The topic holds jobs, or is served"),
     "too-many-topics": (409, "There are too many topics"),
     "too-large": (413, "The body is too large"),
@@ -105,6 +107,7 @@ _OF_STATUS = {400: "malformed", 401: "unauthenticated", 403: "forbidden", 404: "
 _OF_ERROR: tuple[tuple[type[Exception], str], ...] = (
     (ClientDisconnect, "malformed"),
     (JobExists, "job-exists"),
+    (JobAborted, "job-aborted"),
     (StaleClaim, "stale-claim"),
     (BodyStorageUnavailable, "storage-unavailable"),
     (TopicNotEmpty, "topic-not-empty"),
