@@ -287,7 +287,7 @@ def demo(
 
     Orders are closed unless they are paid in time, payment notices fail and are retried step by step, a worker is
     killed with -9, a dead letter is sent back. Then an audit proves that nothing was lost. The report shows
-    everything that happened; it needs streamdq[spark]. Exit code 1: something was lost.
+    everything that happened; it needs streamdq[analytics]. Exit code 1: something was lost.
     """
     from ..demo.run import run_demo
 
