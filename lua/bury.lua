@@ -14,7 +14,7 @@
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- flags: allow-oom
 -- include: stored_format, clock, failures, groups, history, progress, bury_job, receipt, notify_mover, key_tickets,
---   key_pace, key_limit, settle, fence, trim_ready
+--   key_pace, key_limit, end_in_group, fence, trim_ready
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
   'key_limit')

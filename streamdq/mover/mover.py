@@ -36,7 +36,7 @@ from .cleanup import Cleanup
 from .firing import Firing
 from .node_mover import NodeMover
 from .rate import RatedTopic
-from .settling import Settling
+from .resharding import Resharding
 from .wakeups import Listener
 
 _TIDY_S = 60.0
@@ -76,7 +76,7 @@ class Mover:
         self._cleanup = Cleanup(link, session, scripts, topics)
         self._dead_workers = DeadWorkers(link, session, scripts, topics)
         self._firing = Firing(link, session, scripts, topics, self._look_at)
-        self._settling = Settling(link, session, scripts, topics)
+        self._resharding = Resharding(link, session, scripts, topics)
         self.leading = False
 
     async def run(self) -> None:
@@ -110,7 +110,7 @@ class Mover:
                 await self._link.learn_slots(unless_within_s=_SLOTS_S / 2)
 
     async def _check(self) -> None:
-        """Whoever may hear no wakeups, or may not run scripts, must not have the lease."""
+        """A process that may receive no wakeups, or may not run scripts, must not have the lease."""
         with contextlib.suppress(ServerUnavailable):  # see Election.win
             await may_wait(self._link, self._session)
             await arun(self._link, self._scripts.check_rights([self._session.keys.mover]))
@@ -133,7 +133,7 @@ class Mover:
             self._refresh,
             self._dead_workers.run,
             self._firing.run,
-            self._settling.run,
+            self._resharding.run,
         )
         tasks = [asyncio.create_task(part()) for part in parts]
         stop = asyncio.create_task(self._stopping.wait())
@@ -309,7 +309,7 @@ class Mover:
             try:
                 if beat % _REFRESH_EVERY == 0:
                     await arun(self._link, self._topics.refresh())
-                    await arun(self._link, self._topics.ring_for_untold())
+                    await arun(self._link, self._topics.notify_missed())
             except Exception as error:
                 await asyncio.sleep(self._failures.pause_after("registry", error))
             else:

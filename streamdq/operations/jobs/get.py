@@ -24,8 +24,8 @@ _ACTIVE_FIRST = (JobState.RUNNING, JobState.READY, JobState.DELAYED, JobState.DE
 
 
 def get(store: RedisStore, topic: str, id: str, *, key: str | None = None) -> Op[Job | None]:
-    """The job with its progress in each group, or None if it has ended in all of them or never existed. ``key``: of the
-    job, if it has one: then only the shard of that key is asked.
+    """The job with its progress in each group, or None if it has ended in all of them or never existed. ``key``: the
+    job's, if it has one; then only the key's shard is read.
     """
     try:
         found = yield from ask(store, topic, id, lambda k, settings, _: store.scripts.get(k, id, settings), key)
@@ -70,7 +70,9 @@ def _ask(
     settings: TopicSettings,
     key: str | None,
 ) -> Op[T | None]:
-    """Asks the previous shards first (previous_shards.py): the first reply that has the job; else that of its home."""
+    """Asks the previous shards first (previous_shards.py): the first reply that has the job; else that of its current
+    shard.
+    """
     *former, current = candidate_shards(check_id(id), settings.shards, settings.former, key)
     for number in former:
         reply = yield from script(store.session.keys.shard(topic, number), settings, id)
