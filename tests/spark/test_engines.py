@@ -103,7 +103,8 @@ def both(request: pytest.FixtureRequest, shared_spark: SharedSpark, tmp_path_fac
 @pytest.mark.parametrize("name", TABLES)
 def test_both_engines_give_the_same_table(name: str, both: Path) -> None:
     mine, theirs = (written(both / engine / name) for engine in ("duckdb", "spark"))
-    assert mine.schema.remove_metadata().equals(theirs.schema.remove_metadata(), check_metadata=False), SEED
+    columns = [[(column.name, column.type) for column in table.schema] for table in (mine, theirs)]
+    assert columns[0] == columns[1], SEED
     assert_same(rows_of(mine), rows_of(theirs))
     assert {path.parent for path in (both / "duckdb" / name).rglob("*.parquet")} == {
         both / "duckdb" / path.parent.relative_to(both / "spark") for path in (both / "spark" / name).rglob("*.parquet")
