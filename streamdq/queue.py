@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from .operations.find.criteria import Bound
     from .operations.find.search import Progress, Search
     from .operations.jobs.pipeline import AsyncPipeline, Pipeline
+    from .operations.results.thread import WaitsThread
+    from .operations.results.waits import Waits
+    from .operations.results.wanted import Wanted
     from .store.redis_store import RedisStore
     from .times.clock import RedisClock
     from .times.durations import Duration, Moment
@@ -171,6 +174,9 @@ class Queue(_Base):
     ``$STREAMDQ_CODEC``. Use it as a context manager, or ``close`` it.
     """
 
+    _results: WaitsThread | None
+    _results_lock: threading.Lock
+
     @classmethod
     def _link_class(cls) -> type[Any]:
         from .link.connection import Link
@@ -236,6 +242,49 @@ class Queue(_Base):
         )
         return Found(self, operations.find.search.Search(self._store, topic, criteria, limit, progress))
 
+    def result(
+        self,
+        job: Job | str,
+        id: str | None = None,
+        *,
+        group: str | None = None,
+        key: str | None = None,
+        timeout: Duration = "30s",
+    ) -> Any:
+        """What the job's handler returned, as JSON has it; waits for that, up to ``timeout``. ``job``: a Job, or its
+        topic, and then its ``id``. ``group``: whose result, if several groups of the topic keep theirs. ``key``: of the
+        job, if it has one: then only the shard of that key is asked.
+
+        Raises:
+            NoResult: the topic keeps no results: its handler asks for it, ``@worker.handler(topic, result="1d")``.
+            ResultTimeout: the job has not ended by then. It goes on.
+            JobFailed: it is a dead letter; ``error`` says why.
+            JobCancelled, JobExpired: it was given up.
+            ResultNotKept, ResultTooLarge: it is done, and its result could not be kept.
+            ResultGone: there is neither the job nor its result.
+            InvalidInput: a handler waits for a job that its own worker would run.
+        """
+        return self._result(operations.results.wanted.wanted(job, id, key, group), timeout)
+
+    def _result(self, wanted: Wanted, timeout: Duration, kind: Any = None) -> Any:
+        timeout_s = operations.results.wanted.timeout_s(timeout)
+        operations.results.inside.check_outside(self.namespace, wanted)
+        group, kept = self._waits().kept(wanted, timeout_s)
+        return carry_out(self, operations.results.value.value(self._store, wanted, group, kept, kind))
+
+    def _waits(self) -> WaitsThread:
+        with self._results_lock:
+            if self._results is None:
+                session = self._store.session
+                arguments = (self._url, self.namespace, session.settings, session.clock)
+                self._results = operations.results.thread.WaitsThread(*arguments)
+            return self._results
+
+    def after_fork(self) -> None:
+        super().after_fork()
+        self._results = None
+        self._results_lock = threading.Lock()
+
     def pipeline(self) -> Pipeline:
         """For many single jobs: ``with queue.pipeline() as pipe: order = pipe.enqueue("order.close", body)``. The jobs
         travel together, when the block ends; then ``order.job`` is the job, or raises what ``enqueue`` would.
@@ -259,6 +308,10 @@ class Queue(_Base):
     def close(self) -> None:
         """Closes connections; the embedded server ends when its last user has. A later call opens them again."""
         self._stop_mover()
+        with self._results_lock:
+            results, self._results = self._results, None
+        if results is not None:
+            results.stop()
         self._link.close()
 
     def __enter__(self) -> Self:
@@ -272,6 +325,8 @@ class Queue(_Base):
 
 class AsyncQueue(_Base):
     """Like Queue, for asyncio: every method is awaited. An object belongs to one event loop."""
+
+    _waits: Waits | None
 
     @classmethod
     def _link_class(cls) -> type[Any]:
@@ -335,6 +390,31 @@ class AsyncQueue(_Base):
         )
         return AsyncFound(self, operations.find.search.Search(self._store, topic, criteria, limit, progress))
 
+    async def result(
+        self,
+        job: Job | str,
+        id: str | None = None,
+        *,
+        group: str | None = None,
+        key: str | None = None,
+        timeout: Duration = "30s",
+    ) -> Any:
+        """Like Queue.result."""
+        return await self._result(operations.results.wanted.wanted(job, id, key, group), timeout)
+
+    async def _result(self, wanted: Wanted, timeout: Duration, kind: Any = None) -> Any:
+        timeout_s = operations.results.wanted.timeout_s(timeout)
+        operations.results.inside.check_outside(self.namespace, wanted)
+        self._link.stay()
+        if self._waits is None:
+            self._waits = operations.results.waits.Waits(self._link, self._store)
+        group, kept = await self._waits.kept(wanted, timeout_s)
+        return await carry_out_async(self, operations.results.value.value(self._store, wanted, group, kept, kind))
+
+    def after_fork(self) -> None:
+        super().after_fork()
+        self._waits = None
+
     def pipeline(self) -> AsyncPipeline:
         """Like Queue.pipeline, for ``async with``. It is not awaited itself; its ``enqueue`` is."""
         return operations.jobs.pipeline.AsyncPipeline(self._link, self._store)
@@ -353,6 +433,9 @@ class AsyncQueue(_Base):
         import asyncio
 
         await asyncio.to_thread(self._stop_mover)
+        if self._waits is not None:
+            self._waits.close()
+            self._waits = None
         await self._link.close()
 
     async def __aenter__(self) -> Self:

@@ -15,9 +15,10 @@ local function drop_job(s, job, dead)
   local rows = {}
   for i, group in ipairs(withdrawn) do
     local p = states[group]
+    local own = {group = group, id = job.id, record = job.record, progress = p}
     redis.call('HINCRBY', s.counts, 'cancelled:' .. group, 1)
-    rows[i] = rare_row(s, 'cancelled', {group = group, id = job.id, record = job.record, progress = p},
-      {due = p and p.deadline ~= '' and p.deadline})
+    rows[i] = rare_row(s, 'cancelled', own, {due = p and p.deadline ~= '' and p.deadline})
+    keep_result(s, own, 'cancelled|')
   end
   for _, group in ipairs(letters) do
     redis.call('ZREM', dead[group], job.id)

@@ -28,6 +28,7 @@ Changed = Callable[[str], None]
 """Is called once with a key that was looked at: it has changed, or may have."""
 
 _BEGIN = (Command("", ("HELLO", "3")), Command("", ("CLIENT", "TRACKING", "ON")))
+_BEGIN_CHOOSING = (_BEGIN[0], Command("", ("CLIENT", "TRACKING", "ON", "OPTIN")))
 _READ_BYTES = 65536
 
 
@@ -42,10 +43,13 @@ class _Call:
 
 
 class Tracking:
-    """The connection to one node, which is opened when it is needed. ``make`` creates one that is not connected yet."""
+    """The connection to one node, which is opened when it is needed. ``make`` creates one that is not connected yet.
+    ``chosen``: Redis remembers only those keys that a command reads right behind ``CLIENT CACHING YES``.
+    """
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], Any], chosen: bool = False) -> None:
         self._make = make
+        self._begin = _BEGIN_CHOOSING if chosen else _BEGIN
         self._opening = asyncio.Lock()
         self._connection: Any = None
         self._reading: asyncio.Task[None] | None = None
@@ -82,7 +86,7 @@ class Tracking:
             parser = hiredis.Reader(protocolError=InvalidResponse, replyError=connection._parser.parse_error)
             self._connection = connection
             self._reading = asyncio.create_task(self._read(connection, parser))
-            for command, reply in zip(_BEGIN, await self._send(_BEGIN, None), strict=True):
+            for command, reply in zip(self._begin, await self._send(self._begin, None), strict=True):
                 if isinstance(reply, ResponseError):
                     raise _refused(command, reply) from reply
         except BaseException:
@@ -135,6 +139,13 @@ class Tracking:
             for changed in self._watchers.pop(key, ()):
                 changed(key)
 
+    def drop(self, key: str, changed: Changed) -> None:
+        """``changed`` no longer waits for the key."""
+        if (waiting := self._watchers.get(key)) is not None:
+            waiting.discard(changed)
+            if not waiting:
+                del self._watchers[key]
+
     def forget(self, is_here: Callable[[str], bool]) -> None:
         """Tells of keys that another node has now."""
         self._tell([key for key in self._watchers if not is_here(key)])
@@ -164,6 +175,6 @@ def _refused(command: Command, reply: ResponseError) -> StreamdqError:
         return as_streamdq(reply)
     what = "|".join(map(str.lower, command.args[:2])) if command.args[0] == "CLIENT" else command.args[0].lower()
     return AuthenticationFailed(
-        f"Redis does not allow this user +{what}, without which nothing can wait for jobs on a Cluster: {reply}; "
+        f"Redis does not allow this user +{what}, without which nothing can wait for changes of keys: {reply}; "
         "`streamdq doctor --acl` prints the rights that it needs"
     )

@@ -238,7 +238,7 @@ class WorkerRun:
 
     async def _prepare(self) -> None:
         for topic, handler in self.handlers.items():
-            own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry}
+            own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry, "result_ms": handler.result_ms}
             await arun(self.link, self._topics.serve(topic, self._group, own))
         await may_wait(self.link, self.session)
         await self._schedules.put()

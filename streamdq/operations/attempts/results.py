@@ -23,6 +23,7 @@ from ...store.batches import FREED_BYTES, MAX_BYTES, most_jobs, parts
 from ...store.history.failures import Failure, failure_text
 from ...store.history.rows import SEPARATOR, Event, moved_ms
 from ...store.jobs.records import job_in
+from ...store.jobs.results import done
 from ...store.replies import Claimed, Refused
 from ...store.scripts import Scripts
 from . import measured
@@ -30,6 +31,7 @@ from .error_text import MAX_ERROR_CHARS, is_a, is_told, text_of, told_of, traceb
 
 _NO_ATTEMPT = -1  # sent instead of the number of used steps: the attempt does not count
 _LONGEST_UNREADABLE_MS = 60_000  # so it runs soon after a key was added
+_NOTHING_SENT = done(b"")
 _STALLED_S = 0.25  # if a claim took longer, the process or the network had stalled
 _CLASS = re.compile(r"[^\W\d][\w.]{0,99}(?=: )")
 
@@ -113,7 +115,8 @@ class ClaimedJob:
 class End:
     """How one attempt ends. ``delay_ms``: for a retry or a snooze; ``steps``: for a retry; ``reason``: for a burial;
     ``at``: where the code failed, and ``cause``: the exception, for the log. ``traceback``: what is kept beside
-    the error. ``hidden``: nothing is kept but the error, which then has no message.
+    the error. ``hidden``: nothing is kept but the error, which then has no message. ``result``: what is kept
+    of what a job that is done has returned; None: nothing was asked for.
     """
 
     held: ClaimedJob
@@ -126,6 +129,7 @@ class End:
     cause: BaseException | None = None
     traceback: str = ""
     hidden: bool = False
+    result: bytes | None = None
 
     def __post_init__(self) -> None:
         """Hides credentials in the error before it is kept anywhere, and makes it printable: it may contain anything,
@@ -262,6 +266,8 @@ def ends_together(ends: Sequence[End], groups: int) -> list[End]:
     batch = list(ends[:most])
     if any(end.held.job.key is not None for end in batch):
         batch = batch[:_MOST_OF_KEYS]
+    if any(end.result is not None for end in batch):
+        batch = next(parts(batch, lambda end: len(end.result or b""), most))
     # If the topic is paused or has a rate, release reads each record for the due time; others only free its memory.
     max_bytes = MAX_BYTES if outcome is AttemptResult.RELEASED else FREED_BYTES
     if sum(map(len, map(_body_of, batch))) <= max_bytes:
@@ -303,6 +309,9 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
             ]
         elif outcome is AttemptResult.DEAD:
             args += [end.reason, end.error, failure_of(end)]
+    if any(end.result is not None for end in ends):
+        args += [_NOTHING_SENT if end.result is None else end.result for end in ends]
+        args.append("results")
     first = ends[0].held
     refused: Refused = yield from _SCRIPTS[outcome](
         scripts, shard, group, first.generation, consumer, args, first.receipt
