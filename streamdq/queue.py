@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from .times.clock import RedisClock
     from .times.durations import Duration, Moment
 
+    Validate = Callable[[bytes], Any] | None
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -266,11 +268,11 @@ class Queue(_Base):
         """
         return self._result(operations.results.wanted.wanted(job, id, key, group), timeout)
 
-    def _result(self, wanted: Wanted, timeout: Duration, kind: Any = None) -> Any:
+    def _result(self, wanted: Wanted, timeout: Duration, validate: Validate = None) -> Any:
         timeout_s = operations.results.wanted.timeout_s(timeout)
         operations.results.inside.check_outside(self.namespace, wanted)
         group, kept = self._waits().kept(wanted, timeout_s)
-        return carry_out(self, operations.results.value.value(self._store, wanted, group, kept, kind))
+        return carry_out(self, operations.results.value.value(self._store, wanted, group, kept, validate))
 
     def _waits(self) -> WaitsThread:
         with self._results_lock:
@@ -402,14 +404,14 @@ class AsyncQueue(_Base):
         """Like Queue.result."""
         return await self._result(operations.results.wanted.wanted(job, id, key, group), timeout)
 
-    async def _result(self, wanted: Wanted, timeout: Duration, kind: Any = None) -> Any:
+    async def _result(self, wanted: Wanted, timeout: Duration, validate: Validate = None) -> Any:
         timeout_s = operations.results.wanted.timeout_s(timeout)
         operations.results.inside.check_outside(self.namespace, wanted)
         self._link.stay()
         if self._waits is None:
             self._waits = operations.results.waits.Waits(self._link, self._store)
         group, kept = await self._waits.kept(wanted, timeout_s)
-        return await carry_out_async(self, operations.results.value.value(self._store, wanted, group, kept, kind))
+        return await carry_out_async(self, operations.results.value.value(self._store, wanted, group, kept, validate))
 
     def after_fork(self) -> None:
         super().after_fork()
@@ -466,6 +468,13 @@ async def carry_out_async(queue: AsyncQueue, operation: Op[T]) -> T:
     return await arun(queue._link, operation)
 
 
+_NOTHING: Any = object()  # stands for a result that was not given; None is one
+
+
+def _given(result: Any) -> tuple[Any, ...]:
+    return () if result is _NOTHING else (result,)
+
+
 class Claim:
     """A claimed job. Each method ends or extends the claim, and raises StaleClaim if it was taken over.
 
@@ -481,9 +490,15 @@ class Claim:
     def _run(self, operation: Op[None]) -> None:
         carry_out(self._queue, operation)
 
-    def finish(self) -> None:
-        """Ends the attempt as done, for this group."""
-        self._run(operations.attempts.take.finish(self._queue._store, self._held))
+    def finish(self, result: Any = _NOTHING) -> None:
+        """Ends the attempt as done, for this group. ``result``: what ``Queue.result`` returns, if the topic keeps
+        results.
+
+        Raises:
+            NoResult: it keeps none. The claim goes on.
+            InvalidInput: the result is no JSON, or too large. The claim goes on.
+        """
+        self._run(operations.attempts.take.finish(self._queue._store, self._held, *_given(result)))
 
     def fail(self, error: BaseException | str, delay: Duration | None = None) -> None:
         """Ends the attempt as failed: the job takes the next step of its retry schedule. With ``delay``, it is tried
@@ -549,9 +564,9 @@ class AsyncClaim:
     async def _run(self, operation: Op[None]) -> None:
         await carry_out_async(self._queue, operation)
 
-    async def finish(self) -> None:
+    async def finish(self, result: Any = _NOTHING) -> None:
         """Like Claim.finish."""
-        await self._run(operations.attempts.take.finish(self._queue._store, self._held))
+        await self._run(operations.attempts.take.finish(self._queue._store, self._held, *_given(result)))
 
     async def fail(self, error: BaseException | str, delay: Duration | None = None) -> None:
         """Like Claim.fail."""
@@ -701,3 +716,16 @@ class AsyncFound(_Found):
 def search_of(found: Found | AsyncFound) -> Search:
     """The search behind a result. For other modules of streamdq."""
     return found._search
+
+
+def result_of(
+    queue: Queue | AsyncQueue,
+    topic: str,
+    id: str,
+    key: str | None,
+    group: str | None,
+    timeout: Duration,
+    validate: Validate,
+) -> Any:
+    """As the queue's ``result``; ``validate`` makes the value of its JSON. For a Topic."""
+    return queue._result(operations.results.wanted.wanted(topic, id, key, group), timeout, validate)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from pydantic_core import from_json
 
 from ...codec.bodies import Bodies
@@ -17,8 +18,10 @@ from .wanted import Wanted, failure_in
 _NULL = b"null"
 
 
-def value(store: RedisStore, wanted: Wanted, group: str, kept: Kept, type: Any = None) -> Op[Any]:
-    """What the handler returned, as ``type`` if one is given; otherwise as JSON has it.
+def value(
+    store: RedisStore, wanted: Wanted, group: str, kept: Kept, validate: Callable[[bytes], Any] | None = None
+) -> Op[Any]:
+    """What the handler returned, as JSON has it, or as ``validate`` makes it of that.
 
     Raises:
         JobFailed, JobCancelled, JobExpired: it has not returned anything.
@@ -26,13 +29,14 @@ def value(store: RedisStore, wanted: Wanted, group: str, kept: Kept, type: Any =
         BodyUnreadable: this process can't read it: a key, a codec or a storage is missing.
     """
     encoded = yield from json_of(store.session.bodies, wanted, group, kept)
-    if type is None:
+    if validate is None:
         return from_json(encoded)
     try:
-        return TypeAdapter(type).validate_json(encoded)
+        return validate(encoded)
     except ValidationError as error:
-        why = "; ".join(sorted({one["type"] for one in error.errors(include_url=False, include_input=False)}))
-        raise ResultNotKept(wanted.topic, wanted.id, f"it is there, but is no {type!r} ({why})") from None
+        found = error.errors(include_url=False, include_input=False)
+        why = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'result'}: {one['msg']}" for one in found)
+        raise ResultNotKept(wanted.topic, wanted.id, f"it is there, but not of the topic's type: {why}") from None
 
 
 def json_of(bodies: Bodies, wanted: Wanted, group: str, kept: Kept) -> Op[bytes]:
