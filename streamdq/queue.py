@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .operations.results.thread import WaitsThread
     from .operations.results.waits import Waits
     from .operations.results.wanted import Wanted
+    from .store.jobs.results import Kept
     from .store.redis_store import RedisStore
     from .times.clock import RedisClock
     from .times.durations import Duration, Moment
@@ -405,13 +406,15 @@ class AsyncQueue(_Base):
         return await self._result(operations.results.wanted.wanted(job, id, key, group), timeout)
 
     async def _result(self, wanted: Wanted, timeout: Duration, validate: Validate = None) -> Any:
-        timeout_s = operations.results.wanted.timeout_s(timeout)
         operations.results.inside.check_outside(self.namespace, wanted)
+        group, kept = await self._kept(wanted, operations.results.wanted.timeout_s(timeout))
+        return await carry_out_async(self, operations.results.value.value(self._store, wanted, group, kept, validate))
+
+    async def _kept(self, wanted: Wanted, timeout_s: float) -> tuple[str, Kept]:
         self._link.stay()
         if self._waits is None:
             self._waits = operations.results.waits.Waits(self._link, self._store)
-        group, kept = await self._waits.kept(wanted, timeout_s)
-        return await carry_out_async(self, operations.results.value.value(self._store, wanted, group, kept, validate))
+        return await self._waits.kept(wanted, timeout_s)
 
     def after_fork(self) -> None:
         super().after_fork()
@@ -729,3 +732,8 @@ def result_of(
 ) -> Any:
     """As the queue's ``result``; ``validate`` makes the value of its JSON. For a Topic."""
     return queue._result(operations.results.wanted.wanted(topic, id, key, group), timeout, validate)
+
+
+async def kept_by(queue: AsyncQueue, wanted: Wanted, timeout_s: float) -> tuple[str, Kept]:
+    """How a group has ended a job, waiting for that. For other modules of streamdq."""
+    return await queue._kept(wanted, timeout_s)

@@ -178,7 +178,7 @@ def _check_kept(store: RedisStore, held: ClaimedJob) -> Op[None]:
         settings = yield from store.topics.get(topic, anew=True)
     if group not in settings.results:
         raise NoResult(
-            f"result: topic {topic!r} keeps no results of group {group!r}; `streamdq topic set --result 1d`, or "
+            f"result: topic {topic!r} keeps no results of group {group!r}; `streamdq topic configure --result 1d`, or "
             'queue.configure(topic, result="1d"), makes it keep them'
         )
 

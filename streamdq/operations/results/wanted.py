@@ -21,7 +21,7 @@ from ...job.job import Job, check_group, check_id, check_key, check_topic
 from ...store.jobs.results import Kept, Outcome
 from ...times.durations import Duration, to_ms
 
-_HOW = 'its handler asks for it: @worker.handler(topic, result="1d"), or `streamdq topic set --result 1d`'
+_HOW = 'its handler asks for it: @worker.handler(topic, result="1d"), or `streamdq topic configure --result 1d`'
 
 
 class Wanted(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
@@ -151,6 +151,38 @@ class JobEventOut(BaseModel):
     error: str | None = Field(description="The class of the exception.")
     message: str | None = Field(description="Class and message of the exception; null if they are not kept any more.")
     traceback: str | None = Field(description="The calls that led to it, the failing one last.")
+
+
+class ResultOut(BaseModel):
+    """How a job ended in one group."""
+
+    topic: str
+    id: str
+    group: str
+    outcome: Literal["done", "dead", "cancelled", "expired", "error", "waiting"] = Field(
+        description="`error`: it is done, and its result could not be kept. `waiting`: it has not ended yet."
+    )
+    ended_ms: int | None = Field(default=None, description="When it ended, if that is still known.")
+    result: Any = Field(default=None, description="What the handler returned, of a job that is done.")
+    result_unreadable: str | None = Field(
+        default=None, description="Why this server can't read the result, which is null then."
+    )
+    reason: str | None = Field(default=None, description="Of a dead job: why it was buried.")
+    error: str | None = Field(default=None, description="Of a dead job; or why the result could not be kept.")
+
+    model_config = example(
+        {
+            "topic": "report.make",
+            "id": "report-7",
+            "group": "default",
+            "outcome": "done",
+            "ended_ms": 1899998200000,
+            "result": {"pages": 12},
+            "result_unreadable": None,
+            "reason": None,
+            "error": None,
+        }
+    )
 
 
 class JobHistoryOut(BaseModel):
