@@ -94,8 +94,8 @@ def create_app(
             yield
 
     pieces = (
-        jobs, results, find, claims, schedules, topics, health, pages, find_pages, schedule_pages, worker_pages, failed_pages,
-        settings_pages, actions,
+        jobs, results, find, claims, schedules, topics, health, pages, find_pages, schedule_pages, worker_pages,
+        failed_pages, settings_pages, actions,
     )  # fmt: skip
     parts = [piece.router for piece in pieces]
     routes = [route for part in parts for route in part.routes]

@@ -27,6 +27,9 @@ from .node import FAILURES
 Changed = Callable[[str], None]
 """Is called once with a key that was looked at: it has changed, or may have."""
 
+CHOOSE = ("CLIENT", "CACHING", "YES")
+"""Of a connection that tells of chosen keys alone, before a command that reads one."""
+
 _BEGIN = (Command("", ("HELLO", "3")), Command("", ("CLIENT", "TRACKING", "ON")))
 _BEGIN_CHOOSING = (_BEGIN[0], Command("", ("CLIENT", "TRACKING", "ON", "OPTIN")))
 _READ_BYTES = 65536
@@ -49,7 +52,7 @@ class Tracking:
 
     def __init__(self, make: Callable[[], Any], chosen: bool = False) -> None:
         self._make = make
-        self._begin = _BEGIN_CHOOSING if chosen else _BEGIN
+        self._chosen = chosen
         self._opening = asyncio.Lock()
         self._connection: Any = None
         self._reading: asyncio.Task[None] | None = None
@@ -86,7 +89,8 @@ class Tracking:
             parser = hiredis.Reader(protocolError=InvalidResponse, replyError=connection._parser.parse_error)
             self._connection = connection
             self._reading = asyncio.create_task(self._read(connection, parser))
-            for command, reply in zip(self._begin, await self._send(self._begin, None), strict=True):
+            begin = _BEGIN_CHOOSING if self._chosen else _BEGIN
+            for command, reply in zip(begin, await self._send(begin, None), strict=True):
                 if isinstance(reply, ResponseError):
                     raise _refused(command, reply) from reply
         except BaseException:
@@ -122,7 +126,7 @@ class Tracking:
 
     def _take_reply(self, reply: Any) -> None:
         call = self._calls[0]
-        key = call.commands[len(call.replies)].key
+        key = self._key_to_watch(call.commands, len(call.replies))
         if isinstance(reply, ResponseError):
             count_reply(reply)
         # Redis remembers a key of which it can only say that it is missing as well.
@@ -133,6 +137,11 @@ class Tracking:
             self._calls.popleft()
             if not call.done.done():
                 call.done.set_result(call.replies)
+
+    def _key_to_watch(self, commands: Sequence[Command], i: int) -> str:
+        """The key of which Redis tells after the i-th command; "" if it tells nothing."""
+        is_chosen = not self._chosen or (i > 0 and commands[i - 1].args == CHOOSE)
+        return commands[i].key if is_chosen else ""
 
     def _tell(self, keys: Sequence[str]) -> None:
         for key in keys:

@@ -65,8 +65,12 @@ class Runner:
         self._with_files = member.session.bodies.files is not None
         self._threads = HandlerThreads(slots.concurrency)
         self._loop = asyncio.get_running_loop()
-        self.context = copy_context()  # each attempt starts in a copy of it
-        self.context.run(inside.set, Inside(member.namespace, member.group, handlers))
+        self.use_context()
+
+    def use_context(self) -> None:
+        """From now on, each attempt starts in a copy of the present context, and is known as one of this worker."""
+        self.context = copy_context()
+        self.context.run(inside.set, Inside(self._member.namespace, self._member.group, self._handlers))
 
     def begin(self) -> None:
         """A worker whose system starts no thread ends before it claims jobs: each would fail, and use up its retries.

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import FrameType
@@ -133,7 +132,7 @@ class WorkerRun:
                 started = True
             if not started:
                 return
-            self._runner.context = copy_context()  # with what the functions have set
+            self._runner.use_context()  # with what the functions have set
             # If Redis can't be reached at the start, that is an error; later the loops wait for it to come back.
             await self._prepare()
             bodies = {"mover": self._mover.run, "outcomes": self._sender.run, "watchdog": self._deadlines.run}

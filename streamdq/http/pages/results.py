@@ -34,8 +34,8 @@ async def shown_result(backend: Backend, store: RedisStore, shard: ShardKeys, gr
     if kept.outcome is Outcome.DONE:
         try:
             text = pretty(await backend.do(json_of(store.session.bodies, asked, group, kept)))
-        except BodyUnreadable as error:
-            text = f"({error.why})"
+        except BodyUnreadable as unreadable:
+            text = f"({unreadable.why})"
         return ShownResult(group, kept.outcome, kept.ended_ms, text)
     error: StreamdqError | None = failure_in(shard.topic, id, kept)
     return ShownResult(group, kept.outcome, kept.ended_ms, error=str(error))

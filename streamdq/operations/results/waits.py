@@ -14,7 +14,15 @@ import time
 from collections.abc import Sequence
 
 from ...config import TopicSettings
-from ...errors import AuthenticationFailed, ResultTimeout, ServerError, ServerUnavailable, UnsupportedServer
+from ...errors import (
+    AuthenticationFailed,
+    InvalidInput,
+    ResultTimeout,
+    ServerError,
+    ServerUnavailable,
+    UnknownGroup,
+    UnsupportedServer,
+)
 from ...keys import ShardKeys, candidate_shards
 from ...link.connection import AsyncLink
 from ...link.session import arun
@@ -92,9 +100,13 @@ class _Wait:
         """Where to look."""
         async with self._waits._one_at_a_time:
             settings = await arun(self._link, self._store.topics.get(self._topic, anew=anew))
-            if not anew and group_of(settings, self._asked_group, self._topic) is None:
+            try:
+                self.group = group_of(settings, self._asked_group, self._topic)
+            except (InvalidInput, UnknownGroup):
+                if anew:
+                    raise
                 settings = await arun(self._link, self._store.topics.get(self._topic, anew=True))
-        self.group = group_of(settings, self._asked_group, self._topic, must=True) or ""
+                self.group = group_of(settings, self._asked_group, self._topic)
         self._settings = settings
         self._shards = self._places(settings)
 
@@ -107,7 +119,7 @@ class _Wait:
 
     async def _until_kept(self) -> Kept:
         failing_since: float | None = time.monotonic()
-        is_sure = False  # what this process knows of the topic was read after the wait began
+        is_known = False  # the topic's settings were read since the last look
         look_again_at = time.monotonic() + _RECHECK_S * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
         while True:
             self._changed.clear()
@@ -117,8 +129,12 @@ class _Wait:
                 if time.monotonic() >= look_again_at:
                     await self._look_closely()
                     look_again_at = time.monotonic() + _RECHECK_S
-                kept, lives = self._judged(await self._look())
+                found = await self._look()
                 failing_since = None
+                if not is_known and (self._is_outdated(found) or not any(one.lives or one.kept for one in found)):
+                    await self._prepare(anew=True)
+                    is_known = True
+                    continue
             except ServerError as error:
                 is_final = isinstance(error, AuthenticationFailed | UnsupportedServer)
                 failing_since = failing_since or time.monotonic()
@@ -129,14 +145,12 @@ class _Wait:
                     raise
                 await self._wait(min(self._left_s, random.uniform(_AGAIN_S / 2, _AGAIN_S)))  # noqa: S311 - no secret
                 continue
+            is_known = False
+            kept, lives = self._judged(found)
             if kept is not None:
                 return kept
             if not lives:
-                if is_sure:
-                    raise gone(self._topic, self._id)
-                await self._prepare(anew=True)  # perhaps its shards have changed
-                is_sure = True
-                continue
+                raise gone(self._topic, self._id)
             if self._left_s <= 0:
                 shown = show_ms(int(self._timeout_s * 1000))
                 raise ResultTimeout(
@@ -190,6 +204,10 @@ class _Wait:
     def _unwatch(self) -> None:
         for key in self._watched:
             self._link.forget_looks(key, self._tell)
+
+    def _is_outdated(self, found: Sequence[Found]) -> bool:
+        """Whether the job may be in a shard that this process does not know of."""
+        return any(one.layout not in ("", self._settings.layout.text) for one in found)
 
     def _judged(self, found: Sequence[Found]) -> tuple[Kept | None, bool]:
         """How the job has ended, if it has; and whether it is still there. A job that lives in one shard makes results

@@ -54,8 +54,8 @@ def timeout_s(timeout: Duration) -> float:
     return to_ms(timeout, "timeout") / 1000
 
 
-def group_of(settings: TopicSettings, group: str | None, topic: str, *, must: bool = False) -> str | None:
-    """The group whose result is meant; None if there is none, unless it ``must`` be there.
+def group_of(settings: TopicSettings, group: str | None, topic: str) -> str:
+    """The group whose result is meant.
 
     Raises:
         UnknownGroup, NoResult
@@ -65,7 +65,7 @@ def group_of(settings: TopicSettings, group: str | None, topic: str, *, must: bo
     if group is None and len(keeping) > 1:
         raise InvalidInput(f"result: several groups of topic {topic!r} keep results; name one: {', '.join(keeping)}")
     found = next(iter(keeping), None) if group is None else group if group in keeping else None
-    if found is None and must:
+    if found is None:
         if group is not None and group not in settings.groups:
             raise UnknownGroup(f"topic {topic!r} has no group {group!r}; it has {', '.join(settings.group_names)}")
         whose = "" if group is None else f" of group {group!r}"

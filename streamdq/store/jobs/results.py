@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ...keys import ShardKeys
 from ...link.command import Behind, Command
 from ...link.session import Op, Session, checked
+from ...link.tracking import CHOOSE
 from .progress import Progress, progress_field, progress_in
 
 
@@ -36,11 +37,14 @@ class Kept(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What one shard has of a job. ``lives``: it has its record; ``progress``: of the group."""
+    """What one shard has of a job. ``lives``: it has its record; ``progress``: of the group; ``layout``: how the
+    topic's jobs are spread, as the shard knows it, "" if it does not.
+    """
 
     kept: Kept | None
     lives: bool
     progress: Progress | None
+    layout: str
 
 
 def done(stored: bytes) -> bytes:
@@ -95,19 +99,20 @@ def look_and_watch(
         key = k.result_of(group, id)
         commands += [
             Command(key, ("GET", key)),  # if the slot is at another node, its reply says so
-            Behind("", ("CLIENT", "CACHING", "YES")),
+            Behind(key, CHOOSE),
             Behind(key, ("GET", key)),
             *_of_job(k, group, id, Behind),
-            Behind("", ("GET", key)),
+            Behind(key, ("GET", key)),
         ]
     replies = yield from session.call(commands, timeout_s=timeout_s, changed=changed, chosen=True)
     return _found_in(replies, len(shards))
 
 
 def _of_job(k: ShardKeys, group: str, id: str, kind: type[Command]) -> list[Command]:
-    """``kind`` Behind: without a key, as nothing is to be told of changes of these."""
-    reads = (("HEXISTS", k.jobs, id), ("HGET", k.progress, progress_field(group, id)))
-    return [kind(k.jobs if kind is Command else "", read) for read in reads]
+    reads = (
+        ("HEXISTS", k.jobs, id), ("HGET", k.progress, progress_field(group, id)), ("HGET", k.settings, "shards"),
+    )  # fmt: skip
+    return [kind(read[1], read) for read in reads]
 
 
 def _found_in(replies: Sequence[Any], shards: int) -> list[Found]:
@@ -118,8 +123,11 @@ def _found_in(replies: Sequence[Any], shards: int) -> list[Found]:
 def _found(replies: Sequence[Any]) -> Found:
     for reply in replies:
         checked(reply)
-    *_, lives, progress, value = replies
+    *_, lives, progress, layout, value = replies
     first = replies[0] if value is None else value
     return Found(
-        None if first is None else kept_in(first), bool(lives), None if progress is None else progress_in(progress)
+        None if first is None else kept_in(first),
+        bool(lives),
+        None if progress is None else progress_in(progress),
+        (layout or b"").decode(),
     )

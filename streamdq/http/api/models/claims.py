@@ -46,8 +46,8 @@ class FinishIn(ClaimIn):
 
     result: Any = Field(
         default=None,
-        description="What the job's result is, any JSON, if the topic keeps results of the claim's group. Left out: the "
-        "job has none.",
+        description="The job's result, any JSON, if the topic keeps results of the claim's group. Left out: it has "
+        "none.",
     )
 
     model_config = ConfigDict(

@@ -21,9 +21,7 @@ EXAMPLE_TOPIC: dict[str, Any] = {
 class GroupSettingsOut(BaseModel):
     ttr_ms: int | None
     retry: str | None
-    result_ms: int | None = Field(
-        default=None, description="How long the results of its jobs are kept; null: none are."
-    )
+    result_ms: int | None = Field(default=None, description="For how long results are kept; null: they are not.")
 
 
 class TopicOut(BaseModel):
