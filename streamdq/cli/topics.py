@@ -238,7 +238,7 @@ def configure(
     key_concurrency: Annotated[int | None, option("key_concurrency", OF_TOPIC)] = None,
     key_order: Annotated[KeyOrder | None, option("key_order", OF_TOPIC)] = None,
     key_rate: Annotated[str | None, option("key_rate", OF_TOPIC)] = None,
-    result: Annotated[list[str] | None, option("result", OF_TOPIC, "May be repeated.")] = None,
+    result: Annotated[list[str] | None, option("result", OF_TOPIC, "Such as 1d, or GROUP=1d; may be repeated.")] = None,
     create: Annotated[bool, option("create", OF_TOPIC)] = False,
     as_json: Json = False,
 ) -> None:

@@ -92,9 +92,9 @@ class Ends:
         """The job goes back, uncounted."""
         self.end(held, End(held, AttemptResult.RELEASED))
 
-    def returned(self, held: ClaimedJob, error: BaseException | None, result: bytes | None = None) -> End:
-        """How it ends when the handler has returned, or raised this. ``result``: what is kept of what it returned."""
-        return End(held, _DONE, result=result) if error is None else self.raised(held, error)
+    def returned(self, held: ClaimedJob, error: BaseException | None) -> End:
+        """How it ends when the handler has returned, or raised this."""
+        return End(held, _DONE) if error is None else self.raised(held, error)
 
     def result_refused(self, held: ClaimedJob, why: str) -> bytes:
         """What is kept of a result that can't be: an error, as much of it as may be shown."""

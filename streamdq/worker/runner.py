@@ -30,7 +30,7 @@ _is_elsewhere = attrgetter("job.is_elsewhere")
 
 
 class Returned:
-    """What a handler returns. If it never does, as a middleware has not called it, that is None."""
+    """What a handler returns; if it never does, as a middleware has not called it, None."""
 
     __slots__ = ("value",)
 
@@ -131,15 +131,17 @@ class Runner:
             error = await self._through_middleware(handler, fit, bodies, returned)
         else:
             error = await self._handled(handler, fit, bodies, returned)
-        results: Mapping[ClaimedJob, bytes] = {}
         if returned is not None and error is None:
-            results, error = await self._results(handler, fit, returned)
+            error = await self._encode(handler, fit, returned)
         ended = time.monotonic()
         self._slots.took(started, ended)
+        self._end(fit, error, ended - started)
+
+    def _end(self, fit: Sequence[ClaimedJob], error: BaseException | None, took_s: float) -> None:
         ends = self._ends
         for one in fit:
             if one.begun:
-                ends.end(one, ends.returned(one, error, results.get(one)), ended - started)
+                ends.end(one, ends.returned(one, error), took_s)
             else:
                 ends.end(one, ends.too_late(one))
 
@@ -177,16 +179,18 @@ class Runner:
         own = self._member.topics.settings_of(topic).groups.get(self._member.group)
         return own is not None and bool(own.result_ms)
 
-    async def _results(
-        self, handler: Handler, fit: Sequence[ClaimedJob], returned: Returned
-    ) -> tuple[Mapping[ClaimedJob, bytes], BaseException | None]:
-        """What is kept for each job; and the exception with which that was cancelled, as the TTR has passed."""
+    async def _encode(self, handler: Handler, fit: Sequence[ClaimedJob], returned: Returned) -> BaseException | None:
+        """Makes what is kept of it for each job. Returns the exception with which that was cancelled, as the TTR has
+        passed.
+        """
         begun = [one for one in fit if one.begun]
         bodies, group = self._member.session.bodies, self._member.group
         try:
             values = each_result(returned.value, len(begun)) if handler.batch is not None else [returned.value]
         except TypeError as error:
-            return {one: self._ends.result_refused(one, text_of(error)) for one in begun}, None
+            for one in begun:
+                one.result = self._ends.result_refused(one, text_of(error))
+            return None
 
         def encode() -> list[tuple[bytes, str]]:
             return [
@@ -197,11 +201,10 @@ class Runner:
         try:
             encoded = encode() if bodies.offload is None else (await self._threaded(begun, called, encode))[0]
         except asyncio.CancelledError as cancelled:
-            return {}, cancelled
-        return {
-            one: self._ends.result_refused(one, why) if why else stored
-            for one, (stored, why) in zip(begun, encoded, strict=False)
-        }, None
+            return cancelled
+        for one, (stored, why) in zip(begun, encoded, strict=False):
+            one.result = self._ends.result_refused(one, why) if why else stored
+        return None
 
     async def _through_middleware(
         self, handler: Handler, fit: list[ClaimedJob], bodies: list[Any], returned: Returned | None

@@ -60,7 +60,7 @@ async def get_result(
         check_group_scope(who, group)
     elif not who.groups.is_all:
         group = await _only_group(backend, topic, request)
-        asked = asked._replace(group=group)
+        asked = wanted(topic, id, key, group)
     try:
         found, kept = await _kept(request, backend, asked, wait_s)
     except ResultTimeout:

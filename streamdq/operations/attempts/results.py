@@ -103,6 +103,7 @@ class ClaimedJob:
     took_s: float = 0.0
     consumer: str = ""  # the consumer that claimed it, if another one ends it
     listeners: Sequence[Callable[[Any], None]] = ()  # are told how it ended
+    result: bytes | None = None  # what is kept of what it has returned, if anything is
     receipt: bool = False  # Redis keeps a receipt of its end: callers over HTTP may lose the answer and ask again
 
     @property
@@ -115,8 +116,7 @@ class ClaimedJob:
 class End:
     """How one attempt ends. ``delay_ms``: for a retry or a snooze; ``steps``: for a retry; ``reason``: for a burial;
     ``at``: where the code failed, and ``cause``: the exception, for the log. ``traceback``: what is kept beside
-    the error. ``hidden``: nothing is kept but the error, which then has no message. ``result``: what is kept
-    of what a job that is done has returned; None: nothing was asked for.
+    the error. ``hidden``: nothing is kept but the error, which then has no message.
     """
 
     held: ClaimedJob
@@ -129,7 +129,6 @@ class End:
     cause: BaseException | None = None
     traceback: str = ""
     hidden: bool = False
-    result: bytes | None = None
 
     def __post_init__(self) -> None:
         """Hides credentials in the error before it is kept anywhere, and makes it printable: it may contain anything,
@@ -266,8 +265,8 @@ def ends_together(ends: Sequence[End], groups: int) -> list[End]:
     batch = list(ends[:most])
     if any(end.held.job.key is not None for end in batch):
         batch = batch[:_MOST_OF_KEYS]
-    if any(end.result is not None for end in batch):
-        batch = next(parts(batch, lambda end: len(end.result or b""), most))
+    if any(end.held.result is not None for end in batch):
+        batch = next(parts(batch, lambda end: len(end.held.result or b""), most))
     # If the topic is paused or has a rate, release reads each record for the due time; others only free its memory.
     max_bytes = MAX_BYTES if outcome is AttemptResult.RELEASED else FREED_BYTES
     if sum(map(len, map(_body_of, batch))) <= max_bytes:
@@ -309,15 +308,20 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
             ]
         elif outcome is AttemptResult.DEAD:
             args += [end.reason, end.error, failure_of(end)]
-    if any(end.result is not None for end in ends):
-        args += [_NOTHING_SENT if end.result is None else end.result for end in ends]
-        args.append("results")
+    args += _results_of(ends)
     first = ends[0].held
     refused: Refused = yield from _SCRIPTS[outcome](
         scripts, shard, group, first.generation, consumer, args, first.receipt
     )
     measured.attempts_ended(ends, refused.stale, refused.now_ms)
     return set(refused.stale)
+
+
+def _results_of(ends: Sequence[End]) -> list[Any]:
+    """What ``finish`` is sent of what the attempts have returned."""
+    if all(end.held.result is None for end in ends):
+        return []
+    return [*(end.held.result or _NOTHING_SENT for end in ends), "results"]
 
 
 def _failure_of(end: End) -> str:

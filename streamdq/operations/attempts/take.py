@@ -160,15 +160,14 @@ def finish(store: RedisStore, held: ClaimedJob, result: Any = NOTHING) -> Op[Non
         NoResult: one is given, and the topic keeps none of this group. The claim goes on.
         InvalidInput: it can't be kept, as it is no JSON, or too large. The claim goes on.
     """
-    end = End(held, AttemptResult.DONE)
     if result is not NOTHING:
         yield from _check_kept(store, held)
         bodies = store.session.bodies
         stored, why = yield Work(lambda: kept_result(bodies, held.job.topic, held.group, held.job.id, result))
         if why:
             raise InvalidInput(f"result: {why}")
-        end.result = stored
-    yield from _end(store, end)
+        held.result = stored
+    yield from _end(store, End(held, AttemptResult.DONE))
 
 
 def _check_kept(store: RedisStore, held: ClaimedJob) -> Op[None]:

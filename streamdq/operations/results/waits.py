@@ -85,7 +85,14 @@ class _Wait:
         self._deadline = time.monotonic() + timeout_s
         self._changed = asyncio.Event()
         self._poll_s = _FIRST_POLL_S
-        self._watched: list[str] = []
+        self._watched: set[str] = set()
+        self._failing_since: float | None = None
+        self._has_answered = False
+        self._look_closely_at = self._after_a_while()
+
+    @staticmethod
+    def _after_a_while() -> float:
+        return time.monotonic() + _RECHECK_S * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
 
     async def run(self) -> Kept:
         self._waits._all.add(self._changed)
@@ -118,53 +125,63 @@ class _Wait:
         return [self._session.keys.shard(self._topic, number) for number in numbers]
 
     async def _until_kept(self) -> Kept:
-        failing_since: float | None = time.monotonic()
-        is_known = False  # the topic's settings were read since the last look
-        look_again_at = time.monotonic() + _RECHECK_S * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
         while True:
             self._changed.clear()
-            if self._waits._is_closed:
-                raise ServerUnavailable("result: the queue was closed while this call waited")
-            try:
-                if time.monotonic() >= look_again_at:
-                    await self._look_closely()
-                    look_again_at = time.monotonic() + _RECHECK_S
+            if (found := await self._looked()) is not None:
+                kept, lives = self._judged(found)
+                if kept is not None:
+                    return kept
+                if not lives:
+                    raise gone(self._topic, self._id)
+                if self._left_s <= 0:
+                    raise self._time_out()
+            await self._wait()
+
+    async def _looked(self) -> Sequence[Found] | None:
+        """None: Redis does not answer; it is asked again.
+
+        Raises:
+            ServerError: it has not answered for too long.
+        """
+        if self._waits._is_closed:
+            raise ServerUnavailable("result: the queue was closed while this call waited")
+        try:
+            if time.monotonic() >= self._look_closely_at:
+                await self._look_closely()
+            found = await self._look()
+            if self._is_outdated(found) or not any(one.lives or one.kept for one in found):
+                await self._prepare(anew=True)
                 found = await self._look()
-                failing_since = None
-                if not is_known and (self._is_outdated(found) or not any(one.lives or one.kept for one in found)):
-                    await self._prepare(anew=True)
-                    is_known = True
-                    continue
-            except ServerError as error:
-                is_final = isinstance(error, AuthenticationFailed | UnsupportedServer)
-                failing_since = failing_since or time.monotonic()
-                limit_s = self._session.settings.call_timeout_s
-                is_new = failing_since <= self._deadline - self._timeout_s
-                is_down = is_new and time.monotonic() - failing_since >= limit_s
-                if is_final or is_down or self._left_s <= 0:
-                    raise
-                await self._wait(min(self._left_s, random.uniform(_AGAIN_S / 2, _AGAIN_S)))  # noqa: S311 - no secret
-                continue
-            is_known = False
-            kept, lives = self._judged(found)
-            if kept is not None:
-                return kept
-            if not lives:
-                raise gone(self._topic, self._id)
-            if self._left_s <= 0:
-                shown = show_ms(int(self._timeout_s * 1000))
-                raise ResultTimeout(
-                    f"job {self._id!r} of topic {self._topic!r} has not ended within {shown}; it goes on, and its "
-                    "result can be asked for again"
-                )
-            await self._wait(min(self._left_s, max(0.0, look_again_at - time.monotonic())))
+        except ServerError as error:
+            if self._is_final(error):
+                raise
+            return None
+        self._failing_since, self._has_answered = None, True
+        return found
+
+    def _is_final(self, error: ServerError) -> bool:
+        """A wait that has begun outlasts a failure of Redis; one that begins ends like any other call."""
+        now = time.monotonic()
+        self._failing_since = self._failing_since or now
+        is_down = not self._has_answered and now - self._failing_since >= self._session.settings.call_timeout_s
+        return isinstance(error, AuthenticationFailed | UnsupportedServer) or is_down or self._left_s <= 0
+
+    def _time_out(self) -> ResultTimeout:
+        shown = show_ms(int(self._timeout_s * 1000))
+        return ResultTimeout(
+            f"job {self._id!r} of topic {self._topic!r} has not ended within {shown}; it goes on, and its result can "
+            "be asked for again"
+        )
 
     @property
     def _left_s(self) -> float:
         return self._deadline - time.monotonic()
 
-    async def _wait(self, most_s: float) -> None:
-        """Until something may have changed, at most so long."""
+    async def _wait(self) -> None:
+        """Until something may have changed."""
+        most_s = min(self._left_s, max(0.0, self._look_closely_at - time.monotonic()))
+        if self._failing_since is not None:
+            most_s = min(most_s, random.uniform(_AGAIN_S / 2, _AGAIN_S))  # noqa: S311 - no secret
         if time.monotonic() < self._waits._polls_until:
             most_s = min(most_s, self._poll_s)
             longest_s = _LONGEST_FAKE_POLL_S if self._session.is_fake else _LONGEST_POLL_S
@@ -194,7 +211,7 @@ class _Wait:
 
     async def _tracked(self) -> Sequence[Found]:
         timeout_s = min(self._session.settings.call_timeout_s, max(1.0, self._left_s))
-        self._watched = [shard.result_of(self.group, self._id) for shard in self._shards]
+        self._watched |= {shard.result_of(self.group, self._id) for shard in self._shards}
         looking = results.look_and_watch(self._session, self._shards, self.group, self._id, self._tell, timeout_s)
         return await arun(self._link, looking)
 
@@ -235,3 +252,4 @@ class _Wait:
             job = await arun(self._link, get(self._store, self._topic, self._id, key=self._key))
         if job is not None and self.group not in job.groups:
             raise gone(self._topic, self._id)
+        self._look_closely_at = self._after_a_while()

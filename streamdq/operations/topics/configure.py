@@ -65,11 +65,7 @@ def configure(
             last three changes; or the first limit of keys is set while jobs are where they were before a change.
     """
     topic = check_topic(topic)
-    changes: dict[str, Any] = {}
-    if ttr is not None:
-        changes["ttr_ms"] = check_ttr(ttr)
-    if retry is not None:
-        changes["retry"] = str(RetrySchedule.of(retry))
+    changes = _of_attempts(ttr, retry)
     if shards is not None:
         changes["shards"] = _in_range("shards", shards, 1, MAX_SHARDS)
     if max_deliveries is not None:
@@ -116,6 +112,15 @@ def resume(store: RedisStore, topic: str, *, key: str | None = None) -> Op[None]
         yield from topic_changes.set_paused(store.topics, check_topic(topic), False)
     else:
         yield from pause_key(store, topic, key, False)
+
+
+def _of_attempts(ttr: Duration | None, retry: RetryInput | None) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if ttr is not None:
+        changes["ttr_ms"] = check_ttr(ttr)
+    if retry is not None:
+        changes["retry"] = str(RetrySchedule.of(retry))
+    return changes
 
 
 def _of_flow(rate: float | None, durable: str | None) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class TopicIn(In):
     key_rate: Annotated[StrictStr, Field(max_length=40)] | None = Field(default=None, description=OF_TOPIC["key_rate"])
 
     result: Retention | Annotated[dict[GroupName, Retention], Field(max_length=100)] | None = Field(
-        default=None, description=OF_TOPIC["result"].replace("`billing=1d`", '`{"billing": "1d"}`')
+        default=None, description=OF_TOPIC["result"]
     )
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"ttr": "30s", "retry": "15s 3m 10m"}]})
