@@ -300,6 +300,16 @@ def test_take_gives_a_result(kept: Space) -> None:
     assert [wait(kept, f"j{n}") for n in range(3)] == [{"n": 1}, None, None]
 
 
+def test_a_claim_that_fails_after_a_refused_finish_sends_no_result(kept: Space) -> None:
+    kept.queue.enqueue("t", 1, id="j", retry="none")
+    claim = kept.queue.take("t")
+    assert claim
+    claim._held.result = b"done|1"
+    claim.fail("no")
+    with pytest.raises(JobFailed, match="no"):
+        wait(kept, "j")
+
+
 async def test_groups_name_whose_result(space: Space) -> None:
     space.queue.configure("t", groups=["a", "b"], result={"a": "1d", "b": "1d"}, create=True)
     workers = []

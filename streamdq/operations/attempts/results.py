@@ -319,8 +319,8 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
 
 def _results_of(ends: Sequence[End]) -> list[Any]:
     """What ``finish`` is sent of what the attempts have returned."""
-    if all(end.held.result is None for end in ends):
-        return []
+    if ends[0].outcome is not AttemptResult.DONE or all(end.held.result is None for end in ends):
+        return []  # an attempt whose TTR passed may have returned something all the same
     return [*(end.held.result or _NOTHING_SENT for end in ends), "results"]
 
 
