@@ -126,7 +126,7 @@ class Runner:
         fit, bodies = self._check(handler, held)
         if not fit:
             return
-        returned = Returned() if self._keeps(handler.topic) else None
+        returned = Returned() if self.keeps(handler.topic) else None
         if self._middleware:
             error = await self._through_middleware(handler, fit, bodies, returned)
         else:
@@ -174,7 +174,7 @@ class Runner:
 
     # -- what it returns
 
-    def _keeps(self, topic: str) -> bool:
+    def keeps(self, topic: str) -> bool:
         """Whether what handlers of the topic return is kept."""
         own = self._member.topics.settings_of(topic).groups.get(self._member.group)
         return own is not None and bool(own.result_ms)

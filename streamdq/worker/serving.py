@@ -213,6 +213,10 @@ class WorkerRun:
         """The jobs whose handlers run."""
         return self._deadlines.jobs
 
+    def keeps_results(self, topic: str) -> bool:
+        """Whether what handlers of the topic return is kept."""
+        return self._runner.keeps(topic)
+
     def stop(self) -> None:
         if running_loop() is self._loop:
             self.stopping.set()
