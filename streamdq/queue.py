@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .operations.results.thread import WaitsThread
     from .operations.results.waits import Waits
     from .operations.results.wanted import Wanted
-    from .store.jobs.results import Kept
+    from .store.jobs.results import StoredResult
     from .store.redis_store import RedisStore
     from .times.clock import RedisClock
     from .times.durations import Duration, Moment
@@ -410,7 +410,7 @@ class AsyncQueue(_Base):
         group, kept = await self._kept(wanted, operations.results.wanted.timeout_s(timeout))
         return await carry_out_async(self, operations.results.value.value(self._store, wanted, group, kept, validate))
 
-    async def _kept(self, wanted: Wanted, timeout_s: float) -> tuple[str, Kept]:
+    async def _kept(self, wanted: Wanted, timeout_s: float) -> tuple[str, StoredResult]:
         self._link.stay()
         if self._waits is None:
             self._waits = operations.results.waits.Waits(self._link, self._store)
@@ -734,6 +734,6 @@ def result_of(
     return queue._result(operations.results.wanted.wanted(topic, id, key, group), timeout, validate)
 
 
-async def kept_by(queue: AsyncQueue, wanted: Wanted, timeout_s: float) -> tuple[str, Kept]:
+async def kept_by(queue: AsyncQueue, wanted: Wanted, timeout_s: float) -> tuple[str, StoredResult]:
     """How a group has ended a job, waiting for that. For other modules of streamdq."""
     return await queue._kept(wanted, timeout_s)

@@ -10,7 +10,7 @@ import pytest
 
 from streamdq.operations.topics import configure
 from streamdq.store.assembly import load_script, lua_directory, script_names
-from streamdq.store.jobs.results import Kept, Outcome, done, kept_in
+from streamdq.store.jobs.results import EndState, StoredResult, done, kept_in
 from streamdq.store.replies import ClaimedRow
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_contract import code_of
@@ -36,7 +36,7 @@ def plain(url: str) -> Iterator[Shard]:
     opened.close()
 
 
-def kept(shard: Shard, id: str, group: str | None = None) -> Kept | None:
+def kept(shard: Shard, id: str, group: str | None = None) -> StoredResult | None:
     value = shard.redis("GET", shard.k.result_of(group or shard.group, id))
     return None if value is None else kept_in(value)
 
@@ -64,9 +64,9 @@ def test_done_with_the_results_that_were_sent(shard: Shard) -> None:
         finish(shard, *rows, results=[done(b"1"), b"error|TypeError: no JSON", done(b'"\xff|\x00"')]).stale
         == frozenset()
     )
-    assert kept(shard, "i") == Kept(Outcome.DONE, b"1", START_MS)
-    assert kept(shard, "j") == Kept(Outcome.ERROR, b"TypeError: no JSON", START_MS)
-    assert kept(shard, "k") == Kept(Outcome.DONE, b'"\xff|\x00"', START_MS)
+    assert kept(shard, "i") == StoredResult(EndState.DONE, b"1", START_MS)
+    assert kept(shard, "j") == StoredResult(EndState.ERROR, b"TypeError: no JSON", START_MS)
+    assert kept(shard, "k") == StoredResult(EndState.DONE, b'"\xff|\x00"', START_MS)
     assert 0 < lives_ms(shard, "i") <= DAY_MS
     assert shard.empty()
     assert shard.history() == [["row", str(START_MS)]] * 3
@@ -75,7 +75,7 @@ def test_done_with_the_results_that_were_sent(shard: Shard) -> None:
 def test_done_without_a_result(shard: Shard) -> None:
     shard.enqueue("j")
     shard.finish(shard.take())
-    assert kept(shard, "j") == Kept(Outcome.DONE, b"", START_MS)
+    assert kept(shard, "j") == StoredResult(EndState.DONE, b"", START_MS)
 
 
 def test_a_refused_claim_leaves_no_result_and_shifts_none(shard: Shard) -> None:
@@ -85,28 +85,28 @@ def test_a_refused_claim_leaves_no_result_and_shifts_none(shard: Shard) -> None:
     shard.redis("DEL", shard.k.result_of("default", "j"))
     assert finish(shard, *rows, results=[done(b"1"), done(b"2"), done(b"3")]).stale == {1}
     assert [kept(shard, id) for id in "ijk"] == [
-        Kept(Outcome.DONE, b"1", START_MS), None, Kept(Outcome.DONE, b"3", START_MS)
+        StoredResult(EndState.DONE, b"1", START_MS), None, StoredResult(EndState.DONE, b"3", START_MS)
     ]  # fmt: skip
 
 
 def test_dead(shard: Shard) -> None:
     shard.enqueue("j")
     shard.bury(shard.take(), reason="exhausted", error="Oops: a|b")
-    assert kept(shard, "j") == Kept(Outcome.DEAD, b"exhausted|Oops: a|b", START_MS)
+    assert kept(shard, "j") == StoredResult(EndState.DEAD, b"exhausted|Oops: a|b", START_MS)
     assert 0 < lives_ms(shard, "j") <= DAY_MS
 
 
 def test_cancelled(shard: Shard) -> None:
     shard.enqueue("j", delay="1m")
     assert shard.call("cancel", "j") == 1
-    assert kept(shard, "j") == Kept(Outcome.CANCELLED, b"", START_MS)
+    assert kept(shard, "j") == StoredResult(EndState.CANCELLED, b"", START_MS)
 
 
 def test_expired(shard: Shard) -> None:
     shard.enqueue("j", expire="1s")
     shard.clock.advance("1m")
     assert shard.claim().rows == []
-    assert kept(shard, "j") == Kept(Outcome.EXPIRED, b"", START_MS + 60_000)
+    assert kept(shard, "j") == StoredResult(EndState.EXPIRED, b"", START_MS + 60_000)
 
 
 def test_a_retry_and_a_release_are_no_ends(shard: Shard) -> None:
@@ -122,7 +122,7 @@ def test_each_group_that_keeps_results_has_its_own(shard: Shard) -> None:
     finish(shard, shard.take("a"), results=[done(b"1")], group="a")
     finish(shard, shard.take("b"), results=[done(b"2")], group="b")
     shard.bury(shard.take("default"))
-    assert kept(shard, "j", "a") == Kept(Outcome.DONE, b"1", START_MS)
+    assert kept(shard, "j", "a") == StoredResult(EndState.DONE, b"1", START_MS)
     assert kept(shard, "j", "b") is None
     assert kept(shard, "j", "default") is None
 
@@ -204,7 +204,7 @@ def test_purging_and_archiving_leave_it(shard: Shard) -> None:
     shard.enqueue("i")
     shard.bury(shard.take())
     assert shard.call("purge", "default", 0, ["i"]) == 1
-    assert kept(shard, "i") == Kept(Outcome.DEAD, b"exhausted|Oops: enough", START_MS)
+    assert kept(shard, "i") == StoredResult(EndState.DEAD, b"exhausted|Oops: enough", START_MS)
 
 
 # -- the setting

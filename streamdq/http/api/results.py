@@ -15,7 +15,7 @@ from ...operations.results.value import json_of
 from ...operations.results.wanted import Wanted, wanted
 from ...process.loop import cancel_and_wait
 from ...queue import kept_by
-from ...store.jobs.results import Kept, Outcome
+from ...store.jobs.results import EndState, StoredResult
 from ...store.redis_store import RedisStore
 from ..auth import Role
 from ..backend import Backend, left
@@ -76,7 +76,7 @@ async def _only_group(backend: Backend, topic: str, request: Request) -> str:
     return keeping[0] if len(keeping) == 1 else next(iter(settings.results), "default")
 
 
-async def _kept(request: Request, backend: Backend, asked: Wanted, wait_s: float) -> tuple[str, Kept]:
+async def _kept(request: Request, backend: Backend, asked: Wanted, wait_s: float) -> tuple[str, StoredResult]:
     """Ends early if the caller leaves or the server stops."""
     queue = await backend.queue()
     if wait_s == 0:
@@ -98,9 +98,9 @@ async def _kept(request: Request, backend: Backend, asked: Wanted, wait_s: float
         await cancel_and_wait([waiting, *ends])
 
 
-def result_bytes(store: RedisStore, asked: Wanted, group: str, kept: Kept) -> Op[bytes]:
+def result_bytes(store: RedisStore, asked: Wanted, group: str, kept: StoredResult) -> Op[bytes]:
     """How the job has ended, as JSON; that of its result is copied."""
-    if kept.outcome is not Outcome.DONE:
+    if kept.outcome is not EndState.DONE:
         return _json(asked, group, kept)
     try:
         encoded = yield from json_of(store.session.bodies, asked, group, kept)
@@ -109,11 +109,11 @@ def result_bytes(store: RedisStore, asked: Wanted, group: str, kept: Kept) -> Op
     return _json(asked, group, kept)[:-1] + b',"result":' + encoded + b"}"
 
 
-def _json(asked: Wanted, group: str, kept: Kept | None, **more: str) -> bytes:
+def _json(asked: Wanted, group: str, kept: StoredResult | None, **more: str) -> bytes:
     reason, error = None, None
-    if kept is not None and kept.outcome is not Outcome.DONE:
+    if kept is not None and kept.outcome is not EndState.DONE:
         text = kept.payload.decode(errors="replace")
-        if kept.outcome is Outcome.DEAD:
+        if kept.outcome is EndState.DEAD:
             reason, _, error = text.partition("|")
         else:
             error = text or None

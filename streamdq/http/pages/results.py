@@ -9,7 +9,7 @@ from ...keys import ShardKeys
 from ...operations.results.value import json_of
 from ...operations.results.wanted import Wanted, failure_in
 from ...store.jobs import results
-from ...store.jobs.results import Outcome
+from ...store.jobs.results import EndState
 from ...store.redis_store import RedisStore
 from ..backend import Backend
 from .render import pretty
@@ -31,7 +31,7 @@ async def shown_result(backend: Backend, store: RedisStore, shard: ShardKeys, gr
     if (kept := found.kept) is None:
         return ShownResult(group, "")
     asked = Wanted(shard.topic, id, None, group)
-    if kept.outcome is Outcome.DONE:
+    if kept.outcome is EndState.DONE:
         try:
             text = pretty(await backend.do(json_of(store.session.bodies, asked, group, kept)))
         except BodyUnreadable as unreadable:

@@ -11,7 +11,7 @@ from ...config import Settings
 from ...errors import ServerUnavailable, StreamdqError
 from ...link.connection import AsyncLink
 from ...link.opening import open_session
-from ...store.jobs.results import Kept
+from ...store.jobs.results import StoredResult
 from ...store.redis_store import RedisStore
 from ...times.clock import RedisClock
 from .waits import Waits
@@ -54,11 +54,11 @@ class WaitsThread:
         finally:
             await link.close()
 
-    def kept(self, wanted: Wanted, timeout_s: float) -> tuple[str, Kept]:
+    def kept(self, wanted: Wanted, timeout_s: float) -> tuple[str, StoredResult]:
         """As Waits.kept."""
         waiting = self._waits.kept(wanted, timeout_s)
         try:
-            future: Future[tuple[str, Kept]] = asyncio.run_coroutine_threadsafe(waiting, self._loop)
+            future: Future[tuple[str, StoredResult]] = asyncio.run_coroutine_threadsafe(waiting, self._loop)
         except RuntimeError:  # another thread has closed the queue
             waiting.close()
             raise ServerUnavailable("result: the queue was closed while this call waited") from None

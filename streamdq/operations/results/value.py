@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from ...codec.bodies import Bodies
 from ...errors import ResultNotKept
 from ...link.session import Op, Work
-from ...store.jobs.results import Kept
+from ...store.jobs.results import StoredResult
 from ...store.redis_store import RedisStore
 from .wanted import Wanted, failure_in
 
@@ -19,7 +19,7 @@ _NULL = b"null"
 
 
 def value(
-    store: RedisStore, wanted: Wanted, group: str, kept: Kept, validate: Callable[[bytes], Any] | None = None
+    store: RedisStore, wanted: Wanted, group: str, kept: StoredResult, validate: Callable[[bytes], Any] | None = None
 ) -> Op[Any]:
     """What the handler returned, as JSON has it, or as ``validate`` makes it of that.
 
@@ -39,7 +39,7 @@ def value(
         raise ResultNotKept(wanted.topic, wanted.id, f"it is there, but not of the topic's type: {why}") from None
 
 
-def json_of(bodies: Bodies, wanted: Wanted, group: str, kept: Kept) -> Op[bytes]:
+def json_of(bodies: Bodies, wanted: Wanted, group: str, kept: StoredResult) -> Op[bytes]:
     """The same as JSON."""
     if (failure := failure_in(wanted.topic, wanted.id, kept)) is not None:
         raise failure

@@ -29,7 +29,7 @@ from ...link.session import arun
 from ...process.logs import log
 from ...store.jobs import results
 from ...store.jobs.progress import Phase
-from ...store.jobs.results import Found, Kept
+from ...store.jobs.results import Found, StoredResult
 from ...store.redis_store import RedisStore
 from ...times.durations import show_ms
 from ..jobs.get import get
@@ -60,7 +60,7 @@ class Waits:
         for event in self._all:
             event.set()
 
-    async def kept(self, wanted: Wanted, timeout_s: float) -> tuple[str, Kept]:
+    async def kept(self, wanted: Wanted, timeout_s: float) -> tuple[str, StoredResult]:
         """The group, and how it has ended the job, as soon as it has.
 
         Raises:
@@ -94,7 +94,7 @@ class _Wait:
     def _after_a_while() -> float:
         return time.monotonic() + _RECHECK_S * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
 
-    async def run(self) -> Kept:
+    async def run(self) -> StoredResult:
         self._waits._all.add(self._changed)
         try:
             await self._prepare(anew=False)
@@ -124,7 +124,7 @@ class _Wait:
             numbers = range(settings.layout.in_use)
         return [self._session.keys.shard(self._topic, number) for number in numbers]
 
-    async def _until_kept(self) -> Kept:
+    async def _until_kept(self) -> StoredResult:
         while True:
             self._changed.clear()
             if (found := await self._looked()) is not None:
@@ -226,7 +226,7 @@ class _Wait:
         """Whether the job may be in a shard that this process does not know of."""
         return any(one.layout not in ("", self._settings.layout.text) for one in found)
 
-    def _judged(self, found: Sequence[Found]) -> tuple[Kept | None, bool]:
+    def _judged(self, found: Sequence[Found]) -> tuple[StoredResult | None, bool]:
         """How the job has ended, if it has; and whether it is still there. A job that lives in one shard makes results
         in others those of earlier jobs with its id; and of several the last one counts.
         """

@@ -18,7 +18,7 @@ from ...errors import (
     UnknownGroup,
 )
 from ...job.job import Job, check_group, check_id, check_key, check_topic
-from ...store.jobs.results import Kept, Outcome
+from ...store.jobs.results import EndState, StoredResult
 from ...times.durations import Duration, to_ms
 
 _HOW = 'its handler asks for it: @worker.handler(topic, result="1d"), or `streamdq topic configure --result 1d`'
@@ -80,17 +80,17 @@ def gone(topic: str, id: str) -> ResultGone:
     )
 
 
-def failure_in(topic: str, id: str, kept: Kept) -> StreamdqError | None:
+def failure_in(topic: str, id: str, kept: StoredResult) -> StreamdqError | None:
     """What is raised for a job that has ended like this; None: it is done, and its result is kept."""
-    if kept.outcome is Outcome.DONE:
+    if kept.outcome is EndState.DONE:
         return None
     text = kept.payload.decode(errors="replace")
-    if kept.outcome is Outcome.DEAD:
+    if kept.outcome is EndState.DEAD:
         reason, _, error = text.partition("|")
         return JobFailed(topic, id, reason, error)
-    if kept.outcome is Outcome.CANCELLED:
+    if kept.outcome is EndState.CANCELLED:
         return JobCancelled(f"job {id!r} of topic {topic!r} was cancelled")
-    if kept.outcome is Outcome.EXPIRED:
+    if kept.outcome is EndState.EXPIRED:
         return JobExpired(f"job {id!r} of topic {topic!r} was given up, as it would have started too late (expire)")
     kind = ResultTooLarge if text.startswith(f"{ResultTooLarge.__name__}: ") else ResultNotKept
     return kind(topic, id, text.removeprefix(f"{ResultTooLarge.__name__}: "))

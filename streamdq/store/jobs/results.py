@@ -16,7 +16,7 @@ from ...link.tracking import CHOOSE
 from .progress import Progress, progress_field, progress_in
 
 
-class Outcome(StrEnum):
+class EndState(StrEnum):
     """How a group has ended a job."""
 
     DONE = "done"
@@ -26,12 +26,12 @@ class Outcome(StrEnum):
     ERROR = "error"  # the job is done, and its result could not be kept
 
 
-class Kept(NamedTuple):
+class StoredResult(NamedTuple):
     """What is kept. ``payload``: of a job that is done, its result as it is stored, b"" if none was sent; of a dead
     one, reason|error; or the error that kept the result from being kept.
     """
 
-    outcome: Outcome
+    outcome: EndState
     payload: bytes
     ended_ms: int = 0
 
@@ -41,7 +41,7 @@ class Found(NamedTuple):
     topic's jobs are spread, as the shard knows it, "" if it does not.
     """
 
-    kept: Kept | None
+    kept: StoredResult | None
     lives: bool
     progress: Progress | None
     layout: str
@@ -57,19 +57,19 @@ def not_kept(error: str) -> bytes:
     return b"error|" + error.encode(errors="replace")
 
 
-def kept_in(value: bytes) -> Kept | None:
+def kept_in(value: bytes) -> StoredResult | None:
     """None: a newer version has written it, or another client."""
     ended_ms, _, rest = value.partition(b"|")
     outcome, _, payload = rest.partition(b"|")
     try:
-        return Kept(Outcome(outcome.decode()), payload, int(ended_ms))
+        return StoredResult(EndState(outcome.decode()), payload, int(ended_ms))
     except ValueError:
         return None
 
 
-def of_dead(progress: Progress) -> Kept:
+def of_dead(progress: Progress) -> StoredResult:
     """What is kept of a job that is dead, by the group's progress."""
-    return Kept(Outcome.DEAD, f"{progress.reason}|{progress.error}".encode())
+    return StoredResult(EndState.DEAD, f"{progress.reason}|{progress.error}".encode())
 
 
 def look(session: Session, shards: Sequence[ShardKeys], group: str, id: str) -> Op[list[Found]]:
