@@ -148,6 +148,9 @@ class _Base:
         """A forked child has its parent's objects, but not its threads."""
         self._mover: MoverThread | None = None
         self._mover_lock = threading.Lock()
+        self._results: WaitsThread | None = None
+        self._results_lock = threading.Lock()
+        self._waiting: Waits | None = None
 
     @classmethod
     def _link_class(cls) -> type[Any]:
@@ -176,9 +179,6 @@ class Queue(_Base):
     ``streamdq``. ``codec``: what new bodies are encoded with, in this order, such as ``[Zstd(), Encrypt(key)]``; None:
     ``$STREAMDQ_CODEC``. Use it as a context manager, or ``close`` it.
     """
-
-    _results: WaitsThread | None
-    _results_lock: threading.Lock
 
     @classmethod
     def _link_class(cls) -> type[Any]:
@@ -283,11 +283,6 @@ class Queue(_Base):
                 self._results = operations.results.thread.WaitsThread(*arguments)
             return self._results
 
-    def after_fork(self) -> None:
-        super().after_fork()
-        self._results = None
-        self._results_lock = threading.Lock()
-
     def pipeline(self) -> Pipeline:
         """For many single jobs: ``with queue.pipeline() as pipe: order = pipe.enqueue("order.close", body)``. The jobs
         travel together, when the block ends; then ``order.job`` is the job, or raises what ``enqueue`` would.
@@ -328,8 +323,6 @@ class Queue(_Base):
 
 class AsyncQueue(_Base):
     """Like Queue, for asyncio: every method is awaited. An object belongs to one event loop."""
-
-    _waits: Waits | None
 
     @classmethod
     def _link_class(cls) -> type[Any]:
@@ -412,13 +405,9 @@ class AsyncQueue(_Base):
 
     async def _kept(self, wanted: Wanted, timeout_s: float) -> tuple[str, StoredResult]:
         self._link.stay()
-        if self._waits is None:
-            self._waits = operations.results.waits.Waits(self._link, self._store)
-        return await self._waits.kept(wanted, timeout_s)
-
-    def after_fork(self) -> None:
-        super().after_fork()
-        self._waits = None
+        if self._waiting is None:
+            self._waiting = operations.results.waits.Waits(self._link, self._store)
+        return await self._waiting.kept(wanted, timeout_s)
 
     def pipeline(self) -> AsyncPipeline:
         """Like Queue.pipeline, for ``async with``. It is not awaited itself; its ``enqueue`` is."""
@@ -438,9 +427,9 @@ class AsyncQueue(_Base):
         import asyncio
 
         await asyncio.to_thread(self._stop_mover)
-        if self._waits is not None:
-            self._waits.close()
-            self._waits = None
+        if self._waiting is not None:
+            self._waiting.close()
+            self._waiting = None
         await self._link.close()
 
     async def __aenter__(self) -> Self:
