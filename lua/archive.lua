@@ -7,7 +7,7 @@
 -- ARGV[3..] per letter: id, receipt, buried_ms, sequence, attempt
 -- returns {code, ...}: 1 = archived, now or by an earlier call that left its receipt; 0 = not dead, or buried again
 -- flags: allow-oom
--- include: stored_format, clock, groups, progress, settle, taken
+-- include: stored_format, clock, groups, progress, end_in_group, taken
 local group, reply, archived, mains = ARGV[2], {}, {}, {}
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish')
 check_format(topic[2])
@@ -30,6 +30,6 @@ end
 local s = shard(KEYS)
 s.now, s.groups = now_ms(ARGV[1]), names(topic[1])
 s.on_removed = after_removal(s, topic[3])
-settle(s, group, archived, mains)
+end_in_group(s, group, archived, mains)
 if #archived > 0 then redis.call('HINCRBY', counts, 'archived:' .. group, #archived) end
 return reply

@@ -15,7 +15,7 @@
 -- no job that was shown is there
 -- flags: allow-oom
 -- include: stored_format, clock, results, groups, history, progress, delivery, leaving_groups, notify_mover,
---   key_tickets, key_pace, key_limit, settle, deliveries, group_states, taken, withdraw, drop_job
+--   key_tickets, key_pace, key_limit, end_in_group, deliveries, group_states, taken, withdraw, drop_job
 local s = shard(KEYS)
 s.history_cap = ARGV[3]
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format', 'after_finish', 'key_limit',

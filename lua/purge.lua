@@ -7,7 +7,7 @@
 -- ARGV[4..] ids; 'ID\31DELIVERY/NONCE' (letter_in): only if it is still the letter that was shown
 -- returns how many were purged
 -- flags: allow-oom
--- include: stored_format, clock, groups, progress, delivery, settle, taken
+-- include: stored_format, clock, groups, progress, delivery, end_in_group, taken
 local group, purged, mains = ARGV[2], {}, {}
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish')
 check_format(topic[2])
@@ -26,6 +26,6 @@ end
 local s = shard(KEYS)
 s.now, s.groups = now_ms(ARGV[1]), names(topic[1])
 s.on_removed = after_removal(s, topic[3])
-settle(s, group, purged, mains)
+end_in_group(s, group, purged, mains)
 if #purged > 0 then redis.call('HINCRBY', counts, 'purged:' .. group, #purged) end
 return #purged

@@ -12,7 +12,7 @@
 -- shown is there
 -- flags: allow-oom
 -- include: stored_format, clock, groups, progress, delivery, leaving_groups, notify_mover, key_tickets, key_pace,
---   key_limit, sequence, settle, deliveries, group_states, withdraw
+--   key_limit, sequence, end_in_group, deliveries, group_states, withdraw
 local id, when, now = ARGV[2], ARGV[3], now_ms(ARGV[1])
 local due = tonumber(when)
 if string.byte(when) == 43 then due = now + due end

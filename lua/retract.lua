@@ -8,7 +8,7 @@
 -- returns the id of the job, '' = none was cancelled
 -- flags: allow-oom
 -- include: stored_format, clock, results, groups, history, progress, leaving_groups, notify_mover, key_tickets,
---   key_pace, key_limit, settle, group_states, schedule, taken, withdraw, drop_job
+--   key_pace, key_limit, end_in_group, group_states, schedule, taken, withdraw, drop_job
 local now, id = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'key_limit', 'results')
 check_format(topic[2])

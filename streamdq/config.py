@@ -141,8 +141,8 @@ class Settings(FromEnvironment):
         default=60.0,
         ge=0,
         le=10**6,
-        description="A worker ends, with exit code 4, when for so long all of its slots were taken by handlers that "
-        "hang beyond their TTR, or the event loop was blocked beyond that; 0: never.",
+        description="How long handlers may hang beyond their TTR in all slots of a worker, or block its event loop. "
+        "After that the worker ends with exit code 4; 0: never.",
     )
     grace_s: float = Field(default=10.0, ge=0, description="How long SIGTERM waits for running handlers.")
     metrics: bool = Field(default=True, description="Count and time jobs; false is there to measure what it costs.")

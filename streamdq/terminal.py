@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .config import GroupSettings, TopicSettings
     from .job.job import Job
     from .operations.checks.audit import Audit, Balance
-    from .operations.checks.doctor import Finding
+    from .operations.checks.redis_server import Finding
     from .operations.find.actions import Acted
     from .operations.history.job_history import JobEvent
     from .operations.keys.busiest import KeyLoad
@@ -580,7 +580,7 @@ def settings_view(topic: str, settings: TopicSettings) -> RenderableType:
 
 def _shards_line(settings: TopicSettings) -> str:
     before = ", ".join(map(str, settings.former))
-    return f"{settings.shards}, not settled: jobs from when it had {before}" if before else str(settings.shards)
+    return f"{settings.shards}, resharding: jobs from when it had {before}" if before else str(settings.shards)
 
 
 def _group_line(name: str, group: GroupSettings) -> str:

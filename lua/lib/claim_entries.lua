@@ -94,7 +94,7 @@ local function claim_entries(s, claim, entries, own_count)
     end
   end
   s.on_removed = after_removal(s, claim.after_finish)
-  settle(s, s.group, claim.late, claim.mains)
+  end_in_group(s, s.group, claim.late, claim.mains)
   remember(s, claim.expired)
   local started = claim.started
   if started > 0 then

@@ -227,7 +227,7 @@ def new_token(
         limits.append(f" expires={until:%Y-%m-%dT%H:%M:%SZ}")
     line = f"{name} {','.join(names)}{''.join(limits)} sha256:{hash_token(token)}"
     if not _LINE.fullmatch(line):
-        raise InvalidInput(f"token: {name!r} can't be a token's name: use 1 to 64 of A-Z a-z 0-9 . _ @ -")
+        raise InvalidInput(f"name: {name!r} can't be a token's name: use 1 to 64 of A-Z a-z 0-9 . _ @ -")
     return token, line
 
 

@@ -15,6 +15,7 @@ from pydantic_core import from_json
 
 from ..errors import BodyDamaged, BodyUnreadable, InvalidInput
 from ..keys import plain
+from ..options import suggesting_fields
 from ..times.durations import Duration, Moment, to_ms
 from .retry import RetryInput
 from .uniqueness import DerivedId, UniqueAfter
@@ -71,6 +72,7 @@ class GroupProgress:
 B = typing_extensions.TypeVar("B", default=Any)  # that of Python 3.11 has no default
 
 
+@suggesting_fields
 @dataclass(slots=True)
 class NewJob(Generic[B]):
     """A job to enqueue. ``delay`` counts from now by Redis's clock; ``at`` is a point in time; with neither, the job is

@@ -15,8 +15,6 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import redis
 import redis.asyncio
-import redis.asyncio.sentinel
-import redis.sentinel
 from redis.backoff import NoBackoff
 
 from ..errors import InvalidInput, WrongLoop
@@ -27,7 +25,7 @@ from .command import Command
 from .deadline import timed
 from .failures import LinkError
 from .node import AsyncConnections, Begun, ConnectionLimits, Connections
-from .primary import PrimaryWatch
+from .primary import Asking, AsyncSentinel, Epoch, PrimaryWatch, Sentinel
 from .session import Op, Request, arun
 from .tracking import Changed, Tracking
 
@@ -72,11 +70,11 @@ def _ending_reads(connection_class: Any) -> Any:
 
 
 _SYNC = _Flavour(
-    redis.ConnectionPool, redis.SSLConnection, redis.sentinel.Sentinel, redis.retry.Retry, "FakeRedis", Connections,
+    redis.ConnectionPool, redis.SSLConnection, Sentinel, redis.retry.Retry, "FakeRedis", Connections,
     timed, _as_it_is,
 )  # fmt: skip
 _ASYNC = _Flavour(
-    redis.asyncio.ConnectionPool, redis.asyncio.SSLConnection, redis.asyncio.sentinel.Sentinel,
+    redis.asyncio.ConnectionPool, redis.asyncio.SSLConnection, AsyncSentinel,
     redis.asyncio.retry.Retry, "FakeAsyncRedis", AsyncConnections, _as_it_is, _ending_reads,
 )  # fmt: skip
 # No limits of redis-py's pools: node.py has its own.
@@ -120,7 +118,7 @@ class _Routes:
         self._timeout_s = timeout_s
         self._nodes: dict[str, Any] = {}
         self._sentinels: list[Any] = []
-        self._watched: Any = None  # the sentinels that PrimaryWatch asks
+        self._watch: PrimaryWatch | None = None
         self._slots = Slots(self.target.hosts, self._slots_changed)
         if self.target.kind == "node":
             pool = flavour.pool.from_url(self.target.url, **self._options)
@@ -128,9 +126,13 @@ class _Routes:
                 pool.connection_kwargs["path"] = os.fsdecode(unquote_to_bytes(urlsplit(self.target.url).path))
             self._nodes[""] = self._connections(pool)
         elif self.target.kind == "sentinel":
-            self._watched = self._sentinels_of(_SYNC)
-            watch = PrimaryWatch(partial(self._watched.discover_master, self.target.service))
-            self._nodes[""] = self._connections(self._sentinel_pool(), watch.has_left)
+            epoch = Epoch()
+            watched = self._sentinels_of(_SYNC, epoch)
+            self._watch = PrimaryWatch(
+                partial(watched.discover_master, self.target.service),
+                lambda: [sentinel.close() for sentinel in watched.sentinels],
+            )
+            self._nodes[""] = self._connections(self._sentinel_pool(epoch), self._watch.has_left)
         elif self.target.kind == "memory":
             pool = self._fake_pool()
             fake = flavour.fake_connection(pool.connection_class)
@@ -165,7 +167,7 @@ class _Routes:
             lambda: connection_class(**{**pool.connection_kwargs, **_UNNAMED}), self._limits, has_left=has_left
         )
 
-    def _sentinels_of(self, flavour: _Flavour) -> Any:
+    def _sentinels_of(self, flavour: _Flavour, epoch: Epoch) -> Any:
         """Asks one sentinel after the other for the primary, each only briefly: a sentinel that hangs must not use up
         the call's time. Sentinels have a password of their own, that of the nodes or, most often, none.
         """
@@ -175,25 +177,23 @@ class _Routes:
         brief_s = min(1.0, self._timeout_s / (len(hosts) * len(logins) + 1))
         brief = {**options, "socket_timeout": brief_s, "socket_connect_timeout": brief_s}
         nodes = {**options, **secured, **self.target.options}
-        first, *others = (
-            flavour.sentinel(hosts, sentinel_kwargs={**brief, **secured, **login}, **nodes) for login in logins
-        )
-        for other in others:
-            first.sentinels += other.sentinels
+        found = [flavour.sentinel(hosts, sentinel_kwargs={**brief, **secured, **login}, **nodes) for login in logins]
+        first = found[0]
+        first.asking = Asking([each.sentinels for each in found], epoch)
+        first.sentinels = [sentinel for each in found for sentinel in each.sentinels]
         return first
 
-    def _sentinel_pool(self) -> Any:
-        first = self._sentinels_of(self._flavour)
+    def _sentinel_pool(self, epoch: Epoch) -> Any:
+        first = self._sentinels_of(self._flavour, epoch)
         for client in first.sentinels:
             pool = client.connection_pool
             pool.connection_class = self._flavour.keeping_time(pool.connection_class)
-        # A copy, so that all get closed: concurrent calls that reorder redis-py's list may drop one from it.
-        self._sentinels = list(first.sentinels)
+        self._sentinels = first.sentinels
         return first.master_for(self.target.service).connection_pool
 
     def _close_watched(self) -> None:
-        for sentinel in self._watched.sentinels if self._watched else ():
-            sentinel.close()
+        if self._watch is not None:
+            self._watch.close()
 
     def _fake_pool(self) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Removes old history and the consumers of dead processes, which never come back. The mover at work runs it."""
+"""Removes old history and the consumers of dead processes, which never come back. The active mover runs it."""
 
 from __future__ import annotations
 

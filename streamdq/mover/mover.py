@@ -36,7 +36,7 @@ from .cleanup import Cleanup
 from .firing import Firing
 from .node_mover import NodeMover
 from .rate import RatedTopic
-from .settling import Settling
+from .resharding import Resharding
 from .wakeups import Listener
 
 _TIDY_S = 60.0
@@ -76,7 +76,7 @@ class Mover:
         self._cleanup = Cleanup(link, session, scripts, topics)
         self._dead_workers = DeadWorkers(link, session, scripts, topics)
         self._firing = Firing(link, session, scripts, topics, self._look_at)
-        self._settling = Settling(link, session, scripts, topics)
+        self._resharding = Resharding(link, session, scripts, topics)
         self.leading = False
 
     async def run(self) -> None:
@@ -133,7 +133,7 @@ class Mover:
             self._refresh,
             self._dead_workers.run,
             self._firing.run,
-            self._settling.run,
+            self._resharding.run,
         )
         tasks = [asyncio.create_task(part()) for part in parts]
         stop = asyncio.create_task(self._stopping.wait())

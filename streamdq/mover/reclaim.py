@@ -1,4 +1,4 @@
-"""Takes over claims whose TTR has passed, whoever holds them. The mover at work runs it.
+"""Takes over claims whose TTR has passed, whoever holds them. The active mover runs it.
 
 ``alive/dead_workers.py`` takes over sooner from workers that fell silent; it learns here who has pending entries.
 """

@@ -159,7 +159,7 @@ class RedisSide:
 
     def fates(self, topic: str, rows: Sequence[Placed]) -> Op[dict[int, Fate]]:
         """What became of the jobs of one topic's rows, by number. A job that waits in a shard is live, also as a dead
-        letter; one that Redis does not know any more was lost, and its receipt with it.
+        dead letter; one that Redis does not know any more was lost, and its receipt with it.
         """
         for _ in range(REPAIRS):
             try:

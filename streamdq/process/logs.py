@@ -304,8 +304,12 @@ def where(error: BaseException) -> str:
 
 def where_called(error: BaseException) -> str:
     """The last of the user's lines that led to the error: for one that was raised in a library's await."""
-    theirs = users_calls(way(error))
-    return theirs[-1].rpartition(" ")[0] if theirs else where(error)
+    return place_of(users_calls(way(error))) or where(error)
+
+
+def place_of(calls: Sequence[str]) -> str:
+    """The file and line of the last of these calls; '' without any."""
+    return calls[-1].rpartition(" ")[0] if calls else ""
 
 
 def users_calls(calls: Sequence[str]) -> list[str]:

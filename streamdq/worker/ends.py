@@ -30,12 +30,12 @@ from ..operations.attempts.results import (
     end_of_failure,
     ends_together,
     hide,
-    settle,
+    send_ends,
     tell_calls,
     too_late,
     unreadable,
 )
-from ..process.logs import log, way, what, where, where_called
+from ..process.logs import log, place_of, users_calls, way, what, where, where_called
 from ..process.loop import cancel_and_wait
 from ..store.jobs.results import not_kept
 from ..store.scripts import Scripts
@@ -114,6 +114,10 @@ class Ends:
         log.debug("attempt failed", error=text_of(error).partition(":")[0], way=way(error), **naming)
         end = end_of_failure(held, _passed(held) if cancelled else error, self._member.retry_of(held))
         end.at = where_called(error) if held.late else where(error)
+        if cancelled and not users_calls(way(error)):  # a thread, or a coroutine that goes on
+            end.at = place_of(users_calls(held.was_in)) or end.at
+        else:
+            held.was_in = ()
         if self._show_errors:
             tell_calls(end, error)
             end.cause = None if held.late or held.job.is_hidden else error
@@ -397,11 +401,11 @@ class EndSender:
             self.size -= dropped
         if dropped:
             topic = key[0].topic
-            log.error("ends can't be sent, their handlers have changed the Job", topic=topic, attempts=dropped)
+            log.error("outcomes not sent: their handlers have changed the Job", topic=topic, attempts=dropped)
         return dropped > 0
 
     def _call(self, scripts: Scripts, shard: ShardKeys, batch: list[End]) -> Op[set[int]]:
-        return settle(scripts, shard, self._member.group, self._member.consumer, batch)
+        return send_ends(scripts, shard, self._member.group, self._member.consumer, batch)
 
     def _groups(self, topic: str) -> int:
         settings = self._member.topics.known.get(topic)  # None: the topic was deleted

@@ -256,8 +256,9 @@ class Runner:
         thread = ThreadOf()
         future = self._threads.submit(thread.run, *call)
         running = asyncio.wrap_future(future, loop=self._loop)
-        if not self._middleware:  # which the loop has to go on with
-            for one in held:
+        for one in held:
+            one.runs_in = thread
+            if not self._middleware:  # which the loop has to go on with
                 one.thread = future
         try:
             return await asyncio.shield(running)
@@ -269,7 +270,7 @@ class Runner:
             raise
         finally:
             for one in held:
-                one.thread = None
+                one.thread = one.runs_in = None
 
     def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
         if not thread.cancelled():

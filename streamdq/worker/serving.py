@@ -21,6 +21,7 @@ from ..link.opening import may_wait, open_session
 from ..link.session import Session, arun
 from ..mover.mover import Mover
 from ..operations.attempts.results import ClaimedJob
+from ..operations.checks.redis_server import dangers
 from ..operations.topics.stats import stats
 from ..process.logs import log, what
 from ..process.loop import cancel_and_wait, running_loop, supervise
@@ -49,7 +50,7 @@ T = TypeVar("T")
 _MOST_UNSENT = 4 * MAX_BATCH
 _BURST_WAIT_S = 0.2
 _EACH_REGISTRY_S = 8.0
-_REGISTRY_S = 300.0  # how often it looks at the registry if no wakeup comes: the mover at work does, and sends one
+_REGISTRY_S = 300.0  # how often it looks at the registry if no wakeup comes: the active mover does, and sends one
 _SCHEDULES_S = 20.0  # the same if it declares schedules: no wakeup tells that Redis has lost them
 
 
@@ -240,6 +241,7 @@ class WorkerRun:
         self.stopping.set()
 
     async def _prepare(self) -> None:
+        await arun(self.link, self._topics.warn_of_slips(self.handlers.named))
         for topic, handler in self.handlers.items():
             own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry, "result_ms": handler.result_ms}
             await arun(self.link, self._topics.serve(topic, self._group, own))
@@ -252,6 +254,8 @@ class WorkerRun:
         await self._heartbeats.begin(self.link)
         self.begun = True
         log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))
+        for found in await arun(self.link, dangers(self._store)):
+            log.warning("Redis may lose jobs", consumer=self.name, why=found.what, advice=found.advice)
 
     # -- topics
 
@@ -372,7 +376,7 @@ class WorkerRun:
             async with asyncio.timeout(self._settings.call_timeout_s):
                 await telling
         except Exception as error:
-            log.warning("stopped without telling Redis", unsent=self._sender.size, error=what(error))
+            log.warning("stopped; Redis did not confirm it", unsent=self._sender.size, error=what(error))
 
     async def _all_sent(self) -> None:
         """Waits until all outcomes are sent, or the task that sends them has ended because all tasks were cancelled

@@ -220,7 +220,7 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(InvalidInput, match="tokens: "):
             Tokens.read(path)
-    for name, roles, why in (("a b", [Role.VIEWER], "can't be a token's name"), ("a", [], "needs a role")):
+    for name, roles, why in (("a b", [Role.VIEWER], "name: 'a b' can't be a token's name"), ("a", [], "needs a role")):
         with pytest.raises(InvalidInput, match=why):
             new_token(name, roles)
     with pytest.raises(InvalidInput, match=r"there is no role 'boss'; roles are producer, "):

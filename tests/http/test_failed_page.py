@@ -20,12 +20,12 @@ from tests.servers import Server
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look surveys all topics, and waits for that."""
-    monkeypatch.setattr("streamdq.http.survey.EVERY_S", 0.0)
+    """Each look reads all topics, and waits for that."""
+    monkeypatch.setattr("streamdq.http.topic_cache.EVERY_S", 0.0)
 
 
 async def look(site: Api, path: str) -> str:
-    site.app.state.streamdq.survey._found = None
+    site.app.state.streamdq.topic_cache._found = None
     return await see(site, path)
 
 

@@ -137,7 +137,7 @@ def newer(shard: Shard) -> Shard:
 @pytest.mark.parametrize("name", CALLS)
 def test_a_newer_format_is_refused_and_nothing_is_written(newer: Shard, name: str) -> None:
     before = stored(newer)
-    with pytest.raises(NewerFormat, match=rf"format {FORMAT + 1}, .* knows formats up to {FORMAT}: upgrade") as raised:
+    with pytest.raises(NewerFormat, match=rf"format {FORMAT + 1}, .* reads formats up to {FORMAT}. Upgrade") as raised:
         newer.run(CALLS[name](newer))
     assert raised.value.format == FORMAT + 1
     assert newer.cutting or stored(newer) == before, "what was cut is undone, and then the same is stored otherwise"

@@ -65,7 +65,9 @@ class Limited:
             client.execute_command("ACL", "LOG", "RESET")
 
     def denied(self) -> list[dict[str, Any]]:
-        return [entry for client in self._clients for entry in client.acl_log()]
+        """But for the settings of a Redis without an append-only file, for which a worker asks at its start."""
+        entries = [entry for client in self._clients for entry in client.acl_log()]
+        return [entry for entry in entries if entry["object"] not in ("config", "config|get")]
 
     def change(self, right: str) -> None:
         for client in self._clients:
@@ -350,7 +352,7 @@ async def test_a_process_that_lacks_a_right_does_not_start(limited: Limited, red
 
 
 async def test_a_worker_that_may_not_wait_on_a_cluster_does_not_start(limited_cluster: Limited) -> None:
-    """It would be told of no job and no wakeup. Nor does it get the lease of the mover at work, or a mover alone."""
+    """It would be told of no job and no wakeup. Nor does it get the lease of the active mover, or a mover alone."""
     with Queue(limited_cluster.url, NAMESPACE) as queue:
         queue.configure("t", shards=3)
         assert [found.verdict for found in queue.doctor() if "wait for jobs" in found.what] == ["ok"]

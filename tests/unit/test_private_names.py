@@ -30,7 +30,7 @@ OTHERS = {
     ("process/logs.py", "_current_frames"),  # of sys
     ("store/jobs/records.py", "_replace"),  # of named tuples
     ("store/schedules/schedules.py", "_replace"),
-    ("store/topics/settling.py", "_replace"),
+    ("store/topics/resharding.py", "_replace"),
     ("store/topics/changes.py", "_replace"),
     ("process/leaving.py", "_exit"),  # of os
     ("process/leaving.py", "_run_exitfuncs"),  # of atexit

@@ -220,7 +220,7 @@ async def get_job_history(request: Request, topic: TopicPath, id: IdPath) -> Res
 async def _job(request: Request, topic: str, id: str, key: str | None) -> Job:
     job = await (await backend_of(request).queue()).get(topic, id, key=key)
     if job is None:
-        raise ProblemError("no-job", "it has ended, or never was; the history may know it")
+        raise ProblemError("no-job", "the job has ended, or never existed; GET …/history shows past attempts")
     return redact.job(who_asks(request), job)
 
 

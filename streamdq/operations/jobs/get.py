@@ -24,8 +24,8 @@ _ACTIVE_FIRST = (JobState.RUNNING, JobState.READY, JobState.DELAYED, JobState.DE
 
 
 def get(store: RedisStore, topic: str, id: str, *, key: str | None = None) -> Op[Job | None]:
-    """The job with its progress in each group, or None if it has ended in all of them or never existed. ``key``: of the
-    job, if it has one: then only the shard of that key is asked.
+    """The job with its progress in each group, or None if it has ended in all of them or never existed. ``key``: the
+    job's, if it has one; then only the key's shard is read.
     """
     try:
         found = yield from ask(store, topic, id, lambda k, settings, _: store.scripts.get(k, id, settings), key)

@@ -205,9 +205,9 @@ def _awaited(
 
 
 class Pipeline:
-    """Use it in a ``with`` statement. ``enqueue`` is that of the queue, but returns a Pipelined at once: the jobs are
-    sent together when the block ends, or earlier, when there are 500 of them, or 256 KiB. If the block raises, what was
-    not sent by then is not sent. An argument that is invalid raises InvalidInput at once.
+    """Use it in a ``with`` statement. ``enqueue`` takes the queue's arguments and returns a Pipelined at once. The jobs
+    are sent together at the end of the block, or earlier, for each 500 jobs or 256 KiB. If the block raises, jobs that
+    were not sent yet are dropped. An invalid argument raises InvalidInput at once.
 
     Leaving the block raises an ExceptionGroup of the errors of all calls, if there are any; each Pipelined has its own.
     """

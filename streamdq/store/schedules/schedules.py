@@ -269,7 +269,7 @@ class Schedules:
             if after is known:
                 return after, now_ms
             if known is not None and known.is_due(now_ms):
-                yield from self._settle(topic, id)
+                yield from self._fire_due(topic, id)
             elif known is not None and known.is_ahead(now_ms):
                 yield from self._scripts.retract(self._first(topic), id)
             elif (written := (yield from self._write(topic, id, after, now_ms))) and written.is_planned():
@@ -306,7 +306,7 @@ class Schedules:
                 yield from self._scripts.retract(self._first(topic), id)
             yield from self.replan(topic, id)
 
-    def _settle(self, topic: str, id: str) -> Op[None]:
+    def _fire_due(self, topic: str, id: str) -> Op[None]:
         """Enqueues what is due, as the mover does."""
         spread = self._topics.settings_of(topic).spread
         fired = yield from self.fire(self._first(topic), spread)

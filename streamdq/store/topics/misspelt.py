@@ -24,7 +24,7 @@ def slip_of(name: str, names: Iterable[str]) -> str | None:
 
 
 def _is_slip(a: str, b: str) -> bool:
-    if a == b or min(len(a), len(b)) < _SHORTEST:
+    if a == b or abs(len(a) - len(b)) > 1 or min(len(a), len(b)) < _SHORTEST:
         return False
     same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     rest_a, rest_b = a[same:], b[same:]

@@ -156,7 +156,7 @@ class Topics:
         settings = yield from self.read(topic)
         if settings is None:
             if group is None and topic not in self.known:  # a producer makes it, and nobody serves it yet
-                yield from self._warn_of_slip(topic)
+                yield from self.warn_of_slips(frozenset([topic]))
             settings = yield from self._make(topic)
         if group is None:
             return settings
@@ -166,9 +166,16 @@ class Topics:
             settings = yield from self.change(topic, {}, {group: wanted})
         return settings
 
-    def _warn_of_slip(self, topic: str) -> Op[None]:
-        if (meant := slip_of(topic, (yield from self._registry.look()))) is not None:
-            log.warning("a new topic without a consumer resembles another one", topic=topic, other=meant)
+    def warn_of_slips(self, topics: frozenset[str]) -> Op[None]:
+        """Of those that are about to be made and have almost the name of another one, which is not among them."""
+        known = yield from self._registry.look()
+        others = known.keys() - topics
+        for topic in sorted(topics - known.keys()):
+            if (meant := slip_of(topic, others)) is not None:
+                log.warning(
+                    "a new topic is made: did you mean another one?", topic=topic, did_you_mean=meant,
+                    advice=f"if its name is a slip, correct it in the code and `streamdq topic delete {topic}`",
+                )  # fmt: skip
 
     def cached(self, topic: str) -> TopicSettings | None:
         """The cached settings; None if there are none, or this process is just creating or repairing the topic."""
