@@ -30,6 +30,12 @@ def result_name(group: str, id: str) -> str:
     return f"{id}\x1f{group}"
 
 
+def result_in(name: str) -> tuple[str, str] | None:
+    """The group and the id in a result's name; None: it is the id of a job."""
+    id, is_result, group = name.partition("\x1f")
+    return (group, id) if is_result else None
+
+
 class Bodies:
     """The bodies of one namespace. ``write``: the codecs of new bodies, in the order in which they are applied.
     ``read``: further codecs that bodies may have been stored with.

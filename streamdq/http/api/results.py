@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 
-from ...errors import BodyUnreadable, ResultTimeout
+from ...config import TopicSettings
+from ...errors import BodyUnreadable, InvalidInput, ResultTimeout
 from ...link.session import Op
 from ...operations.results.value import json_of
 from ...operations.results.wanted import Wanted, wanted
@@ -17,7 +18,7 @@ from ...process.loop import cancel_and_wait
 from ...queue import kept_by
 from ...store.jobs.results import EndState, StoredResult
 from ...store.redis_store import RedisStore
-from ..auth import Role
+from ..auth import Identity, Role
 from ..backend import Backend, left
 from ..problems import ProblemError
 from .jobs import KeyIn
@@ -54,26 +55,29 @@ async def get_result(
     The topic has to keep results: its handler asks for that, or the topic's setting `result`. The answer comes as soon
     as the job has ended for the group, however it ended. 404 `no-result`: there is neither the job nor a result of it.
     """
-    backend, asked = backend_of(request), wanted(topic, id, key, group)
-    who = who_asks(request)
+    backend, who = backend_of(request), who_asks(request)
     if group is not None:
         check_group_scope(who, group)
-    elif not who.groups.is_all:
-        group = await _only_group(backend, topic, request)
-        asked = wanted(topic, id, key, group)
+    settings = await backend.do((await backend.store()).topics.get(topic))
+    asked = wanted(topic, id, key, _group_for(who, settings, group))
     try:
         found, kept = await _kept(request, backend, asked, wait_s)
     except ResultTimeout:
-        return Response(_json(asked, group or await _only_group(backend, topic, request), None), 202, media_type=JSON)
+        return Response(_json(asked, asked.group or next(iter(settings.results), ""), None), 202, media_type=JSON)
     answer = await backend.do(result_bytes(await backend.store(), asked, found, kept))
     return Response(answer, media_type=JSON)
 
 
-async def _only_group(backend: Backend, topic: str, request: Request) -> str:
-    """The group that is meant if none is named: of those that keep results, the one that the token allows."""
-    settings = await backend.do((await backend.store()).topics.get(topic))
-    keeping = who_asks(request).groups.of(settings.results)
-    return keeping[0] if len(keeping) == 1 else next(iter(settings.results), "default")
+def _group_for(who: Identity, settings: TopicSettings, group: str | None) -> str | None:
+    """The group that is meant, of those that the token allows; None: the only one of the topic that keeps results."""
+    if group is not None or who.groups.is_all or not settings.results:
+        return group
+    seen = who.groups.of(settings.results)
+    if not seen:
+        raise ProblemError("forbidden", f"this token is for other groups: {who.groups}")
+    if len(seen) > 1:
+        raise InvalidInput(f"group: several keep results; name one: {', '.join(sorted(seen))}")
+    return next(iter(seen))
 
 
 async def _kept(request: Request, backend: Backend, asked: Wanted, wait_s: float) -> tuple[str, StoredResult]:

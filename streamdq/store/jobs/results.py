@@ -13,6 +13,7 @@ from ...keys import ShardKeys
 from ...link.command import Behind, Command
 from ...link.session import Op, Session, checked
 from ...link.tracking import CHOOSE
+from ..commands import in_steps
 from .progress import Progress, progress_field, progress_in
 
 
@@ -106,6 +107,13 @@ def look_and_watch(
         ]
     replies = yield from session.call(commands, timeout_s=timeout_s, changed=changed, chosen=True)
     return _found_in(replies, len(shards))
+
+
+def stored_results(session: Session, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op[list[StoredResult | None]]:
+    """The result of each (shard, group, id), if there is one."""
+    keys = [k.result_of(group, id) for k, group, id in jobs]
+    replies = yield from in_steps(session, [Command(key, ("GET", key)) for key in keys])
+    return [None if (value := checked(reply)) is None else kept_in(value) for reply in replies]
 
 
 def _of_job(k: ShardKeys, group: str, id: str, kind: type[Command]) -> list[Command]:
