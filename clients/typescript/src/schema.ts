@@ -112,6 +112,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/topics/{topic}/jobs/{id}/result": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the result of a job, and wait for it if necessary
+         * @description The topic has to keep results: its handler asks for that, or the topic's setting `result`. The answer comes as soon as the job has ended for the group, however it ended. 404 `no-result`: there is neither the job nor a result of it.
+         */
+        get: operations["get_result"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/topics/{topic}/find": {
         parameters: {
             query?: never;
@@ -121,7 +141,7 @@ export interface paths {
         };
         /**
          * Search a topic's jobs
-         * @description An answer has about `limit` jobs (up to a few hundred more), or as many as two seconds of searching or 1 MiB hold: there may be none in it, and yet more to come. Pass `next` as `after`, with the same criteria, to go on; it is null at the end. A job that matches all the time is found; in different answers it may come twice. `as_shown` tells how the job was when it was found: pass it to the actions, which leave jobs alone that have changed since. With more conditions than a request's head has room for, 32 KiB, it is malformed.
+         * @description An answer has about `limit` jobs (up to a few hundred more). It ends earlier after two seconds of searching or 1 MiB; so an answer may be empty although more follow. Pass `next` as `after`, with the same criteria, to go on; it is null at the end. A job that matches all the time is found; in different answers it may come twice. `as_shown` tells how the job was when it was found: pass it to the actions, which leave jobs alone that have changed since. With more conditions than a request's head has room for, 32 KiB, it is malformed.
          */
         get: operations["find_jobs"];
         put?: never;
@@ -202,8 +222,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Delete dead jobs that a search has shown for good, unless they have changed since
-         * @description Delete dead jobs that a search has shown for good, unless they have changed since.
+         * Delete dead jobs that a search has shown permanently, unless they have changed since
+         * @description Delete dead jobs that a search has shown permanently, unless they have changed since.
          */
         post: operations["purge_shown"];
         delete?: never;
@@ -243,7 +263,7 @@ export interface paths {
         put?: never;
         /**
          * End the attempt as done, for this group
-         * @description Safe to repeat if the answer was lost, like every other way to end a claim: for ten minutes, the same request gets a 200. A claim that was taken over gets a 409, whatever happened to the job.
+         * @description Safe to repeat if the answer was lost, like every other way to end a claim: for ten minutes, the same request gets a 200. A claim that was taken over gets a 409, whatever happened to the job. A result that can't be kept, as it is too large or the topic keeps none, gets a 422, and the claim goes on.
          */
         post: operations["finish_claim"];
         delete?: never;
@@ -386,7 +406,7 @@ export interface paths {
         get: operations["get_schedule"];
         /**
          * Add a schedule under an id, or change it
-         * @description Idempotent: repeated with the same content, it changes nothing. A change holds from the next occurrence on; what is left out is as by default, even if the schedule had it. A paused schedule stays paused. A topic that does not exist is created.
+         * @description Idempotent: repeated with the same content, it changes nothing. A change holds from the next occurrence on; fields that you leave out get their defaults, even if the schedule had other values. A paused schedule stays paused. A topic that does not exist is created.
          */
         put: operations["put_schedule"];
         post?: never;
@@ -694,8 +714,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Delete dead letters for good
-         * @description Delete dead letters for good.
+         * Delete dead letters permanently
+         * @description Delete dead letters permanently.
          */
         post: operations["purge_dead"];
         delete?: never;
@@ -1229,6 +1249,30 @@ export interface components {
             traceback?: string;
         };
         /**
+         * FinishIn
+         * @description A claim to end as done.
+         * @example {
+         *       "claim": "v1.W10.c2lnbmF0dXJl"
+         *     }
+         * @example {
+         *       "claim": "v1.W10.c2lnbmF0dXJl",
+         *       "result": 42
+         *     }
+         */
+        FinishIn: {
+            /**
+             * Claim
+             * @description The `claim` of a take.
+             * @example v1.W10.c2lnbmF0dXJl
+             */
+            claim: string;
+            /**
+             * Result
+             * @description The job's result, any JSON, if the topic keeps results of the claim's group. Left out: it has none.
+             */
+            result?: unknown;
+        };
+        /**
          * FoundJobOut
          * @example {
          *       "attempt": 0,
@@ -1395,6 +1439,11 @@ export interface components {
             ttr_ms: number | null;
             /** Retry */
             retry: string | null;
+            /**
+             * Result Ms
+             * @description For how long results are kept; null: they are not.
+             */
+            result_ms?: number | null;
         };
         /**
          * GroupStatsOut
@@ -1763,6 +1812,59 @@ export interface components {
             what: string;
         };
         /**
+         * ResultOut
+         * @description How a job ended in one group.
+         * @example {
+         *       "ended_ms": 1899998200000,
+         *       "group": "default",
+         *       "id": "report-7",
+         *       "outcome": "done",
+         *       "result": {
+         *         "pages": 12
+         *       },
+         *       "topic": "report.make"
+         *     }
+         */
+        ResultOut: {
+            /** Topic */
+            topic: string;
+            /** Id */
+            id: string;
+            /** Group */
+            group: string;
+            /**
+             * Outcome
+             * @description `error`: it is done, and its result could not be kept. `waiting`: it has not ended yet.
+             * @enum {string}
+             */
+            outcome: "done" | "dead" | "cancelled" | "expired" | "error" | "waiting";
+            /**
+             * Ended Ms
+             * @description When it ended, if that is still known.
+             */
+            ended_ms?: number | null;
+            /**
+             * Result
+             * @description What the handler returned, of a job that is done.
+             */
+            result?: unknown;
+            /**
+             * Result Unreadable
+             * @description Why this server can't read the result, which is null then.
+             */
+            result_unreadable?: string | null;
+            /**
+             * Reason
+             * @description Of a dead job: why it was buried.
+             */
+            reason?: string | null;
+            /**
+             * Error
+             * @description Of a dead job; or why the result could not be kept.
+             */
+            error?: string | null;
+        };
+        /**
          * ScaleOut
          * @description How many replicas of a worker a group needs.
          * @example {
@@ -1835,7 +1937,7 @@ export interface components {
         };
         /**
          * ScheduleIn
-         * @description A schedule: either `cron` or `every`. What is left out is as by default.
+         * @description A schedule: either `cron` or `every`. Fields that you leave out get their defaults.
          * @example {
          *       "body": {
          *         "for": "{due}"
@@ -2234,7 +2336,7 @@ export interface components {
         };
         /**
          * TopicIn
-         * @description Settings to change; what is left out stays.
+         * @description Settings to change; others stay as they are.
          * @example {
          *       "retry": "15s 3m 10m",
          *       "ttr": "30s"
@@ -2293,6 +2395,13 @@ export interface components {
              * @description Attempts of a key that start in a time at most: "5/s", "100/10m"; "0": no limit.
              */
             key_rate?: string | null;
+            /**
+             * Result
+             * @description For how long what handlers return is kept; `0`: no longer. If the topic has several groups, for those that are named.
+             */
+            result?: string | {
+                [key: string]: string;
+            } | null;
         };
         /**
          * TopicOut
@@ -3462,6 +3571,114 @@ export interface operations {
             };
         };
     };
+    get_result: {
+        parameters: {
+            query?: {
+                /** @description Whose result, if several groups of the topic keep theirs. */
+                group?: string | null;
+                /** @description The job's key, if it has one. Left out: the job is found all the same. */
+                key?: string | null;
+                /** @description How long to wait for the job to end. */
+                wait_s?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The topic, percent-encoded. */
+                topic: string;
+                /** @description The job's id, percent-encoded. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description How the job has ended. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResultOut"];
+                };
+            };
+            /** @description It has not ended yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResultOut"];
+                };
+            };
+            /** @description A valid token is needed */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such topic; No such consumer group; Neither the job nor a result of it; There is nothing here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value can't be accepted */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An error in the server */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is shutting down; Too many requests are waiting; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     find_jobs: {
         parameters: {
             query?: {
@@ -4234,7 +4451,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["ClaimIn"];
+                "application/json": components["schemas"]["FinishIn"];
             };
         };
         responses: {
@@ -4274,6 +4491,15 @@ export interface operations {
             };
             /** @description Not allowed */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such topic */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4346,7 +4572,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; The storage of large bodies does not answer; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
