@@ -69,10 +69,11 @@ async def _many(server: RedisServer, count: int) -> tuple[int, float, float]:
     with redis.Redis.from_url(server.url) as client, Queue(server.url, NAMESPACE) as producer:
         ids = [f"job-{number}" for number in range(count)]
         producer.enqueue_many(KEPT, [NewJob(body(number), delay="1h", id=id) for number, id in enumerate(ids)])
-        before = client.info("clients")["connected_clients"]
+        before, watched = client.info("clients")["connected_clients"], _watched(client)
         async with AsyncQueue(server.url, NAMESPACE) as queue:
             waits = [asyncio.create_task(queue.result(KEPT, id, timeout="10m")) for id in ids]
-            await asyncio.to_thread(must, lambda: _watched(client) >= count, "all of them wait")
+            await asyncio.to_thread(must, lambda: _watched(client) >= watched + count, "they wait")
+            await asyncio.sleep(1)  # the last of them ask whether their jobs are there
             connections = client.info("clients")["connected_clients"] - before
             commands, began = client.info("stats")["total_commands_processed"], time.monotonic()
             await asyncio.sleep(2)

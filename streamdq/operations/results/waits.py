@@ -126,6 +126,8 @@ class _Wait:
 
     async def _until_kept(self) -> StoredResult:
         while True:
+            if self._changed.is_set() and (kept := await self._told()) is not None:
+                return kept
             self._changed.clear()
             if (found := await self._looked()) is not None:
                 kept, lives = self._judged(found)
@@ -197,7 +199,7 @@ class _Wait:
     async def _look(self) -> Sequence[Found]:
         """What each of the shards has of the job."""
         waits = self._waits
-        if time.monotonic() >= waits._polls_until:
+        if self._timeout_s > 0 and time.monotonic() >= waits._polls_until:
             try:
                 return await self._tracked()
             except ServerUnavailable:
@@ -214,6 +216,17 @@ class _Wait:
         self._watched |= {shard.result_of(self.group, self._id) for shard in self._shards}
         looking = results.look_and_watch(self._session, self._shards, self.group, self._id, self._tell, timeout_s)
         return await arun(self._link, looking)
+
+    async def _told(self) -> StoredResult | None:
+        """The result, after it was told that the key has changed; None: it is not that simple."""
+        if len(self._shards) > 1 or self._waits._is_closed or time.monotonic() < self._waits._polls_until:
+            return None
+        timeout_s = min(self._session.settings.call_timeout_s, max(1.0, self._left_s))
+        reading = results.read_when_told(self._session, self._shards[0], self.group, self._id, self._tell, timeout_s)
+        try:
+            return await arun(self._link, reading)
+        except ServerError:
+            return None  # as the connection was lost
 
     def _tell(self, _key: str) -> None:
         self._changed.set()

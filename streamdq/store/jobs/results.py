@@ -109,6 +109,15 @@ def look_and_watch(
     return _found_in(replies, len(shards))
 
 
+def read_when_told(
+    session: Session, k: ShardKeys, group: str, id: str, changed: Callable[[str], None], timeout_s: float
+) -> Op[StoredResult | None]:
+    """The result alone, over the connection that told of it, which then need not tell of its end as well."""
+    key = k.result_of(group, id)
+    (reply,) = yield from session.call([Command(key, ("GET", key))], timeout_s=timeout_s, changed=changed, chosen=True)
+    return None if (value := checked(reply)) is None else kept_in(value)
+
+
 def stored_results(session: Session, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op[list[StoredResult | None]]:
     """The result of each (shard, group, id), if there is one."""
     keys = [k.result_of(group, id) for k, group, id in jobs]
