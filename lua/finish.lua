@@ -10,10 +10,11 @@
 -- ARGV[5] consumer that claimed them
 -- ARGV[6..] per claim: main, entry (as claimed), id, history row; then, if the caller has results, that of each claim, as it
 -- is kept (results.lua), and the text 'results'
--- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence).
+-- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence); -i: it was aborted, and
+-- its job is cancelled.
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, progress, receipt, notify_mover, key_tickets, key_pace,
---   key_limit, end_in_group, fence, taken, trim_ready
+-- include: stored_format, clock, results, groups, history, progress, attempt_row, receipt, notify_mover, key_tickets,
+--   key_pace, key_limit, end_in_group, taken, end_aborted, fence, trim_ready
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
   'after_finish', 'key_limit', 'dumps', 'results')
@@ -37,7 +38,7 @@ local shared, ids, fields, n, done, alone, args = {}, {}, {}, 0, 0, #s.groups ==
 local others_too, mains, own_entries, admitted = {}, {}, {}, {} -- admitted: these may be, in a topic that limits its keys
 for i = 6, #ARGV, 4 do
   if lost and lost[i] then
-    reply[#reply + 1] = (i - 2) / 4
+    reply[#reply + 1] = lost[i] * (i - 2) / 4
   else
     done = done + 1
     local main, entry, id = args[i], args[i + 1], args[i + 2]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         HistoryUnreadable,
         IdTaken,
         InvalidInput,
+        JobAborted,
         JobCancelled,
         JobExists,
         JobExpired,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
         RetrySchedule,
         Snooze,
     )
+    from .operations.jobs.abort import AbortResult
     from .queue import (
         AsyncClaim,
         AsyncQueue,
@@ -88,6 +90,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AbortResult",
     "ArchiveError",
     "ArchiveMissing",
     "ArchiveRefusesWrites",
@@ -115,6 +118,7 @@ __all__ = [
     "IdTaken",
     "InvalidInput",
     "Job",
+    "JobAborted",
     "JobCancelled",
     "JobExists",
     "JobExpired",
@@ -182,6 +186,7 @@ _MODULES = {
         "HistoryUnreadable",
         "IdTaken",
         "InvalidInput",
+        "JobAborted",
         "JobCancelled",
         "JobExists",
         "JobExpired",
@@ -226,6 +231,7 @@ _MODULES = {
         "RetrySchedule",
         "Snooze",
     ),
+    ".operations.jobs.abort": ("AbortResult",),
     ".queue": (
         "AsyncClaim",
         "AsyncQueue",

@@ -225,7 +225,8 @@ MOST_FORMER = 3
 class Layout(NamedTuple):
     """How a topic's jobs are spread over its shards. ``former``: earlier numbers of shards, oldest first, by which jobs
     may still be where they were put. ``since``: the version that the last change of a topic with jobs followed, 0 =
-    none did. Two changes never have the same layout, so whoever has been asleep since the one can't act in the other.
+    none did. Two changes never have the same layout, so a process that slept since the first change can't act in the
+    second.
     """
 
     shards: int

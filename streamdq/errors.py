@@ -155,6 +155,10 @@ class StaleClaim(StreamdqError):
     """The claim has ended, or was taken over after its TTR passed. It can no longer finish, retry or bury the job."""
 
 
+class JobAborted(StaleClaim):
+    """Somebody has aborted the job: its attempt ends as cancelled, and the job is not tried again."""
+
+
 class ServerError(StreamdqError):
     """Redis refused a command."""
 

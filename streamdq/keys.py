@@ -62,6 +62,11 @@ class NamespaceKeys:
         return f"{{{self.namespace}}}:wake"
 
     @cached_property
+    def aborts(self) -> str:
+        """STREAM, at most 256 entries, expires: tells workers which of the attempts that they run were aborted."""
+        return f"{{{self.namespace}}}:aborts"
+
+    @cached_property
     def secret(self) -> str:
         """STRING: the secret that all HTTP servers sign claims with, the previous one, and when it was replaced."""
         return f"{{{self.namespace}}}:secret"

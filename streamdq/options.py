@@ -17,7 +17,6 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
 
 _OF_EVERY_JOB = {
     "ttr": "Time to run: how long an attempt may take.",
@@ -97,7 +96,7 @@ def on_command_line(name: str, options: Mapping[str, str], flags: Mapping[str, s
 
 def suggesting(function: F) -> F:
     """The function; called with a keyword argument that it does not have, it suggests the one that was meant. Python
-    does so itself only from 3.13 on.
+    does so itself from 3.13 on. Not for what is made for each job, such as NewJob: there it would cost time.
     """
 
     @wraps(function)
@@ -117,12 +116,6 @@ def suggesting(function: F) -> F:
             raise unknown(name, wrong, known) from None
 
     return cast("F", called)
-
-
-def suggesting_fields(cls: type[T]) -> type[T]:
-    """The dataclass, whose constructor suggests likewise."""
-    cls.__init__ = suggesting(cls.__init__)  # type: ignore[method-assign]
-    return cls
 
 
 def unknown(call: str, name: str, known: Collection[str]) -> TypeError:

@@ -192,6 +192,7 @@ class Queue(_Base):
     enqueue_many = _blocking(lambda: operations.jobs.enqueue_many.enqueue_many)
     get = _blocking(lambda: operations.jobs.get.get)
     cancel = _blocking(lambda: operations.jobs.changes.cancel)
+    abort = _blocking(lambda: operations.jobs.abort.abort)
     reschedule = _blocking(lambda: operations.jobs.changes.reschedule)
     dead = _blocking(lambda: operations.dead_letters.of_group.dead)
     kick = _blocking(lambda: operations.dead_letters.of_group.kick)
@@ -345,6 +346,7 @@ class AsyncQueue(_Base):
     enqueue_many = _awaited(lambda: operations.jobs.enqueue_many.enqueue_many)
     get = _awaited(lambda: operations.jobs.get.get)
     cancel = _awaited(lambda: operations.jobs.changes.cancel)
+    abort = _awaited(lambda: operations.jobs.abort.abort)
     reschedule = _awaited(lambda: operations.jobs.changes.reschedule)
     dead = _awaited(lambda: operations.dead_letters.of_group.dead)
     kick = _awaited(lambda: operations.dead_letters.of_group.kick)
@@ -473,7 +475,9 @@ def _given(result: Any) -> tuple[Any, ...]:
 
 
 class Claim:
-    """A claimed job. Each method ends or extends the claim, and raises StaleClaim if it was taken over.
+    """A claimed job. Each method ends or extends the claim, and raises StaleClaim if it was taken over. If the job was
+    aborted, ``touch`` and ``finish`` raise JobAborted; from then on ``aborted`` is true. The job ends as cancelled when
+    the claim is ended, in whatever way.
 
     As a context manager, it finishes the job at the end of the block. If the block raises an exception, it fails the
     job and passes the exception on.
@@ -483,6 +487,11 @@ class Claim:
         self._queue = queue
         self._held = held
         self.job = held.job
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the last call that this claim has made said that the job was aborted."""
+        return self._held.aborted
 
     def _run(self, operation: Op[None]) -> None:
         carry_out(self._queue, operation)
@@ -510,6 +519,10 @@ class Claim:
     def touch(self, ttr: Duration | None = None) -> None:
         """Starts the TTR again (a heartbeat); with ``ttr``, that time instead."""
         self._run(operations.attempts.take.touch(self._queue._store, self._held, ttr))
+
+    def progress(self, fraction: float | None = None, text: str = "") -> None:
+        """Notes how far the attempt is, as RunningJob.progress, at each call."""
+        self._run(operations.attempts.progress_reports.report(self._queue._store, self._held, fraction, text))
 
     def __enter__(self) -> Self:
         return self
@@ -558,6 +571,11 @@ class AsyncClaim:
         self._held = held
         self.job = held.job
 
+    @property
+    def aborted(self) -> bool:
+        """Like Claim.aborted."""
+        return self._held.aborted
+
     async def _run(self, operation: Op[None]) -> None:
         await carry_out_async(self._queue, operation)
 
@@ -576,6 +594,10 @@ class AsyncClaim:
     async def touch(self, ttr: Duration | None = None) -> None:
         """Like Claim.touch."""
         await self._run(operations.attempts.take.touch(self._queue._store, self._held, ttr))
+
+    async def progress(self, fraction: float | None = None, text: str = "") -> None:
+        """Like Claim.progress."""
+        await self._run(operations.attempts.progress_reports.report(self._queue._store, self._held, fraction, text))
 
     async def __aenter__(self) -> Self:
         return self

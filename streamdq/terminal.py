@@ -18,6 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from .job.job import GroupProgress, HandlerProgress
 from .job.retry import RetrySchedule
 from .process.logs import hide_credentials, visible, visible_json
 from .times.durations import show_ms
@@ -220,12 +221,24 @@ def job_view(job: Job) -> RenderableType:
             facts.add_row(Text(name, "dim"), value if isinstance(value, Text) else Text(value))
     groups = table("group", "state", "attempt", "step", "due", "consumer", "error", numbers=("attempt", "step"))
     for name, progress in job.groups.items():
-        why = ": ".join(part for part in (progress.reason, progress.error) if part)
         groups.add_row(
             name, Text(progress.state, _STYLES[progress.state]), str(progress.attempt), str(progress.step),
-            utc_text(progress.due_ms), progress.consumer or "", Text(why),
+            utc_text(progress.due_ms), progress.consumer or "", Text(_why(progress)),
         )  # fmt: skip
     return Group(facts, groups)
+
+
+def _why(progress: GroupProgress) -> str:
+    stops = "aborted, and has yet to stop" if progress.aborted else None
+    return ": ".join(part for part in (progress.reason, progress.error, stops, _done(progress.progress)) if part)
+
+
+def _done(progress: HandlerProgress | None) -> str:
+    """How far a running attempt is, as its handler says."""
+    if progress is None:
+        return ""
+    share = "" if progress.fraction is None else f"{progress.fraction:.0%}"
+    return " ".join(filter(None, (share, progress.text)))
 
 
 _ALWAYS = ("delayed", "ready", "running", "dead", "done")

@@ -28,6 +28,10 @@ end
 -- returns the claim and the progress, like begun; nil = the job is not claimed
 local function claim_again(s, claim, entry, job)
   local p = job.progress
+  if p.aborted then
+    drop_entry(s, entry, false)
+    return end_aborted(s, job)
+  end
   redis.call('HINCRBY', s.counts, 'running:' .. s.group, -1)
   if p.note == s.consumer and entry.asked then
     -- The answer is the same as before, and no attempt is lost.
@@ -74,6 +78,7 @@ local function claim_entries(s, claim, entries, own_count)
   claim.has_paused = s.key_limit and redis.call('ZCARD', s.key_paused) > 0
   claim.tail = tail_of(s, claim.ttr, claim.at_once == 0)
   local claims, marks, count, at_once = {}, {}, claim.count, claim.at_once
+  s.on_removed = after_removal(s, claim.after_finish)
 
   for i = 1, n do
     local id, record, state, claimed, mark = entries[i][1], records[i], states[i], nil, nil
@@ -93,7 +98,6 @@ local function claim_entries(s, claim, entries, own_count)
       if claim.started == at_once and at_once < count then claim.tail = tail_of(s, claim.ttr, true) end -- ahead from now on
     end
   end
-  s.on_removed = after_removal(s, claim.after_finish)
   end_in_group(s, s.group, claim.late, claim.mains)
   remember(s, claim.expired)
   local started = claim.started

@@ -263,6 +263,37 @@ def cancel(
 
 
 @app.command(cls=WithId)
+def abort(
+    context: typer.Context,
+    topic: Topic,
+    id: Id,
+    group: Annotated[
+        str | None, typer.Option("--group", help="Abort it for this consumer group alone. Default: for all.")
+    ] = None,
+    key: Key = None,
+    durable: Durable = None,
+    as_json: Json = False,
+) -> None:
+    """Abort a job, also while it runs.
+
+    If it waits, it is cancelled. If it runs, its handler is told to stop; however that ends, the job is cancelled and
+    not tried again. Exit code 1: no such job, or it is dead.
+    """
+    with open_queue(context) as queue:
+        result = queue.abort(topic, id, group=group, key=key, durable=durable)
+    yes = result in ("cancelled", "aborting")
+    answer(as_json, {"result": result.value}, _ABORTED[result.value].format(id=id), yes=yes)
+
+
+_ABORTED = {
+    "cancelled": "cancelled",
+    "aborting": "aborting: its handler is told to stop, and the job ends as cancelled",
+    "waiting": "nothing changed: no group has begun with {id!r}; leave out --group",
+    "ended": "nothing changed: {id!r} has ended, or is dead, or never was",
+}
+
+
+@app.command(cls=WithId)
 def reschedule(
     context: typer.Context,
     topic: Topic,

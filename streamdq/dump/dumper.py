@@ -2,8 +2,8 @@
 
 A run takes the newest entry of each stream as its end and reads pages from the last dumped entry up to it. Rows are
 written in batches: first the files, one for each hour; then the manifest with the marks, which makes them part of the
-dump; then Redis is told the marks. If a run is killed in between, the next one removes files that are in no manifest,
-or tells Redis the marks again. So no row is missing or duplicated.
+dump; then the marks are written to Redis. If a run is killed in between, the next one removes files that are in no
+manifest, or writes the marks to Redis again. So no row is missing or duplicated.
 
 While a dump is registered, Redis trims no row that the dump does not have (lua/trim_history.lua). It is registered with
 each shard, and with the namespace, for shards that are made later (Topics). If rows are missing

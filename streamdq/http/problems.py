@@ -21,6 +21,7 @@ from ..errors import (
     DurabilityUnsupported,
     EmbeddedError,
     InvalidInput,
+    JobAborted,
     JobExists,
     NewerFormat,
     NotDurable,
@@ -85,6 +86,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "job-exists": (409, "The id is taken"),
     "job-busy": (409, "The job's state does not allow it"),
     "stale-claim": (409, "The claim has ended"),
+    "job-aborted": (409, "The job was aborted"),
     "topic-not-empty": (409, "The topic holds jobs, or is served"),
     "too-many-topics": (409, "There are too many topics"),
     "too-large": (413, "The body is too large"),
@@ -107,6 +109,7 @@ _OF_STATUS = {400: "malformed", 401: "unauthenticated", 403: "forbidden", 404: "
 _OF_ERROR: tuple[tuple[type[Exception], str], ...] = (
     (ClientDisconnect, "malformed"),
     (JobExists, "job-exists"),
+    (JobAborted, "job-aborted"),
     (StaleClaim, "stale-claim"),
     (BodyStorageUnavailable, "storage-unavailable"),
     (TopicNotEmpty, "topic-not-empty"),
@@ -227,8 +230,8 @@ def _on_streamdq(_: Request, error: Exception) -> Response:
 
 
 def _on_left(_: Request, __: Exception) -> Response:
-    """The caller hung up before its body had arrived, or its answer was made. Nobody reads this one; it only keeps the
-    log clean.
+    """The caller hung up before its body had arrived, or its answer was made. Nobody reads this answer; it only keeps
+    the log clean.
     """
     return problem("malformed", "the caller has left")
 

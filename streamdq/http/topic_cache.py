@@ -40,7 +40,8 @@ T = TypeVar("T")
 
 class Watch(Generic[T]):
     """Reads something every ``EVERY_S`` while somebody asks for it, once for all who ask. Nobody waits for it longer
-    than a moment, and nobody gets what is older than ``OLDEST_S``. ``read`` is told when the reading began.
+    than a moment, and nobody gets a reading older than ``OLDEST_S``. ``read`` gets the moment at which the reading
+    began.
     """
 
     def __init__(self, what: str, read: Callable[[float], Awaitable[T]]) -> None:

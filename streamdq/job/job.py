@@ -15,7 +15,6 @@ from pydantic_core import from_json
 
 from ..errors import BodyDamaged, BodyUnreadable, InvalidInput
 from ..keys import plain
-from ..options import suggesting_fields
 from ..times.durations import Duration, Moment, to_ms
 from .retry import RetryInput
 from .uniqueness import DerivedId, UniqueAfter
@@ -51,6 +50,15 @@ class JobState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class HandlerProgress:
+    """How far a running handler says it is, and when it said so. ``fraction``: from 0 to 1; None: it did not say."""
+
+    fraction: float | None
+    text: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupProgress:
     """One group's progress with a job."""
 
@@ -67,12 +75,13 @@ class GroupProgress:
     reason: str | None = None
     error: str | None = None
     own: bool = False  # it waits in, or was claimed from, the group's own stream
+    aborted: bool = False  # it runs, was told to stop, and ends as cancelled
+    progress: HandlerProgress | None = None  # of a running attempt
 
 
 B = typing_extensions.TypeVar("B", default=Any)  # that of Python 3.11 has no default
 
 
-@suggesting_fields
 @dataclass(slots=True)
 class NewJob(Generic[B]):
     """A job to enqueue. ``delay`` counts from now by Redis's clock; ``at`` is a point in time; with neither, the job is
@@ -134,7 +143,7 @@ class _HasBody:
 
         Raises:
             BodyUnreadable: as ``json``.
-            BodyDamaged: what is stored is no JSON.
+            BodyDamaged: the stored body is no JSON.
         """
         json = self.json
         try:

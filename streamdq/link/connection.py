@@ -18,6 +18,7 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 
 from ..errors import InvalidInput, WrongLoop
+from ..forks import call_in_child
 from ..threads import HandlerThreads
 from .address import Target, parse_url
 from .cluster import Slots, learned, routed
@@ -103,6 +104,15 @@ _fake_servers: dict[str, Any] = {}
 def forget_memory(url: str) -> None:
     """Deletes the data of a ``memory://`` server: the next link to this URL finds an empty one."""
     _fake_servers.pop(url, None)
+
+
+def _renew_fake_servers() -> None:
+    """A thread of the parent, such as its mover's, may have been in the middle of a command."""
+    for server in _fake_servers.values():
+        server.lock._at_fork_reinit()  # as Python's own modules do; its databases share the lock
+
+
+call_in_child(_renew_fake_servers)
 
 
 class _Routes:
@@ -312,7 +322,7 @@ class AsyncLink(_Routes):
         return begun
 
     def drop_begun(self) -> None:
-        """Closes the connection of calls that were begun, as whoever waited for their replies was cancelled."""
+        """Closes the connection of calls that were begun, as their callers were cancelled."""
         if not self.is_cluster:
             self._nodes[""].drop_begun()
 
@@ -338,7 +348,7 @@ class AsyncLink(_Routes):
             tracking.drop(key, changed)
 
     def _slots_changed(self) -> None:
-        """Whoever waits for a change of a key must look at it where it is now."""
+        """Callers that wait for a change of a key must look at the node that has it now."""
         super()._slots_changed()
         for known in (self._tracking, self._choosing):
             for name in known.keys() - self._slots.names:
@@ -363,11 +373,11 @@ class AsyncLink(_Routes):
                 await self._tracking_at(name).look((), self._timeout_s, None)
 
     async def learn_slots(self, unless_within_s: float = 0.0) -> None:
-        """Asks a Cluster which node has which slot, unless it has told so lately. Whoever waits for a change of a key
-        that has moved is told.
+        """Asks a Cluster which node has which slot, unless it has answered lately. Callers that wait for a change of a
+        key that has moved are notified.
 
         Raises:
-            LinkError: no node has ever told.
+            LinkError: no node has ever answered.
         """
         if time.monotonic() - self._slots.learned_at >= unless_within_s:
             await arun(self, learned(self._slots, self._timeout_s))

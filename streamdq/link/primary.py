@@ -1,12 +1,12 @@
 """Behind Sentinel: which server is the primary, and whether that of a connection still is.
 
 After a failover on command (``SENTINEL FAILOVER``) the old primary goes on for about ten seconds, until the sentinels
-make it a replica: whoever stays connected writes what is lost then. So processes that make calls ask the sentinels once
-a second, and use no connection to another server than the sentinels name.
+make it a replica: a client that stays connected writes changes that are then lost. So processes that make calls ask the
+sentinels once a second, and use no connection to another server than the sentinels name.
 
 A sentinel that is cut off from the others goes on naming the old primary. Each failover has a higher number, the
-configuration's epoch, and what has the highest is true. So each time another sentinel is asked, and whoever has heard
-of an epoch believes no sentinel with a lower one, unless all that answer have one.
+configuration's epoch, and what has the highest is true. So each time another sentinel is asked. A process that has seen
+an epoch believes no sentinel with a lower one, unless all that answer have one.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class PrimaryWatch:
 
 
 class Epoch:
-    """The highest epoch that a sentinel has told of; -1: none yet."""
+    """The highest epoch that a sentinel has reported; -1: none yet."""
 
     def __init__(self) -> None:
         self.highest = -1
@@ -107,31 +107,35 @@ class Asking:
         Raises:
             MasterNotFoundError: no sentinel names a primary.
         """
-        best: tuple[int, Address] | None = None
         errors: list[str] = []
         for login in list(self._logins):
-            for sentinel in sorted(login, key=self._has_failed):
-                try:
-                    state = (yield sentinel).get(service)
-                except _FAILURES as error:
-                    self._failed_at[sentinel] = time.monotonic()
-                    errors.append(f"{sentinel} - {error!r}")
-                    continue
-                if not state or not is_up(state, service):
-                    continue
-                epoch = int(state.get("config-epoch", 0))
-                if best is None or epoch > best[0]:
-                    best = epoch, (state["ip"], state["port"])
-                    self._go_on_after(login, sentinel)
-                if epoch >= self._epoch.highest:
-                    break
-            if best is not None:
+            if best := (yield from self._best(login, service, is_up, errors)):
+                self._epoch.highest = best[0]
+                return best[1]
+        details = f": {', '.join(errors)}" if errors else ""
+        raise MasterNotFoundError(f"No master found for {service!r}{details}")
+
+    def _best(
+        self, login: list[Any], service: str, is_up: Callable[[Any, str], bool], errors: list[str]
+    ) -> Generator[Any, Mapping[str, Mapping[str, Any]], tuple[int, Address] | None]:
+        """The highest epoch that one of these sentinels tells of, and its primary."""
+        best: tuple[int, Address] | None = None
+        for sentinel in sorted(login, key=self._has_failed):
+            try:
+                state = (yield sentinel).get(service)
+            except _FAILURES as error:
+                self._failed_at[sentinel] = time.monotonic()
+                errors.append(f"{sentinel} - {error!r}")
+                continue
+            if not state or not is_up(state, service):
+                continue
+            epoch = int(state.get("config-epoch", 0))
+            if best is None or epoch > best[0]:
+                best = epoch, (state["ip"], state["port"])
+                self._go_on_after(login, sentinel)
+            if epoch >= self._epoch.highest:
                 break
-        if best is None:
-            told = f": {', '.join(errors)}" if errors else ""
-            raise MasterNotFoundError(f"No master found for {service!r}{told}")
-        self._epoch.highest = best[0]
-        return best[1]
+        return best
 
     def _has_failed(self, sentinel: Any) -> bool:
         return time.monotonic() - self._failed_at.get(sentinel, float("-inf")) < _LAST_S

@@ -110,7 +110,7 @@ class Mover:
                 await self._link.learn_slots(unless_within_s=_SLOTS_S / 2)
 
     async def _check(self) -> None:
-        """Whoever may hear no wakeups, or may not run scripts, must not have the lease."""
+        """A process that may receive no wakeups, or may not run scripts, must not have the lease."""
         with contextlib.suppress(ServerUnavailable):  # see Election.win
             await may_wait(self._link, self._session)
             await arun(self._link, self._scripts.check_rights([self._session.keys.mover]))
@@ -309,7 +309,7 @@ class Mover:
             try:
                 if beat % _REFRESH_EVERY == 0:
                     await arun(self._link, self._topics.refresh())
-                    await arun(self._link, self._topics.ring_for_untold())
+                    await arun(self._link, self._topics.notify_missed())
             except Exception as error:
                 await asyncio.sleep(self._failures.pause_after("registry", error))
             else:

@@ -198,8 +198,8 @@ class NodeMover:
         raise changing(shard.topic)  # the caller tries this shard again later
 
     async def _settings_by(self, shard: ShardKeys) -> TopicSettings | None:
-        """The topic's settings, where the shard has a rate. If the registry says otherwise, whoever changed that was
-        killed before the shards knew; they are told now. None: the topic was deleted.
+        """The topic's settings, where the shard has a rate. If the registry differs, the process that changed it was
+        killed before it updated the shards; they are updated now. None: the topic was deleted.
         """
         known = await arun(self._link, self._topics.get(shard.topic, anew=True))
         return known if is_rated(known) else await arun(self._link, self._topics.mend(shard.topic))

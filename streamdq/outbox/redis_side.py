@@ -26,7 +26,7 @@ class Code(IntEnum):
     TAKEN = 0
     ENQUEUED = 1
     BEFORE = 2  # by an earlier call; the job may have ended
-    NOT_HERE = 3  # there is nothing of its id in this shard, its home before
+    NOT_HERE = 3  # this previous shard has nothing of its id
 
 
 class Fate(IntEnum):

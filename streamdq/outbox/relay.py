@@ -100,9 +100,8 @@ class Relay:
         """Relays until ``stopping()``, which it asks once a second at least. ``burst``: until no row waits.
 
         Raises:
-            OutboxError, ServerError: run it again. What was not relayed is still in the outbox, and nothing is relayed
-                twice.
-            NewerFormat: upgrade first.
+            OutboxError, ServerError: run it again. Rows that were not relayed are still in the outbox, and none is
+            relayed twice. NewerFormat: upgrade first.
         """
         with self._rows.wakeups(self._look_s) as wakeups:
             try:
@@ -214,7 +213,7 @@ class Relay:
             pass
 
     def _lead_anew(self) -> None:
-        """Under a higher epoch: what was sent under this one, and arrives late, has no effect any more.
+        """Under a higher epoch: a call that was sent under the lower epoch, and arrives late, has no effect any more.
 
         Raises:
             LeaseLost

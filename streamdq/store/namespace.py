@@ -109,7 +109,7 @@ def alive(session: Session) -> Op[frozenset[str]]:
 
 
 def prolong_lease(session: Session, ms: int) -> Op[str | None]:
-    """Prolongs the mover's lease for its present holder, whoever that is; returns the holder, or None.
+    """Prolongs the mover's lease for its present holder; returns the holder, or None.
 
     A plain command costs a fraction of a script, and is not refused at the memory limit.
     """
@@ -153,7 +153,7 @@ def tell_hung(session: Session, consumer: str, hung: int, slots: int, kept_ms: i
 
 
 def hung_of(session: Session, consumers: Sequence[str]) -> Op[list[tuple[int, int]]]:
-    """How many threads of each hang beyond their TTR, and how many slots it has; (0, 0) if it has told of none."""
+    """How many threads of each hang beyond their TTR, and how many slots it has; (0, 0) if it has reported none."""
     keys = [session.keys.hung(name) for name in consumers]
     replies = yield from in_steps(session, [Command(key, ("GET", key)) for key in keys])
     return [(0, 0) if (found := checked(reply)) is None else _hung(found.decode()) for reply in replies]

@@ -15,7 +15,7 @@ OUTDATED = -2
 """The reply to a caller that asked the wrong shard because its settings of the topic are out of date."""
 
 NOT_HERE = -1
-"""The code of restore for an id of which there is nothing in the shard where it was at home before."""
+"""The code of restore for an id of which its previous shard has nothing."""
 
 RATED = -2
 """The reply of move for a topic with a rate: permit decides how many jobs may move."""
@@ -151,14 +151,42 @@ def claimed_in(reply: Sequence[Any]) -> Claimed | None:
 
 
 class Refused(NamedTuple):
-    """Redis's time, and which claims of a batch (from 0) were refused because they were taken over."""
+    """Redis's time, and which claims of a batch (from 0) were refused because they were taken over, or were aborted;
+    the jobs of the latter are cancelled, unless the call was a touch.
+    """
 
     now_ms: int
     stale: frozenset[int]
+    aborted: frozenset[int] = frozenset()
 
 
 def refused_in(reply: Sequence[int]) -> Refused:
-    return Refused(reply[0], frozenset(i - 1 for i in reply[1:]))
+    if len(reply) == 1:  # nearly always
+        return Refused(reply[0], frozenset())
+    refused = reply[1:]
+    return Refused(reply[0], frozenset(i - 1 for i in refused if i > 0), frozenset(-i - 1 for i in refused if i < 0))
+
+
+class AbortedClaim(NamedTuple):
+    """The claim of an attempt that was aborted: its consumer and entries."""
+
+    consumer: bytes
+    main: bytes
+    entry: bytes
+
+
+class AbortReply(NamedTuple):
+    """Reply of abort. ``status`` 2: the attempts of ``claims`` run; 1: cancelled; 0: nothing to abort; OUTDATED;
+    -3: no group has begun with the job.
+    """
+
+    status: int
+    claims: tuple[AbortedClaim, ...]
+
+
+def abort_reply_in(reply: Sequence[Any]) -> AbortReply:
+    status, *rest = reply
+    return AbortReply(status, tuple(map(AbortedClaim, rest[::3], rest[1::3], rest[2::3])))
 
 
 class Reclaimed(NamedTuple):
@@ -344,7 +372,7 @@ class ListedIds(NamedTuple):
     """The reply of list_ids."""
 
     following: bytes  # the next cursor; b"0" at the end
-    puts: bytes  # as long as it is the same, what is not at home only becomes less
+    puts: bytes  # as long as it is the same, jobs outside their current shard only become fewer
     ids: list[tuple[str, str]]  # with the keys of their jobs, "" = none
     server: Any = None  # what INFO says of the server that has read the page
 

@@ -60,7 +60,7 @@ class Runner:
         self._deadlines = deadlines
         self._running = deadlines.running
         self._ends = ends
-        self._services = Services(deadlines.touch, queues)
+        self._services = Services(deadlines.touch, deadlines.report, queues)
         self._middleware = middleware
         self._with_files = member.session.bodies.files is not None
         self._threads = HandlerThreads(slots.concurrency)
@@ -226,7 +226,7 @@ class Runner:
         if not called:  # that was its decision, not the clock's
             for one in fit:
                 one.begun = True
-        was_cut = self._ends.is_draining or any(one.late and not one.ended for one in fit)
+        was_cut = self._ends.is_draining or any(map(_is_cut, fit))
         if error is None and was_cut and is_a(raised, asyncio.CancelledError):
             return raised  # the handler was stopped halfway: to catch that doesn't make it done
         return error
@@ -263,7 +263,8 @@ class Runner:
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            if not running.done():  # a thread can't be cancelled: it keeps its slot until it ends
+            # A call that no thread has begun never will; a thread can't be cancelled, and keeps its slot until it ends.
+            if not running.done() and not future.cancel():
                 self._slots.busy += 1
                 running.add_done_callback(self._thread_ended)
                 self._deadlines.hung.add(running, thread, held[0].job)
@@ -307,6 +308,10 @@ class Runner:
         """Shuts the threads down."""
         self._slots.close()
         self._threads.shutdown()
+
+
+def _is_cut(held: ClaimedJob) -> bool:
+    return (held.late or held.aborted) and not held.ended
 
 
 def _call(handler: Handler, fit: list[ClaimedJob], bodies: list[Any]) -> Any:

@@ -26,7 +26,8 @@ from ..operations.topics.stats import stats
 from ..process.logs import log, what
 from ..process.loop import cancel_and_wait, running_loop, supervise
 from ..process.signals import ONE_SIGNAL_S, install, uninstall
-from ..store.blocking import listen
+from ..store.aborts import attempt_in
+from ..store.blocking import read_new
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
 from .consumer import Consumer, Limits
@@ -114,7 +115,7 @@ class WorkerRun:
         ends = Ends(member, self._sender, self.consumer, show_errors=config.show_errors)
         self._slots = Slots(config.concurrency, config.handlers, ends, config.scheduler, freed)
         self._hung = HungHandlers(member, config.concurrency, at.settings.hung_exit_s, self.stopping)
-        self._deadlines = Deadlines(member, self._slots, ends, self._hung)
+        self._deadlines = Deadlines(member, config.handlers, self._slots, ends, self._hung)
         middleware = tuple(config.hooks.middleware)
         self._runner = Runner(member, config.handlers, self._slots, self._deadlines, ends, self._queues, middleware)
         self._mover = Mover(self.link, self.session, self._store.scripts, self._topics, self.name, self._ended)
@@ -261,15 +262,20 @@ class WorkerRun:
 
     async def _watch_topics(self) -> None:
         """A loop's body: looks at the registry, and at the declared schedules, whenever the registry changes, and in
-        any case now and then.
+        any case now and then. The same read brings the news of aborted attempts.
         """
-        seen: dict[str, bytes] = {}
+        keys, seen, found = self.session.keys, dict[str, bytes](), dict[str, Any]()
         least_s = _SCHEDULES_S if self._config.declared else _REGISTRY_S
         while True:
-            await self._look_for_topics()
-            await self._schedules.keep()
+            if keys.wake in found or not found:
+                await self._look_for_topics()
+                await self._schedules.keep()
             block_s = self._mover.election.apart_s(least_s, _EACH_REGISTRY_S)
-            seen |= await arun(self.link, listen(self.session, [self.session.keys.wake], seen, block_s))
+            found = await arun(self.link, read_new(self.session, [keys.wake, keys.aborts], seen, block_s))
+            seen |= {name: entries[-1][0] for name, entries in found.items()}
+            for _, fields in found.get(keys.aborts, ()):
+                if (attempt := attempt_in(fields)) is not None:
+                    self._deadlines.notified(attempt)
 
     async def _look_for_topics(self) -> None:
         """Serves all shards of the topics with handlers. A handler for every topic serves the topics that have the
@@ -334,7 +340,7 @@ class WorkerRun:
             await cancel_and_wait([freed, *([] if back.done() else [back])])
 
     async def _unless(self, stop: asyncio.Task[Any], waiting: Coroutine[Any, Any, T]) -> T | None:
-        """The awaited result, or None if the worker is told to stop first."""
+        """The awaited result, or None if the worker is stopped first."""
         task = self._loop.create_task(waiting)
         try:
             await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)

@@ -192,7 +192,7 @@ class Worker(Generic[S]):
         if check_version(since) < 2:
             raise InvalidInput("upcast: since=1 is the first version, and no body is older")
         if since in self._upcasts.get(topic, {}):
-            raise InvalidInput(f"upcast: topic {topic!r} has one since {since} already")
+            raise InvalidInput(f"upcast: version {since} of topic {topic!r} already has an upcast")
 
         def register(function: F) -> F:
             self._upcasts.setdefault(topic, {})[since] = upcast_of(topic, function, since)

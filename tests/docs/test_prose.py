@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+
 import pytest
 
-from tests.docs.prose import RULES, Page, Rules, found_in, pages
+from tests.docs.prose import ROOT, RULES, Page, Rules, found_in, pages
 
 RULES_HERE = Rules.read("""
 [limits]
@@ -75,3 +78,14 @@ def test_long_sentences_and_pages_are_found() -> None:
     assert findings("Four words are here. " * 8) == [("length", 1)]
     assert findings("Four words are here. " * 8, "docs/reference/a.md") == []
     assert findings("A list:\n\n- a\n- b\n- c\n\nFour words are here.") == []
+
+
+def test_no_line_begins_with_a_number_that_would_become_a_list() -> None:
+    """``500.`` at the start of a line ends the paragraph before it."""
+    broken = [
+        f"{page.path}:{number}"
+        for page in pages()
+        for number, (before, line) in enumerate(itertools.pairwise((ROOT / page.path).read_text().split("\n")), 2)
+        if re.match(r"\s*\d+\. ", line) and re.search(r"\w$", before) and not re.match(r"\s*\d+\. ", before)
+    ]
+    assert broken == []

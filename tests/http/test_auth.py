@@ -22,9 +22,9 @@ TOKENS = Tokens.parse("\n".join(line for _, line in MADE.values()))
 # role: what it may do beside looking at a job
 MAY = {
     Role.PRODUCER: {
-        "put_job", "post_job", "put_bulk", "cancel_job", "reschedule_job", "list_topics", "get_job", "get_job_history",
-        "list_schedules", "get_schedule", "put_schedule", "remove_schedule", "pause_schedule", "resume_schedule",
-        "trigger_schedule", "backfill_schedule", "cancel_shown", "reschedule_shown",
+        "put_job", "post_job", "put_bulk", "cancel_job", "abort_job", "reschedule_job", "list_topics", "get_job",
+        "get_job_history", "list_schedules", "get_schedule", "put_schedule", "remove_schedule", "pause_schedule",
+        "resume_schedule", "trigger_schedule", "backfill_schedule", "cancel_shown", "reschedule_shown",
     },
     Role.WORKER: {
         "take_job", "finish_claim", "fail_claim", "bury_claim", "release_claim", "snooze_claim", "touch_claim",
@@ -200,7 +200,7 @@ async def test_of_many_refusals_some_are_logged_and_the_rest_counted(
             await api.client.get("/v1/topics")
         now += 1
         await api.client.get("/v1/topics")
-    assert [line.get("unannounced") for line in logs[59:]] == [None, 40, 1]
+    assert [line.get("skipped") for line in logs[59:]] == [None, 40, 1]
 
 
 _HASH = "0" * 64
@@ -223,6 +223,8 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     for name, roles, why in (("a b", [Role.VIEWER], "name: 'a b' can't be a token's name"), ("a", [], "needs a role")):
         with pytest.raises(InvalidInput, match=why):
             new_token(name, roles)
+    with pytest.raises(InvalidInput, match="expires: '90' has no unit; write '90d' for days"):
+        new_token("a", [Role.VIEWER], expires="90")
     with pytest.raises(InvalidInput, match=r"there is no role 'boss'; roles are producer, "):
         roles_in("viewer,boss")
 

@@ -135,7 +135,7 @@ async def test_first_how_many_then_the_deed(
     done = await post(site, "/failed/act", **hidden(plan))
     assert done.status_code == 303
     page = await look(site, done.headers["location"])
-    assert f"{'Sent back' if deed == 'kick' else 'Deleted for good'}: 120." in page
+    assert f"{'Sent back' if deed == 'kick' else 'Deleted permanently'}: 120." in page
     assert (queue.stats().ready, queue.stats().dead) == (ready, dead)
     assert queue.audit().balanced
     again = await post(site, "/failed/act", **hidden(plan))

@@ -102,6 +102,23 @@ def test_cancelled(shard: Shard) -> None:
     assert kept(shard, "j") == StoredResult(EndState.CANCELLED, b"", START_MS)
 
 
+def test_aborted_while_it_runs(shard: Shard) -> None:
+    shard.enqueue("j")
+    row = shard.take()
+    assert shard.run(shard.scripts.abort(shard.k, shard.settings, "j", "")).status == 2
+    assert kept(shard, "j") is None
+    finish(shard, row, results=[done(b"1")])
+    assert kept(shard, "j") == StoredResult(EndState.CANCELLED, b"", START_MS)
+
+
+def test_aborted_while_it_waits(two: Shard) -> None:
+    two.topic(result={"a": "1d"})
+    two.enqueue("j")
+    two.finish(two.take("b"), group="b")
+    two.run(two.scripts.abort(two.k, two.settings, "j", "a"))
+    assert kept(two, "j", "a") == StoredResult(EndState.CANCELLED, b"", START_MS)
+
+
 def test_expired(shard: Shard) -> None:
     shard.enqueue("j", expire="1s")
     shard.clock.advance("1m")
@@ -233,7 +250,7 @@ def test_a_topic_that_never_kept_any_has_no_such_field(plain: Shard) -> None:
 
 ENDS = re.compile(r"'(done|dead|cancelled|expired):' \.\.")
 OF_OTHERS = {
-    "finish": "done", "bury_job": "dead", "drop_job": "cancelled", "start_attempt": "expired",
+    "finish": "done", "bury_job": "dead", "drop_job": "cancelled", "end_aborted": "cancelled", "start_attempt": "expired",
     # they correct the counter of dead letters, of jobs that go on
     "kick": "", "restore": "",
 }  # fmt: skip
@@ -260,7 +277,10 @@ def test_whatever_makes_jobs_forgets_what_became_of_earlier_ones() -> None:
 
 
 def test_every_script_that_may_end_a_job_knows_the_setting() -> None:
-    functions = ("keep_result(", "forget_result(", "forget_results(", "bury_job(", "drop_job(", "claim_entries(")
+    functions = (
+        "keep_result(", "forget_result(", "forget_results(", "bury_job(", "drop_job(", "cancel_in(", "claim_entries(",
+        "fence(", "hand_over(",
+    )  # fmt: skip
     for name in script_names():
         body = code_of(load_script(name).body)
         if any(function in body for function in functions):

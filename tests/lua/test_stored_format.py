@@ -152,7 +152,7 @@ def test_a_format_that_this_version_can_make_nothing_of_is_refused_likewise(
 ) -> None:
     in_newer_format(shard, format)
     for name in ("enqueue", "configure_shard", "register_topic"):
-        with pytest.raises(NewerFormat, match="which a newer version of streamdq wrote") as raised:
+        with pytest.raises(NewerFormat, match="a newer version of streamdq wrote") as raised:
             shard.run(CALLS[name](shard))
         assert raised.value.format == read_as
 

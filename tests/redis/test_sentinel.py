@@ -104,7 +104,10 @@ async def _put_until(sentinels: Sentinels, by: str, put: Callable[[str], Awaitab
             leads = _leads(sentinels.replica)
             with contextlib.suppress(ServerUnavailable):
                 await put(f"{by} {number}")
-            with sentinels.replica.client() as client:
+            with (
+                sentinels.replica.client() as client,
+                contextlib.suppress(redis.ConnectionError),
+            ):  # it closes all, once
                 if leads and client.hexists(jobs, f"{by} {number}"):
                     return
 

@@ -75,6 +75,7 @@ class World:
         trades = Random(f"{seed} trades")  # with an outbox, but those of the fixed set keep their histories
         self.relays = trades.choice((1, 2, 2)) if 0.63 < trades.random() < 0.81 else 0
         self.model.outbox.clock, self.model.outbox.keeps = self.loop.time, trades.random() < 0.6
+        self.aborts = Random(f"{seed} what is aborted")
         self.serving: dict[Process, Worker] = {}
         self.progress = Progress(self)
         self.troubled_at = 0.0  # the network or Redis; infinite while it lasts
@@ -202,8 +203,14 @@ class World:
             self.start("taker", partial(clients.take, self))
         for _ in range(plan.operators):
             self.start("operator", partial(operators.operate, self))
-        for kind, main in (("schedules", keep_schedules), ("finds", find_and_act)):
-            if Random(f"{self.seed} {kind}").random() < 0.3:  # so that other seeds' histories stay as they are
+        for kind, main, least, most in (
+            ("schedules", keep_schedules, 0.0, 0.3),
+            ("finds", find_and_act, 0.0, 0.3),
+            ("aborts", operators.abort_some, 0.485, 0.59),
+        ):
+            if (
+                least <= Random(f"{self.seed} {kind}").random() < most
+            ):  # so that other seeds' histories stay as they are
                 self.start(kind, partial(main, self))
         if plan.archive:
             self.start("archiver", partial(keep_archive, self))
@@ -324,8 +331,8 @@ class World:
         self.ids.append((topic, id))
         return id
 
-    def known_id(self) -> tuple[str, str]:
-        return self.random.choice(self.ids[-30:] or [(self.topics[0], "none")])
+    def known_id(self, random: Random | None = None) -> tuple[str, str]:
+        return (random or self.random).choice(self.ids[-30:] or [(self.topics[0], "none")])
 
     @staticmethod
     def here() -> Process:

@@ -28,6 +28,7 @@ def test_the_key_table_is_that_of_the_code() -> None:
         names.standbys,
         names.mover_stopped,
         names.wake,
+        names.aborts,
         names.secret,
         names.probe,
         names.dumps,

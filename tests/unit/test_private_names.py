@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2] / "streamdq"
 OTHERS = {
     ("embedded/supervisor.py", "_exit"),  # of os
+    ("link/connection.py", "_at_fork_reinit"),  # of Python's locks
     ("link/connection.py", "_blocked"),  # of fakeredis's sockets, as the next three
     ("link/connection.py", "_db"),
     ("link/connection.py", "_server"),

@@ -73,6 +73,8 @@ export class JobExists extends ProblemError {}
 export class JobBusy extends ProblemError {}
 /** The claim has ended: its TTR passed and the job was taken over, or it was ended in another way. */
 export class StaleClaim extends ProblemError {}
+/** Somebody has aborted the job: it ends as cancelled. */
+export class JobAborted extends StaleClaim {}
 export class TopicNotEmpty extends ProblemError {}
 export class TooManyTopics extends ProblemError {}
 export class RateLimited extends ProblemError {}
@@ -102,6 +104,7 @@ export const CLASSES = {
   "job-exists": JobExists,
   "job-busy": JobBusy,
   "stale-claim": StaleClaim,
+  "job-aborted": JobAborted,
   "topic-not-empty": TopicNotEmpty,
   "too-many-topics": TooManyTopics,
   "rate-limited": RateLimited,

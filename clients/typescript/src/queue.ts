@@ -159,6 +159,24 @@ export class Queue<T extends Topics = Topics> {
   }
 
   /**
+   * Aborts a job, also while it runs: `cancelled` if it waited, `aborting` if its handler is told to stop. However that
+   * ends, the job is cancelled, and no new attempt starts.
+   *
+   * @throws NoSuchJob if there is none, also if an earlier request, whose answer was lost, has cancelled it.
+   * @throws JobBusy if it is dead.
+   */
+  async abort(
+    topic: TopicOf<T>,
+    id: string,
+    options: Query<"abort_job"> & CallOptions = {},
+  ): Promise<"cancelled" | "aborting"> {
+    const { signal, ...query } = options;
+    const params = { path: { topic, id }, query };
+    const ask = (signal: AbortSignal) => this.http.POST("/v1/topics/{topic}/jobs/{id}/abort", { params, signal });
+    return (await this.send(ask, { repeatable: true, signal })).result;
+  }
+
+  /**
    * Gives a waiting job a new due time. A lost answer is only repeated with `at`: with `delay`, a repeated request could
    * put off the retry of an attempt that has run meanwhile.
    *

@@ -92,6 +92,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/topics/{topic}/jobs/{id}/abort": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Abort a job, also while it runs
+         * @description A job that waits is cancelled. One that runs is told to stop: however its attempt ends then, the job ends as cancelled, and no new attempt starts. Safe to repeat. A job that is dead can't be aborted.
+         */
+        post: operations["abort_job"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/topics/{topic}/jobs/{id}/reschedule": {
         parameters: {
             query?: never;
@@ -222,8 +242,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Delete dead jobs that a search has shown permanently, unless they have changed since
-         * @description Delete dead jobs that a search has shown permanently, unless they have changed since.
+         * Delete permanently the dead jobs that a search has shown, unless they have changed since
+         * @description Delete permanently the dead jobs that a search has shown, unless they have changed since.
          */
         post: operations["purge_shown"];
         delete?: never;
@@ -263,7 +283,7 @@ export interface paths {
         put?: never;
         /**
          * End the attempt as done, for this group
-         * @description Safe to repeat if the answer was lost, like every other way to end a claim: for ten minutes, the same request gets a 200. A claim that was taken over gets a 409, whatever happened to the job. A result that can't be kept, as it is too large or the topic keeps none, gets a 422, and the claim goes on.
+         * @description Safe to repeat if the answer was lost, like every other way to end a claim: for ten minutes, the same request gets a 200. A claim that was taken over gets a 409, whatever happened to the job. If the job was aborted, it ends as cancelled, and the answer is a 409, too. A result that can't be kept, as it is too large or the topic keeps none, gets a 422, and the claim goes on.
          */
         post: operations["finish_claim"];
         delete?: never;
@@ -363,7 +383,7 @@ export interface paths {
         put?: never;
         /**
          * Start the claim's TTR again (a heartbeat), or set another one
-         * @description Start the claim's TTR again (a heartbeat), or set another one.
+         * @description A 409 `job-aborted` means that somebody has aborted the job: stop, and end the claim in any way; the job is then cancelled.
          */
         post: operations["touch_claim"];
         delete?: never;
@@ -808,6 +828,21 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * AbortOut
+         * @description What came of an abort.
+         * @example {
+         *       "result": "aborting"
+         *     }
+         */
+        AbortOut: {
+            /**
+             * Result
+             * @description `cancelled`: no attempt ran, and no new one starts. `aborting`: an attempt runs and is told to stop; it ends as cancelled, and no new one starts.
+             * @enum {string}
+             */
+            result: "cancelled" | "aborting";
+        };
         /** ActedJobOut */
         ActedJobOut: {
             /** Id */
@@ -1432,6 +1467,14 @@ export interface components {
              * @description The error of the last attempt.
              */
             error: string | null;
+            /** @description Of a running attempt, if its handler says. */
+            progress?: components["schemas"]["HandlerProgressOut"] | null;
+            /**
+             * Aborted
+             * @description It runs, was told to stop, and ends as cancelled.
+             * @default false
+             */
+            aborted?: boolean;
         };
         /** GroupSettingsOut */
         GroupSettingsOut: {
@@ -1482,6 +1525,24 @@ export interface components {
              * @description Of the delayed ones, those that wait for their next attempt.
              */
             retrying: number;
+        };
+        /**
+         * HandlerProgressOut
+         * @description How far a running handler says it is.
+         */
+        HandlerProgressOut: {
+            /**
+             * Fraction
+             * @description From 0 to 1; null if it did not say.
+             */
+            fraction: number | null;
+            /** Text */
+            text: string;
+            /**
+             * At Ms
+             * @description When it said so.
+             */
+            at_ms: number;
         };
         /**
          * HealthOut
@@ -3416,6 +3477,123 @@ export interface operations {
             };
         };
     };
+    abort_job: {
+        parameters: {
+            query?: {
+                /** @description Abort it for this consumer group alone. Left out: for all. */
+                group?: string | null;
+                /** @description The job's key, if it has one. Left out: the job is found all the same. */
+                key?: string | null;
+                /** @description Where the change is for certain when this is answered: in the `memory` of Redis, on its `disk`, or also in the memory of `replicas:N`. Left out: as the topic is configured. */
+                durable?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The topic, percent-encoded. */
+                topic: string;
+                /** @description The job's id, percent-encoded. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is cancelled, or told to stop. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AbortOut"];
+                };
+            };
+            /** @description A valid token is needed */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such job; No such topic; There is nothing here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The job's state does not allow it */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value can't be accepted */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An error in the server */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Redis can't give this durability */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is shutting down; Durability was not confirmed in time; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     reschedule_job: {
         parameters: {
             query?: {
@@ -4516,7 +4694,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The claim has ended */
+            /** @description The claim has ended; The job was aborted */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5213,7 +5391,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The claim has ended */
+            /** @description The claim has ended; The job was aborted */
             409: {
                 headers: {
                     [name: string]: unknown;

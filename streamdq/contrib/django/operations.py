@@ -103,7 +103,7 @@ def _scope(request: HttpRequest, base: str) -> dict[str, Any]:
 
 
 def _raw_path(request: HttpRequest) -> bytes:
-    """The path as it was sent, where the server tells; only there can a slash in an id be told from others."""
+    """The path as it was sent, where the server tells; only such a server tells a slash within an id from others."""
     target = request.META.get("RAW_URI") or request.META.get("REQUEST_URI") or ""  # gunicorn; uWSGI and mod_wsgi
     sent: bytes = getattr(request, "scope", {}).get("raw_path") or target.encode("latin-1", "replace")
     return sent

@@ -76,8 +76,8 @@ def _position(after: str) -> Position:
 
 
 def _positions(store: RedisStore, keys: Sequence[str], limit: int, after: Position) -> Op[tuple[list[Position], bool]]:
-    """The next positions in order, and whether there are more. If there are many shards, each is asked only for a part
-    of the page; so a page ends early where a shard may have more that was not read.
+    """The next positions in order, and whether there are more. If there are many shards, each gives only a part of the
+    page; so a page ends early where a shard may have more that was not read.
     """
     count = min(limit, max(_FEWEST_OF_A_SHARD, 2 * limit // len(keys))) + 1
     found = yield from ordered.from_time(store.session, [(key, after[0], 0) for key in keys], count)

@@ -201,5 +201,5 @@ async def kick_shown(request: Request, topic: TopicPath, shown: LettersIn) -> Re
     problems=_UNKNOWN, responses=_ACTED,
 )  # fmt: skip
 async def purge_shown(request: Request, topic: TopicPath, shown: LettersIn) -> Response:
-    """Delete dead jobs that a search has shown permanently, unless they have changed since."""
+    """Delete permanently the dead jobs that a search has shown, unless they have changed since."""
     return await _act(request, topic, shown.jobs, purge_found, shown.group)

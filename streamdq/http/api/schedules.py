@@ -1,4 +1,4 @@
-"""Operations on schedules over HTTP. Whoever may enqueue a topic's jobs may also say when."""
+"""Operations on schedules over HTTP. A caller that may enqueue a topic's jobs may also schedule them."""
 
 from __future__ import annotations
 

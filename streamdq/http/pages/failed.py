@@ -83,7 +83,7 @@ async def failed_page(
 
 
 async def _filter(request: Request, backend: Backend, given: Mapping[str, str], until_ms: int) -> FailedFilter:
-    """Of all topics, as of now: what is counted is what is acted on."""
+    """Of all topics, as of now: the counted jobs are those that are acted on."""
     stats = await (await backend.queue()).stats()
     figures = redact.failed(who_asks(request), stats, "dead")
     return _which("dead", places_of(figures, given["in_topic"], given["in_group"]), given, until_ms)

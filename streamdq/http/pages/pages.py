@@ -122,7 +122,7 @@ async def _ran(
     groups: Callable[[str], bool],
 ) -> Activity | None:
     """What ran lately: of Prometheus, if there is one that knows it, else of the history. None: neither has it.
-    ``topic``: what to ask Prometheus for, '' for everything; None: it can't be asked for what is shown.
+    ``topic``: what to ask Prometheus for, '' for everything; None: Prometheus lacks what is shown.
     """
     if past not in PASTS:
         raise InvalidInput(f"past: is not one of {', '.join(PASTS)}")

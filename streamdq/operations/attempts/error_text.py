@@ -1,4 +1,4 @@
-"""What is told of an exception: its message, and the calls that led to it. Reading them may run the user's code, which
+"""How an exception is reported: its message, and the calls that led to it. Reading them may run the user's code, which
 may itself raise anything; and neither must quote a body.
 """
 
@@ -63,7 +63,7 @@ def told_of(job: Job, error: object) -> str:
 
 def why_invalid(error: ValidationError, *, hidden: bool) -> str:
     """Pydantic's messages without the values. They may quote the user's own validators. ``hidden``: the body must not
-    show, so only the kinds of errors are told: places may be keys of the body.
+    show, so only the kinds of errors are reported: places may be keys of the body.
     """
     try:
         found = error.errors()

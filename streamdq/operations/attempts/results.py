@@ -47,6 +47,7 @@ class AttemptResult(StrEnum):
     SNOOZED = "snoozed"
     DEAD = "dead"
     RELEASED = "released"
+    ABORTED = "aborted"  # however its handler ended
     STALE = "stale"
 
 
@@ -98,10 +99,12 @@ class ClaimedJob:
     was_in: Sequence[str] = ()  # the calls that its handler was in when it was cancelled, if nothing else tells
     ended: bool = False
     late: bool = False  # its TTR passed here
+    aborted: bool = False  # somebody has aborted it, as far as is known here
     lost: bool = False  # Redis has refused a touch: another worker has the job, or will have it
     give_up_at: float = float("inf")  # when it ends in any case, although its handler goes on; if it is late, or lost
     touching: bool = False  # a touch of `touch_ms` is about to be sent
     touch_ms: int = 0
+    report: str | None = None  # how far its handler says it is, if that is to be sent
     extended_until: float = 0.0  # the deadline of the last touch that Redis has received
     took_s: float = 0.0
     consumer: str = ""  # the consumer that claimed it, if another one ends it
@@ -180,7 +183,7 @@ def held_in(
 
 def unreadable(held: ClaimedJob, error: BodyUnreadable) -> End:
     """The end of an attempt whose body can't be read. The job goes back, uncounted, and comes again later and later: to
-    a worker that can read it, or to this one when it is configured for it. A body that nobody can read is buried.
+    a worker that can read it, or to this worker when it is configured for it. A body that nobody can read is buried.
     """
     measured.unreadable(held)
     if is_a(error, BodyDamaged):
@@ -289,10 +292,10 @@ def can_be_sent(held: ClaimedJob) -> bool:
         return False
 
 
-def send_ends(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:
+def send_ends(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[Refused]:
     """Ends attempts of one shard and one generation of a group that this consumer claimed, all with the same outcome,
-    at most MAX_BATCH. Returns the indexes of those refused because another consumer has the job now. Idempotent: a
-    repeated batch changes nothing.
+    at most MAX_BATCH. Returns which were refused because another consumer has the job now, or because they were
+    aborted: these have ended as ABORTED. Idempotent: a repeated batch changes nothing.
     """
     outcome = ends[0].outcome
     event = (Event.RELEASED if outcome is AttemptResult.SNOOZED else Event(outcome)).value
@@ -318,8 +321,14 @@ def send_ends(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, end
     refused: Refused = yield from _SCRIPTS[outcome](
         scripts, shard, group, first.generation, consumer, args, first.receipt
     )
-    measured.attempts_ended(ends, refused.stale, refused.now_ms)
-    return set(refused.stale)
+    measured.attempts_ended(ends, refused)
+    _note_aborted(ends, refused)
+    return refused
+
+
+def _note_aborted(ends: Sequence[End], refused: Refused) -> None:
+    for i in refused.aborted:
+        ends[i].outcome, ends[i].held.aborted = AttemptResult.ABORTED, True
 
 
 def _results_of(ends: Sequence[End]) -> list[Any]:

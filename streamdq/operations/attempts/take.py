@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...config import TopicSettings
-from ...errors import BodyUnreadable, GroupMissing, InvalidInput, NoResult, StaleClaim
+from ...errors import BodyUnreadable, GroupMissing, InvalidInput, JobAborted, NoResult, StaleClaim
 from ...job.job import JobState, check_group, check_topic, check_ttr
 from ...job.retry import Bury
 from ...keys import ShardKeys
@@ -137,18 +137,22 @@ def _end(store: RedisStore, end: End) -> Op[None]:
     held = end.held
     if held.ended:
         raise StaleClaim(f"job {held.job.id!r}: this claim has ended already")
+    is_done = end.outcome is AttemptResult.DONE
     held.took_s = time.monotonic() - held.deadline + held.ttr_ms / 1000
     refused = yield from send_ends(
         store.scripts, held.shard, held.group, held.consumer or store.session.consumer, [end]
     )
     held.ended = True
-    if end.outcome is AttemptResult.DONE and not refused and store.session.bodies.blocks(held.job.raw_body):
+    is_over = (is_done or refused.aborted) and not refused.stale
+    if is_over and store.session.bodies.blocks(held.job.raw_body):
         yield from drop_ended(store.session, [(held.shard, EndedJob(held.job.topic, held.job.id, held.job.raw_body))])
-    if refused:
+    if refused.stale:
         raise StaleClaim(
             f"job {held.job.id!r} of {held.job.topic!r}: its TTR passed, and another consumer may have it; the result "
             "of this attempt was not recorded, so the job may run again"
         )
+    if refused.aborted and is_done:
+        raise JobAborted(f"job {held.job.id!r} of {held.job.topic!r} was aborted: it has ended as cancelled, not done")
 
 
 NOTHING: Any = object()
@@ -215,6 +219,9 @@ def touch(store: RedisStore, held: ClaimedJob, ttr: Duration | None) -> Op[None]
     claim = [held.main, held.entry, held.job.id, ttr_ms]
     consumer = held.consumer or store.session.consumer
     refused = yield from store.scripts.touch(held.shard, held.group, held.generation, consumer, group_ttr_ms, claim)
+    if refused.aborted and not held.ended:
+        held.aborted = True
+        raise JobAborted(f"job {held.job.id!r} of {held.job.topic!r} was aborted: stop, and end the claim")
     if held.ended or refused.stale:
         raise StaleClaim(f"job {held.job.id!r}: the claim can't be extended: its TTR passed, or it has ended")
 

@@ -10,7 +10,7 @@ CLUSTER_COMMANDS = ("asking", "cluster|slots")
 """What clients of a Cluster send as well: to learn which node serves which slot, and while a slot migrates."""
 
 TRACKING_COMMANDS = ("client|caching", "client|tracking", "hello")
-"""What is sent to be told of changes: of results, and on a Cluster of shards with news. Without them, results
+"""What is sent to be notified of changes: of results, and on a Cluster of shards with news. Without them, results
 are polled.
 """
 

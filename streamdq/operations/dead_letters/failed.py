@@ -42,7 +42,7 @@ def action_in(text: str) -> Action:
 @dataclass(frozen=True, slots=True)
 class FailedFilter:
     """What is looked for. ``places``: topics and groups. ``error``: a part of it, in any case. ``until_ms``: of dead
-    dead letters, those that were buried by then.
+    letters, those that were buried at or before it.
     """
 
     state: State
@@ -173,7 +173,7 @@ def _start_in(text: str) -> tuple[int | None, int]:
         return None, 0
     score, _, passed = text.partition(".")
     if not all(part.isascii() and part.isdigit() and len(part) < 16 for part in (score, passed)):
-        raise InvalidInput("from: not a value that an earlier page ended with")
+        raise InvalidInput("from: invalid; use the link of an earlier page")
     return int(score), int(passed)
 
 

@@ -28,7 +28,7 @@ from .search import Search
 
 ActionResult = Literal["done", "changed", "gone", "refused"]
 Tell = Callable[[ShardKeys, str, ActionResult], None]
-"""Is told what became of each job: its shard, its id, the result."""
+"""Called with what became of each job: its shard, its id, the result."""
 
 _RESULTS: dict[int, ActionResult] = {1: "done", -3: "changed", -4: "gone"}  # by the scripts' codes; others: refused
 _SEQUENCE_LENGTH = 12

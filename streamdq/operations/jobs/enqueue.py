@@ -51,7 +51,7 @@ class EnqueueReply(NamedTuple):
         return EnqueueReply(self.now_ms, self.taken, self.existing, self.decoder, kept, unseen, self.skips_bucket)
 
     def job(self, topic: str, given: Encoded, index: int = 0) -> Job:
-        """The job that has the id now, or had it last: that one's body is None, its state ``ended``."""
+        """The job that has the id now, or had it last: then its body is None and its state ``ended``."""
         if index in self.kept:
             return self.kept[index]
         record = self.taken.get(index)
@@ -254,7 +254,7 @@ def put(
         InvalidInput: a job has ``at_most`` and would not be postponed; nothing was written.
         ServerUnavailable: no reply in time; any of them may have been enqueued. Repeat with the same nonces or ids.
         NotDurable: the same, as far as durability is concerned.
-        DurabilityUnsupported: nothing was written to the shard that it was asked of.
+        DurabilityUnsupported: nothing was written to the shard that can't confirm it.
         BodyStorageUnavailable: nothing was enqueued.
     """
     check_at_most(jobs, on_conflict)

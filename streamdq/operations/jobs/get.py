@@ -70,7 +70,9 @@ def _ask(
     settings: TopicSettings,
     key: str | None,
 ) -> Op[T | None]:
-    """Asks the previous shards first (previous_shards.py): the first reply that has the job; else that of its home."""
+    """Asks the previous shards first (previous_shards.py): the first reply that has the job; else that of its current
+    shard.
+    """
     *former, current = candidate_shards(check_id(id), settings.shards, settings.former, key)
     for number in former:
         reply = yield from script(store.session.keys.shard(topic, number), settings, id)
@@ -141,7 +143,8 @@ def _progress(found: FoundProgress, job: Job, delayed: bool) -> GroupProgress:
     if p.phase is Phase.RUNNING:
         return GroupProgress(
             group, JobState.RUNNING, *counts, started_ms=None if p.ahead else p.started_ms, deadline_ms=p.deadline_ms,
-            consumer=p.consumer, own=bool(p.entry),
+            consumer=p.consumer, own=bool(p.entry), aborted=p.aborted,
+            progress=p.report,
         )  # fmt: skip
     if p.phase is Phase.WAITING:
         where = JobState.DELAYED if waits else JobState.READY

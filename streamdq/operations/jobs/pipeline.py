@@ -144,8 +144,8 @@ class _Collected:
         """Sends them. If one call to Redis fails, the others are tried, until as much time has passed as a call may
         take: what is left then for the same node has the same error.
 
-        Whatever interrupts this (a signal, a cancellation) leaves what was not answered for the next time; a job that
-        is there by then is found by its nonce.
+        Whatever interrupts this (a signal, a cancellation) leaves unanswered calls for the next time; a job that was
+        enqueued meanwhile is found by its nonce.
         """
         until, failed = time.monotonic() + self._patience_s, dict[str, Exception]()
         self._unsent += self._batches
@@ -231,7 +231,7 @@ class Pipeline:
 
 
 class AsyncPipeline:
-    """Like Pipeline, for ``async with``. ``enqueue`` is awaited: it sends what has been collected if that is enough."""
+    """Like Pipeline, for ``async with``. ``enqueue`` is awaited: it sends the collected jobs if they are enough."""
 
     def __init__(self, link: AsyncLink, store: RedisStore) -> None:
         self._link = link

@@ -163,7 +163,7 @@ def _occurrence_in(text: str) -> Occurrence:
 # -- what can be done with them
 
 Changed = Callable[[StoredSchedule | None, int], StoredSchedule]
-"""Makes of a schedule (None: there is none) and Redis's time what it shall be. The same object: nothing changes."""
+"""Makes of a schedule (None: there is none) and Redis's time the new one. The same object: nothing changes."""
 
 
 class Standing(NamedTuple):
@@ -256,9 +256,9 @@ class Schedules:
         )
 
     def change(self, topic: str, id: str, changed: Changed) -> Op[tuple[StoredSchedule, int]]:
-        """Reads the schedule, changes it, plans it, and writes it, once more if somebody else did meanwhile. What was
-        due before is not changed; a job that was enqueued ahead of its time is taken back. The topic must exist.
-        Returns the schedule and Redis's time.
+        """Reads the schedule, changes it, plans it, and writes it, once more if somebody else did meanwhile.
+        Occurrences that were due before are not changed; a job that was enqueued ahead of its time is taken back. The
+        topic must exist. Returns the schedule and Redis's time.
 
         Raises:
             ServerUnavailable: others changed it all the time.

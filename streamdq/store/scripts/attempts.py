@@ -106,6 +106,11 @@ class AttemptScripts(ScriptCalls):
         """``claims``: main, entry, id, history row, for each in turn."""
         return self._outcome("release", k, group, generation, consumer, claims, receipts)
 
+    def report(self, k: ShardKeys, group: str, generation: str, consumer: str, claims: list[Any]) -> Op[Refused]:
+        """``claims``: main, entry, id, report, for each."""
+        args = (self._now(), group, generation, consumer, *claims)
+        return refused_in((yield from self._run("report", keys_of("report", k), args)))
+
     def touch(
         self, k: ShardKeys, group: str, generation: str, consumer: str, ttr_ms: int, claims: list[Any]
     ) -> Op[Refused]:

@@ -61,7 +61,7 @@ class DeadLetterScripts(ScriptCalls):
         self, k: ShardKeys, group: str, spread: Spread, jobs: Sequence[Any], former: bool = False
     ) -> Op[list[int] | None]:
         """``jobs``: id, receipt, attempt, due_ms, rest of the record, for each. For each: 1: it is ready, 0: its id is
-        live, NOT_HERE: this was the id's home before, and there is nothing of it (only if ``former``). None: the
+        live, NOT_HERE: this is a previous shard of the id, and has nothing of it (only if ``former``). None: the
         caller's settings are out of date and nothing was written.
         """
         keys = keys_of("restore", k, group)

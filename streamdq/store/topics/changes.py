@@ -50,8 +50,8 @@ def configure(
     killed halfway, the next call or a mover completes the change.
 
     Raises:
-        TopicNotEmpty: another number of shards was asked for, and jobs whose keys have limits are there, or jobs
-            from before the last changes; or limits, while jobs are where they were before a change.
+        TopicNotEmpty: the number of shards would change, and the topic holds jobs whose keys have limits, or jobs from
+        before the last changes; or keys would get limits while the topic is resharding.
     """
     for _ in range(_RACES):
         before = yield from topics.ensure(topic)
@@ -115,7 +115,7 @@ def complete_resharding(topics: Topics, topic: str, walk: Walk) -> Op[None]:
     """Notes that nothing is where it was put by an earlier number of shards, as the walk has found, unless that
     number has changed meanwhile.
     """
-    if walk.has_keys:  # of jobs that were put in while there was one shard, and are at home where their keys are
+    if walk.has_keys:  # of jobs that were enqueued while there was one shard, and are in the shards of their keys
         yield from expect_keys(topics, topic)
     settings = yield from topics.read(topic)
     if settings is not None and walk.is_of(settings) and settings.former:
@@ -124,8 +124,8 @@ def complete_resharding(topics: Topics, topic: str, walk: Walk) -> Op[None]:
 
 
 def delete(topics: Topics, topic: str, force: bool) -> Op[None]:
-    """Deletes the topic, its counters and its history; ``force``: with its jobs. Whoever enqueues to it or serves
-    it afterwards makes it again.
+    """Deletes the topic, its counters and its history; ``force``: with its jobs. A call that enqueues to it or serves
+    it afterwards creates it again.
 
     Raises:
         UnknownTopic
@@ -196,8 +196,8 @@ def expect_schedules(topics: Topics, topic: str) -> Op[TopicSettings]:
 
 
 def expect_keys(topics: Topics, topic: str) -> Op[TopicSettings]:
-    """Has all processes look for jobs of the topic, which exists, in the shards of their keys as well. First marks
-    the shards: with a registry that is lost before it has the mark, or later, whoever finds it there makes it good.
+    """Has all processes look for jobs of the topic, which exists, in the shards of their keys as well. First marks the
+    shards: if the registry is lost before it has the mark, or later, a process that finds the mark there restores it.
     """
     settings = topics.cached(topic)
     for _ in range(_RACES):

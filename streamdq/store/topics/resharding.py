@@ -1,5 +1,5 @@
 """Whether a topic's resharding is complete after its number of shards changed while it held jobs: no shard has anything
-of an id that is at home in another one by now.
+of an id whose current shard is another one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Position(NamedTuple):
 
 
 class Remaining(NamedTuple):
-    """What is not at home. ``exact``: it was counted, not estimated."""
+    """Jobs and ids outside their current shard. ``exact``: counted, not estimated."""
 
     jobs: int
     taken: int
@@ -46,12 +46,12 @@ class Remaining(NamedTuple):
 
 
 class Walk:
-    """Goes once through all that the shards have ids of. What is not at home can only become less, as shards refuse
-    whoever knows another layout: so one page after the other waits until it has nothing left of that kind, and when
-    the last page has nothing, no page has. It begins a shard anew if a job has come there all the same, as its id was
-    still taken, or an id is taken as its job was still there; or if its server was restarted, or is another one, whose
-    order differs. Nothing tells to which key an id belonged that is still taken, so where there are keys, each of these
-    is waited for.
+    """Goes once through all ids of the shards. Ids outside their current shard can only become fewer, because shards
+    refuse callers with another layout. So the walk stays at a page until the page has none of them; after the last
+    page, no page has any. It begins a shard again if a job or a taken id came there meanwhile, because the shard still
+    owned the id. It does so as well if the shard's server was restarted or replaced, because the order of ids then
+    differs. A taken id does not say to which key it belonged. So in a topic with keys, the walk waits for each of
+    these.
     """
 
     def __init__(self, session: Session, scripts: Scripts, topic: str, settings: TopicSettings) -> None:

@@ -1,8 +1,8 @@
 """The registry of topics: this process's cache of it, and how the shards come to match it.
 
 A change of topology takes several calls. First the intended change is written to the registry (``resharding``,
-``leaving``, ``deleting``). Any process can repeat any step. So whoever meets an unfinished change, perhaps of a process
-that was killed, finishes it (``reconcile``). Each write to the registry names the version that it follows.
+``leaving``, ``deleting``). Any process can repeat any step. So a process that finds an unfinished change, perhaps of a
+killed process, finishes it (``reconcile``). Each write to the registry names the version that it follows.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Topics:
                 yield from self.ensure(topic, group, own)
         return self.known
 
-    def ring_for_untold(self) -> Op[None]:
+    def notify_missed(self) -> Op[None]:
         """Tells all processes of what has changed in the registry without a wakeup: somebody changed it by hand, or
         Redis has lost it.
         """
@@ -208,7 +208,7 @@ class Topics:
     def repair(self, topic: str) -> Op[TopicSettings]:
         """For use after a script found our settings out of date, or Redis lost the topic. Like ``renew``, but creates a
         topic that Redis has lost (a flush) again, as this process knew it. If a Cluster has lost a node, the shards on
-        others have been told what is new.
+        others have been updated.
         """
         settings = yield from self.read(topic)
         try:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamdq import NewJob, Queue, Topic, Worker
+from streamdq import Queue, Topic, Worker
 from streamdq.operations.methods import misused
 from streamdq.testing import memory
 
@@ -65,7 +65,6 @@ def test_a_misspelt_option_of_another_method(queue: Any) -> None:
     [
         (Worker, {"concurency": 4}, r"^Worker\(\) .* 'concurency'; did you mean 'concurrency'\?$"),
         (Queue, {"namspace": "a"}, r"^Queue\(\) .* 'namspace'; did you mean 'namespace'\?$"),
-        (NewJob, {"kee": "a"}, r"^NewJob\(\) .* 'kee'; did you mean 'key'\?$"),
         (Topic, {"rety": "1s"}, r"^Topic\(\) .* 'rety'; did you mean 'retry'\?$"),
         (WORKER.handler, {"rety": "1s"}, r"^handler\(\) .* 'rety'; did you mean 'retry'\?$"),
         (WORKER.upcast, {"sinc": 2}, r"^upcast\(\) .* 'sinc'; did you mean 'since'\?$"),

@@ -8,6 +8,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from streamdq import InvalidInput, Job, RunningJob, StaleClaim
 from streamdq.job.retry import Bury, Retry, Snooze
 from streamdq.operations.attempts.results import AttemptResult, DeadReason, End
 from streamdq.process.loop import cancel_and_wait
+from streamdq.store.replies import Refused
 from streamdq.worker import runner as module
 from streamdq.worker import slots
 from tests.unit.virtual_time import in_virtual_time
@@ -453,7 +455,7 @@ async def test_a_dead_job_is_told_of_once_redis_has_it_and_a_stale_one_is_not() 
     rig.runner.take([held("1"), held("2")])
     await rig.have_ended(2)
     assert told == []
-    rig.reports.confirmed(rig.ends, {1})
+    rig.reports.confirmed(rig.ends, Refused(0, frozenset({1})))
     await rig.close()
     assert told == [("1", "no")]
 
@@ -471,7 +473,7 @@ async def test_a_job_that_dies_after_the_worker_has_stopped_is_told_of_in_the_lo
 
     rig, before = Rig(handle, on_dead=on_dead), asyncio.all_tasks()
     await rig.run(held("1"))
-    rig.reports.confirmed(rig.ends, set())
+    rig.reports.confirmed(rig.ends, Refused(0, frozenset()))
     assert "on_dead not called" in caplog.text
     assert asyncio.all_tasks() == before
 
@@ -623,3 +625,25 @@ async def test_a_coroutine_that_is_cancelled_tells_its_place_itself() -> None:
     assert f"in {deep.__qualname__}\n" in rig.ends[0].traceback
     assert rig.ends[0].traceback.endswith("CancelledError: ")
     watch.cancel()
+
+
+async def test_a_call_that_no_thread_has_begun_goes_back_in_a_drain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is no failure, and the handler does not run later."""
+    call, submitted = Future[Any](), asyncio.Event()
+
+    def submit(*_: Any) -> Future[Any]:
+        submitted.set()
+        return call
+
+    rig = Rig(lambda _body: None, retry="1s")
+    monkeypatch.setattr(rig.runner._threads, "submit", submit)
+    rig.runner.take([held("1")])
+    await submitted.wait()
+    await rig.runner.drain(0)
+    assert await rig.have_ended(1) == {"1": RELEASED}
+    assert call.cancelled()
+    await rig.freed(lambda: rig.runner.idle)
+    assert rig.slots.busy == 0
+    await rig.close()

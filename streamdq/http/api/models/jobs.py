@@ -97,6 +97,14 @@ _GIVEN = JobIn.model_fields.keys() - {"body", "at"}
 """What the library takes as it is."""
 
 
+class HandlerProgressOut(BaseModel):
+    """How far a running handler says it is."""
+
+    fraction: float | None = Field(description="From 0 to 1; null if it did not say.")
+    text: str
+    at_ms: int = Field(description="When it said so.")
+
+
 class GroupProgressOut(BaseModel):
     """How far one consumer group is with a job."""
 
@@ -111,6 +119,19 @@ class GroupProgressOut(BaseModel):
     consumer: str | None
     reason: str | None = Field(description="Why it is dead: exhausted, buried, invalid or crashed.")
     error: str | None = Field(description="The error of the last attempt.")
+    progress: HandlerProgressOut | None = Field(default=None, description="Of a running attempt, if its handler says.")
+    aborted: bool = Field(default=False, description="It runs, was told to stop, and ends as cancelled.")
+
+
+class AbortOut(BaseModel):
+    """What came of an abort."""
+
+    result: Literal["cancelled", "aborting"] = Field(
+        description="`cancelled`: no attempt ran, and no new one starts. `aborting`: an attempt runs and is told to "
+        "stop; it ends as cancelled, and no new one starts."
+    )
+
+    model_config = example({"result": "aborting"})
 
 
 class JobOut(BaseModel):
