@@ -276,8 +276,8 @@ def abort(
 ) -> None:
     """Abort a job, also while it runs.
 
-    If it waits, it is cancelled. If it runs, its handler is told to stop; however that ends, the job is cancelled and
-    not tried again. Exit code 1: no such job, or it is dead.
+    If it waits, it is cancelled. If it runs, its handler is stopped; however that ends, the job is cancelled and not
+    tried again. Exit code 1: no such job, or it is dead.
     """
     with open_queue(context) as queue:
         result = queue.abort(topic, id, group=group, key=key, durable=durable)

@@ -49,9 +49,9 @@ class RunningJob(Job):
 
     def progress(self, fraction: float | None = None, text: str = "") -> Awaitable[None]:
         """Says how far the running attempt is: ``await job.progress(0.4, "page 12 of 30")``, in a ``def`` handler
-        without ``await``. Any thread may call it, as often as it likes: the latest of a second is written to Redis,
-        where ``queue.get``, the command line, the HTTP API and the page show it until the attempt ends. ``text``: up to
-        200 characters. It is stored as it is, also if the body is encrypted.
+        without ``await``. Any thread may call it, as often as it likes. The latest of a second is written to Redis.
+        ``queue.get``, the command line, the HTTP API and the page show it until the attempt ends. ``text``: up to 200
+        characters. It is stored as it is, also if the body is encrypted.
 
         Raises:
             StaleClaim: as ``touch``.

@@ -263,8 +263,8 @@ async def abort_job(
 ) -> Response:  # fmt: skip
     """Abort a job, also while it runs.
 
-    A job that waits is cancelled. One that runs is told to stop: however its attempt ends then, the job ends as
-    cancelled, and no new attempt starts. Safe to repeat. A job that is dead can't be aborted.
+    A job that waits is cancelled. The handler of a running job is stopped: however its attempt ends then, the job ends
+    as cancelled, and no new attempt starts. Safe to repeat. A job that is dead can't be aborted.
     """
     result = await (await backend_of(request).queue()).abort(topic, id, group=group, key=key, durable=durable)
     if result is AbortResult.WAITING:

@@ -41,8 +41,8 @@ def abort(
     handler is cancelled, a ``def`` handler finds ``job.aborted`` true. Whatever the handler does then, the attempt ends
     as cancelled and is never retried. "ended" means that it came too late, or that the job is dead.
 
-    ``group``: abort it for this group alone. ``key``: of the job, if it has one: then only the shard of that key is
-    asked. ``durable``: as for ``enqueue``; an abort that a failover undoes lets the job go on.
+    ``group``: abort it for this group alone. ``key``: the job's, if it has one; then only the key's shard is read.
+    ``durable``: as for ``enqueue``; an abort that a failover undoes lets the job go on.
 
     Raises:
         UnknownTopic: there is no such topic.

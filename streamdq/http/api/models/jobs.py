@@ -120,15 +120,15 @@ class GroupProgressOut(BaseModel):
     reason: str | None = Field(description="Why it is dead: exhausted, buried, invalid or crashed.")
     error: str | None = Field(description="The error of the last attempt.")
     progress: HandlerProgressOut | None = Field(default=None, description="Of a running attempt, if its handler says.")
-    aborted: bool = Field(default=False, description="It runs, was told to stop, and ends as cancelled.")
+    aborted: bool = Field(default=False, description="It runs, is being stopped, and ends as cancelled.")
 
 
 class AbortOut(BaseModel):
     """What came of an abort."""
 
     result: Literal["cancelled", "aborting"] = Field(
-        description="`cancelled`: no attempt ran, and no new one starts. `aborting`: an attempt runs and is told to "
-        "stop; it ends as cancelled, and no new one starts."
+        description="`cancelled`: no attempt ran, and no new one starts. `aborting`: an attempt runs and is being "
+        "stopped; it ends as cancelled, and no new one starts."
     )
 
     model_config = example({"result": "aborting"})
