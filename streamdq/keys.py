@@ -166,6 +166,10 @@ class ShardKeys:
         """STREAM of one group's retries and kicked jobs."""
         return f"{self.ready}:{plain(group)}"
 
+    def result_of(self, group: str, id: str) -> str:
+        """STRING, expires: how the group has ended the job, and the result."""
+        return f"{self.prefix}:result:{plain(group)}:{plain(id)}"
+
     def dead_of(self, group: str) -> str:
         """ZSET id -> buried at, ms."""
         return f"{self.prefix}:dead:{plain(group)}"

@@ -599,4 +599,5 @@ def _shards_line(settings: TopicSettings) -> str:
 def _group_line(name: str, group: GroupSettings) -> str:
     own = [f"ttr {show_ms(group.ttr_ms)}"] if group.ttr_ms is not None else []
     own += [f"retry {RetrySchedule.of(group.retry)}"] if group.retry is not None else []
+    own += [f"results kept {show_ms(group.result_ms)}"] if group.result_ms else []
     return f"{name} ({', '.join(own)})" if own else name

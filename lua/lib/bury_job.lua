@@ -5,4 +5,5 @@ local function bury_job(s, job, note)
   redis.call('HSET', s.progress, field_of(job.group, job.id), format(p))
   redis.call('ZADD', s.dead, s.now, job.id)
   redis.call('HINCRBY', s.counts, 'dead:' .. job.group, 1)
+  keep_result(s, job, 'dead|' .. note)
 end

@@ -1,10 +1,12 @@
 -- open_claim(s, ttr): reads what a claim needs to know of the topic and the group. ttr: the group's TTR, if the topic sets
--- none. Sets s.groups, s.waits and s.key_limit.
+-- none. Sets s.groups, s.waits, s.key_limit and s.results.
 -- returns the claim (lua/README.md), without counters
 local function open_claim(s, ttr)
   local topic = redis.call('HMGET', s.settings, 'paused', 'ttr:' .. s.group, 'ttr', 'watch_until', 'groups', 'rate',
-    'generation:' .. s.group, 'largest', 'format', 'after_finish', 'key_limit')
+    'generation:' .. s.group, 'largest', 'format', 'after_finish', 'key_limit',
+    'results')
   s.groups, s.waits, s.key_limit = names(topic[5]), waits(topic[1], topic[6]), topic[11]
+  s.results = results_in(topic[12])
   return {ttr = tonumber(topic[2] or topic[3] or ttr), watch_until = topic[4], generation = topic[7] or '0', largest = topic[8],
     format = topic[9], after_finish = topic[10], is_paced = string.find(s.key_limit or '', '/') and true or false}
 end

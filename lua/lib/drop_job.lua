@@ -1,9 +1,10 @@
--- cancel_in(s, job, group, p): counts that the job, which was withdrawn, is cancelled for the group. p: its progress, or nil.
+-- cancel_in(s, job, group, p): counts that the job, which was withdrawn, is cancelled for the group, and keeps that. p: its progress, or nil.
 -- returns the history row
 local function cancel_in(s, job, group, p)
   redis.call('HINCRBY', s.counts, 'cancelled:' .. group, 1)
-  return rare_row(s, 'cancelled', {group = group, id = job.id, record = job.record, progress = p},
-    {due = p and p.deadline ~= '' and p.deadline})
+  local own = {group = group, id = job.id, record = job.record, progress = p}
+  keep_result(s, own, 'cancelled|')
+  return rare_row(s, 'cancelled', own, {due = p and p.deadline ~= '' and p.deadline})
 end
 
 -- drop_job(s, job, dead): cancels the job for every group that still waits for it, and removes it. dead = {[group] =

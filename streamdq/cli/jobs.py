@@ -221,6 +221,25 @@ def get(context: typer.Context, topic: Topic, id: Id, key: Key = None, as_json: 
         terminal.console().print(terminal.job_view(job))
 
 
+@app.command(cls=WithId)
+def result(
+    context: typer.Context,
+    topic: Topic,
+    id: Id,
+    timeout: Annotated[str, typer.Option(help="How long to wait for the job to end.")] = "0",
+    group: Annotated[str | None, typer.Option(help="Whose result, if several groups keep theirs.")] = None,
+    key: Key = None,
+) -> None:
+    """Show what a job's handler returned, as JSON.
+
+    The topic has to keep results: @worker.handler(topic, result="1d"), or topic configure --result 1d. Exit code 1: the
+    job has not ended in time, or without a result: it is dead, cancelled or expired, or nothing is known of it.
+    """
+    with open_queue(context) as queue:
+        found = queue.result(topic, id, timeout=timeout, group=group, key=key)
+    terminal.print_json(found)
+
+
 def _why_missing(queue: Queue, topic: str, id: str) -> str:
     try:
         queue.configure(topic)  # without options, it only reads

@@ -37,6 +37,7 @@ from ..operations.attempts.results import (
 )
 from ..process.logs import log, place_of, users_calls, way, what, where, where_called
 from ..process.loop import cancel_and_wait
+from ..store.jobs.results import not_kept
 from ..store.replies import Refused
 from ..store.scripts import Scripts
 from ..times.durations import show_ms
@@ -95,6 +96,15 @@ class Ends:
     def returned(self, held: ClaimedJob, error: BaseException | None) -> End:
         """How it ends when the handler has returned, or raised this."""
         return End(held, _DONE) if error is None else self.raised(held, error)
+
+    def result_refused(self, held: ClaimedJob, why: str) -> bytes:
+        """What is kept of a result that can't be: an error, as much of it as may be shown."""
+        if self._show_errors and not held.job.is_hidden:
+            log.warning("result not kept", error=why, **self._member.naming(held.job))
+            return not_kept(why)
+        kind = why.partition(":")[0]
+        log.warning("result not kept", error=kind, **self._member.naming(held.job))
+        return not_kept(f"{kind}: its message is not kept")
 
     def raised(self, held: ClaimedJob, error: BaseException) -> End:
         """How it ends when the handler has raised this, or was cancelled."""

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import FrameType
@@ -135,7 +134,7 @@ class WorkerRun:
                 started = True
             if not started:
                 return
-            self._runner.context = copy_context()  # with what the functions have set
+            self._runner.use_context()  # with what the functions have set
             # If Redis can't be reached at the start, that is an error; later the loops wait for it to come back.
             await self._prepare()
             bodies = {"mover": self._mover.run, "outcomes": self._sender.run, "watchdog": self._deadlines.run}
@@ -216,6 +215,10 @@ class WorkerRun:
         """The jobs whose handlers run."""
         return self._deadlines.jobs
 
+    def keeps_results(self, topic: str) -> bool:
+        """Whether what handlers of the topic return is kept."""
+        return self._runner.keeps(topic)
+
     def stop(self) -> None:
         if running_loop() is self._loop:
             self.stopping.set()
@@ -241,7 +244,7 @@ class WorkerRun:
     async def _prepare(self) -> None:
         await arun(self.link, self._topics.warn_of_slips(self.handlers.named))
         for topic, handler in self.handlers.items():
-            own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry}
+            own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry, "result_ms": handler.result_ms}
             await arun(self.link, self._topics.serve(topic, self._group, own))
         await may_wait(self.link, self.session)
         await self._schedules.put()

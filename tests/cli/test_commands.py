@@ -95,6 +95,22 @@ def test_get_of_no_job_is_a_no(run: Run) -> None:
     assert (result.code, result.json) == (1, None)
 
 
+def test_a_result_is_shown_as_json(run: Run, queue: Queue) -> None:
+    assert run("topic", "configure", "t", "--result", "1d", "--create").code == 0
+    queue.enqueue("t", 1, id="x")
+    waits = run("result", "t", "x")
+    assert (waits.code, "has not ended within 0" in waits.err) == (1, True)
+    with queue.take("t") as claim:
+        assert claim
+        claim.finish(result={"pages": [1, None]})
+    done = run("result", "t", "x", "--timeout", "5s")
+    assert (done.code, done.json) == (0, {"pages": [1, None]})
+    assert run("result", "t", "y").code == 1
+    assert "results kept 1d" in run("topic", "configure", "t").out
+    assert run("topic", "configure", "t", "--result", "default=0").code == 0
+    assert run("result", "t", "x").code == 2
+
+
 def test_abort_tells_what_it_found(run: Run, queue: Queue) -> None:
     queue.enqueue("t", 1, id="x")
     claim = queue.take("t")

@@ -72,7 +72,7 @@ ANSWERS = {
     "visibility timeout": "faq#what-is-the-difference-between-ttr-and-a-visibility-timeout",
     "webhook": "any-language#receive-webhooks",
     "Windows": "faq#does-it-run-on-windows",
-    "workflow": "when-not#results-and-workflows",
+    "workflow": "when-not#workflows",
 }
 """By a term, the page and section that answers it."""
 

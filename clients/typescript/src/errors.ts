@@ -65,6 +65,8 @@ export class UnknownGroup extends NotFound {}
 /** The job has ended, or never was. */
 export class NoSuchJob extends NotFound {}
 export class NoSuchSchedule extends NotFound {}
+/** There is neither the job nor a result of it. */
+export class NoSuchResult extends NotFound {}
 /** Another job has the id. */
 export class JobExists extends ProblemError {}
 /** The job is running or dead. */
@@ -98,6 +100,7 @@ export const CLASSES = {
   "unknown-group": UnknownGroup,
   "no-job": NoSuchJob,
   "no-schedule": NoSuchSchedule,
+  "no-result": NoSuchResult,
   "job-exists": JobExists,
   "job-busy": JobBusy,
   "stale-claim": StaleClaim,

@@ -25,7 +25,7 @@ from ..backend import Backend, left
 from ..problems import ProblemError
 from ..signing import pack, unpack
 from .jobs import job_bytes
-from .models.claims import BuryIn, ClaimIn, ClaimOut, EndedOut, FailIn, SnoozeIn, TouchIn
+from .models.claims import BuryIn, ClaimIn, ClaimOut, EndedOut, FailIn, FinishIn, SnoozeIn, TouchIn
 from .route import JSON, Route, TopicPath, backend_of, check_group_scope, may_still, operation, who_asks
 
 router = APIRouter(route_class=Route)
@@ -144,15 +144,17 @@ async def _end(
     return Response(status_code=204) if state is None else Response(to_json({"state": state}), media_type=JSON)
 
 
-@_ending("/v1/claims/finish", problems=_OR_ABORTED, responses=_ENDED)
-async def finish_claim(request: Request, claim: ClaimIn) -> Response:
+@_ending("/v1/claims/finish", problems=[*_OR_ABORTED, "unknown-topic", "storage-unavailable"], responses=_ENDED)
+async def finish_claim(request: Request, claim: FinishIn) -> Response:
     """End the attempt as done, for this group.
 
     Safe to repeat if the answer was lost, like every other way to end a claim: for ten minutes, the same request gets
     a 200. A claim that was taken over gets a 409, whatever happened to the job. If the job was aborted, it ends as
-    cancelled, and the answer is a 409, too.
+    cancelled, and the answer is a 409, too. A result that can't be kept, as it is too large or the topic keeps none,
+    gets a 422, and the claim goes on.
     """
-    return await _end(request, claim, engine.finish, AttemptResult.DONE)
+    given = (claim.result,) if "result" in claim.model_fields_set else ()
+    return await _end(request, claim, lambda store, held: engine.finish(store, held, *given), AttemptResult.DONE)
 
 
 @_ending("/v1/claims/fail", problems=_STALE_OR_UNKNOWN, responses=_ENDED)

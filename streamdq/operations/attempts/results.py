@@ -23,6 +23,7 @@ from ...store.batches import FREED_BYTES, MAX_BYTES, most_jobs, parts
 from ...store.history.failures import Failure, failure_text
 from ...store.history.rows import SEPARATOR, Event, moved_ms
 from ...store.jobs.records import job_in
+from ...store.jobs.results import done
 from ...store.replies import Claimed, Refused
 from ...store.scripts import Scripts
 from ...threads import ThreadOf
@@ -31,6 +32,7 @@ from .error_text import MAX_ERROR_CHARS, calls_shown, is_a, is_told, text_of, to
 
 _NO_ATTEMPT = -1  # sent instead of the number of used steps: the attempt does not count
 _LONGEST_UNREADABLE_MS = 60_000  # so it runs soon after a key was added
+_NOTHING_SENT = done(b"")
 _STALLED_S = 0.25  # if a claim took longer, the process or the network had stalled
 _CLASS = re.compile(r"[^\W\d][\w.]{0,99}(?=: )")
 
@@ -107,6 +109,7 @@ class ClaimedJob:
     took_s: float = 0.0
     consumer: str = ""  # the consumer that claimed it, if another one ends it
     listeners: Sequence[Callable[[Any], None]] = ()  # are told how it ended
+    result: bytes | None = None  # what is kept of what it has returned, if anything is
     receipt: bool = False  # Redis keeps a receipt of its end: callers over HTTP may lose the answer and ask again
 
     @property
@@ -270,6 +273,8 @@ def ends_together(ends: Sequence[End], groups: int) -> list[End]:
     batch = list(ends[:most])
     if any(end.held.job.key is not None for end in batch):
         batch = batch[:_MOST_OF_KEYS]
+    if any(end.held.result is not None for end in batch):
+        batch = next(parts(batch, lambda end: len(end.held.result or b""), most))
     # If the topic is paused or has a rate, release reads each record for the due time; others only free its memory.
     max_bytes = MAX_BYTES if outcome is AttemptResult.RELEASED else FREED_BYTES
     if sum(map(len, map(_body_of, batch))) <= max_bytes:
@@ -311,6 +316,7 @@ def send_ends(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, end
             ]
         elif outcome is AttemptResult.DEAD:
             args += [end.reason, end.error, failure_of(end)]
+    args += _results_of(ends)
     first = ends[0].held
     refused: Refused = yield from _SCRIPTS[outcome](
         scripts, shard, group, first.generation, consumer, args, first.receipt
@@ -323,6 +329,13 @@ def send_ends(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, end
 def _note_aborted(ends: Sequence[End], refused: Refused) -> None:
     for i in refused.aborted:
         ends[i].outcome, ends[i].held.aborted = AttemptResult.ABORTED, True
+
+
+def _results_of(ends: Sequence[End]) -> list[Any]:
+    """What ``finish`` is sent of what the attempts have returned."""
+    if ends[0].outcome is not AttemptResult.DONE or all(end.held.result is None for end in ends):
+        return []  # an attempt whose TTR passed may have returned something all the same
+    return [*(end.held.result or _NOTHING_SENT for end in ends), "results"]
 
 
 def _failure_of(end: End) -> str:

@@ -174,6 +174,38 @@ class JobEventOut(BaseModel):
     traceback: str | None = Field(description="The calls that led to it, the failing one last.")
 
 
+class ResultOut(BaseModel):
+    """How a job ended in one group."""
+
+    topic: str
+    id: str
+    group: str
+    outcome: Literal["done", "dead", "cancelled", "expired", "error", "waiting"] = Field(
+        description="`error`: it is done, and its result could not be kept. `waiting`: it has not ended yet."
+    )
+    ended_ms: int | None = Field(default=None, description="When it ended, if that is still known.")
+    result: Any = Field(default=None, description="What the handler returned, of a job that is done.")
+    result_unreadable: str | None = Field(
+        default=None, description="Why this server can't read the result, which is null then."
+    )
+    reason: str | None = Field(default=None, description="Of a dead job: why it was buried.")
+    error: str | None = Field(default=None, description="Of a dead job; or why the result could not be kept.")
+
+    model_config = example(
+        {
+            "topic": "report.make",
+            "id": "report-7",
+            "group": "default",
+            "outcome": "done",
+            "ended_ms": 1899998200000,
+            "result": {"pages": 12},
+            "result_unreadable": None,
+            "reason": None,
+            "error": None,
+        }
+    )
+
+
 class JobHistoryOut(BaseModel):
     """What became of a job, as long as the history has it."""
 
