@@ -74,6 +74,7 @@ RARE = frozenset({
     "archive: 0", "bury: crashed", "call audit_entries", "configure_shard: 0",
     "killed in leave_group", "killed in relay",
     "relay: fenced off", "restore: 0", "restore: settings out of date",
+    "touch: aborted",
 })  # fmt: skip
 """What the fixed set of histories lacks; longer runs have it."""
 
