@@ -101,7 +101,8 @@ def test_the_indexes_of_those_refused_count_from_zero() -> None:
 def test_those_that_were_aborted_have_ended_so() -> None:
     ends = [End(held(id), DONE) for id in "abc"]
     refused, _ = sent(ends, [2, -3])
-    assert (refused.stale, refused.aborted) == ({1}, {2})
+    assert refused.stale == {1}
+    assert refused.aborted == {2}
     assert [end.outcome for end in ends] == [DONE, DONE, AttemptResult.ABORTED]
     assert [end.held.aborted for end in ends] == [False, False, True]
 
