@@ -250,7 +250,8 @@ def test_a_topic_that_never_kept_any_has_no_such_field(plain: Shard) -> None:
 
 ENDS = re.compile(r"'(done|dead|cancelled|expired):' \.\.")
 OF_OTHERS = {
-    "finish": "done", "bury_job": "dead", "drop_job": "cancelled", "end_aborted": "cancelled", "start_attempt": "expired",
+    "finish": "done", "bury_job": "dead", "drop_job": "cancelled", "end_aborted": "cancelled",
+    "start_attempt": "expired",
     # they correct the counter of dead letters, of jobs that go on
     "kick": "", "restore": "",
 }  # fmt: skip
