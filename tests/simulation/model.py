@@ -256,6 +256,14 @@ class Model:
         self.moves.clear()
         self.disturb()
 
+    def running(self) -> list[tuple[str, str]]:
+        """Topic and id of the jobs that some consumer holds."""
+        return [
+            (job.shard[0], job.id)
+            for job in self.live.values()
+            if not job.gone and any(one.claim is not None and not one.ended for one in job.deliveries.values())
+        ]
+
     def states(self) -> set[str]:
         """The states that some job has now."""
         return {

@@ -37,10 +37,12 @@ async def abort_some(world: World) -> None:
     random = world.aborts
     async with AsyncQueue(settings=world.settings) as queue:
         while not world.calm:
-            await asyncio.sleep(random.expovariate(1.0))
+            await asyncio.sleep(random.expovariate(3.0))
+            runs = world.model.running() if random.random() < 0.7 else []
+            topic, id = random.choice(runs) if runs else world.known_id(random)
             with world.client("abort"):
                 group = None if random.random() < 0.7 else random.choice(GROUPS[:2])
-                result = await queue.abort(*world.known_id(random), group=group)
+                result = await queue.abort(topic, id, group=group)
                 world.note(f"abort: {result}")
 
 

@@ -76,6 +76,7 @@ class World:
         self.relays = trades.choice((1, 2, 2)) if 0.63 < trades.random() < 0.81 else 0
         self.model.outbox.clock, self.model.outbox.keeps = self.loop.time, trades.random() < 0.6
         self.aborts = Random(f"{seed} what is aborted")
+        self.reporting = _takes_part(seed, "aborts", 0.485, 0.59)  # their handlers say how far they are
         self.serving: dict[Process, Worker] = {}
         self.progress = Progress(self)
         self.troubled_at = 0.0  # the network or Redis; infinite while it lasts
@@ -208,9 +209,7 @@ class World:
             ("finds", find_and_act, 0.0, 0.3),
             ("aborts", operators.abort_some, 0.485, 0.59),
         ):
-            if (
-                least <= Random(f"{self.seed} {kind}").random() < most
-            ):  # so that other seeds' histories stay as they are
+            if _takes_part(self.seed, kind, least, most):
                 self.start(kind, partial(main, self))
         if plan.archive:
             self.start("archiver", partial(keep_archive, self))
@@ -339,3 +338,8 @@ class World:
         process = running.get()
         assert process is not None
         return process
+
+
+def _takes_part(seed: int, kind: str, least: float, most: float) -> bool:
+    """By a choice of its own, so that other seeds' histories stay as they are."""
+    return least <= Random(f"{seed} {kind}").random() < most
