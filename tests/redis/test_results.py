@@ -65,6 +65,7 @@ def kept(space: Space) -> Space:
 # -- values
 
 
+@pytest.mark.usefixtures("kept")
 async def test_what_the_handler_returns_comes_back(space: Space) -> None:
     worker = space.worker()
 
@@ -79,6 +80,7 @@ async def test_what_the_handler_returns_comes_back(space: Space) -> None:
         assert await asyncio.to_thread(wait, space, job.id) == {"n": 42}
 
 
+@pytest.mark.usefixtures("kept")
 async def test_a_plain_function_and_what_it_lets_be_awaited(space: Space) -> None:
     worker = space.worker()
 
@@ -134,6 +136,7 @@ async def test_a_batch_has_a_result_for_each_job(kept: Space) -> None:
     assert len(seen.all) == 2, "an attempt ran again because of what it returned"
 
 
+@pytest.mark.usefixtures("kept")
 async def test_what_is_no_json_is_kept_as_an_error_and_runs_once(space: Space) -> None:
     worker, seen = space.worker(), Seen()
 
@@ -154,6 +157,7 @@ async def test_what_is_no_json_is_kept_as_an_error_and_runs_once(space: Space) -
     assert space.stats().done == 3
 
 
+@pytest.mark.usefixtures("kept")
 async def test_results_of_hidden_jobs_say_no_more_than_a_class(space: Space) -> None:
     worker = space.worker()
     worker.show_errors = False
@@ -199,6 +203,7 @@ async def test_codecs_apply_and_are_bound_to_the_job(kept: Space, redis_server: 
 # -- other ends
 
 
+@pytest.mark.usefixtures("kept")
 async def test_a_job_that_fails_says_why(space: Space) -> None:
     worker = space.worker()
 
@@ -330,6 +335,7 @@ async def test_groups_name_whose_result(space: Space) -> None:
         space.queue.configure("t", result={"c": "1d"})
 
 
+@pytest.mark.usefixtures("kept")
 async def test_a_handler_does_not_wait_for_its_own_worker(space: Space) -> None:
     worker, seen = space.worker(), Seen()
 

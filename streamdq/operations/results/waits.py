@@ -126,7 +126,7 @@ class _Wait:
 
     async def _until_kept(self) -> StoredResult:
         while True:
-            if self._changed.is_set() and (kept := await self._told()) is not None:
+            if self._changed.is_set() and (kept := await self._notified()) is not None:
                 return kept
             self._changed.clear()
             if (found := await self._looked()) is not None:
@@ -217,8 +217,8 @@ class _Wait:
         looking = results.look_and_watch(self._session, self._shards, self.group, self._id, self._tell, timeout_s)
         return await arun(self._link, looking)
 
-    async def _told(self) -> StoredResult | None:
-        """The result, after it was told that the key has changed; None: it is not that simple."""
+    async def _notified(self) -> StoredResult | None:
+        """The result, after Redis has told that the key has changed; None: it is not that simple."""
         if len(self._shards) > 1 or self._waits._is_closed or time.monotonic() < self._waits._polls_until:
             return None
         timeout_s = min(self._session.settings.call_timeout_s, max(1.0, self._left_s))
