@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 
 from streamdq.demo.simulated import simulate
@@ -34,11 +35,17 @@ class Took:
 def analyzed(dump: Path, out: Path, engine: str) -> Took:
     report = out.with_suffix(".html")
     command = [sys.executable, "-m", "streamdq", "analyze", str(dump), "--output", str(out), "--engine", engine]
-    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run([*command, "--report", str(report)], check=True, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Took(cpu_s, time.perf_counter() - begun)
+    begun, used = time.perf_counter(), dict[int, float]()
+    with subprocess.Popen([*command, "--report", str(report)], stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            with suppress(psutil.NoSuchProcess):
+                root = psutil.Process(process.pid)
+                for one in (root, *root.children(recursive=True)):  # Java is nobody's child at its end
+                    used[one.pid] = sum(one.cpu_times()[:2])
+            time.sleep(0.05)
+    if process.returncode:
+        raise SystemExit(process.returncode)
+    return Took(sum(used.values()), time.perf_counter() - begun)
 
 
 def check(one: Path, other: Path) -> None:
