@@ -38,7 +38,7 @@ from .wanted import Wanted, gone, group_of
 _RECHECK_S = 60.0
 _FIRST_POLL_S, _LONGEST_POLL_S, _LONGEST_FAKE_POLL_S = 0.01, 1.0, 0.05
 _AGAIN_S = 0.5
-_TELLS_NOT_S = 60.0
+_NO_TRACKING_S = 60.0
 """For how long a server is polled that does not tell of changes, before it is asked again."""
 
 
@@ -206,7 +206,7 @@ class _Wait:
                 raise
             except ServerError as error:
                 if time.monotonic() >= waits._polls_until:
-                    waits._polls_until = time.monotonic() + _TELLS_NOT_S
+                    waits._polls_until = time.monotonic() + _NO_TRACKING_S
                     log.debug("Redis does not tell of changes here, so results are polled", why=str(error))
         async with waits._one_at_a_time:
             return await arun(self._link, results.look(self._session, self._shards, self.group, self._id))
@@ -214,7 +214,7 @@ class _Wait:
     async def _tracked(self) -> Sequence[Found]:
         timeout_s = min(self._session.settings.call_timeout_s, max(1.0, self._left_s))
         self._watched |= {shard.result_of(self.group, self._id) for shard in self._shards}
-        looking = results.look_and_watch(self._session, self._shards, self.group, self._id, self._tell, timeout_s)
+        looking = results.look_and_watch(self._session, self._shards, self.group, self._id, self._notify, timeout_s)
         return await arun(self._link, looking)
 
     async def _notified(self) -> StoredResult | None:
@@ -222,18 +222,19 @@ class _Wait:
         if len(self._shards) > 1 or self._waits._is_closed or time.monotonic() < self._waits._polls_until:
             return None
         timeout_s = min(self._session.settings.call_timeout_s, max(1.0, self._left_s))
-        reading = results.read_when_told(self._session, self._shards[0], self.group, self._id, self._tell, timeout_s)
+        shard = self._shards[0]
+        reading = results.read_when_notified(self._session, shard, self.group, self._id, self._notify, timeout_s)
         try:
             return await arun(self._link, reading)
         except ServerError:
             return None  # as the connection was lost
 
-    def _tell(self, _key: str) -> None:
+    def _notify(self, _key: str) -> None:
         self._changed.set()
 
     def _unwatch(self) -> None:
         for key in self._watched:
-            self._link.forget_looks(key, self._tell)
+            self._link.forget_looks(key, self._notify)
 
     def _is_outdated(self, found: Sequence[Found]) -> bool:
         """Whether the job may be in a shard that this process does not know of."""

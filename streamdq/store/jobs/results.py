@@ -109,7 +109,7 @@ def look_and_watch(
     return _found_in(replies, len(shards))
 
 
-def read_when_told(
+def read_when_notified(
     session: Session, k: ShardKeys, group: str, id: str, changed: Callable[[str], None], timeout_s: float
 ) -> Op[StoredResult | None]:
     """The result alone, over the connection that told of it, which then need not tell of its end as well."""
