@@ -85,7 +85,7 @@ class JobFailed(StreamdqError):
 
 
 class JobCancelled(StreamdqError):
-    """The job was cancelled before it ran, so it has no result."""
+    """The job was cancelled or aborted, so it has no result."""
 
 
 class JobExpired(JobCancelled):
