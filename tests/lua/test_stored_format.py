@@ -64,7 +64,7 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "release": lambda shard: shard.scripts.release(shard.k, "default", "1", "me", [*CLAIM, "row"]),
     "remove_consumer": lambda shard: shard.scripts.remove_consumer(shard.k, "default", "me", 10),
     "replace": lambda shard: shard.scripts.replace(shard.k, 1, shard.jobs("ready")),
-    "report": lambda shard: shard.scripts.report(shard.k, "default", "1", "me", [*CLAIM, "0.5 "]),
+    "report": lambda shard: shard.scripts.report(shard.k, "default", "1", "me", [*CLAIM, "0.5 half"]),
     "reschedule": lambda shard: shard.scripts.reschedule(shard.k, shard.settings, "ready", "+5"),
     "restore": lambda shard: shard.scripts.restore(shard.k, "default", 1, ["new", "receipt", 1, 1, "rest"]),
     "retry": lambda shard: shard.scripts.retry(shard.k, "default", "1", "me", [*CLAIM, "row", 0, 1, "Oops", ""]),
