@@ -241,6 +241,16 @@ def test_what_groups_kept_before_is_forgotten_by_new_jobs(shard: Shard) -> None:
     assert shard.redis("HGET", shard.k.settings, "results") == b"default=3600000"
 
 
+def test_what_several_groups_kept_before_is_forgotten_by_new_jobs(two: Shard) -> None:
+    two.topic(result={"a": "1d", "b": "1d"})
+    two.enqueue("j")
+    for group in ("a", "b"):
+        finish(two, two.take(group), results=[done(b"1")], group=group)
+    two.topic(result={"a": 0, "b": 0})
+    two.enqueue("j")
+    assert [kept(two, "j", group) for group in ("a", "b")] == [None, None]
+
+
 def test_a_topic_that_never_kept_any_has_no_such_field(plain: Shard) -> None:
     plain.topic(ttr="1m")
     assert plain.redis("HEXISTS", plain.k.settings, "results") == 0
