@@ -56,6 +56,11 @@ def history() -> Rows:
     return [row for row in rows if row["finished"].date() != SILENT]
 
 
+def rounded(row: dict[str, Any]) -> dict[str, Any]:
+    """DuckDB's threads add up in any order."""
+    return {name: float(f"{value:.9g}") if isinstance(value, float) else value for name, value in row.items()}
+
+
 def told(folder: Path) -> dict[str, Rows]:
     """All rows of all tables, with the days in their files' names."""
     found: dict[str, Rows] = {}
@@ -64,7 +69,7 @@ def told(folder: Path) -> dict[str, Rows]:
         rows = [
             row | dict(day.split("=") for day in of_file)
             for file, of_file in days.items()
-            for row in rows_of(pq.ParquetFile(file).read())
+            for row in map(rounded, rows_of(pq.ParquetFile(file).read()))
         ]
         found[name] = sorted(rows, key=repr)
     return found
