@@ -16,7 +16,7 @@ from streamdq import Queue
 from streamdq.cli import app as cli
 from streamdq.errors import InvalidInput
 from streamdq.http import Tokens
-from streamdq.http.api import claims, find, health, jobs, schedules, topics
+from streamdq.http.api import claims, find, health, jobs, results, schedules, topics
 from streamdq.http.api.route import needs_of
 from streamdq.http.auth import Identity, Role, new_token
 from streamdq.http.pages import actions, pages
@@ -35,7 +35,7 @@ BOSS, BOSS_LINE = new_token("boss", [Role.ADMIN])
 TOKENS = Tokens.parse(f"{LINE}\n{TOPICS_LINE}\n{BOSS_LINE}")
 ROUTES = [
     route
-    for part in (jobs, find, claims, schedules, topics, health, pages, find_pages, schedule_pages, actions)
+    for part in (jobs, results, find, claims, schedules, topics, health, pages, find_pages, schedule_pages, actions)
     for route in part.router.routes
     if isinstance(route, APIRoute) and needs_of(route).roles is not None
 ]

@@ -151,10 +151,10 @@ class _Wait:
             if time.monotonic() >= self._look_closely_at:
                 await self._look_closely()
             found = await self._look()
-            if self._is_outdated(found) or not any(one.lives or one.kept for one in found):
+            if self._is_outdated(found) or _is_nowhere(found):
                 await self._prepare(anew=True)
                 found = await self._look()
-            if self._settings.most_shards and not any(one.lives or one.kept for one in found):
+            if self._settings.most_shards and _is_nowhere(found):
                 found = await self._look_everywhere()
         except ServerError as error:
             if self._is_final(error):
@@ -280,3 +280,8 @@ class _Wait:
         if job is not None and self.group not in job.groups:
             raise gone(self._topic, self._id)
         self._look_closely_at = self._after_a_while()
+
+
+def _is_nowhere(found: Sequence[Found]) -> bool:
+    """Whether there is neither the job nor a result."""
+    return not any(one.lives or one.kept for one in found)
