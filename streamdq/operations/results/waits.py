@@ -154,6 +154,8 @@ class _Wait:
             if self._is_outdated(found) or not any(one.lives or one.kept for one in found):
                 await self._prepare(anew=True)
                 found = await self._look()
+            if self._settings.most_shards and not any(one.lives or one.kept for one in found):
+                found = await self._look_everywhere()
         except ServerError as error:
             if self._is_final(error):
                 raise
@@ -210,6 +212,17 @@ class _Wait:
                     log.debug("Redis does not tell of changes here, so results are polled", why=str(error))
         async with waits._one_at_a_time:
             return await arun(self._link, results.look(self._session, self._shards, self.group, self._id))
+
+    async def _look_everywhere(self) -> Sequence[Found]:
+        """What all shards have that the topic has ever had: a result stays where the job has ended, also if its id
+        belongs to another shard by now.
+        """
+        shards = [self._session.keys.shard(self._topic, number) for number in range(self._settings.reach)]
+        places = [(shard, self.group, self._id) for shard in shards]
+        async with self._waits._one_at_a_time:
+            kept = await arun(self._link, results.stored_results(self._session, places))
+        self._shards = shards
+        return [Found(one, lives=False, progress=None, layout="") for one in kept]
 
     async def _tracked(self) -> Sequence[Found]:
         timeout_s = min(self._session.settings.call_timeout_s, max(1.0, self._left_s))
