@@ -129,17 +129,6 @@ def test_a_job_of_another_group_alone_goes_on(shard: Shard) -> None:
     assert shard.state("j", "a") == "delayed"
 
 
-def test_a_rescheduled_job_whose_entry_nobody_knows(two: Shard) -> None:
-    two.enqueue("j")
-    two.move()
-    assert two.call("reschedule", "j", "+1000") == 1
-    two.clock.advance("1s")
-    two.move()
-    two.finish(two.take("b"), group="b")
-    assert abort(two, group="a") == CANCELLED
-    assert two.empty()
-
-
 def test_a_group_in_which_it_is_dead_keeps_the_letter(two: Shard) -> None:
     two.enqueue("j")
     two.bury(two.take("a"), group="a")
