@@ -237,6 +237,18 @@ async def test_bodies_that_name_another_group(open_api: Open) -> None:
 
 
 @pytest.mark.usefixtures("queue")
+async def test_an_abort_for_every_group_needs_a_token_for_all(open_api: Open, queue: Queue) -> None:
+    api = await open_api(token=TOKEN, tokens=TOKENS)
+    refused = await api.client.post("/v1/topics/mine/jobs/a/abort")
+    assert (refused.status_code, refused.json()["detail"]) == (
+        403, "this token is for the groups default: name one of them, ?group=",
+    )  # fmt: skip
+    assert queue.get("mine", "a") is not None
+    headers = {"Authorization": f"Bearer {TOPICS_ALONE}"}
+    done = await api.client.post("/v1/topics/mine/jobs/a/abort", headers=headers)
+    assert (done.status_code, done.json()) == (200, {"result": "cancelled"})
+
+
 @pytest.mark.parametrize("how", ["finish", "fail", "snooze", "bury", "release", "touch"])
 async def test_a_claim_of_another(open_api: Open, how: str) -> None:
     """Whoever has the claim: the token must be for its topic and group."""
