@@ -203,7 +203,7 @@ async def test_without_a_topic_a_token_for_all_is_needed(open_api: Open) -> None
 FOR_ALL_GROUPS = {
     "find_jobs", "cancel_shown", "reschedule_shown", "kick_shown", "purge_shown", "search_page", "found_cancel",
     "found_reschedule", "found_kick", "found_purge", "get_metrics", "configure_topic", "delete_topic", "pause_topic",
-    "resume_topic", "pause", "resume",
+    "resume_topic", "pause", "resume", "abort_job", "abort",
 }  # fmt: skip
 
 
@@ -236,7 +236,6 @@ async def test_bodies_that_name_another_group(open_api: Open) -> None:
             assert response.status_code == (303 if fine else 403), (path, group)
 
 
-@pytest.mark.usefixtures("queue")
 async def test_an_abort_for_every_group_needs_a_token_for_all(open_api: Open, queue: Queue) -> None:
     api = await open_api(token=TOKEN, tokens=TOKENS)
     refused = await api.client.post("/v1/topics/mine/jobs/a/abort")
@@ -249,6 +248,7 @@ async def test_an_abort_for_every_group_needs_a_token_for_all(open_api: Open, qu
     assert (done.status_code, done.json()) == (200, {"result": "cancelled"})
 
 
+@pytest.mark.usefixtures("queue")
 @pytest.mark.parametrize("how", ["finish", "fail", "snooze", "bury", "release", "touch"])
 async def test_a_claim_of_another(open_api: Open, how: str) -> None:
     """Whoever has the claim: the token must be for its topic and group."""
