@@ -262,6 +262,15 @@ def test_gone(kept: Space) -> None:
         kept.queue.result("t")
 
 
+@pytest.mark.parametrize("payload", [b"{bad", b"\xff"])
+def test_what_another_client_has_written(kept: Space, redis_server: Server, payload: bytes) -> None:
+    key = kept.queue._store.session.keys.shard("t", 0).result_of("default", "j")
+    with redis_server.client() as client:
+        client.set(key, b"1|done|" + payload, ex=60)
+    with pytest.raises(BodyDamaged, match="the result of job 'j'"):
+        wait(kept, "j")
+
+
 def test_a_topic_that_keeps_none_says_how(space: Space) -> None:
     space.queue.enqueue("t", 1, id="j")
     with pytest.raises(NoResult, match=r'topic \'t\' keeps no results; .*result="1d"'):
