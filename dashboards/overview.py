@@ -144,6 +144,7 @@ def _workers() -> PanelRow:
         ),
         series_panel(Shown(signals.UNSENT), width=THIRD),
         series_panel(Shown(signals.HUNG, by=("group",)), width=THIRD),
+        series_panel(Shown(signals.STALLED, by=("group",)), width=THIRD),
         series_panel(Shown(signals.LOOP_BLOCKED), width=THIRD),
     ]
 
