@@ -126,13 +126,10 @@ def worker(
     check_logs(log_level, log_format)
     until = _burst(burst, burst_due)
     arguments = ["worker", target, "--until-eof", "--log-level", log_level, "--log-format", log_format]
-    arguments += _BURSTS[until]
-    arguments += ["--prune"] if prune else []
-    arguments += ["--concurrency", str(concurrency)] if concurrency else []
-    arguments += [f"--weight={one}" for one in weight or ()] + [f"--priority={one}" for one in priority or ()]
+    arguments += [*_BURSTS[until], *_child_options(concurrency, weight, priority, prune=prune)]
     command = command_line(*given_globals(context), *arguments)
     if reload:
-        if processes > 1 or metrics_port is not None or health_file is not None or health_port is not None:
+        if {metrics_port, health_file, health_port} != {None} or processes > 1:
             raise InvalidInput("--reload: runs one process, and serves neither metrics nor health")
         logs.configure(log_level, log_format)
         raise typer.Exit(run_reloading(command, Path.cwd()))
@@ -150,9 +147,23 @@ def worker(
         found.namespace = context.obj.namespace
     found.concurrency = concurrency or found.concurrency
     found.prune = prune or found.prune
-    if weight or priority:  # instead of what the code says
-        found.take_turns(_weights(weight), priority)
+    _take_turns(found, weight, priority)
     run_worker(found, metrics, health, processes, command, burst=until)
+
+
+def _child_options(
+    concurrency: int | None, weight: list[str] | None, priority: list[str] | None, *, prune: bool
+) -> list[str]:
+    options = ["--prune"] if prune else []
+    options += ["--concurrency", str(concurrency)] if concurrency else []
+    options += [f"--weight={one}" for one in weight or ()]
+    return options + [f"--priority={one}" for one in priority or ()]
+
+
+def _take_turns(worker: Worker, weight: list[str] | None, priority: list[str] | None) -> None:
+    """As the options say, instead of what the code says."""
+    if weight or priority:
+        worker.take_turns(_weights(weight), priority)
 
 
 def _weights(given: list[str] | None) -> dict[str, float] | None:

@@ -126,14 +126,11 @@ class Heartbeats:
 
     def beat(self, late_s: float = 0.0) -> float:
         """What is due; returns in how many seconds something is due again. ``late_s``: as in pulse.py."""
-        beats = self._on
-        if not self._holds():
-            self._claimed = False
-            if not self._holds():  # nothing came meanwhile, whose `claimed` would have been in vain
-                beats = False
-                if not self._watched:
-                    self._health.blocked(0)
-                    return float("inf") if self._watch.is_over() else _OFTEN_S
+        holds = self._holds_any()
+        if not holds and not self._watched:
+            self._health.blocked(0)
+            return float("inf") if self._watch.is_over() else _OFTEN_S
+        beats = self._on and holds
         if beats and time.monotonic() >= self._due:
             self._due = time.monotonic() + (HEARTBEAT_S if self._is_given() else _AGAIN_S)
         blocked_s = self._watch.look(late_s)
@@ -145,6 +142,12 @@ class Heartbeats:
             self._late_since, self._gave_up = None, False
         wait_s = _OFTEN_S if blocked_s > 0 else _LOOK_S
         return min(wait_s, max(0.0, self._due - time.monotonic())) if beats else wait_s
+
+    def _holds_any(self) -> bool:
+        if self._holds():
+            return True
+        self._claimed = False
+        return self._holds()  # whether something came meanwhile, whose `claimed` would have been in vain
 
     def _is_given(self) -> bool:
         try:
