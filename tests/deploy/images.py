@@ -1,5 +1,5 @@
-"""``python -m tests.deploy.images``: builds the Dockerfiles of deploy, docs/deploying.md and examples/compose, and runs each
-command that keeps running in their images: as their user, with a read-only root and no capabilities. As root.
+"""``python -m tests.deploy.images``: builds the Dockerfiles of deploy, docs/deploying.md and examples/compose, and runs
+each command that keeps running in their images: as their user, with a read-only root and no capabilities. As root.
 
 There need not be a registry: the base is made of Debian's packages (``debootstrap``) and built upon with ``buildah``;
 ``--base IMAGE`` takes another. There need not be a container engine either: what runs is the image's file system, in a
