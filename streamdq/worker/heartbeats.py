@@ -112,7 +112,7 @@ class Heartbeats:
             pulse.wake()
 
     def told_to_stop(self) -> None:
-        """A signal has told the process to stop."""
+        """A signal asked the process to stop."""
         if self._told_at is None:
             self._told_at = time.monotonic()
 
@@ -147,7 +147,7 @@ class Heartbeats:
         if self._holds():
             return True
         self._claimed = False
-        return self._holds()  # whether something came meanwhile, whose `claimed` would have been in vain
+        return self._holds()  # whether something came meanwhile, whose `claimed` would have had no effect
 
     def _is_given(self) -> bool:
         try:
