@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .. import terminal
-from ..process.health import HEALTH_FILE, ProcessHealth, Report, read, told
+from ..process.health import HEALTH_FILE, ProcessHealth, Report, published, read
 from .common import EXIT_NO, Json, commands
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class HealthOptions:
     @contextlib.contextmanager
     def one(self, worker: Worker) -> Iterator[None]:
         """Tells this process's own."""
-        with self._told(_source_of(worker)):
+        with self._published(_source_of(worker)):
             yield
 
     @contextlib.contextmanager
@@ -96,11 +96,11 @@ class HealthOptions:
         if not self._wanted:
             yield None
             return
-        with ProcessHealth.open(count) as files, self._told(files.reports):
+        with ProcessHealth.open(count) as files, self._published(files.reports):
             yield files
 
-    def _told(self, source: Source) -> contextlib.AbstractContextManager[int | None]:
-        return told(source, self._file, self._host, self._port)
+    def _published(self, source: Source) -> contextlib.AbstractContextManager[int | None]:
+        return published(source, self._file, self._host, self._port)
 
 
 def _source_of(worker: Worker) -> Callable[[], list[Report]]:

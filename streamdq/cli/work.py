@@ -129,7 +129,7 @@ def worker(
     arguments += [*_BURSTS[until], *_child_options(concurrency, weight, priority, prune=prune)]
     command = command_line(*given_globals(context), *arguments)
     if reload:
-        if {metrics_port, health_file, health_port} != {None} or processes > 1:
+        if {metrics_port, health_file, health_port, processes} != {None, 1}:
             raise InvalidInput("--reload: runs one process, and serves neither metrics nor health")
         logs.configure(log_level, log_format)
         raise typer.Exit(run_reloading(command, Path.cwd()))

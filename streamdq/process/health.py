@@ -177,7 +177,7 @@ class ProcessHealth:
 
 
 @contextlib.contextmanager
-def told(source: Source, file: Path | None, host: str, port: int | None) -> Iterator[int | None]:
+def published(source: Source, file: Path | None, host: str, port: int | None) -> Iterator[int | None]:
     """Until the end of the block, tells the health in the file, on the port, and systemd if that has asked for it.
     Yields the port. A thread does so, as what it tells of is whether the event loop runs.
 
@@ -214,13 +214,13 @@ def _repeated(source: Source, tellers: Sequence[Callable[[Health], None]]) -> It
                 failed = False
             except OSError as error:
                 if not failed:
-                    log.warning("health not told", error=what(error))
+                    log.warning("health not published", error=what(error))
                 failed = True
 
     try:
         tell()
     except OSError as error:
-        raise InvalidInput(f"health: can't be told: {what(error)}") from None
+        raise InvalidInput(f"health: can't be published: {what(error)}") from None
     thread = threading.Thread(target=run, name="streamdq-health", daemon=True)
     thread.start()
     try:
@@ -250,18 +250,18 @@ class _ToSystemd:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._socket.settimeout(_EACH_S)
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
-        self._told = ""
+        self._sent = ""
 
     def __call__(self, health: Health) -> None:
         lines = ["WATCHDOG=1"] if health.alive else []
         state = "READY=1" if health.ready else ""
         if health.processes and all(one.state == "draining" for one in health.processes):
             state = "STOPPING=1"
-        if state and state != self._told:
+        if state and state != self._sent:
             lines.append(state)
         if lines:
             self._socket.sendto("\n".join(lines).encode(), self._address)
-        self._told = state or self._told
+        self._sent = state or self._sent
 
     def close(self) -> None:
         self._socket.close()

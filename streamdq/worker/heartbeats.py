@@ -131,8 +131,8 @@ class Heartbeats:
             self._health.blocked(0)
             return float("inf") if self._watch.is_over() else _OFTEN_S
         beats = self._on and holds
-        if beats and time.monotonic() >= self._due:
-            self._due = time.monotonic() + (HEARTBEAT_S if self._is_given() else _AGAIN_S)
+        if beats:
+            self._give_if_due()
         blocked_s = self._watch.look(late_s)
         self._health.blocked(blocked_s)
         if blocked_s > 0:
@@ -148,6 +148,10 @@ class Heartbeats:
             return True
         self._claimed = False
         return self._holds()  # whether something came meanwhile, whose `claimed` would have had no effect
+
+    def _give_if_due(self) -> None:
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + (HEARTBEAT_S if self._is_given() else _AGAIN_S)
 
     def _is_given(self) -> bool:
         try:

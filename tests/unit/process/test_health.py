@@ -17,7 +17,7 @@ from prometheus_client import REGISTRY
 
 from streamdq.errors import InvalidInput
 from streamdq.process import health as health_module
-from streamdq.process.health import STALLED_S, Health, ProcessHealth, Report, WorkerHealth, read, told
+from streamdq.process.health import STALLED_S, Health, ProcessHealth, Report, WorkerHealth, published, read
 from tests.waiting import HANG_S, until
 
 READY = Report(0.0, "ready", "", "me", 1, slots=10)
@@ -82,7 +82,7 @@ def test_several_processes_live_while_one_does() -> None:
 def test_the_file_is_replaced_while_it_runs_and_gone_at_the_end(tmp_path: Path) -> None:
     file = tmp_path / "health"
     reports = [Report.of_process()]
-    with told(lambda: reports, file, HOST, None) as port:
+    with published(lambda: reports, file, HOST, None) as port:
         assert port is None
         assert not read(file).ready
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -107,7 +107,10 @@ def test_what_is_no_health_file_is_refused(tmp_path: Path, text: str | None) -> 
 
 
 def test_a_file_that_cant_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="health: can't be told"), told(list, tmp_path / "no" / "health", HOST, None):
+    with (
+        pytest.raises(InvalidInput, match="health: can't be published"),
+        published(list, tmp_path / "no" / "health", HOST, None),
+    ):
         pass
 
 
@@ -123,13 +126,13 @@ def test_a_file_that_cant_be_written_later_is_logged_once_and_tried_again(
         asked += 1
         return [now_ready()]
 
-    with told(reports, folder / "health", HOST, None):
+    with published(reports, folder / "health", HOST, None):
         folder.rename(tmp_path / "moved")
         before = asked
         until(lambda: asked > before + 5, "more tries")
         folder.mkdir()
         until(lambda: (folder / "health").exists(), "a try that works")
-    assert [record.getMessage() for record in caplog.records].count("health not told") <= 1
+    assert [record.getMessage() for record in caplog.records].count("health not published") <= 1
 
 
 def get(port: int | None, path: str) -> tuple[int, Any]:
@@ -143,7 +146,7 @@ def get(port: int | None, path: str) -> tuple[int, Any]:
 
 def test_the_port_answers_whether_it_is_alive_and_ready() -> None:
     reports = [Report.of_process()]
-    with told(lambda: reports, None, HOST, 0) as port:
+    with published(lambda: reports, None, HOST, 0) as port:
         status, body = get(port, "/health/alive")
         assert (status, body["alive"], body["ready"], body["processes"][0]["state"]) == (200, True, False, "starting")
         assert get(port, "/health/ready")[0] == 503
@@ -152,7 +155,7 @@ def test_the_port_answers_whether_it_is_alive_and_ready() -> None:
         reports[0] = replace(reports[0], stalled="loop")
         assert (get(port, "/health/alive")[0], get(port, "/health/ready")[0]) == (503, 503)
         assert get(port, "/") == (404, None)
-        with pytest.raises(InvalidInput, match="health: can't listen on"), told(list, None, HOST, port):
+        with pytest.raises(InvalidInput, match="health: can't listen on"), published(list, None, HOST, port):
             pass
 
 
@@ -167,7 +170,7 @@ def test_systemd_hears_that_it_is_ready_lives_and_stops(tmp_path: Path, monkeypa
             while line not in systemd.recv(4096).decode().splitlines():
                 continue
 
-        with told(lambda: reports, None, HOST, None):
+        with published(lambda: reports, None, HOST, None):
             hears("WATCHDOG=1")
             reports[0] = now_ready()
             hears("READY=1")
