@@ -164,7 +164,7 @@ class Settings(FromEnvironment):
     @field_validator("worker_timeout_s")
     @classmethod
     def _longer_than_a_start(cls, timeout_s: float) -> float:
-        """After it a claim has started or never will, and a live worker has sent at least one heartbeat since."""
+        """Within this time a claim starts or never will, and a live worker sends at least one heartbeat."""
         least_s = START_WITHIN_S + HEARTBEAT_S
         if 0 < timeout_s < least_s:
             raise ValueError(f"at least {least_s:g}, or 0")

@@ -241,8 +241,10 @@ def test_of_large_jobs_a_page_has_few(shard: Shard) -> None:
     put(shard, **{f"j{n}": "x" * 100_000 for n in range(60)})
     sizes = [len(page) for page in pages_of(shard)]
     assert sum(sizes) >= 60
-    assert sum(sizes) / len(sizes) <= 12  # 256 KiB of them, and what HSCAN gives beyond its count
-    assert max(sizes) <= 40  # that is up to 17 in one run of 150: what a bucket of Valkey holds is chance
+    if shard.is_fake:
+        assert max(sizes) == 2  # 256 KiB of them
+    else:  # a server returns whole buckets, and how many jobs a bucket has is chance
+        assert sum(sizes) / len(sizes) <= 12
 
 
 def test_it_changes_nothing(shard: Shard) -> None:
