@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .. import terminal
-from ..process.health import HEALTH_FILE, ProcessHealth, Report, published, read
+from ..process.health import Report
+from ..process.health_checks import HEALTH_FILE, ProcessHealth, published, read
 from .common import EXIT_NO, Json, commands
 
 if TYPE_CHECKING:
-    from ..process.health import Source
+    from ..process.health_checks import Source
     from ..worker.worker import Worker
 
 app = commands()
@@ -44,9 +45,9 @@ def health(
 ) -> None:
     """Check a worker by its health file.
 
-    Exit code 0: it is alive. Exit code 1: it has ended, or is stalled. Its event loop or its process has run nothing
-    for 10 seconds, or handlers hang in all of its slots. With --ready, it must also have started, and not be about to
-    end. Redis is not asked: a restart of the worker would not bring it back.
+    Exit code 0: it is alive. Exit code 1: it does not run, or is stalled. A worker is stalled when its event loop or
+    its process has run nothing for 10 seconds, or when handlers hang in all of its slots. With --ready, it must also
+    have started, and not be about to end. Redis is not asked: a restart of the worker would not bring it back.
     """
     found = read(file)
     if as_json:
@@ -54,12 +55,14 @@ def health(
     else:
         for one in found.processes:
             terminal.say(_line(one))
+        if not found.processes:
+            terminal.say(f"no worker runs: there is no file {file}")
     if not (found.ready if ready else found.alive):
         raise typer.Exit(EXIT_NO)
 
 
 _BY = {
-    "process": "its process stands still, or was killed",
+    "process": "its process stands still, was killed, or can't write its health file",
     "loop": "its event loop is blocked",
     "handlers": "handlers hang in all of its slots",
 }
