@@ -23,8 +23,8 @@ from redis.credentials import StreamingCredentialProvider
 from ..errors import InvalidInput
 from ..process.logs import hide_credentials, log, what
 
-_RENEW_S = 240.0
-"""How long a connection is used. Tokens of Azure and Google that are given out are valid for five minutes or more."""
+_RENEW_S = 180.0
+"""How long a connection is used. The libraries of Azure and Google give out tokens that are valid for longer."""
 InThread = Callable[..., Awaitable[Any]]
 
 

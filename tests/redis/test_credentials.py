@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 import redis
 from redis.credentials import CredentialProvider, StreamingCredentialProvider
 
 from streamdq import AsyncQueue, Queue, Worker
+from streamdq.cli import app as cli
 from streamdq.errors import AuthenticationFailed, InvalidInput, ServerUnavailable
 from streamdq.link import credentials
 from tests.conftest import BINARIES
+from tests.docs.reader import blocks
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
 from tests.sentinels import Sentinels
 from tests.servers import Cluster, Server
@@ -174,3 +179,37 @@ def test_servers_without_users_need_no_provider(vault: Vault) -> None:
     with Queue("memory://of-credentials", credential_provider=vault) as queue:
         queue.stats()
     assert vault.asked == 0
+
+
+def files_of_the_page(folder: Path) -> None:
+    for block in blocks(Path(__file__).parents[2] / "docs/managed.md"):
+        if block.file:
+            (folder / block.file).write_text(
+                block.text.replace("/run/secrets", str(folder)).replace('"streamdq", P', f'"{USER}", P')
+            )
+
+
+def test_a_command_logs_in_with_the_provider_of_the_page(
+    redis_server: Server, vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files_of_the_page(tmp_path)
+    (tmp_path / "redis").write_text(f"{vault.password}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STREAMDQ_CREDENTIAL_PROVIDER", "login:provider")
+    assert cli.run(["--url", redis_server.url, "--namespace", NAMESPACE, "stats"]) == 0
+    with redis_server.client() as admin:
+        assert any(USER in str(one) for one in admin.execute_command("ACL", "LIST"))
+        admin.execute_command("ACL", "SETUSER", USER, "off")
+    assert cli.run(["--url", redis_server.url, "--namespace", NAMESPACE, "stats"]) != 0, "it used that user"
+
+
+def test_the_page_s_token_for_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files_of_the_page(tmp_path)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    user, token = importlib.import_module("aws").provider().get_credentials()
+    assert user == "streamdq"
+    assert token.startswith("shop-cache/?Action=connect&User=streamdq&X-Amz-Algorithm=AWS4-HMAC-SHA256&")
+    assert "X-Amz-Expires=900" in token
+    assert "/eu-central-1/elasticache/aws4_request" in unquote(token)
