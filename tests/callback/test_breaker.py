@@ -175,9 +175,9 @@ async def test_who_waits_when_it_opens_is_told(endpoint: Endpoint) -> None:
     await asyncio.sleep(0)
     for ticket in tickets[:OPENS_AFTER]:
         endpoint.leave(ticket, False)
-    with pytest.raises(NotNow) as told:
+    with pytest.raises(NotNow) as reported:
         await waiter
-    assert told.value.wait_s == FIRST_OPEN_S
+    assert reported.value.wait_s == FIRST_OPEN_S
 
 
 @given(st.integers(0, 2**32))

@@ -60,6 +60,13 @@ def modules(path: str) -> set[str]:
     return {part.strip("_") for part in Path(path).with_suffix("").parts}
 
 
+def parts(names: set[str]) -> set[str]:
+    """``rung`` and ``ms`` of ``rung_ms``. The name of a test is a sentence, which tests/docs/prose.py reads."""
+    own = {split_name(name) for name in names - retired()["fine"].keys() if not name.startswith("test_")}
+    words = {word for name in own for word in name.split("_")}
+    return words | {word for word in retired()["words"] if "_" in word and any(word in name for name in own)}
+
+
 def found() -> dict[str, list[str]]:
     """Files by kind and name, such as ``python told``."""
     found: dict[str, list[str]] = {}
@@ -71,12 +78,18 @@ def found() -> dict[str, list[str]]:
     for path, text in _files("streamdq", ".py"):
         look("python", path, names_of_python(text) | modules(path))
     for path, text in _files("lua", ".lua"):
-        look("lua", path, names_of_lua(text) | modules(path))
+        names = names_of_lua(text) | modules(path)
+        look("lua", path, names)
+        look("words", path, parts(names))
+    for folder in ("streamdq", "spark", "benchmarks", "tests"):
+        for path, text in _files(folder, ".py"):
+            look("words", path, parts(names_of_python(text) | modules(path)))
     for path, text in _files("docs", ".md"):
         # An ordinary word may be an option or a value. With a capital or an underscore it is a name.
         own = {name for name in names_of_page(text) if re.search(r"[A-Z_]", name)}
         look("python", path, own)
         look("lua", path, own)
+        look("words", path, parts(own))
         look("keys", path, keys_of_page(text))
     keys = (ROOT / "streamdq/keys.py").read_text(encoding="utf-8")
     look("keys", "streamdq/keys.py", set(re.findall(r"\}:(\w+)", keys)))

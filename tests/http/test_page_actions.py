@@ -232,8 +232,8 @@ async def test_a_letter_that_has_changed_since_it_was_shown_is_left_alone(site: 
     assert claim
     claim.bury("disk full")
     queue.kick("t", "waits")
-    for deed, did in (("purge", "Deleted permanently: 1. Left alone: 2,"), ("kick", "Nothing was changed")):
-        done = await post(site, "/topics/t/dead", do=deed, id=["again", "waits", "b c"], group="default", shown=shown)
+    for action, did in (("purge", "Deleted permanently: 1. Left alone: 2,"), ("kick", "Nothing was changed")):
+        done = await post(site, "/topics/t/dead", do=action, id=["again", "waits", "b c"], group="default", shown=shown)
         assert did in await see(site, done.headers["location"])
     assert [job.id for job in queue.dead("t")] == ["again"]
     for wrong in ("x", "0.zzz/1 again", f"{shown[0]}\n"):

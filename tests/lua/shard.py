@@ -300,7 +300,7 @@ class Shard:
         assert len(entries) <= 1
         return entries[0][0] if entries else None
 
-    def rung_ms(self) -> int | None:
+    def wakeup_ms(self) -> int | None:
         """The due time in the last wakeup."""
         entries = self.redis("XRANGE", self.k.wake, "-", "+")
         return int(entries[0][1][1]) if entries else None

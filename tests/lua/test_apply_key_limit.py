@@ -100,7 +100,7 @@ def test_removing_a_limit_leaves_alone_what_has_a_place(shard: Shard) -> None:
     shard.redis("HSET", shard.k.settings, "key_limit", 0, "limit_applied_to", "")
     shard.redis("XTRIM", shard.k.wake, "MAXLEN", 0)
     assert shard.run(shard.scripts.apply_key_limit(shard.k, 10)) is False
-    assert shard.rung_ms() is None
+    assert shard.wakeup_ms() is None
 
 
 @pytest.mark.parametrize(("delay", "kept"), [("1h", 2), (0, 120)])

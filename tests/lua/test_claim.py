@@ -653,7 +653,7 @@ def test_the_first_claim_rings_for_the_end_of_its_ttr_unless_the_mover_watches(s
     shard.topic(ttr="30s")
     shard.enqueue("i", "j")
     shard.finish(shard.claim(1).rows[0])
-    assert shard.rung_ms() == START_MS + 30_000
+    assert shard.wakeup_ms() == START_MS + 30_000
     shard.reclaim()
     before = shard.last_wakeup()
     shard.claim(1)

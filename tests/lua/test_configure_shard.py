@@ -99,7 +99,7 @@ def test_a_number_of_shards_that_does_not_know_its_jobs_is_refused(shard: Shard)
     assert shard.topic(shards=2).shards == 2
 
 
-def told(shard: Shard, by: int, layout: Layout) -> Configured:
+def reported(shard: Shard, by: int, layout: Layout) -> Configured:
     reply: Configured = shard.call("configure_shard", later(shard, by, **layout._asdict()))
     return reply
 
@@ -107,7 +107,7 @@ def told(shard: Shard, by: int, layout: Layout) -> Configured:
 def test_a_shard_with_jobs_takes_another_number_that_knows_of_the_earlier_one(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
     wide = Layout(4, (1,), 17)
-    assert told(shard, 1, wide)[3:5] == (shard.settings.version + 1, wide)
+    assert reported(shard, 1, wide)[3:5] == (shard.settings.version + 1, wide)
     assert settings_of(shard)["shards"] == "4<1@17"
     assert not shard.run(shard.scripts.enqueue(shard.k, 1, shard.jobs("i"))).current
     assert not shard.run(shard.scripts.enqueue(shard.k, 4, shard.jobs("i"))).current
@@ -117,8 +117,8 @@ def test_a_shard_with_jobs_takes_another_number_that_knows_of_the_earlier_one(sh
 
 def test_once_it_is_resharded_every_version_can_read_it_again(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
-    told(shard, 1, Layout(4, (1,), 17))
-    assert told(shard, 2, Layout(4, (), 17)).layout == Layout(4)
+    reported(shard, 1, Layout(4, (1,), 17))
+    assert reported(shard, 2, Layout(4, (), 17)).layout == Layout(4)
     assert settings_of(shard)["shards"] == "4"
 
 
@@ -126,20 +126,20 @@ def test_once_it_is_resharded_every_version_can_read_it_again(shard: Shard) -> N
 def test_who_does_not_know_of_the_last_change_is_refused(shard: Shard, layout: Layout) -> None:
     """A registry that was lost, and made again, or put back from an old copy. Even an empty shard tells."""
     latest = Layout(4, (1,), 17)
-    told(shard, 1, latest)
-    reply = told(shard, 2, layout)
+    reported(shard, 1, latest)
+    reply = reported(shard, 2, layout)
     assert (reply.done, reply.layout) == (False, latest)
     assert settings_of(shard)["shards"] == latest.text
 
 
 def test_a_later_change_follows(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
-    told(shard, 1, Layout(4, (1,), 17))
-    assert told(shard, 2, Layout(2, (1, 4), 18)).layout == Layout(2, (1, 4), 18)
+    reported(shard, 1, Layout(4, (1,), 17))
+    assert reported(shard, 2, Layout(2, (1, 4), 18)).layout == Layout(2, (1, 4), 18)
 
 
 def test_while_jobs_may_be_where_they_were_the_shard_is_not_closed(shard: Shard) -> None:
-    told(shard, 1, Layout(4, (1,), 17))
+    reported(shard, 1, Layout(4, (1,), 17))
     assert not shard.call("configure_shard", later(shard, 2, resharding=2)).done
 
 
@@ -190,7 +190,7 @@ def test_it_rings(shard: Shard) -> None:
     before = shard.last_wakeup()
     shard.topic(ttr="5s")
     assert shard.last_wakeup() != before
-    assert shard.rung_ms() == 0, "at once"
+    assert shard.wakeup_ms() == 0, "at once"
 
 
 def test_a_lost_group_is_made_again(shard: Shard) -> None:
@@ -207,7 +207,7 @@ def test_it_rings_when_it_makes_a_lost_group_again(shard: Shard, own: bool) -> N
     shard.redis("XGROUP", "DESTROY", shard.k.ready_of("default") if own else shard.k.ready, "default")
     shard.call("configure_shard", shard.settings)
     assert shard.last_wakeup() != before
-    assert shard.rung_ms() == 0, "at once"
+    assert shard.wakeup_ms() == 0, "at once"
 
 
 def test_a_shard_whose_only_group_is_replaced_knows_that_there_were_two(shard: Shard) -> None:
@@ -272,8 +272,8 @@ def test_where_keys_have_limits_taken_ids_do_not_keep_a_shard_open(shard: Shard,
     shard.enqueue_unique("j", rule="60000|||")
     assert not shard.call("configure_shard", later(shard, 6, resharding=4, **limits)).done
     shard.call("cancel", "j")
-    told = limits if first else {}
-    assert shard.call("configure_shard", later(shard, 7, resharding=4, **told)).done
+    reported = limits if first else {}
+    assert shard.call("configure_shard", later(shard, 7, resharding=4, **reported)).done
 
 
 def test_an_older_version_learns_what_the_shard_has(two: Shard) -> None:

@@ -192,7 +192,7 @@ def test_it_writes_although_the_id_is_taken(shard: Shard) -> None:
 
 def test_of_several_the_earliest_rings_if_it_is_earlier_than_all_before(shard: Shard) -> None:
     shard.call("enqueue", 1, shard.jobs("i", delay="3s") + shard.jobs("j", delay="1s") + shard.jobs("k", delay="2s"))
-    assert shard.rung_ms() == START_MS + 1000
+    assert shard.wakeup_ms() == START_MS + 1000
     before = shard.last_wakeup()
     shard.enqueue("at the same time", delay="1s")
     assert shard.last_wakeup() == before
@@ -232,14 +232,14 @@ def test_a_unique_job_with_a_key_and_no_limit_has_no_place(shard: Shard) -> None
 
 
 @pytest.mark.parametrize(
-    ("keyed", "named", "taken"),
+    ("has_keys", "named", "taken"),
     [
         (False, "3", True), (False, "3k", False), (False, "2", False), (True, "3", True), (True, "3k", True),
         (True, "2k", False), (True, "33k", False), (True, "3kk", False), (True, "", False),
     ],
 )  # fmt: skip
-def test_where_a_key_decides_the_shard_it_must_be_marked(shard: Shard, keyed: bool, named: str, taken: bool) -> None:
+def test_where_a_key_decides_the_shard_it_must_be_marked(shard: Shard, has_keys: bool, named: str, taken: bool) -> None:
     shard.topic(shards=3)
-    if keyed:
+    if has_keys:
         shard.call("configure_shard", shard.settings.model_copy(update={"sharded_by_key": True}))
     assert shard.run(shard.scripts.enqueue(shard.k, named, shard.jobs("j"))).current is taken

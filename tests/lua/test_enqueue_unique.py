@@ -46,7 +46,7 @@ def known(shard: Shard) -> list[bytes]:
 def test_a_new_id_is_put_in_and_its_earlier_due_time_rings(shard: Shard) -> None:
     assert shard.enqueue_unique("j", rule=MINUTE, delay="1s") == (True, START_MS, {}, 1, 0)
     assert (shard.state("j"), shard.counts) == ("delayed", {"enqueued": 1})
-    assert shard.rung_ms() == START_MS + 1000
+    assert shard.wakeup_ms() == START_MS + 1000
     before = shard.last_wakeup()
     shard.enqueue_unique("i", rule=MINUTE, delay="2s")
     assert shard.last_wakeup() == before
@@ -260,7 +260,7 @@ def test_of_several_that_are_brought_forward_the_earliest_rings(shard: Shard) ->
     shard.enqueue_unique("i", "j", "k", delay="1h")
     jobs = [value for id, delay in (("i", "1s"), ("j", "2s")) for value in shard.jobs(id, delay=delay)]
     shard.repeat_unique(jobs, "postpone")
-    assert shard.rung_ms() == START_MS + 1000
+    assert shard.wakeup_ms() == START_MS + 1000
 
 
 def test_at_most_is_not_that_of_another_job_of_the_same_millisecond(shard: Shard) -> None:
@@ -426,7 +426,7 @@ def test_of_large_jobs_only_so_many_are_looked_at(shard: Shard) -> None:
 
 def test_of_several_the_earliest_rings_if_it_is_earlier_than_all_before(shard: Shard) -> None:
     shard.repeat_unique(shard.jobs("i", delay="3s") + shard.jobs("j", delay="1s") + shard.jobs("k", delay="2s"))
-    assert shard.rung_ms() == START_MS + 1000
+    assert shard.wakeup_ms() == START_MS + 1000
     before = shard.last_wakeup()
     shard.enqueue_unique("at the same time", delay="1s")
     assert shard.last_wakeup() == before
@@ -577,7 +577,9 @@ def test_whoever_looks_in_the_shard_of_the_key_must_find_the_mark(shard: Shard) 
 PLAIN = ""
 
 
-def at_former_home(shard: Shard, *ids: str, how: str = "keep", rule: str = PLAIN, delay: Any = 60) -> dict[int, bytes]:
+def in_previous_shard(
+    shard: Shard, *ids: str, how: str = "keep", rule: str = PLAIN, delay: Any = 60
+) -> dict[int, bytes]:
     args = [value for id in ids for value in (*shard.jobs(id, delay=delay), rule)]
     reply: Enqueued = shard.call("enqueue_unique", 1, how, args, True)
     assert reply.looked == len(ids)
@@ -588,7 +590,7 @@ def at_former_home(shard: Shard, *ids: str, how: str = "keep", rule: str = PLAIN
 @pytest.mark.parametrize("how", ["keep", "replace", "postpone"])
 def test_what_it_has_nothing_of_is_not_enqueued_there(shard: Shard, how: str, rule: str) -> None:
     shard.enqueue("there", delay=30)
-    found = at_former_home(shard, "a", "there", "b", how=how, rule=rule)
+    found = in_previous_shard(shard, "a", "there", "b", how=how, rule=rule)
     assert (found[0], found[2]) == (b"", b"")
     assert (found.get(1) is None) == (how == "replace")
     assert [shard.get(id) for id in "ab"] == [None, None]
@@ -598,8 +600,10 @@ def test_what_it_has_nothing_of_is_not_enqueued_there(shard: Shard, how: str, ru
 def test_an_id_that_is_taken_there_stays_there(shard: Shard) -> None:
     shard.enqueue_unique("j", rule=MINUTE)
     shard.call("cancel", "j")
-    assert at_former_home(shard, "j", rule=MINUTE)[0].endswith(b"\nnull")
-    assert at_former_home(shard, "j") == {}, "a call without a rule does not mind, but it is there that the job comes"
+    assert in_previous_shard(shard, "j", rule=MINUTE)[0].endswith(b"\nnull")
+    assert in_previous_shard(shard, "j") == {}, (
+        "a call without a rule does not mind, but it is there that the job comes"
+    )
     assert shard.state("j") == "delayed"
 
 
@@ -608,15 +612,15 @@ def test_an_id_whose_time_is_over_is_forgotten_there(shard: Shard) -> None:
     shard.enqueue_unique("j", rule="1000|||")
     shard.call("cancel", "j")
     shard.clock.advance("5s")
-    assert at_former_home(shard, "j", rule=MINUTE) == {0: b""}
+    assert in_previous_shard(shard, "j", rule=MINUTE) == {0: b""}
     assert shard.redis("EXISTS", shard.k.taken, shard.k.taken_until) == 0
     shard.clock.now_ms -= 5_000
-    assert at_former_home(shard, "j", rule=MINUTE) == {0: b""}
+    assert in_previous_shard(shard, "j", rule=MINUTE) == {0: b""}
 
 
 def test_a_call_without_a_rule_takes_no_id_there(shard: Shard) -> None:
     shard.enqueue("j", delay=30)
-    assert at_former_home(shard, "j", how="replace") == {}
+    assert in_previous_shard(shard, "j", how="replace") == {}
     assert shard.redis("EXISTS", shard.k.taken) == 0
 
 
@@ -624,7 +628,7 @@ def test_a_call_without_a_rule_takes_no_id_there(shard: Shard) -> None:
 def test_a_job_that_is_replaced_there_by_one_without_a_rule_has_ended(shard: Shard, later: str, is_free: bool) -> None:
     """As by the script replace: its span begins, and not when the other one ends."""
     shard.enqueue_unique("j", rule=AFTER, delay=30)
-    assert at_former_home(shard, "j", how="replace", delay=600) == {}
+    assert in_previous_shard(shard, "j", how="replace", delay=600) == {}
     shard.clock.advance(later)
     shard.call("cancel", "j")
     assert (shard.enqueue_unique("j").taken == {}) == is_free

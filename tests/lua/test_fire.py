@@ -244,7 +244,7 @@ def test_it_rings_only_for_what_is_earlier_than_all_others(shard: Shard) -> None
     write(shard, stored(2), "between")
     shard.clock.now_ms += 10
     assert fire(shard).fired == 3
-    assert shard.rung_ms() == START_MS + 1
+    assert shard.wakeup_ms() == START_MS + 1
     first = shard.last_wakeup()
     write(shard, stored(20, 30, id="u"), "u", ahead_ms=100)
     looked = shard.last_wakeup()
@@ -258,7 +258,7 @@ def test_it_rings_for_a_job_that_goes_ahead_of_those_that_wait(shard: Shard) -> 
     before = shard.last_wakeup()
     fire(shard, ahead_ms=10_000)
     assert shard.last_wakeup() != before
-    assert shard.rung_ms() == START_MS + 5_000
+    assert shard.wakeup_ms() == START_MS + 5_000
 
 
 def test_the_largest_record_stays_the_largest(shard: Shard) -> None:
@@ -290,7 +290,7 @@ def test_it_rings_for_the_earliest_whatever_was_looked_at_first(shard: Shard) ->
     write(shard, stored(3, id="b"), "b")
     shard.clock.now_ms += 10
     assert fire(shard).fired == 2
-    assert shard.rung_ms() == START_MS + 3
+    assert shard.wakeup_ms() == START_MS + 3
 
 
 def test_a_schedule_that_another_client_deleted_is_forgotten(shard: Shard) -> None:

@@ -60,7 +60,7 @@ def test_it_rings_for_an_earlier_job(shard: Shard) -> None:
 
 def test_of_several_it_rings_for_the_earliest(shard: Shard) -> None:
     relay(shard, rows("a", delay=3) + rows("b", delay=1) + rows("c", delay=2))
-    assert shard.rung_ms() == START_MS + 1000
+    assert shard.wakeup_ms() == START_MS + 1000
 
 
 def test_each_gets_the_next_number(shard: Shard) -> None:

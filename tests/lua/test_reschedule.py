@@ -198,7 +198,7 @@ def test_as_early_as_another_job_needs_no_ring(shard: Shard) -> None:
     assert shard.call("reschedule", "j", "+1000") == MOVED
     assert shard.last_wakeup() == before
     assert shard.call("reschedule", "j", "+999") == MOVED
-    assert shard.rung_ms() == START_MS + 999
+    assert shard.wakeup_ms() == START_MS + 999
 
 
 def test_without_the_limit_that_there_was_a_job_with_a_key_has_no_place(shard: Shard) -> None:

@@ -71,7 +71,7 @@ def no_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def rings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def only_wakeups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks now and then, in case a wakeup was lost: what is found was told."""
     monkeypatch.setattr("streamdq.mover.node_mover._QUIET_S", 2 * HANG_S)
 

@@ -246,7 +246,7 @@ def test_scrapes_at_once_share_one_reading(redis_server: Server, monkeypatch: py
     readings, come = list[int](), threading.Semaphore(0)
     read_now = RedisCollector._read_now
 
-    class Told:
+    class Logged:
         """The collector's lock, which tells who has come to it."""
 
         def __init__(self) -> None:
@@ -266,7 +266,7 @@ def test_scrapes_at_once_share_one_reading(redis_server: Server, monkeypatch: py
         return read_now(self)
 
     with closing(collector_of(redis_server.url)) as collector, ThreadPoolExecutor(8) as scrapes:
-        monkeypatch.setattr(collector, "_reading", Told())
+        monkeypatch.setattr(collector, "_reading", Logged())
         monkeypatch.setattr(RedisCollector, "_read_now", counted)
         found = list(scrapes.map(lambda _: values_of(collector), range(8)))
     assert [one["up",] for one in found] == [1] * 8

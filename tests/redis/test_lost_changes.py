@@ -59,7 +59,7 @@ async def test_schedules_go_on_though_the_registry_was_lost(space: Space, redis_
     fresh.delete_topic("t", force=True)
 
 
-@pytest.mark.usefixtures("rings_alone")
+@pytest.mark.usefixtures("only_wakeups")
 async def test_a_resume_that_was_cut_off_does_not_hold_jobs_up(space: Space, redis_server: Server) -> None:
     space.queue.configure("t", shards=2)
     space.queue.pause("t")

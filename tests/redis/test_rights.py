@@ -310,12 +310,12 @@ def test_all_that_is_missing_is_told_at_once(limited: Limited) -> None:
     limited.change("-@sortedset")
     with Queue(limited.url, NAMESPACE) as queue, pytest.raises(AuthenticationFailed, match=r"\+zadd \+zcard") as raised:
         queue.enqueue("t", 1)
-    told = set(re.findall(r"\+(\w+)", str(raised.value)))
-    assert told == {name for name in COMMANDS if name.startswith("z")}
+    reported = set(re.findall(r"\+(\w+)", str(raised.value)))
+    assert reported == {name for name in COMMANDS if name.startswith("z")}
     with Queue(limited.url, NAMESPACE) as queue:
         (found,) = [found for found in queue.doctor() if "may not run" in found.what]
     assert found.verdict == "problem"
-    assert set(re.findall(r"\bz\w+", found.what)) == told
+    assert set(re.findall(r"\bz\w+", found.what)) == reported
 
 
 def test_a_right_that_is_taken_from_a_running_process(limited: Limited) -> None:

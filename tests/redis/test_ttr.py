@@ -211,7 +211,7 @@ async def test_a_poison_pill_is_buried_after_max_deliveries(space: Space, seen: 
     worker = space.recording(seen)
 
     @worker.on_dead
-    async def told(job: Job) -> None:
+    async def reported(job: Job) -> None:
         progress = job.groups["default"]
         seen.add((job.id, progress.reason, progress.crashes))
 

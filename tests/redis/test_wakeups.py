@@ -61,7 +61,7 @@ async def test_rings_are_heard_again_once_one_was_missed(
     worker = space.recording(seen)
     shard = space.queue._store.session.keys.shard("t", 0)
     missed, mistrust = asyncio.Event(), Listener.mistrust
-    heard, hear = asyncio.Event(), Mover._on_wakeup
+    received, hear = asyncio.Event(), Mover._on_wakeup
 
     def noted(self: Listener, stream: str) -> None:
         mistrust(self, stream)
@@ -70,7 +70,7 @@ async def test_rings_are_heard_again_once_one_was_missed(
     async def listening(self: Mover, woken: Collection[str]) -> None:
         await hear(self, woken)
         if shard.wake in woken:
-            heard.set()
+            received.set()
 
     monkeypatch.setattr(Listener, "mistrust", noted)
     monkeypatch.setattr(Mover, "_on_wakeup", listening)
@@ -80,7 +80,7 @@ async def test_rings_are_heard_again_once_one_was_missed(
             client.xadd(shard.wake, {"due": "0"}, id=f"{(seconds + 3600) * 1000}-0")
             space.queue.enqueue("t", "before")
             await seen.count(1)
-            await heard.wait()
+            await received.wait()
             assert worker._run is not None
             mover = worker._run._mover
 
@@ -95,7 +95,7 @@ async def test_rings_are_heard_again_once_one_was_missed(
         async with asyncio.timeout(HANG_S):
             await missed.wait()
         monkeypatch.setattr(NodeMover, "_look_for_missed", _nothing)
-        space.queue.enqueue("t", "heard", id="a", delay="50ms")
+        space.queue.enqueue("t", "received", id="a", delay="50ms")
         await seen.count(3)
         await space.becomes("a", "gone")
 
@@ -214,20 +214,20 @@ async def test_a_listener_that_failed_on_cluster_hears_again(spread: Space, kind
 
 async def _fails_and_hears(space: Space, kind: type[BaseException]) -> None:
     link, session = open_session(space.url, NAMESPACE, space.settings, None, AsyncLink)
-    heard, fails = Seen(), [True]
+    received, fails = Seen(), [True]
 
     async def hear(woken: Collection[str]) -> None:
         if woken and fails:
             fails.clear()
             raise kind
         for name in woken:
-            heard.add(name)
+            received.add(name)
 
     listener = Listener(link, session, lambda: [session.keys.wake], hear, lambda: None)
     listening = asyncio.create_task(listener.run())
     try:
         await asyncio.to_thread(space.queue.configure, "t", create=True)
-        assert {*await heard.count(1)} == {session.keys.wake}
+        assert {*await received.count(1)} == {session.keys.wake}
     finally:
         await cancel_and_wait([listening])
         await link.close()

@@ -143,7 +143,7 @@ class Model:
         self.deliveries_at_most = 0  # times in a row that a job may be lost with its consumer, by any configuration
         self.deliveries_at_least = 0
         self.now_ms = 0  # the latest of Redis's clock
-        self.told = 0
+        self.calls_seen = 0
         self.undisturbed_from = 0
         self._disturbances: list[int] = []  # how many calls there had been by then
         self.lost_data = False  # Redis has, at some time
@@ -192,7 +192,7 @@ class Model:
     # -- what it is told
 
     def applied(self, call: Call) -> None:
-        self.told += 1
+        self.calls_seen += 1
         self.calls.append(call)
         self.clock_was_back = self.clock_was_back or call.now_ms < self.now_ms
         self.now_ms = max(self.now_ms, call.now_ms)
@@ -216,7 +216,7 @@ class Model:
             if self.deliveries_at_most and delivery.lost > self.deliveries_at_most + 1:
                 self.broken(f"job {serial} starts in {group}, though it was lost {delivery.lost} times in a row")
         # If it had the job in a claim that Redis has forgotten, that one's outcome may have ended the claim of now.
-        elif self._first_claimed.get((serial, group, consumer), self.told) >= self.undisturbed_from:
+        elif self._first_claimed.get((serial, group, consumer), self.calls_seen) >= self.undisturbed_from:
             what = "unknown" if job is None or delivery is None else job.gone or delivery.ended or str(delivery.claim)
             self.broken(f"job {serial} starts in {group} on {consumer}, which does not hold it: {what}")
 
@@ -240,8 +240,8 @@ class Model:
 
     def disturb(self) -> None:
         """Claims given out until now may be void, without their holders' knowing."""
-        self.told += 1
-        self.undisturbed_from = self.told
+        self.calls_seen += 1
+        self.undisturbed_from = self.calls_seen
         self._disturbances.append(len(self.calls))
 
     def forget(self, index: int) -> None:
@@ -399,8 +399,8 @@ class Model:
         self.counts.setdefault(shard, Counter())[f"{name}:{group}"] += by
 
     def note_claim(self, serial: Serial, group: str, consumer: str) -> None:
-        self._claimed[serial, group, consumer] = self.told
-        self._first_claimed.setdefault((serial, group, consumer), self.told)
+        self._claimed[serial, group, consumer] = self.calls_seen
+        self._first_claimed.setdefault((serial, group, consumer), self.calls_seen)
 
     def note_end(self, serial: Serial, group: str, consumer: str, script: str) -> None:
         self._ended.add((serial, group, consumer, script))

@@ -122,9 +122,9 @@ class Progress:
         """Whether a worker of the group has a free slot, and nobody was told that its handlers hang."""
         for process in self._world.at_work("worker"):
             slots = self._slots.get(process)
-            if slots is None or slots.group != group or process.stopped or process.told_to_end is not None:
+            if slots is None or slots.group != group or process.stopped or process.stop_requested_at is not None:
                 continue
-            if self._taken(process, slots) < slots.count and not self._is_told(process):
+            if self._taken(process, slots) < slots.count and not self._is_logged(process):
                 return True
         return False
 
@@ -138,7 +138,7 @@ class Progress:
         name, now_ms = self._world.serving[process].name, self._world.store.time() * 1000
         return claim is not None and claim.consumer == name and now_ms < claim.until_ms
 
-    def _is_told(self, process: Process) -> bool:
+    def _is_logged(self, process: Process) -> bool:
         name = self._world.serving[process].name
         key = NamespaceKeys(self._world.settings.namespace).hung(name)
         return self._world.store.ask("GET", key) is not None

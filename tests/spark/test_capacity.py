@@ -62,8 +62,8 @@ def known(jobs: Sequence[tuple[int, int]]) -> list[Happened]:
 @cache
 def slots_for(shape: str) -> dict[int, float]:
     """By hour of the day."""
-    told = plain.capacity(known(days(shape, 1, 0, DAYS)))
-    return {row["hour"] % DAY: row["slots"] for row in told}
+    reported = plain.capacity(known(days(shape, 1, 0, DAYS)))
+    return {row["hour"] % DAY: row["slots"] for row in reported}
 
 
 def on_time(jobs: Sequence[tuple[int, int]], slots: dict[int, int]) -> float:

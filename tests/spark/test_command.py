@@ -34,7 +34,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def told(out: Path, table: str) -> dict[str, Any]:
+def only_row(out: Path, table: str) -> dict[str, Any]:
     (row,) = rows_of(written(out / table))
     return row
 
@@ -51,7 +51,7 @@ def test_the_slo_is_the_one_that_is_asked_for(command: Command, dump: Path, tmp_
     assert code == 0
     assert {"slo_ms": 400, "objective": 0.9}.items() <= json.loads(said).items()
     for name in ("punctuality", "punctuality_topics"):
-        row = told(out, name)
+        row = only_row(out, name)
         assert (row["attempts"], row["within_slo"], row["share_within_slo"]) == (20, 5, 0.25)
         assert row["budget_burn"] == pytest.approx(7.5)
     late = [row for row in rows_of(written(out / "changes")) if row["measure"] == "late"]
@@ -128,12 +128,12 @@ def test_the_dump_is_an_argument(command: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "told"), [([], "Missing argument 'dump'"), (["a", "b"], "unexpected extra argument(s) (b)")]
+    ("named", "message"), [([], "Missing argument 'dump'"), (["a", "b"], "unexpected extra argument(s) (b)")]
 )
-def test_one_dump_is_named(command: Command, named: list[str], told: str, tmp_path: Path) -> None:
+def test_one_dump_is_named(command: Command, named: list[str], message: str, tmp_path: Path) -> None:
     code, _, err = command("analyze", *named, "--output", tmp_path / "out")
     assert code == 2
-    assert told in err
+    assert message in err
 
 
 # -- what waits in Redis

@@ -90,14 +90,14 @@ class Source:
 
     def counted(self, table: Path, **options: Any) -> list[Live]:
         """Counts what there is; returns the batches."""
-        told: list[Live] = []
+        reported: list[Live] = []
         files = self.spark.readStream.schema(EVENTS).option("maxFilesPerTrigger", 1).parquet(f"{self.folder}/*")
-        query = into_table(files, str(table), tell=told.append, **options).start()
+        query = into_table(files, str(table), tell=reported.append, **options).start()
         try:
             query.processAllAvailable()
         finally:
             query.stop()
-        return told
+        return reported
 
 
 @pytest.fixture
@@ -296,8 +296,8 @@ def test_the_command_counts_the_hour(command: Command, queue: Queue, newest: Ser
     happen(queue, newest.url, 0)
     code, said, err = command("--url", newest.url, "live", "--output", tmp_path / "live", "--once", "--json")
     assert (code, err) == (0, "")
-    told = [json.loads(line) for line in said.splitlines()]
-    assert sum(row["attempts"] for row in told[-1]["rows"]) == 30
+    reported = [json.loads(line) for line in said.splitlines()]
+    assert sum(row["attempts"] for row in reported[-1]["rows"]) == 30
     assert_is(read_live(tmp_path / "live"), happened_in(queue, "order.close"))
 
 

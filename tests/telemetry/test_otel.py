@@ -224,12 +224,12 @@ async def test_a_receiver_of_callbacks_gets_the_trace(
         if with_spans:
             instrument(worker, provider)
         await space.burst(worker)
-        told = _header(receiver)
+        reported = _header(receiver)
     if not with_spans:
-        assert told == job.trace
+        assert reported == job.trace
         return
     (span,) = of_kind(spans, PROCESS)
-    found = TRACEPARENT.fullmatch(told)
+    found = TRACEPARENT.fullmatch(reported)
     assert found is not None
     assert (int(found[1], 16), int(found[2], 16)) == (span.context.trace_id, span.context.span_id)
 
@@ -307,9 +307,9 @@ async def test_a_tracer_that_fails_fails_no_job(
     await drain(worker, clock, "2h")
 
     assert sorted(attempts) == [(1, 1), (2, 1), (2, 2), (3, 1), (4, 1)]
-    told = [record.getMessage() for record in caplog.records if "tracing failed" in record.getMessage()]
-    assert len(told) == 3, "the first of each queue, and of the worker"
-    assert all("RuntimeError at" in line for line in told)
+    reported = [record.getMessage() for record in caplog.records if "tracing failed" in record.getMessage()]
+    assert len(reported) == 3, "the first of each queue, and of the worker"
+    assert all("RuntimeError at" in line for line in reported)
 
 
 async def test_spans_that_are_not_sampled_are_carried_all_the_same(space: Space, clock: ManualClock) -> None:

@@ -154,8 +154,8 @@ def _tell_changes(plan: Plan, compare: tuple[str, str]) -> None:
         return
     made = terminal.table("changed beyond chance", "", *compare, "", numbers=compare)
     for one in found:
-        told = (Text(text) for text in (one.subject, one.what, one.before, one.after))
-        made.add_row(*told, Text(one.verdict, "red" if one.is_bad else "green"))
+        shown = (Text(text) for text in (one.subject, one.what, one.before, one.after))
+        made.add_row(*shown, Text(one.verdict, "red" if one.is_bad else "green"))
     terminal.console().print(made)
 
 

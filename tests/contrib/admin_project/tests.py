@@ -24,7 +24,7 @@ FORM = "application/x-www-form-urlencoded"
 OWN = {"HTTP_ORIGIN": "http://testserver"}
 
 
-def staff(name: str, permissions: Sequence[str]) -> User:
+def admin_user(name: str, permissions: Sequence[str]) -> User:
     user = User.objects.create_user(name, password="secret", is_staff=True)
     user.user_permissions.set([Permission.objects.get(codename=one) for one in permissions])
     return user
@@ -50,10 +50,10 @@ class Access(TestCase):  # type: ignore[misc] # Django has no types
 
     @classmethod
     def setUpTestData(cls) -> None:
-        staff("viewer", ["view_queue"])
-        staff("producer", ["view_queue", "produce"])
-        staff("operator", ["view_queue", "administer"])
-        staff("other", [])
+        admin_user("viewer", ["view_queue"])
+        admin_user("producer", ["view_queue", "produce"])
+        admin_user("operator", ["view_queue", "administer"])
+        admin_user("other", [])
         User.objects.create_user("customer", password="secret")
         User.objects.create_superuser("root", password="secret")
 

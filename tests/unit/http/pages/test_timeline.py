@@ -88,8 +88,8 @@ def test_each_attempt_that_failed_tells_what_failed_as_far_as_that_is_kept() -> 
 
     events = [event(1, Event.RETRY), event(2, Event.RETRY, "KeyError: 'x'", "Traceback …"), event(3, Event.DEAD)]
     story = story_of(events, job, {}, T + 20)
-    told = [(one.error, one.traceback) for one in story.events if isinstance(one, Attempt)]
-    assert told == [("KeyError", ""), ("KeyError: 'x'", "Traceback …"), ("KeyError: 'the last'", "")]
+    reported = [(one.error, one.traceback) for one in story.events if isinstance(one, Attempt)]
+    assert reported == [("KeyError", ""), ("KeyError: 'x'", "Traceback …"), ("KeyError: 'the last'", "")]
 
 
 @pytest.mark.parametrize(
