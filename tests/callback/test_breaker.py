@@ -168,7 +168,7 @@ async def test_an_answer_to_a_call_from_before_it_opened_closes_it(endpoint: End
 
 
 @in_virtual_time
-async def test_who_waits_when_it_opens_is_told(endpoint: Endpoint) -> None:
+async def test_a_call_that_waits_when_it_opens_fails_at_once(endpoint: Endpoint) -> None:
     await grown(endpoint)
     tickets = await at_once(endpoint)
     waiter = asyncio.create_task(endpoint.enter())

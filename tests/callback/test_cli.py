@@ -86,7 +86,9 @@ def test_an_error_of_a_secret_names_its_host_and_hides_it(tmp_path: Path, capsys
         (["--topic", "t", "--concurrency", "0"], "--concurrency"),
     ],
 )
-def test_bad_input_is_told_in_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+def test_bad_input_is_reported_in_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
     assert cli.run(["--url", "redis://unused", "callback", *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error

@@ -141,7 +141,7 @@ def test_doctor_tells_what_redis_keeps_for_dumps(
         (["--out", "/proc/nowhere"], 1, "can't lock _dump.lock"),
     ],
 )
-def test_bad_arguments_are_told(run: Run, out: str, arguments: list[str], code: int, message: str) -> None:
+def test_bad_arguments_are_reported(run: Run, out: str, arguments: list[str], code: int, message: str) -> None:
     result = run("dump", "--out", out, *arguments)
     assert result.code == code
     assert message in result.err

@@ -345,7 +345,7 @@ sys.exit(supervisor.run())
         pytest.param(STOPPED_TWICE, "", 128 + signal.SIGTERM, id="supervisor, second signal"),
     ],
 )
-def test_signals_after_each_call_on_its_way_to_the_end_are_the_one_that_was_heard(
+def test_signals_after_each_call_on_its_way_to_the_end_are_the_one_that_was_received(
     server: Server, queue: Queue, tmp_path: Path, program: str, loop: str, code: int
 ) -> None:
     queue.enqueue("t", {})
@@ -572,7 +572,7 @@ def test_it_ends_without_threads_of_the_loops_executor(
 
 
 @pytest.mark.usefixtures("endless")
-def test_who_does_not_read_the_log_keeps_no_hung_process_alive(start: Start, server: Server, queue: Queue) -> None:
+def test_a_log_that_nobody_reads_keeps_no_hung_process_alive(start: Start, server: Server, queue: Queue) -> None:
     queue.enqueue("log", 1)
     process = start("--url", server.url, "worker", "shop:worker")
     process.communicate(timeout=HANG_S)

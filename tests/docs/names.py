@@ -5,19 +5,17 @@ python -m tests.docs.names               where names are that have gone
 
 from __future__ import annotations
 
-import io
 import re
 import sys
-import tokenize
 import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.docs.source import names_of_lua, names_of_python
+
 ROOT = Path(__file__).parents[2]
 
-_LUA_COMMENT = re.compile(r"--(?:\[\[.*?\]\]|[^\n]*)", re.DOTALL)
-_LUA_STRING = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _FENCED = re.compile(r"^( *)(`{3,})[^\n]*\n.*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"(?<!`)`([^`\s]+)`(?!`)")
@@ -33,18 +31,6 @@ def retired() -> dict[str, dict[str, str]]:
 def _files(folder: str, suffix: str) -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / folder).rglob(f"*{suffix}")):
         yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
-
-
-def names_of_python(text: str) -> set[str]:
-    """Without comments and strings."""
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    return {token.string.strip("_") for token in tokens if token.type == tokenize.NAME}
-
-
-def names_of_lua(text: str) -> set[str]:
-    """Without comments and messages. A string of one word is a name: a key's, or a field's."""
-    text = _LUA_STRING.sub(lambda one: one[0] if _NAME.fullmatch(one[0][1:-1]) else "", _LUA_COMMENT.sub("", text))
-    return set(_NAME.findall(text))
 
 
 def names_of_page(text: str) -> set[str]:

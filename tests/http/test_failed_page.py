@@ -263,7 +263,7 @@ async def test_a_job_is_found_by_its_id_in_any_topic(site: Api, queue: Queue) ->
     await see(site, "/job?id=", 422)
 
 
-async def test_no_topic_of_others_is_told(open_api: Open, queue: Queue) -> None:
+async def test_no_topic_of_others_is_reported(open_api: Open, queue: Queue) -> None:
     queue.enqueue("theirs", 1, id="x", delay="1h")
     token, line = new_token("m", [Role.VIEWER], topics="mine")
     site = await open_api(tokens=Tokens.parse(line))

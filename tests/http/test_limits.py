@@ -137,7 +137,7 @@ def test_the_longest_silent_connection_makes_room(small: Live) -> None:
         assert all(map(served, silent))
 
 
-def test_a_crowded_server_keeps_no_connection_alive(small: Live) -> None:
+def test_a_full_server_keeps_no_connection_alive(small: Live) -> None:
     closing = []
     with ExitStack() as stack:
         for one in reversed([stack.enter_context(connect(small)) for _ in range(10)]):
@@ -149,7 +149,7 @@ def test_a_crowded_server_keeps_no_connection_alive(small: Live) -> None:
     assert closing == [True] * 3 + [False] * 7
 
 
-def test_where_all_are_busy_the_next_are_told_to_come_back(small: Live, redis_server: Server) -> None:
+def test_where_all_are_busy_the_next_have_to_come_back(small: Live, redis_server: Server) -> None:
     make_topic(small)
     with ExitStack() as stack:
         for _ in range(10):

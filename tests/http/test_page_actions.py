@@ -175,7 +175,7 @@ async def test_what_another_has_set_is_replaced_only_after_it_was_shown(site: Ap
     assert (queue.configure("t").ttr_ms, queue.configure("t").rate) == (60_000, None)
 
 
-async def test_a_setting_that_can_t_be_is_told_at_its_field(site: Api, queue: Queue) -> None:
+async def test_a_setting_that_can_t_be_is_reported_at_its_field(site: Api, queue: Queue) -> None:
     queue.configure("t", create=True)
     before = queue.configure("t")
     for name, value in (

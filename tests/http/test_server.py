@@ -103,7 +103,7 @@ def test_a_large_head(live: Live) -> None:
         assert b"application/problem+json" in answered
 
 
-def test_who_sends_what_is_no_request_is_told_of(redis_server: Server) -> None:
+def test_an_unreadable_request_is_logged(redis_server: Server) -> None:
     """As often as somebody can read: see test_of_many_refusals_some_are_logged_and_the_rest_counted."""
     with Live(redis_server.url) as live:
         with connect(live) as connection:
@@ -137,7 +137,7 @@ def test_the_limit_of_a_head_is_exact(live: Live, size: int, status: bytes, part
         assert [part[:3] for part in answers.split(b"HTTP/1.1 ")[1:]] == [b"200", status]
 
 
-def test_a_bulk_upload_under_way_at_the_end_is_told_how_far_it_came(redis_server: Server) -> None:
+def test_a_bulk_upload_under_way_at_the_end_learns_how_far_it_came(redis_server: Server) -> None:
     """What it was told of is in, and no more; it hears of it although it goes on to send."""
     line = b'{"id": "job-%d", "body": 1, "delay": "1h"}\n'
     with Live(redis_server.url) as running, running.client() as client, redis_server.client() as redis:

@@ -64,7 +64,7 @@ def test_a_step_goes_on_where_the_last_one_ended(shard: Shard) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 3])
-def test_whoever_changes_it_is_killed_and_another_goes_on(shard: Shard, limit: int) -> None:
+def test_the_process_that_changes_it_is_killed_and_another_goes_on(shard: Shard, limit: int) -> None:
     shard.topic(key_concurrency=1)
     shard.enqueue("a", "b", "c", key="k")
     shard.redis("HSET", shard.k.settings, "key_limit", limit, "limit_applied_to", "")

@@ -123,7 +123,7 @@ def test_once_it_is_resharded_every_version_can_read_it_again(shard: Shard) -> N
 
 
 @pytest.mark.parametrize("layout", [Layout(1), Layout(4), Layout(4, (1,), 16), Layout(4, (), 16)])
-def test_who_does_not_know_of_the_last_change_is_refused(shard: Shard, layout: Layout) -> None:
+def test_a_caller_that_missed_the_last_change_is_refused(shard: Shard, layout: Layout) -> None:
     """A registry that was lost, and made again, or put back from an old copy. Even an empty shard tells."""
     latest = Layout(4, (1,), 17)
     reported(shard, 1, latest)
@@ -186,7 +186,7 @@ def test_a_group_added_later_does_not_get_what_another_has_alone(shard: Shard) -
     assert shard.state("new", "late") == "running"
 
 
-def test_it_rings(shard: Shard) -> None:
+def test_it_wakes_the_mover(shard: Shard) -> None:
     before = shard.last_wakeup()
     shard.topic(ttr="5s")
     assert shard.last_wakeup() != before
@@ -202,7 +202,7 @@ def test_a_lost_group_is_made_again(shard: Shard) -> None:
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["ready", "ready:GROUP"])
-def test_it_rings_when_it_makes_a_lost_group_again(shard: Shard, own: bool) -> None:
+def test_it_wakes_the_mover_when_it_makes_a_lost_group_again(shard: Shard, own: bool) -> None:
     before = shard.last_wakeup()
     shard.redis("XGROUP", "DESTROY", shard.k.ready_of("default") if own else shard.k.ready, "default")
     shard.call("configure_shard", shard.settings)

@@ -116,7 +116,7 @@ def test_settings_out_of_date_write_nothing(shard: Shard) -> None:
     assert shard.empty()
 
 
-def test_it_rings_only_for_a_new_earliest_job(shard: Shard) -> None:
+def test_it_wakes_the_mover_only_for_a_new_earliest_job(shard: Shard) -> None:
     shard.enqueue("a", delay="10s")
     first = shard.last_wakeup()
     shard.enqueue("later", delay="11s")
@@ -125,7 +125,7 @@ def test_it_rings_only_for_a_new_earliest_job(shard: Shard) -> None:
     assert shard.last_wakeup() != first
 
 
-def test_it_rings_for_the_first_ready_job_when_nobody_watches(shard: Shard) -> None:
+def test_it_wakes_the_mover_for_the_first_ready_job_when_nobody_watches(shard: Shard) -> None:
     before = shard.last_wakeup()
     shard.enqueue("first")
     first = shard.last_wakeup()
@@ -147,7 +147,7 @@ def test_without_an_injected_clock_redis_tells_the_time(timed: Shard) -> None:
     assert before_ms <= reply.now_ms <= before_ms + 60_000
 
 
-def test_with_the_clock_set_back_the_first_ready_job_rings_all_the_same(shard: Shard) -> None:
+def test_with_the_clock_set_back_the_first_ready_job_wakes_the_mover_all_the_same(shard: Shard) -> None:
     shard.reclaim()
     shard.clock.now_ms -= 3_600_000
     before = shard.last_wakeup()
@@ -190,7 +190,7 @@ def test_it_writes_although_the_id_is_taken(shard: Shard) -> None:
     assert shard.counts == before
 
 
-def test_of_several_the_earliest_rings_if_it_is_earlier_than_all_before(shard: Shard) -> None:
+def test_of_several_the_earliest_wakes_the_mover_if_it_is_earlier_than_all_before(shard: Shard) -> None:
     shard.call("enqueue", 1, shard.jobs("i", delay="3s") + shard.jobs("j", delay="1s") + shard.jobs("k", delay="2s"))
     assert shard.wakeup_ms() == START_MS + 1000
     before = shard.last_wakeup()
@@ -198,7 +198,7 @@ def test_of_several_the_earliest_rings_if_it_is_earlier_than_all_before(shard: S
     assert shard.last_wakeup() == before
 
 
-def test_the_first_ready_job_of_any_group_rings(two: Shard) -> None:
+def test_the_first_ready_job_of_any_group_wakes_the_mover(two: Shard) -> None:
     two.enqueue("i")
     two.finish(*two.claim(group="a").rows, group="a")
     before = two.last_wakeup()

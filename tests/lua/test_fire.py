@@ -238,7 +238,7 @@ def test_one_that_comes_before_the_next_look_at_what_waits(shard: Shard) -> None
     assert there(shard).held == at(1_000)[0]
 
 
-def test_it_rings_only_for_what_is_earlier_than_all_others(shard: Shard) -> None:
+def test_it_wakes_the_mover_only_for_what_is_earlier_than_all_others(shard: Shard) -> None:
     write(shard, stored(3), "late")
     write(shard, stored(1), "early")
     write(shard, stored(2), "between")
@@ -252,7 +252,7 @@ def test_it_rings_only_for_what_is_earlier_than_all_others(shard: Shard) -> None
     assert shard.last_wakeup() == looked != first, "others are due before"
 
 
-def test_it_rings_for_a_job_that_goes_ahead_of_those_that_wait(shard: Shard) -> None:
+def test_it_wakes_the_mover_for_a_job_that_goes_ahead_of_those_that_wait(shard: Shard) -> None:
     shard.enqueue("far", delay=60)
     write(shard, stored(5_000), ahead_ms=10_000)
     before = shard.last_wakeup()
@@ -285,7 +285,7 @@ def test_a_job_that_only_a_leaving_group_has_is_no_predecessor(shard: Shard) -> 
     assert fire(shard).fired == 1
 
 
-def test_it_rings_for_the_earliest_whatever_was_looked_at_first(shard: Shard) -> None:
+def test_it_wakes_the_mover_for_the_earliest_whatever_was_looked_at_first(shard: Shard) -> None:
     write(shard, stored(5, id="a"), "a", ahead_ms=10)
     write(shard, stored(3, id="b"), "b")
     shard.clock.now_ms += 10

@@ -382,7 +382,7 @@ def test_what_is_ready_keeps_its_place_when_the_clock_is_set_back(shard: Shard) 
     assert [row.id for row in shard.claim().rows] == [b"a"]
 
 
-def test_it_rings_for_what_is_due_before_all_others(shard: Shard) -> None:
+def test_it_wakes_the_mover_for_what_is_due_before_all_others(shard: Shard) -> None:
     shard.topic(key_concurrency=1)
     shard.enqueue("a", key="k", delay="10s")
     assert shard.wakeup_ms() == shard.clock.now_ms + 10_000

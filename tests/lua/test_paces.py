@@ -40,7 +40,7 @@ def test_one_starts_at_a_time(paced: Shard) -> None:
     assert started(paced) == [b"c"]
 
 
-def test_it_rings_for_the_next_one(paced: Shard) -> None:
+def test_it_wakes_the_mover_for_the_next_one(paced: Shard) -> None:
     paced.enqueue("a", "b", "c", key="k")
     assert started(paced) == [b"a"]
     paced.clock.advance(PACE_S)

@@ -144,7 +144,7 @@ def retried(shard: Shard, *claims: tuple[ClaimedRow, int, int]) -> Refused:
     return refused
 
 
-def test_of_a_batch_the_earliest_rings_and_each_has_the_next_number(shard: Shard) -> None:
+def test_of_a_batch_the_earliest_wakes_the_mover_and_each_has_the_next_number(shard: Shard) -> None:
     shard.enqueue("i", "j", "k")
     i, j, k = shard.claim().rows
     retried(shard, (i, 3000, 1), (j, 1000, 1), (k, 2000, 1))
@@ -156,7 +156,7 @@ def test_of_a_batch_the_earliest_rings_and_each_has_the_next_number(shard: Shard
     assert shard.redis("HGET", shard.k.counts, "sequence") == b"3"
 
 
-def test_only_what_comes_before_all_others_rings(shard: Shard) -> None:
+def test_only_what_comes_before_all_others_wakes_the_mover(shard: Shard) -> None:
     shard.enqueue("earlier", delay="1s")
     shard.enqueue("i", "j")
     i, j = shard.claim().rows

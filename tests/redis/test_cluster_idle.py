@@ -124,7 +124,7 @@ async def test_a_shard_whose_streams_were_lost_is_watched_again(many: Space, nod
 
 
 @pytest.mark.thorough
-async def test_a_mover_alone_hears_a_ring_in_a_slot_that_moved_without_one(
+async def test_a_mover_alone_receives_a_wakeup_in_a_slot_that_moved_without_one(
     nodes: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No worker is there to learn of it, and it may be long until it comes to that bucket's head."""

@@ -98,7 +98,7 @@ def collector_of(url: str, most: int = 200) -> RedisCollector:
     return RedisCollector(url, NAMESPACE, TopicLabels(most))
 
 
-def test_what_was_put_in_and_how_it_ended_is_told_for_all_processes(redis_server: Server, queue: Queue) -> None:
+def test_what_was_put_in_and_how_it_ended_is_reported_for_all_processes(redis_server: Server, queue: Queue) -> None:
     """Whoever did it: nobody else need be scraped."""
     queue.configure("t", shards=3, groups=["a", "b"])
     queue.enqueue_many("t", [NewJob({}, id=f"j{number}") for number in range(10)])
@@ -230,7 +230,9 @@ async def nothing(_body: dict) -> None:
     return None
 
 
-def test_a_redis_that_hangs_is_told_and_not_waited_for(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_redis_that_hangs_is_reported_and_not_waited_for(
+    redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "0.3")
     os.kill(redis_server.pid, signal.SIGSTOP)
     try:
@@ -273,7 +275,7 @@ def test_scrapes_at_once_share_one_reading(redis_server: Server, monkeypatch: py
     assert len(readings) == 1
 
 
-def test_a_redis_that_is_slow_is_told_before_all_is_read(
+def test_a_redis_that_is_slow_is_reported_before_all_is_read(
     redis_server: Server, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue.configure("t", shards=3)

@@ -135,7 +135,7 @@ async def test_what_could_not_start_in_a_blocked_loop_goes_to_others_meanwhile(s
     assert ran == [1] * 5, "none was counted that had not begun"
 
 
-async def test_what_was_done_before_a_handler_blocks_the_loop_is_told_meanwhile(space: Space) -> None:
+async def test_what_was_done_before_a_handler_blocks_the_loop_is_sent_meanwhile(space: Space) -> None:
     """They are claimed together, and the last one blocks the loop before anything else runs in it."""
     worker, seen, ran = space.worker(), Seen(), []
     ids = [f"j{number}" for number in range(5)]
@@ -156,7 +156,7 @@ async def test_what_was_done_before_a_handler_blocks_the_loop_is_told_meanwhile(
     assert (group.done, group.retried, group.reclaimed) == (5, 0, 0)
 
 
-async def test_what_a_thread_returns_while_the_loop_is_blocked_is_told_meanwhile(space: Space) -> None:
+async def test_what_a_thread_returns_while_the_loop_is_blocked_is_sent_meanwhile(space: Space) -> None:
     worker, seen, blocked, waiting = space.worker(), Seen(), threading.Event(), threading.Semaphore(0)
 
     def wait() -> None:

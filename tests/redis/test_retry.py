@@ -33,7 +33,7 @@ async def test_an_invalid_body_is_buried_with_the_validation_error(space: Space,
     assert {progress.attempt for progress in dead.values()} == {1}
 
 
-async def test_on_dead_is_told_of_each_job_given_up(space: Space, seen: Seen) -> None:
+async def test_on_dead_is_called_for_each_job_given_up(space: Space, seen: Seen) -> None:
     worker = space.worker()
     threads: list[str] = []
 

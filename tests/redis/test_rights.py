@@ -306,7 +306,7 @@ def test_a_command_that_the_server_has_under_another_name(binary: Binary, tmp_pa
         assert client.dbsize() == 0
 
 
-def test_all_that_is_missing_is_told_at_once(limited: Limited) -> None:
+def test_all_that_is_missing_is_reported_at_once(limited: Limited) -> None:
     limited.change("-@sortedset")
     with Queue(limited.url, NAMESPACE) as queue, pytest.raises(AuthenticationFailed, match=r"\+zadd \+zcard") as raised:
         queue.enqueue("t", 1)

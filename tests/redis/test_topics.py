@@ -127,7 +127,7 @@ async def test_shards_change_while_the_topic_is_empty(space: Space, seen: Seen) 
     assert space.audit().left == 0
 
 
-async def test_a_worker_at_work_hears_of_new_shards_at_once(
+async def test_a_running_worker_learns_of_new_shards_at_once(
     space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not when its mover looks by itself."""
@@ -181,7 +181,7 @@ def test_an_unknown_topic(space: Space) -> None:
     assert space.queue.stats().topics == {}
 
 
-def test_a_misspelt_topic_is_told_which_one_may_be_meant_and_is_not_made(space: Space) -> None:
+def test_for_a_misspelt_topic_the_error_names_the_likely_one_and_none_is_made(space: Space) -> None:
     queue = space.queue
     queue.configure("order.close", ttr="30s")
     slips = (

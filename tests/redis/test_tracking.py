@@ -76,7 +76,7 @@ async def test_a_look_that_ends_with_an_error_tells_of_the_next_change_as_well(l
 
 
 @pytest.mark.parametrize("exists", [True, False])
-async def test_the_next_change_is_told_once(looker: Looker, exists: bool) -> None:
+async def test_the_next_change_is_notified_once(looker: Looker, exists: bool) -> None:
     if exists:
         add(looker.cluster, KEY)
     assert await looker.look(KEY) == [int(exists)]
@@ -188,7 +188,7 @@ async def test_a_slot_that_has_moved_is_a_change_of_its_keys(looker: Looker) -> 
     assert looker.reported.all == [ABSENT]
 
 
-async def test_a_user_without_the_right_is_told_so(looker: Looker) -> None:
+async def test_the_error_names_the_right_that_a_user_lacks(looker: Looker) -> None:
     for node in looker.cluster.nodes:
         with node.client() as client:
             client.acl_setuser("poor", enabled=True, passwords=["+x"], keys=["*"], commands=["+cluster|slots", "+xlen"])
@@ -203,7 +203,7 @@ async def test_a_user_without_the_right_is_told_so(looker: Looker) -> None:
                 client.acl_deluser("poor")
 
 
-async def test_whoever_learns_the_slots_is_told_of_keys_that_have_moved(looker: Looker) -> None:
+async def test_a_client_that_learns_the_slots_is_notified_of_keys_that_have_moved(looker: Looker) -> None:
     """Nobody has called anything there since."""
     move = Migration(looker.cluster, "m")
     await looker.look(ABSENT)

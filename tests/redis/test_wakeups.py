@@ -32,7 +32,7 @@ def id_in(shard: int, shards: int = SHARDS) -> str:
 async def _nothing(*_: Any) -> None: ...
 
 
-async def test_a_claim_whose_ring_was_lost_is_taken_over(space: Space, redis_server: Server) -> None:
+async def test_a_claim_whose_wakeup_was_lost_is_taken_over(space: Space, redis_server: Server) -> None:
     """The first claim in a quiet shard sends a wakeup, so that its TTR is watched. Nothing else would tell of it."""
     space.queue.configure("t", shards=20, ttr="300ms")
     store, link = space.queue._store, space.queue._link
@@ -53,7 +53,7 @@ async def test_a_claim_whose_ring_was_lost_is_taken_over(space: Space, redis_ser
     assert space.queue.cancel("t", last)
 
 
-async def test_rings_are_heard_again_once_one_was_missed(
+async def test_wakeups_are_received_again_once_one_was_missed(
     space: Space, redis_server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The read that waits for ids which Redis no longer gives out is given up, not only what it knows."""
@@ -100,7 +100,7 @@ async def test_rings_are_heard_again_once_one_was_missed(
         await space.becomes("a", "gone")
 
 
-async def test_a_ring_that_is_deleted_between_two_reads_is_made_up_for(
+async def test_a_wakeup_that_is_deleted_between_two_reads_is_made_up_for(
     space: Space, redis_server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The only moment at which one can be lost: nobody waits for it, and another client deletes its entry."""
@@ -134,7 +134,7 @@ async def test_a_ring_that_is_deleted_between_two_reads_is_made_up_for(
     assert space.queue.cancel("t", "b")
 
 
-async def test_a_topic_whose_ring_was_lost_is_found(
+async def test_a_topic_whose_wakeup_was_lost_is_found(
     space: Space, redis_server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the worker's own consumer has read of the registry is looked through now and then."""

@@ -164,7 +164,7 @@ async def test_serve_that_is_cancelled_hands_back_what_runs(space: Space, seen: 
     assert (space.state("p", "plain"), space.job("p", "plain").attempt) == (JobState.READY, 0)
 
 
-def test_a_loop_that_ends_with_its_worker_at_work_leaves_nothing_claimed(space: Space) -> None:
+def test_a_loop_that_ends_with_its_worker_running_leaves_nothing_claimed(space: Space) -> None:
     """asyncio.run cancels every task at once, those of the worker itself among them."""
     worker = space.worker(concurrency=3)
 

@@ -110,7 +110,7 @@ def test_its_workers_read_redis(server: str, newest: Server, tmp_path: Path) -> 
         (("--master", "{server}", "--memory", "1g"), "--memory 1g: give it to the server, which runs already"),
     ],
 )
-def test_what_can_t_be_is_told_in_a_line(
+def test_what_can_t_be_is_reported_in_a_line(
     server: str, dump: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     given = [argument.format(server=server) for argument in arguments]

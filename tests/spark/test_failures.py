@@ -41,7 +41,7 @@ Caused by: {cause}
         ("java.lang.IllegalStateException: org.example.Odd: no more of it SQLSTATE: XX000", "no more of it"),
     ],
 )
-def test_a_trace_is_told_in_words(cause: str, message: str) -> None:
+def test_a_trace_is_reported_in_words(cause: str, message: str) -> None:
     said = meaning(TRACE.format(cause=cause))
     assert message in said
     assert not re.search(r"\n|\tat |Exception|java\.|org\.", said)
@@ -87,7 +87,7 @@ def test_a_session_that_is_being_stopped_is_gone(said: str) -> None:
         raise PySparkException(f"An error occurred while calling o1.count.\n: java.lang.X: {said}\n\tat a.B(C:1)")
 
 
-def test_a_plan_that_is_nested_too_deeply_for_a_client_is_told() -> None:
+def test_a_plan_that_is_nested_too_deeply_for_a_client_is_reported() -> None:
     message = r"^compared: its plan is nested too deeply to be sent to a Spark Connect server"
     with pytest.raises(SparkFailed, match=message), spark_errors("compared"):
         raise RuntimeError("Error parsing message: Exceeded upb_DecodeOptions_MaxDepth")

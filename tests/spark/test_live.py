@@ -309,7 +309,7 @@ def test_the_command_counts_the_hour(command: Command, queue: Queue, newest: Ser
         (("--latest", "x"), "latest"),
     ],
 )
-def test_bad_input_is_told_in_one_line(
+def test_bad_input_is_reported_in_one_line(
     command: Command, newest: Server, tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
     code, out, err = command("--url", newest.url, "live", "--output", tmp_path, *words)

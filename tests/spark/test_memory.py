@@ -65,6 +65,6 @@ def test_or_what_is_asked_for(asked: str, wanted: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"), [("4", "is not a size"), ("much", "is not a size"), ("511m", "needs 512m")]
 )
-def test_what_can_t_be_is_told(asked: str, message: str) -> None:
+def test_what_can_t_be_is_reported(asked: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         heap(asked)

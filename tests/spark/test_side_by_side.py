@@ -26,7 +26,7 @@ def test_work_is_done_at_the_same_time_and_told_in_order() -> None:
     assert reported == [("0", 4), ("1", 4), ("2", 4), ("3", 4)]
 
 
-def test_one_by_one_each_is_told_how_many_are_done() -> None:
+def test_one_by_one_each_learns_how_many_are_done() -> None:
     reported: list[tuple[str, int, int]] = []
     side_by_side({"a": lambda: 1, "b": lambda: 2}, 1, lambda *what: reported.append(what))
     assert reported == [("a", 0, 2), ("b", 1, 2)]
@@ -65,7 +65,7 @@ def test_what_has_begun_ends_before_a_failure_is_raised() -> None:
     assert ended.is_set()
 
 
-def test_a_value_is_made_once_by_whoever_needs_it_first() -> None:
+def test_a_value_is_made_once_by_its_first_user() -> None:
     once, made, all_ask = Once(), [], Barrier(8)
 
     def inner() -> object:

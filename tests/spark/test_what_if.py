@@ -342,7 +342,7 @@ def test_the_command_warns_of_a_bad_replay(command: Command, dump: Path) -> None
         (["--workers", "1", "--topic", "mial"], "no topic 'mial' in these days; there are mails, orders"),
     ],
 )
-def test_bad_input_is_told_in_one_line(command: Command, dump: Path, words: list[str], message: str) -> None:
+def test_bad_input_is_reported_in_one_line(command: Command, dump: Path, words: list[str], message: str) -> None:
     code, out, err = command("what-if", dump, *words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err

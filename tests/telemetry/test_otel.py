@@ -140,7 +140,7 @@ async def test_what_the_handler_asks_for_is_no_error(
     assert not any(span.links or span.events for span in attempts), "nobody traced it"
 
 
-async def test_an_encrypted_body_carries_its_trace_and_no_message_is_told(
+async def test_an_encrypted_body_carries_its_trace_and_no_message_is_kept(
     space: Space, spans: InMemorySpanExporter, provider: TracerProvider
 ) -> None:
     codec = [Zstd(over=1), Encrypt(new_key("k"))]
@@ -190,7 +190,7 @@ def test_a_call_that_fails_is_an_error_of_its_span(
     assert [span.status.status_code for span in of_kind(spans, SEND)] == [StatusCode.UNSET, StatusCode.ERROR]
 
 
-async def test_what_can_not_be_read_as_text_is_told_by_its_class(
+async def test_what_can_not_be_read_as_text_is_reported_by_its_class(
     space: Space, spans: InMemorySpanExporter, provider: TracerProvider
 ) -> None:
     class Odd(Exception):

@@ -111,7 +111,7 @@ def test_a_topic_has_options_of_its_settings_and_its_jobs() -> None:
             assert one == settings[name] == jobs[name]
 
 
-def test_what_a_schedule_is_told_reaches_it_and_its_jobs() -> None:
+def test_the_options_of_a_schedule_reach_it_and_its_jobs() -> None:
     reported: Any = {
         "cron": "0 9 * * *", "tz": "Europe/Paris", "dst": "both", "jitter": 1, "start": 1_800_000_000_000,
         "until": 1_900_000_000_000, "overlap": "skip", "catch_up": 5, "ttr": 1, "retry": "1s", "url": "http://a",

@@ -65,7 +65,7 @@ def test_jobs_run_without_a_home(env: dict[str, str], tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["HOME", "XDG_STATE_HOME"])
-def test_who_names_no_server_is_told_that_none_can_keep_its_data(name: str) -> None:
+def test_without_a_server_the_error_says_that_none_can_keep_the_data(name: str) -> None:
     output = ran(JOBS, "", {name: "/proc"})
     assert output.startswith("EmbeddedError: Can't keep a Redis in /proc")
 

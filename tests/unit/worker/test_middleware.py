@@ -343,7 +343,7 @@ def confirmed(rig: Rig, *, stale: bool = False) -> None:
         (Snooze("5s"), "1s", ("snoozed", "Snooze: the handler put the job off")),
     ],
 )
-async def test_it_is_told_how_the_attempt_ended_when_redis_has_confirmed_it(
+async def test_it_learns_how_the_attempt_ended_when_redis_has_confirmed_it(
     raised: Exception | None, retry: str, reported: tuple[str, str]
 ) -> None:
     async def handle(_body: int) -> None:
@@ -358,7 +358,7 @@ async def test_it_is_told_how_the_attempt_ended_when_redis_has_confirmed_it(
     assert ends.reported == [("1", *reported)]
 
 
-async def test_it_is_told_that_redis_refused_the_end() -> None:
+async def test_it_learns_that_redis_refused_the_end() -> None:
     async def handle(_body: int) -> None: ...
 
     ends = Ends()
@@ -368,7 +368,7 @@ async def test_it_is_told_that_redis_refused_the_end() -> None:
     assert ends.reported == [("1", "stale", "")]
 
 
-async def test_it_is_told_of_each_job_of_a_batch_and_of_none_that_did_not_get_there() -> None:
+async def test_it_is_called_for_each_job_of_a_batch_and_for_none_that_did_not_get_there() -> None:
     async def handle(_bodies: list[int]) -> None: ...
 
     ends = Ends()
@@ -379,7 +379,7 @@ async def test_it_is_told_of_each_job_of_a_batch_and_of_none_that_did_not_get_th
 
 
 @pytest.mark.parametrize("error", [IndexError(), asyncio.CancelledError(), SystemExit(1), KeyboardInterrupt()])
-async def test_all_of_them_are_told_and_what_one_raises_is_logged(
+async def test_all_of_them_are_called_and_what_one_raises_is_logged(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It would end the loop that sends the ends to Redis."""
@@ -402,7 +402,7 @@ async def test_all_of_them_are_told_and_what_one_raises_is_logged(
     assert type(error).__name__ in caplog.text
 
 
-async def test_one_that_is_asynchronous_is_told_of_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_that_is_asynchronous_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing awaits it."""
 
     async def handle(_body: int) -> None: ...
@@ -419,7 +419,7 @@ async def test_one_that_is_asynchronous_is_told_of_in_the_log(caplog: pytest.Log
     assert "on_end: the function is asynchronous" in caplog.text
 
 
-async def test_it_is_told_of_a_handler_whose_ttr_has_passed_though_that_still_runs() -> None:
+async def test_it_is_called_for_a_handler_whose_ttr_has_passed_though_the_handler_still_runs() -> None:
     go_on = asyncio.Event()
 
     async def ignores_cancellation(_body: int) -> None:

@@ -120,7 +120,7 @@ async def test_the_delay_to_the_next_attempt_is_logged_also_if_it_is_none_at_all
     assert caplog.records[-1].streamdq_fields["delay_ms"] == delay_ms  # type: ignore[attr-defined]
 
 
-async def test_what_a_model_refuses_is_told_without_its_values(reported: Logged) -> None:
+async def test_what_a_model_refuses_is_reported_without_its_values(reported: Logged) -> None:
     ((level, error, raised),) = await reported.of(refuses_what_it_quotes)
     assert (level, raised) == ("warning", False)
     assert error == "ValidationError: amount: Input should be a valid integer, unable to parse string as an integer"
@@ -170,7 +170,7 @@ async def in_streamdq() -> None:
 
 
 @pytest.mark.parametrize("waits", [in_the_standard_library, in_streamdq])
-async def test_one_whose_ttr_passed_is_told_so_with_the_users_own_line(
+async def test_one_whose_ttr_passed_is_reported_with_the_users_own_line(
     caplog: pytest.LogCaptureFixture, waits: Callable[[], Awaitable[None]]
 ) -> None:
     began = asyncio.Event()

@@ -322,7 +322,7 @@ async def test_a_batch_is_cut_off_as_a_whole_when_the_first_ttr_passes() -> None
     [((["9s", "5s"], ["2s"]), [5000, 2000]), (([None], [None]), [1000, 1000]), (([], ["2s"]), [2000])],
 )
 @in_virtual_time
-async def test_a_touch_moves_the_deadline_at_once_and_the_last_one_is_told(
+async def test_a_touch_moves_the_deadline_at_once_and_the_last_one_is_sent(
     touches: tuple[list[str | None], ...], reported: list[int]
 ) -> None:
     async def handle(_body: int, job: RunningJob) -> None:
@@ -442,7 +442,7 @@ async def test_what_was_asked_for_before_others_went_back_goes_back_as_well() ->
 
 
 @in_virtual_time
-async def test_a_dead_job_is_told_of_once_redis_has_it_and_a_stale_one_is_not() -> None:
+async def test_a_dead_job_is_reported_once_redis_has_it_and_a_stale_one_is_not() -> None:
     reported: list[tuple[str, Any]] = []
 
     async def on_dead(job: Job) -> None:
@@ -460,7 +460,7 @@ async def test_a_dead_job_is_told_of_once_redis_has_it_and_a_stale_one_is_not() 
     assert reported == [("1", "no")]
 
 
-async def test_a_job_that_dies_after_the_worker_has_stopped_is_told_of_in_the_log(
+async def test_a_job_that_dies_after_the_worker_has_stopped_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Redis could not be reached while it drained, and takes what waits before the loops end."""
@@ -543,7 +543,7 @@ def hangs_in(wait: Callable[[], None]) -> None:
     wait()
 
 
-async def test_a_thread_that_hangs_is_told_with_its_place() -> None:
+async def test_a_thread_that_hangs_is_reported_with_its_place() -> None:
     began, go_on = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -569,7 +569,7 @@ async def test_a_thread_that_hangs_is_told_with_its_place() -> None:
 
 
 @in_virtual_time
-async def test_a_coroutine_that_goes_on_is_told_with_its_place() -> None:
+async def test_a_coroutine_that_goes_on_is_reported_with_its_place() -> None:
     go_on = asyncio.Event()
 
     async def ignores_cancellation(_body: int) -> None:
@@ -587,7 +587,7 @@ async def test_a_coroutine_that_goes_on_is_told_with_its_place() -> None:
     watch.cancel()
 
 
-async def test_a_handler_that_blocks_the_loop_is_told_with_its_place() -> None:
+async def test_a_handler_that_blocks_the_loop_is_reported_with_its_place() -> None:
     """Another thread ends it meanwhile."""
     job = held("1")
 

@@ -56,7 +56,7 @@ def test_it_reads_as_pythons_own_with_the_raising_call_last() -> None:
     assert "swordfish" not in reported, "the values of variables are nobody's business"
 
 
-def test_what_came_before_is_told_unless_it_is_hidden_by_from_none() -> None:
+def test_what_came_before_is_shown_unless_it_is_hidden_by_from_none() -> None:
     def again(*, tell: bool) -> None:
         try:
             fails()
@@ -72,7 +72,7 @@ def test_what_came_before_is_told_unless_it_is_hidden_by_from_none() -> None:
     assert "no answer" not in traceback_of(alone, hidden=False)
 
 
-def test_the_parts_of_a_group_are_told() -> None:
+def test_the_parts_of_a_group_are_shown() -> None:
     group = BaseExceptionGroup("several", [raised(fails), raised(refuses)])
     reported = traceback_of(group, hidden=False)
     parts = ("ExceptionGroup: several", "\n  ValueError: no answer", ", in refuses", "\n  ValidationError: amount")
@@ -102,7 +102,7 @@ def test_calls_of_streamdq_that_led_to_the_users_code_are_left_out() -> None:
     assert "handlers.py" not in traceback_of(error, hidden=False)
 
 
-def test_of_an_encrypted_body_no_message_is_told() -> None:
+def test_of_an_encrypted_body_no_message_is_kept() -> None:
     error = raised(fails)
     reported = traceback_of(error, hidden=True)
     assert "no answer" not in reported.replace('raise ValueError("no answer")', "")
@@ -117,7 +117,7 @@ def test_of_an_encrypted_body_no_message_is_told() -> None:
         (ValueError("x" * 5000), "x" * 400),
     ],
 )
-def test_a_message_that_can_t_be_told_as_it_is(error: Exception, ends: str) -> None:
+def test_a_message_that_can_t_be_kept_as_it_is(error: Exception, ends: str) -> None:
     reported = traceback_of(error, hidden=False)
     assert reported.endswith(ends)
     assert len(reported) < 1000

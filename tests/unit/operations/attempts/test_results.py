@@ -175,7 +175,7 @@ def test_a_row_that_a_script_wrote_has_gaps() -> None:
 @pytest.mark.parametrize(
     "text", ["", "row", SEPARATOR.join("x" * len(FIELDS)), SEPARATOR.join(["done", "j", "g", *"12345"])]
 )
-def test_what_is_not_a_row_is_told_with_its_place(text: str) -> None:
+def test_what_is_not_a_row_is_reported_with_its_place(text: str) -> None:
     with pytest.raises(HistoryUnreadable, match=r"entry 5-1 in the history of topic 't', shard 2"):
         row_in("t", 2, "5-1", text)
 
