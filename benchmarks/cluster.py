@@ -25,7 +25,7 @@ _ROUNDS = 9
 _MANY = 8  # worker processes
 _NOT_COUNTED = ("info", "keys", "config|resetstat", "slowlog|reset", "flushall")
 _IDLE_S = 5.0
-_DUE_IN_S, _ENQUEUED_PER_S = 1.0, 20_000  # by then all have been enqueued
+_DUE_IN_S, _ENQUEUED_PER_S = 1.0, 20_000  # all have been enqueued before
 _TAGS = [f"{TOPIC}:{number}" for number in range(_SHARDS)]  # in the slots of the shards
 _COUNTS = [NamespaceKeys(NAMESPACE).shard(TOPIC, number).counts for number in range(_SHARDS)]
 

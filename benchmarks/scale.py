@@ -281,7 +281,7 @@ def _share(late: Sequence[tuple[float, int]], jobs: float) -> float:
     raise ValueError("no jobs")
 
 
-# -- what is told
+# -- the table
 
 
 def masters_for(steps: Steps, per_s: float) -> int:

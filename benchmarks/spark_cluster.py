@@ -1,4 +1,4 @@
-"""``python -m benchmarks.spark_cluster``: a cluster of Spark's loses a worker in the midst of an analysis.
+"""``python -m benchmarks.spark_cluster``: a cluster of Spark's loses a worker during an analysis.
 
 A master and two workers of one core each, on this machine. All questions are asked twice: undisturbed, and with one
 worker and its executor killed after a part of the time that took. It tells the CPU time of each kind of process, as six

@@ -207,7 +207,7 @@ def _add_forecast(figures: Figures, row: Mapping[str, Any]) -> None:
 
 
 def _add_incidents(figures: Figures, put: Sequence[Span], found_all: Sequence[Span]) -> None:
-    """What lasts for good is news for a day."""
+    """A lasting change is news for a day."""
     news = [Span(span.first, min(span.last, span.first + DAY_H)) for span in put]
     figures.put += len(put)
     figures.found += sum(any(_meet(span, one) for one in found_all) for span in news)

@@ -1,4 +1,4 @@
-"""Starts servers, producers and workers, and carries the workloads out. Whatever is told of a peer is judged here."""
+"""Starts servers, producers and workers, and carries the workloads out. It judges what a peer has done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark's failures mean and what to do about them: whoever asked sees no line of Java's."""
+"""What Spark's failures mean and what to do about them. Users see no line of Java's."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _FILE = "measured.json"
 
 
 def check(folder: Folder, slo_ms: int, objective: float, tz: str) -> None:
-    """Days that an earlier run left would be told by another measure than those of this one.
+    """Refuses days that an earlier run has measured in another way than this run would.
 
     Raises:
         InvalidInput: the folder has tables of another SLO or time zone.

@@ -62,7 +62,7 @@ def test_the_demo_balances_and_shows_everything_it_promises(start: Start, tempor
     assert report["counters"]["reclaimed"] == len(report["reclaimed"]) > 0
     assert report["lateness"]["all"]["early"] == 0
     assert all(step["taken"] > 0 and step["waited_p50_ms"] >= step["scaled_ms"] for step in report["steps"])
-    assert "1 s = 6h40m" in err  # the scales are told
+    assert "1 s = 6h40m" in err  # the scales are shown
     assert "kill -9" in err
     assert list(temporary.iterdir()) == []
     until(lambda: family(temporary) == [], "all have ended")

@@ -137,7 +137,7 @@ def test_a_file_that_redis_refuses_half_way_says_how_far_it_came(
 @pytest.mark.parametrize(("text", "good"), [(b"1\n2\n3\n", 3), (b"1\n2\nno JSON\n4\n", 2)], ids=["good", "bad line"])
 def test_ctrl_c_at_any_moment_tells_what_was_enqueued(queue: Queue, text: bytes, good: int) -> None:
     def interrupt_at(moment: int) -> str | None:
-        """What is told if Ctrl-C comes before the given line of the program; None: it was done before."""
+        """What is printed if Ctrl-C comes before the given line of the program; None: it was done before."""
         lines_left = moment
 
         def trace(frame: FrameType, event: str, _: Any) -> Any:

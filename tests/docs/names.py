@@ -47,7 +47,9 @@ def modules(path: str) -> set[str]:
 
 
 def parts(names: set[str]) -> set[str]:
-    """``rung`` and ``ms`` of ``rung_ms``. The name of a test is a sentence, which tests/docs/prose.py reads."""
+    """The words of a name: ``job`` and ``ms`` of ``job_ms``. The name of a test is a sentence, which
+    tests/docs/prose.py reads.
+    """
     own = {split_name(name) for name in names - retired()["fine"].keys() if not name.startswith("test_")}
     words = {word for name in own for word in name.split("_")}
     return words | {word for word in retired()["words"] if "_" in word and any(word in name for name in own)}

@@ -81,7 +81,7 @@ class Rules:
                 one["instead"],
                 _whole("|".join(one["fine"])) if "fine" in one else None,
                 one.get("only_pages", False),
-            )  # fmt: skip
+            )
             for one in given["retired"]
         )
         return cls(

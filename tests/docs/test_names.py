@@ -7,13 +7,12 @@ from tests.docs.names import (
     found,
     is_used,
     keys_of_page,
-    names_of_lua,
     names_of_page,
-    names_of_python,
     parts,
     retired,
     terms,
 )
+from tests.docs.source import names_of_lua, names_of_python
 
 
 def test_names_that_have_gone_do_not_come_back() -> None:

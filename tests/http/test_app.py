@@ -190,7 +190,7 @@ async def test_a_probe_outlives_the_one_who_asked_first(api: Api, redis_server: 
 
 
 async def test_a_server_that_is_too_old_is_not_ready(api: Api, redis_server: Server) -> None:
-    """One newer topic is enough: whoever spreads requests must not send them here. It is seen while the server runs."""
+    """One newer topic is enough: a load balancer must not send requests here. It is seen while the server runs."""
     await api.put("a")
     await ready(api, 200)
     with redis_server.client() as client:

@@ -251,7 +251,7 @@ async def test_an_abort_for_every_group_needs_a_token_for_all(open_api: Open, qu
 @pytest.mark.usefixtures("queue")
 @pytest.mark.parametrize("how", ["finish", "fail", "snooze", "bury", "release", "touch"])
 async def test_a_claim_of_another(open_api: Open, how: str) -> None:
-    """Whoever has the claim: the token must be for its topic and group."""
+    """With the claim alone it is not done: the token must be for its topic and group."""
     boss, api = await open_api(token=BOSS, tokens=TOKENS), await open_api(token=TOKEN, tokens=TOKENS)
     more = {"fail": {"error": "x"}, "snooze": {"delay": "1h"}, "bury": {"reason": "x"}}.get(how, {})
     for topic, group in (("secret", "default"), ("mine", "audit")):

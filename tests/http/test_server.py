@@ -138,7 +138,7 @@ def test_the_limit_of_a_head_is_exact(live: Live, size: int, status: bytes, part
 
 
 def test_a_bulk_upload_under_way_at_the_end_learns_how_far_it_came(redis_server: Server) -> None:
-    """What it was told of is in, and no more; it hears of it although it goes on to send."""
+    """What the answer says is in, and no more. It gets the answer although it goes on to send."""
     line = b'{"id": "job-%d", "body": 1, "delay": "1h"}\n'
     with Live(redis_server.url) as running, running.client() as client, redis_server.client() as redis:
 

@@ -160,7 +160,7 @@ class Shard:
         self.retry(self.take(group), group=group, delay_ms=delay_ms, **how)
         self.move()
 
-    # Whoever claimed the first of the rows ends them, unless a consumer is named.
+    # The consumer that claimed the first of the rows ends them, unless a consumer is named.
 
     def finish(self, *rows: ClaimedRow, group: str | None = None, consumer: str | None = None) -> Refused:
         return self._end(self.scripts.finish, rows, group, consumer)

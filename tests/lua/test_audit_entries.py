@@ -1,4 +1,4 @@
-"""audit_entries: where some jobs should be, and what their stream has by then."""
+"""audit_entries: where some jobs should be, and what their stream has at that time."""
 
 from __future__ import annotations
 

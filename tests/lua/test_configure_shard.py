@@ -257,7 +257,7 @@ def test_a_shard_with_jobs_can_not_be_closed(shard: Shard) -> None:
 
 
 def test_a_shard_with_taken_ids_can_not_be_closed(shard: Shard) -> None:
-    """Its jobs may have come and gone since whoever closes it looked."""
+    """Its jobs may have come and gone since the process that closes it looked."""
     shard.enqueue_unique("j", rule="60000|||")
     shard.call("cancel", "j")
     assert not shard.call("configure_shard", later(shard, 5, resharding=4)).done
@@ -283,7 +283,7 @@ def test_an_older_version_learns_what_the_shard_has(two: Shard) -> None:
 
 
 def test_an_empty_shard_is_one_of_fewer_only_after_it_was_closed(shard: Shard) -> None:
-    """Without that, a lost registry was made again by one who does not know how many there are."""
+    """Without that, a lost registry was made again by a process that had another number of shards."""
     shard.topic(shards=3)
     version = shard.settings.version
     assert shard.call("configure_shard", later(shard, 9, shards=1)) == (
@@ -314,7 +314,7 @@ def test_a_shard_with_jobs_tells_what_it_has_when_it_refuses_another_number_of_s
 
 
 def test_the_mark_of_keys_stays_until_the_shard_is_dropped(shard: Shard) -> None:
-    """A registry that was lost, and made again by one who does not know of keys, learns of them."""
+    """A registry that was lost, and made again by a process without the keys' settings, learns of them."""
     sharded_by_key = later(shard, 4).model_copy(update={"sharded_by_key": True})
     assert shard.call("configure_shard", sharded_by_key).sharded_by_key
     assert shard.call("configure_shard", shard.settings).sharded_by_key, "also if it is out of date"
@@ -403,7 +403,7 @@ def test_a_registry_that_was_lost_does_not_know_that_jobs_may_wait_for_keys(shar
 
 @pytest.mark.parametrize(("number", "kept"), [(1, 1), (8, 0)])
 def test_paused_keys_stay_if_the_shard_opens_among_as_many_as_before(shard: Shard, number: int, kept: int) -> None:
-    """Another shard may hold jobs: then the number does not change, and this shard was closed in vain."""
+    """Another shard may hold jobs: then the number does not change, and this shard is opened again."""
     shard.topic(key_order=True)
     shard.call("pause_key", shard.settings, "k", True)
     for by in (1, 2):

@@ -608,7 +608,7 @@ def test_an_id_that_is_taken_there_stays_there(shard: Shard) -> None:
 
 
 def test_an_id_whose_time_is_over_is_forgotten_there(shard: Shard) -> None:
-    """One that is used again and again would stay for good. Nor is it taken again if the clock is set back."""
+    """One that is used again and again would stay for ever. Nor is it taken again if the clock is set back."""
     shard.enqueue_unique("j", rule="1000|||")
     shard.call("cancel", "j")
     shard.clock.advance("5s")

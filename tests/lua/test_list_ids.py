@@ -79,7 +79,7 @@ def test_taken_ids_whose_time_is_over_are_forgotten(shard: Shard) -> None:
     assert shard.redis("HEXISTS", shard.k.taken, "a") == 0
 
 
-# What comes to a former home.
+# What comes to a previous shard.
 
 
 def test_it_counts_what_comes_to_a_previous_shard(shard: Shard) -> None:

@@ -179,7 +179,7 @@ def test_a_topic_that_was_deleted_before_a_row_of_it_was_dumped_takes_its_rows_a
 
 
 def test_what_was_lost_with_a_deleted_topic_is_counted_once(here: Setting) -> None:
-    """Also where none of its rows had been dumped by then."""
+    """Also where none of its rows had been dumped before."""
     here.dump()
     began_ms = now_ms()
     here.write(4, begin_ms=began_ms + HOUR_MS)

@@ -99,7 +99,7 @@ def collector_of(url: str, most: int = 200) -> RedisCollector:
 
 
 def test_what_was_put_in_and_how_it_ended_is_reported_for_all_processes(redis_server: Server, queue: Queue) -> None:
-    """Whoever did it: nobody else need be scraped."""
+    """By any process: no other needs to be scraped."""
     queue.configure("t", shards=3, groups=["a", "b"])
     queue.enqueue_many("t", [NewJob({}, id=f"j{number}") for number in range(10)])
     queue.enqueue_many("t", [NewJob({}, id=f"later{number}", delay="1h") for number in range(4)])

@@ -352,7 +352,7 @@ async def test_a_process_that_lacks_a_right_does_not_start(limited: Limited, red
 
 
 async def test_a_worker_that_may_not_wait_on_a_cluster_does_not_start(limited_cluster: Limited) -> None:
-    """It would be told of no job and no wakeup. Nor does it get the lease of the active mover, or a mover alone."""
+    """It would learn of no job and no wakeup. Nor does it get the lease of the active mover, or a mover alone."""
     with Queue(limited_cluster.url, NAMESPACE) as queue:
         queue.configure("t", shards=3)
         assert [found.verdict for found in queue.doctor() if "wait for jobs" in found.what] == ["ok"]

@@ -1,4 +1,4 @@
-"""What a topic can be told: pause, rate, shards, settings; and that other processes hear of it."""
+"""The settings of a topic: pause, rate, shards and so on; and that other processes learn of them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_rate_by_the_clock(stepped: Space, clock: ManualClock, seen: Seen)
 async def test_what_gets_due_while_a_rated_topic_is_looked_at_is_moved(
     stepped: Space, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    """By the time at which the look began nothing was due: the shard must not be given back for good."""
+    """By the time at which the look began nothing was due: the shard must not be given back permanently."""
     stepped.queue.configure("t", rate=10)
     stepped.queue.enqueue("t", 1, delay="1s")
     link, session = open_session(stepped.url, NAMESPACE, SETTINGS, clock, AsyncLink)

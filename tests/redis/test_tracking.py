@@ -27,7 +27,7 @@ KEY, OTHER, ABSENT = "{m}:here", "{m}:other", "{m}:absent"
 
 
 class Looker:
-    """Looks at keys over one link, and notes what it is told."""
+    """Looks at keys over one link, and notes what changes."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

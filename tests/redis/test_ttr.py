@@ -156,7 +156,7 @@ async def _until_it_is_not_running(job: RunningJob) -> None:
 
 
 def lost_claim(space: Space, id: str, ttr: str | None = None) -> None:
-    """A consumer claims the job and is never heard of again."""
+    """A consumer claims the job and never comes back."""
     space.queue.enqueue("t", id, id=id, ttr=ttr)
     assert space.queue.take("t", timeout=HANG_S)
 

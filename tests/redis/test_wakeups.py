@@ -1,4 +1,4 @@
-"""Rings that come at a bad moment, or not at all: what is due is moved all the same."""
+"""Wakeups that come at a bad moment, or not at all: what is due is moved all the same."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ async def test_a_claim_whose_wakeup_was_lost_is_taken_over(space: Space, redis_s
     worker, id, last = space.worker(), id_in(11, 20), id_in(19, 20)
     worker.handler("other")(recorder(Seen()))
     async with space.serving(worker):
-        # By then the mover has looked everywhere, as it does when it begins.
+        # The mover has looked everywhere meanwhile, as it does when it begins.
         space.queue.enqueue("t", "last", id=last, delay="500ms")
         await space.becomes(last, "ready")
         with redis_server.client() as client:
-            # Whoever enqueues or claims takes it that the shard is watched already.
+            # Calls that enqueue or claim take it that the shard is watched already.
             client.hset(shard.settings, "watch_until", client.time()[0] * 1000 + 5_000)
         space.queue.enqueue("t", "x", id=id)
         assert run(link, store.scripts.claim(shard, "default", "dead", 1, 300)).rows

@@ -1,4 +1,4 @@
-"""What the queue promises, in plain Python: a model that is told of each script call that Redis carried out, and of
+"""What the queue promises, in plain Python: a model that gets each script call that Redis carried out, and of
 what processes see of it, and that says when a promise is broken. It knows the scripts' contracts (the headers in
 ``lua/``), not their code, and nothing of the product's Python. What each call means is in ``transitions.py``.
 """
@@ -97,7 +97,7 @@ class Tracked:
 
 @dataclass(frozen=True)
 class Call:
-    """A command that Redis carried out. ``index``: how many it had carried out by then."""
+    """A command that Redis carried out. ``index``: how many it had carried out before."""
 
     index: int
     now_ms: int
@@ -145,7 +145,7 @@ class Model:
         self.now_ms = 0  # the latest of Redis's clock
         self.calls_seen = 0
         self.undisturbed_from = 0
-        self._disturbances: list[int] = []  # how many calls there had been by then
+        self._disturbances: list[int] = []  # how many calls there had been before
         self.lost_data = False  # Redis has, at some time
         self.clock_was_back = False
         self.standbys: set[bytes] = set()  # who waits for the mover's lease
@@ -189,7 +189,7 @@ class Model:
             tuple[Shard, bytes], tuple[str, bytes]
         ] = {}  # occurrence's job -> due_ms, rest of its record
 
-    # -- what it is told
+    # -- what is reported to it
 
     def applied(self, call: Call) -> None:
         self.calls_seen += 1
@@ -201,7 +201,7 @@ class Model:
             step(self, call)
 
     def started(self, serial: Serial, attempt: int, group: str, consumer: str) -> None:
-        """An attempt begins, with the consumer of this name; it is told which attempt this is."""
+        """An attempt begins, with the consumer of this name; ``attempt``: its number, as the consumer got it."""
         job = self.jobs.get(serial)
         delivery = job.of(group) if job else None
         if job and delivery and delivery.claim and delivery.claim.consumer == consumer and not job.gone:

@@ -552,7 +552,7 @@ def test_a_broken_promise_is_noticed(fault: Callable[[Story], None]) -> None:
 
 
 def test_what_redis_lost_is_asked_of_nobody() -> None:
-    """A failover takes the last calls back; whoever held a claim may not know yet."""
+    """A failover takes the last calls back; the holder of a claim may not know yet."""
     story = Story()
     story.enqueue()
     kept = len(story.model.calls)

@@ -53,7 +53,7 @@ async def _for_ever(*_: Any) -> None:
 
 
 def _lose_wakeup(*_: Any) -> None:
-    """Hears in vain that something has changed."""
+    """Ignores that something has changed."""
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: byt
             model.broken(f"job {job.serial} took the place of {before.serial}, which is open in {open_in}")
     model.check_homes(job)
     known = model.jobs.get(job.serial)
-    # A call repeated after its job was replaced, or had ended, puts it in again: perhaps in another shard by then.
+    # A call repeated after its job was replaced, or had ended, puts it in again: perhaps in another shard.
     if known not in (None, before) and not known.gone and any(not known.of(g).ended for g in model.groups_of(known)):
         model.broken(f"job {job.serial} was put in twice")
     model.jobs[job.serial] = model.live[call.shard, id] = job
@@ -347,7 +347,7 @@ def _without_results(call: Call) -> tuple[Sequence[bytes], Sequence[bytes]]:
 def _end_aborted(
     model: Model, call: Call, job: Tracked | None, delivery: Delivery | None, proof: tuple[tuple[bytes, bytes], str]
 ) -> None:
-    """The attempt was aborted, and is told so; a touch alone leaves it to run."""
+    """The attempt was aborted, and the reply says so; a touch alone leaves it to run."""
     model.happened[f"{call.name}: aborted"] += 1
     held = delivery.claim if delivery else None
     is_its = held is not None and (held.proof, held.consumer) == proof

@@ -28,7 +28,7 @@ def retentions(seed: int) -> str:
 
 
 def longest_s(retention: str | None) -> float:
-    """By then every result has expired, also one from when Redis's clock was ahead."""
+    """After that time every result has expired, also one from when Redis's clock was ahead."""
     return 0.0 if retention is None else to_ms(retention, "result") / 1000 + 30.0
 
 

@@ -284,7 +284,7 @@ def _worked(log: Log, counts: Callable[[Happened, int], bool]) -> Table:
 
 
 def _most_at_once(spans: list[tuple[int, int]]) -> int:
-    """By seats: whoever starts takes the seat of someone who has ended by then, or a new one."""
+    """By seats: an attempt that starts takes the seat of one that has ended before, or a new one."""
     seats: list[int] = []
     for start, end in sorted(span for span in spans if span[0] < span[1]):
         if seats and seats[0] <= start:

@@ -55,7 +55,7 @@ def test_without_a_cause_it_is_the_first_message() -> None:
     assert meaning("") == ""
 
 
-def test_an_error_that_can_t_be_asked_any_more_is_told_too() -> None:
+def test_an_error_that_can_t_be_asked_any_more_is_reported_too() -> None:
     """Py4J's errors ask the Java process for their trace when they are printed."""
 
     class Cut(ConnectionError):

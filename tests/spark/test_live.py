@@ -135,8 +135,8 @@ def test_it_is_what_a_batch_and_plain_python_count(spark: SparkSession, source: 
 
 @pytest.mark.thorough
 def test_what_comes_late_counts_within_the_watermark_and_not_after_it(source: Source, tmp_path: Path) -> None:
-    """The watermark is ten minutes before the last event of earlier batches; a minute is let go when it has ended by
-    then.
+    """The watermark is ten minutes before the last event of earlier batches; a minute is let go when it has ended
+    before that.
     """
     last = MONDAY + 30 * MINUTE + 30_000
     in_time, too_late = last - 10 * MINUTE - 30_000 + 1, last - 11 * MINUTE - 30_001

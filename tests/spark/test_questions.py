@@ -73,7 +73,7 @@ def test_what_waits_is_joined_with_the_forecast() -> None:
 
 
 def test_what_came_first_is_known_by_the_entries_and_not_by_the_clock() -> None:
-    """Of each job two steps of the schedule. The clock is set back an hour in the midst; or all takes place in one
+    """Of each job two steps of the schedule. The clock is set back an hour in between; or all takes place in one
     millisecond, in which entries are numbered beyond nine; and a job that was kicked goes through the steps again.
     """
     at, seconds = MONDAY + 2 * HOUR, 1000

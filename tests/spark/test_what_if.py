@@ -105,7 +105,7 @@ def test_what_it_predicts_is_what_happens(
 @pytest.mark.thorough
 @pytest.mark.parametrize("change", [Change(concurrency=5), Change(retry_ms=(100,))], ids=str)
 def test_ends_that_are_recorded_late_keep_no_place(spark: SparkSession, change: Change) -> None:
-    """By the history more attempts run at once than there are places, so how many there are has to be told."""
+    """By the history more attempts run at once than there are places, so their number has to be given."""
     log = happened(JOBS, Floor(report=20))
     answer = asked(spark, log, change, had=3)
     (pool,) = answer.pools

@@ -248,7 +248,7 @@ def test_only_queues_and_workers_can_be_instrumented() -> None:
 
 
 class Faulty(SpanProcessor):
-    """Raises when a span starts, is told something, or ends."""
+    """Raises when a span starts, gets an attribute, or ends."""
 
     def __init__(self, fails: str) -> None:
         self._fails = fails

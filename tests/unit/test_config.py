@@ -43,7 +43,7 @@ def test_without_it_the_server_is_embedded(monkeypatch: pytest.MonkeyPatch) -> N
         ("WORKER_TIMEOUT_S", "1.9"),
         ("WORKER_TIMEOUT_S", "-1"),
         ("HISTORY_LENGTH", "x"),
-        # What Redis or the operating system would refuse, in the midst of the work.
+        # What Redis or the operating system would refuse while a worker runs.
         ("CALL_TIMEOUT_S", "inf"),
         ("CALL_TIMEOUT_S", "1e10"),
         ("LEASE_MS", "9" * 20),

@@ -1,4 +1,4 @@
-"""Tasks that begin before whoever makes them has noted them, as with ``asyncio.eager_task_factory``."""
+"""Tasks that begin before their maker has noted them, as with ``asyncio.eager_task_factory``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever has the options of ``enqueue``, ``schedule`` or ``configure`` has all of them, and says the same of each."""
+"""What has the options of ``enqueue``, ``schedule`` or ``configure`` has all of them, and describes them alike."""
 
 from __future__ import annotations
 

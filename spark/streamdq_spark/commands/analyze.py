@@ -129,7 +129,7 @@ def analyze(
 
 
 def _chosen(engine: Name, plan: Plan, events: int, master: str | None) -> Name:
-    """The engine. Which one, and why, is told unless the command said so."""
+    """The engine. Prints which one, and why, unless the command named it."""
     name, why = choose(engine, (plan.dump.folder, plan.target), events, master)
     if engine is Name.AUTO and master is None:
         terminal.console(stderr=True).print(Text(f"engine: {_NAMES[name]} ({why})", "dim"))

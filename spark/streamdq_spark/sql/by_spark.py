@@ -48,7 +48,7 @@ def ask(spark: SparkSession, source: Source, query: str, most: int | None = None
 
 
 def _check_answers(spark: SparkSession, query: str) -> None:
-    """Whether the statement does nothing but answer. Spark carries out any other as soon as it is told it, so what
+    """Whether the statement does nothing but answer. Spark carries out any other as soon as it reads it, so what
     writes or changes something has to be found before: it is no subquery.
 
     Raises:

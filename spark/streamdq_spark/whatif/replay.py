@@ -126,7 +126,7 @@ class _Stream:
 
 
 class _Worker:
-    """A worker process: the lanes of which it knows that they have jobs, the next one first; and the jobs that it has
+    """A worker process: the streams of which it knows that they have jobs, the next one first; and the jobs that it has
     claimed ahead of free slots, as its handlers are short.
     """
 
@@ -203,7 +203,7 @@ class _Pool:
         self.numbered = 0
         self.stream: list[int] = seen.stream.tolist()
         self.streams = [_Stream() for _ in range(max(self.stream, default=0) + 1)]
-        self.waiting: dict[int, None] = {}  # the lanes in which jobs wait, as they came
+        self.waiting: dict[int, None] = {}  # the streams in which jobs wait, as they came
         self.idle: deque[int] = deque()  # those with a free slot; Redis serves the one that waited longest
         self.by: list[int] = [0] * jobs
         self.each = change.concurrency or concurrency
@@ -340,7 +340,7 @@ class _Pool:
             self.idle.append(number)
 
     def _next(self, at: float, worker: _Worker) -> int:
-        """The job that the worker claims; some wait. It goes round the lanes that it knows of, and looks into the
+        """The job that the worker claims; some wait. It goes round the streams that it knows of, and looks into the
         others now and then, or if it knows of none.
         """
         if at - worker.looked_at >= _LOOKS_MS:
@@ -472,7 +472,7 @@ class _Pool:
                 return
 
     def _kick(self, job: int, row: int, died: float) -> None:
-        """A dead job was sent back, if it was dead by then; what follows goes as it was seen."""
+        """A dead job was sent back, if it was dead at that time; what follows goes as it was seen."""
         if self.finished[row] < died or row + 1 >= self.first[job + 1] or self.kind[row + 1] == Kind.CANCELLED:
             return
         self.used[job] = max(self.step[row + 1], 0)

@@ -84,8 +84,8 @@ class Seen:
     @cached_property
     def concurrency(self) -> int:
         """How many handlers each worker ran at once; all of a pool are taken to be alike. It is the median of what ran
-        while workers were certainly full, as twice as many jobs waited as ever ran. If they never were, it is the most
-        that any ran, which may be less than what it could.
+        while workers were certainly full, as twice as many jobs waited as ran at most. If they never were, it is the
+        most that any ran, which may be less than what it could.
         """
         course, full = self.course, self.certainly_full
         if full is None:

@@ -1,4 +1,4 @@
-"""Small files become one for each hour; whoever reads by the manifest sees each row once."""
+"""Small files become one for each hour; a reader who goes by the manifest sees each row once."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ async def test_a_wakeup_wakes_it_before_its_time() -> None:
 
 @in_virtual_time
 async def test_a_wakeup_that_comes_while_it_looks_is_not_lost() -> None:
-    """The look's reply knows nothing of what was put in behind it, and says that nothing waits."""
+    """The look's reply lacks what was put in behind it, and says that nothing waits."""
     rig = Moving()
     rig.link.takes_s = 0.01  # the reply is made when the call arrives, and travels for so long
     async with rig.running():
@@ -286,7 +286,7 @@ async def test_a_wakeup_during_a_pass_over_many_shards_is_followed_by_another() 
     async with rig.running():
         await asyncio.sleep(60)
         rig.mover.on_wakeup(rig.shard("t0"))
-        await asyncio.sleep(2.5 * module._BEAT_S)  # by then it has looked at most of them
+        await asyncio.sleep(2.5 * module._BEAT_S)  # meanwhile it has looked at most of them
         rig.mover.on_wakeup(rig.shard("t0"))
         await asyncio.sleep(0.01)
         for n in range(3 * module._HEADS):

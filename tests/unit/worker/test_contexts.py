@@ -1,4 +1,4 @@
-"""Each attempt, and each call of a function that is told of one, starts in a context of its own."""
+"""Each attempt, and each call of a function that is called with one, starts in a context of its own."""
 
 from __future__ import annotations
 

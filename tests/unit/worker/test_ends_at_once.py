@@ -1,4 +1,4 @@
-"""Ends that are sent before anything else runs in the loop: a process that is killed then has told of them."""
+"""Ends that are sent before anything else runs in the loop: a process that is killed then has sent them."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ async def gathers_two(_attempt: Attempt, call_next: CallNext) -> None:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("middleware", [calls_and_fails, starts_and_fails, gathers_two])
 async def test_a_handler_does_not_begin_when_they_have_failed(middleware: Any) -> None:
-    """Its job is to be tried again, and might have been by then. Nor is there a warning of what nobody awaited."""
+    """Its job is to be tried again, and might have been already. Nor is there a warning of what nobody awaited."""
     ran: list[int] = []
 
     async def handle(body: int) -> None:
@@ -314,7 +314,7 @@ async def test_one_of_a_batch_that_was_lost_says_nothing_of_the_others() -> None
 
 
 class Ends:
-    """Middleware that keeps what it is told of ends."""
+    """Middleware that keeps the ends that it gets."""
 
     def __init__(self) -> None:
         self.reported: list[tuple[str, str, str]] = []

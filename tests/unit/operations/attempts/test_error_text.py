@@ -1,4 +1,4 @@
-"""What is told of an exception, and how much of it is kept."""
+"""What is kept of an exception, and how much of it."""
 
 from __future__ import annotations
 
