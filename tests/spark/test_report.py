@@ -354,7 +354,7 @@ def test_a_schedule_that_is_too_long_is_shown_with_what_it_cost() -> None:
     assert one.command == "streamdq topic configure t --retry 15s"
     assert one.effect == (
         "2,400 attempts would have been saved; 2 of them succeeded, and these jobs would have been given up. "
-        "Jobs that fail for good are given up 6 h 3 min sooner."
+        "Jobs that fail permanently are given up 6 h 3 min sooner."
     )
     assert one.note == ""
 

@@ -215,7 +215,7 @@ def _gaps(summary: dict[str, Any]) -> Iterator[str]:
     if times := summary["resets"]:
         yield (
             f"Redis lost history or went back to an earlier state {f'{times:,} times' if times > 1 else 'once'}: "
-            "rows that were not dumped by then are missing; how many is not known"
+            "rows that were not dumped before are missing; how many is not known"
         )
     if summary["unlisted"]:
         yield f"left out: {summary['unlisted']:,} files that are not in the dump's manifest"

@@ -170,7 +170,7 @@ def _notes(answer: Answer, change: Change, concurrency_given: bool) -> Iterator[
         )
     if waiting:
         yield Text(
-            f"{counted(waiting, 'job')} of the changed replay {'has' if waiting == 1 else 'have'} not ended by then"
+            f"{counted(waiting, 'job')} of the changed replay {'has' if waiting == 1 else 'have'} not ended at its end"
         )
     if not concurrency_given and (change.workers or change.concurrency):
         yield from _of_concurrency(answer, change)

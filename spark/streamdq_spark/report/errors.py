@@ -126,7 +126,7 @@ def hosts(tables: Tables) -> Section:
         if bad
         else f"No: {number(len(judged))} hosts are alike."
         if judged
-        else "That can't be told: there is too little to compare."
+        else "Unknown: there is too little to compare."
     )
     section.grids = [
         grid(
