@@ -71,8 +71,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Thousands of tests and all modules stay for good: looking for garbage among them took half of the collection, and
-    again as long at the end.
+    """Thousands of tests and all modules stay until the end: looking for garbage among them took half of the
+    collection, and again as long at the end.
     """
     gc.disable()
     try:
@@ -252,7 +252,7 @@ _buckets = count()
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
     """Restores the logging that a command, or a capture of logs, has configured in this process: no other test should
-    get it, least of all a handler that writes to this test's stderr, which is closed by then.
+    get it, least of all a handler that writes to this test's stderr, which is closed afterwards.
     """
     root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]
