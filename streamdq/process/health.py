@@ -1,4 +1,4 @@
-"""What a worker knows of its own health; health_checks.py tells it to whoever watches the worker."""
+"""What a worker knows of its own health; health_checks.py publishes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells whether workers are alive and ready: in a file, on a port, and to systemd."""
+"""Publishes whether workers are alive and ready: in a file, on a port, and to systemd."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read(path: Path) -> Health:
 
 
 class ProcessHealth:
-    """The files in which the processes of one command leave their health, for the parent to tell it together."""
+    """The files in which the processes of one command leave their health, for the parent to publish it as one."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self._files = [folder / str(number) for number in range(count)]
@@ -72,38 +72,38 @@ class ProcessHealth:
 
 @contextlib.contextmanager
 def published(source: Source, file: Path | None, host: str, port: int | None) -> Iterator[int | None]:
-    """Until the end of the block, tells the health in the file, on the port, and systemd if that has asked for it.
-    Yields the port. A thread does so, as what it tells of is whether the event loop runs.
+    """Until the end of the block, publishes the health in the file, on the port, and to systemd if that has asked for
+    it. Yields the port. A thread does so, as part of the health is whether the event loop runs.
 
     Raises:
         InvalidInput: the file can't be written, or the port not be listened on.
     """
     with contextlib.ExitStack() as stack:
         given = os.environ.pop("NOTIFY_SOCKET", "")  # which is not for programs that handlers start
-        tellers: list[Callable[[Health], None]] = []
+        publishers: list[Callable[[Health], None]] = []
         if file is not None:
-            tellers.append(stack.enter_context(contextlib.closing(_ToFile(file))))
+            publishers.append(stack.enter_context(contextlib.closing(_ToFile(file))))
         if given:
-            tellers.append(stack.enter_context(contextlib.closing(_ToSystemd(given))))
-        if tellers:
-            stack.enter_context(_repeated(source, tellers))
+            publishers.append(stack.enter_context(contextlib.closing(_ToSystemd(given))))
+        if publishers:
+            stack.enter_context(_repeated(source, publishers))
         yield None if port is None else stack.enter_context(_served(source, host, port))
 
 
 @contextlib.contextmanager
-def _repeated(source: Source, tellers: Sequence[Callable[[Health], None]]) -> Iterator[None]:
+def _repeated(source: Source, publishers: Sequence[Callable[[Health], None]]) -> Iterator[None]:
     ended, failed = threading.Event(), False
 
-    def tell() -> None:
+    def publish_all() -> None:
         health = Health(source())
-        for teller in tellers:
-            teller(health)
+        for publish in publishers:
+            publish(health)
 
     def run() -> None:
         nonlocal failed
         while not ended.wait(_EACH_S):
             try:
-                tell()
+                publish_all()
                 failed = False
             except OSError as error:
                 if not failed:
@@ -111,7 +111,7 @@ def _repeated(source: Source, tellers: Sequence[Callable[[Health], None]]) -> It
                 failed = True
 
     try:
-        tell()
+        publish_all()
     except OSError as error:
         raise InvalidInput(f"health: can't be published: {what(error)}") from None
     thread = threading.Thread(target=run, name="streamdq-health", daemon=True)

@@ -77,7 +77,7 @@ class Heartbeats:
         self._late_since: float | None = None  # attempts passed their TTR while the loop has been blocked
         self._failures = Failures("heartbeats", session.keys.namespace)
         self._on = session.settings.worker_timeout_s > 0 and not session.clock.manual
-        self._told_at: float | None = None
+        self._stops_since: float | None = None
         self._gave_up = False  # the loop as it is blocked now
         self.all_hang: Callable[[], None] | None = None  # ends the worker, in the loop, if the process is not its own
         self.leave: Callable[[], None] = partial(leave, EXIT_HUNG)
@@ -111,10 +111,10 @@ class Heartbeats:
             self._claimed = True
             pulse.wake()
 
-    def told_to_stop(self) -> None:
+    def note_stop(self) -> None:
         """A signal asked the process to stop."""
-        if self._told_at is None:
-            self._told_at = time.monotonic()
+        if self._stops_since is None:
+            self._stops_since = time.monotonic()
 
     def watch(self) -> None:
         """From now on, looks at the loop also while the worker holds no claims. Any thread may call it."""
@@ -137,7 +137,7 @@ class Heartbeats:
         self._health.blocked(blocked_s)
         if blocked_s > 0:
             self._stand_in(blocked_s)
-            self._leave_if_told(blocked_s)
+            self._leave_if_stopped(blocked_s)
         else:
             self._late_since, self._gave_up = None, False
         wait_s = _OFTEN_S if blocked_s > 0 else _LOOK_S
@@ -202,10 +202,10 @@ class Heartbeats:
         else:
             self.leave()
 
-    def _leave_if_told(self, blocked_s: float) -> None:
+    def _leave_if_stopped(self, blocked_s: float) -> None:
         """A blocked loop can't drain. It has the grace period to come back."""
         grace_s = max(BLOCKED_S, self._session.settings.grace_s)
-        if self._told_at is not None and min(blocked_s, time.monotonic() - self._told_at) >= grace_s:
+        if self._stops_since is not None and min(blocked_s, time.monotonic() - self._stops_since) >= grace_s:
             log.error(
                 "the event loop is blocked, so this worker can't drain: this process ends without it",
                 consumer=self._consumer, blocked_s=round(blocked_s, 1), calls=self._watch.calls(),

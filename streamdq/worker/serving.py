@@ -124,7 +124,7 @@ class WorkerRun:
         self._mover = Mover(self.link, self.session, self._store.scripts, self._topics, self.name, self._ended)
         self._heartbeats = self._heartbeats_of(at)
         self._loop = asyncio.get_running_loop()
-        self._told_what_waits = False
+        self._said_what_waits = False
         self._refused: NewerFormat | None = None
         self._signalled_at: float | None = None  # the last time; more within ONE_SIGNAL_S are the same signal
 
@@ -238,7 +238,7 @@ class WorkerRun:
                 self._loop.call_soon_threadsafe(self.stopping.set)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self._heartbeats.told_to_stop()
+        self._heartbeats.note_stop()
         self._loop.call_soon_threadsafe(self._signalled)
 
     def _signalled(self) -> None:
@@ -334,7 +334,7 @@ class WorkerRun:
 
     def _room(self) -> Limits:
         """How many jobs of each topic can be claimed now; empty if none, or if no topic is served."""
-        most, at_once = self._slots.room(ahead=not self.consumer.crowded)
+        most, at_once = self._slots.room(ahead=not self.consumer.contended)
         if most == 0 or self._sender.unsent >= _MOST_UNSENT:
             return {}
         return {name: _limit(most, at_once, handler.batch or 1) for name, handler in self.handlers.items()}
@@ -379,9 +379,9 @@ class WorkerRun:
 
     def _tell_what_waits(self, topic: str, delayed: int, next_due_ms: int | None) -> None:
         """Says once why a burst goes on though nothing runs: it may be for hours."""
-        if self._told_what_waits:
+        if self._said_what_waits:
             return
-        self._told_what_waits = True
+        self._said_what_waits = True
         due = None if next_due_ms is None else datetime.fromtimestamp(next_due_ms / 1000, UTC)
         log.info(
             "waiting for delayed jobs", consumer=self.name, topic=topic, delayed=delayed,

@@ -103,7 +103,7 @@ class _Renewed:
         self.renewed += 1
 
 
-def test_what_is_told_of_is_renewed_in_a_child_alone() -> None:
+def test_what_is_registered_is_renewed_in_a_child_alone() -> None:
     one = _Renewed()
 
     def check() -> None:

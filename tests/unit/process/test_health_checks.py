@@ -1,4 +1,4 @@
-"""Where a worker's health is told: in a file, on a port, and to systemd."""
+"""Where a worker's health is published: in a file, on a port, and to systemd."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Rig:
         queues = HandlerQueues(Where("memory://unused", "test", Settings()))
         self.runner = Runner(member, handlers, self.slots, self.deadlines, ends, queues, middleware)
 
-    # -- what Redis, the sender of ends, and that of touches are told
+    # -- what Redis, the sender of ends, and that of touches get
 
     @staticmethod
     def now_ms() -> int:
