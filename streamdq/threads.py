@@ -24,6 +24,12 @@ class ThreadOf:
         self.ident = threading.get_ident()
         return function(*args)
 
+    def stop(self) -> None:
+        """Nobody waits for the function any more. A thread can't be stopped."""
+
+    def abort(self, held: Any) -> None:
+        """Its job was aborted, as the function can see for itself."""
+
 
 class HandlerThreads(Executor):
     """Like ThreadPoolExecutor, but the process does not wait for these threads when it exits: a drained worker has

@@ -38,6 +38,7 @@ _ROUND_S = 0.05
 _LEAST_S = 0.001  # between two rounds, however many handlers are to be cancelled
 _MOST_TOUCHES = 200  # in one call
 _BACKOFF_S = 0.2
+_ABORT_S = 1.0  # for a handler in a process to see that its job was aborted, before the process is killed
 _CALLERS = f"{OWN_CODE}worker{os.sep}handlers.py:"  # below it, the user's calls begin
 
 
@@ -138,7 +139,7 @@ class Deadlines:
 
     def aborted(self, held: ClaimedJob) -> None:
         """Its job was aborted: an ``async def`` handler is cancelled, unless it goes on for others of its batch; a
-        ``def`` handler can see it. What has not started goes back: then Redis cancels it.
+        ``def`` handler can see it. One in a process can see it, too, and is killed a second later. What has not started goes back: then Redis cancels it.
         """
         if held.aborted or held.ended:
             return
@@ -146,9 +147,14 @@ class Deadlines:
         held.aborted = job.aborted = True
         for task, attempts in self.running.items():
             if held in attempts:
-                is_async = self._handlers[held.job.topic].is_async
-                if is_async and all(one.aborted or one.late or one.ended for one in attempts):
-                    task.cancel()
+                handler = self._handlers[held.job.topic]
+                if held.runs_in is not None:
+                    held.runs_in.abort(held)
+                if all(one.aborted or one.late or one.ended for one in attempts):
+                    if handler.is_async:
+                        task.cancel()
+                    elif handler.process:
+                        self._loop.call_later(_ABORT_S, task.cancel)
                 return
         self._ends.release(held)
 
