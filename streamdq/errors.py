@@ -249,8 +249,8 @@ class FolderBusy(FolderError):
 
 
 class HandlerProcessDied(StreamdqError):
-    """The process of a handler with ``process=True`` has crashed, or was killed, perhaps as memory was full. The attempt
-    has failed, and is retried like any other.
+    """The process of a handler with ``process=True`` has crashed, or was killed, perhaps because memory was full. Its
+    attempt has failed, and is retried like any other.
     """
 
 

@@ -24,8 +24,9 @@ class ThreadOf:
         self.ident = threading.get_ident()
         return function(*args)
 
-    def stop(self) -> None:
-        """Nobody waits for the function any more. A thread can't be stopped."""
+    def stop(self) -> bool:
+        """Nobody waits for the function any more. Returns whether it ends now: a thread can't be stopped."""
+        return False
 
     def abort(self, held: Any) -> None:
         """Its job was aborted, as the function can see for itself."""

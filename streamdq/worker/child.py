@@ -84,6 +84,7 @@ class _SentJob:
     decoded: _Decoded | None
     deadline: float
     ttr_ms: int
+    is_aborted: bool
 
     @classmethod
     def of(cls, held: ClaimedJob) -> _SentJob:
@@ -92,11 +93,12 @@ class _SentJob:
         if job.raw_body[:1] == ENCODED:
             decoded = _Decoded(job.json, job.version, job.trace, job.is_hidden)
         values = {field.name: getattr(job, field.name) for field in fields(Job)}
-        return cls(values, decoded, held.deadline, held.touch_ms or held.ttr_ms)
+        return cls(values, decoded, held.deadline, held.touch_ms or held.ttr_ms, held.aborted)
 
     def held(self) -> ClaimedJob:
         job = RunningJob(**self.fields)
         job.read_by(self.decoded)
+        job.aborted = self.is_aborted
         nowhere: Any = None
         return ClaimedJob(
             nowhere, "", job, b"", b"", job.due_ms, ttr_ms=self.ttr_ms, deadline=self.deadline, begun=True
@@ -200,17 +202,17 @@ class _Child:
             job: Any = held.job
             job._held, job._services = held, self._services
         jobs = [held.job for held in self._held]
-        if call.handler.batch is None:
-            result, error = called(call.handler.call, call.bodies[0], jobs[0] if jobs else None)
-        else:
-            result, error = called(call.handler.call, call.bodies, jobs)
+        one = call.handler.batch is None
+        result, raised = called(
+            call.handler.call, call.bodies[0] if one else call.bodies, next(iter(jobs), None) if one else jobs
+        )
         for held in self._held:
             held.ended = True
-        if error is None and not is_complete(result):
-            error = TypeError(f"with process=True a handler can't return a {type(result).__name__}: nothing awaits it")
+        if raised is None and not is_complete(result):
+            raised = TypeError(f"with process=True a handler can't return a {type(result).__name__}: nothing awaits it")
             drop(result)
-        if error is not None:
-            return pickle.dumps((None, RemoteError.of(error)))
+        if raised is not None:
+            return pickle.dumps((None, RemoteError.of(raised)))
         try:
             return pickle.dumps((result if call.keep else None, None))
         except Exception as unsendable:

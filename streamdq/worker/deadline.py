@@ -139,7 +139,8 @@ class Deadlines:
 
     def aborted(self, held: ClaimedJob) -> None:
         """Its job was aborted: an ``async def`` handler is cancelled, unless it goes on for others of its batch; a
-        ``def`` handler can see it. One in a process can see it, too, and is killed a second later. What has not started goes back: then Redis cancels it.
+        ``def`` handler can see it, also in a process, which is killed a second later. What has not started goes back:
+        then Redis cancels it.
         """
         if held.aborted or held.ended:
             return
@@ -168,7 +169,11 @@ class Deadlines:
 
     def _note_calls(self, task: asyncio.Task[None], held: Sequence[ClaimedJob]) -> None:
         """Where the handler is now: a cancelled thread raises nothing that tells, nor does a coroutine that goes on."""
-        thread = held[0].runs_in
+        thread, handler = held[0].runs_in, self._handlers[held[0].job.topic]
+        if handler.process:
+            for one in held:
+                one.was_in = [handler.defined_at]
+            return
         if thread is not None:
             calls = calls_of(thread.ident)
         elif asyncio.current_task(self._loop) is task:  # it blocks the event loop

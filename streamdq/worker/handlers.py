@@ -48,6 +48,12 @@ class Handler:
         """For another process, which only calls it."""
         return replace(self, validate=_unchecked, upcasts=())
 
+    @property
+    def defined_at(self) -> str:
+        """As a call of it in another process is shown."""
+        code: Any = getattr(_code_of(self.function), "__code__", None)
+        return f"{code.co_filename}:{code.co_firstlineno} {code.co_qualname}" if code else ""
+
     def accept(self, job: Job) -> Any:
         """The function's argument, from a body that is encoded or has a version.
 

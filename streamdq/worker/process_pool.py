@@ -35,25 +35,27 @@ _END_S = 3.0
 
 
 class Child:
-    """One process. It is started by the constructor, which waits until it is ready.
-
-    Raises:
-        HandlerProcessDied: it can't import the handlers, or has ended.
-    """
+    """One process. It is starting until ``begin`` has returned."""
 
     def __init__(self, setup: Setup) -> None:
         context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=main, args=(theirs, setup), name="streamdq-handler")
+        self._connection, self._theirs = context.Pipe()
+        self._process = context.Process(target=main, args=(self._theirs, setup), name="streamdq-handler")
         self._sending = threading.Lock()
         self._has_ended = False
         self.calls = 0
+
+    def begin(self) -> None:
+        """
+        Raises:
+            HandlerProcessDied: it can't import the handlers, or has ended.
+        """
         try:
             self._process.start()
-            theirs.close()
+            self._theirs.close()
             kind, *rest = self._connection.recv()
-        except EOFError:
-            raise self.died("ended at its start") from None
+        except (EOFError, OSError) as error:
+            raise self.died(f"did not start: {error}") from None
         if kind == FAILED:
             self.end()
             raise HandlerProcessDied(f"a process for handlers can't start: {rest[0]}")
@@ -67,33 +69,37 @@ class Child:
         return self._connection.recv()
 
     def kill(self) -> None:
-        self._process.kill()
+        with suppress(ValueError, AttributeError):  # it has ended, and its thread knows; or has not been started
+            self._process.kill()
 
-    def died(self, how: str = "") -> HandlerProcessDied:
+    def died(self, how: str = "ended") -> HandlerProcessDied:
         """The error, once it has ended."""
-        self._process.join(_END_S)
-        code = self._process.exitcode
-        self.end()
+        code = self.end()
         if code is not None and code < 0:
             name = signal.Signals(-code).name
             how = f"was killed by {name}" + (", as when memory is full" if name == "SIGKILL" else "")
-        return HandlerProcessDied(f"the process of the handler {how or 'ended'} (exit code {code})")
+        return HandlerProcessDied(f"the process of the handler {how} (exit code {code})")
 
     def close(self) -> None:
         """Asks it to end."""
         self._connection.close()
 
-    def end(self) -> None:
-        """Waits until it has ended, and kills it if that takes long."""
+    def end(self, within_s: float = _END_S) -> int | None:
+        """Waits until it has ended, and kills it if that takes long; returns the exit code."""
         if self._has_ended:
-            return
+            return None
         self._has_ended = True
         self.close()
-        self._process.join(_END_S)
+        self._theirs.close()
+        if self._process.pid is None:
+            return None
+        self._process.join(within_s)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+        code = self._process.exitcode
         self._process.close()
+        return code
 
 
 class Children:
@@ -115,7 +121,8 @@ class Children:
         self._changed = changed
         self._idle: deque[Child] = deque()
         self._busy: set[Child] = set()
-        self._starting = 0
+        self._starting: set[Child] = set()
+        self._threads = 0  # that start one
         self._state = threading.Condition()
         self._closed = threading.Event()
 
@@ -128,14 +135,25 @@ class Children:
         return ProcessCall(self, held)
 
     def begin(self) -> None:
-        """Starts the first one; others follow when no ready one is idle.
+        """Starts one; others follow when no ready one is idle.
 
         Raises:
             HandlerProcessDied: the user's modules can't be imported in another process.
         """
         child = Child(self._setup)
         with self._state:
-            self._idle.append(child)
+            self._starting.add(child)
+        try:
+            child.begin()
+        finally:
+            with self._state:
+                self._starting.discard(child)
+        with self._state:
+            if not (late := self._closed.is_set()):
+                self._idle.append(child)
+                self._state.notify()
+        if late:
+            child.end()
 
     def take(self, until: float) -> Child | None:
         """A ready one; None: there is none until then, on the monotonic clock."""
@@ -168,44 +186,38 @@ class Children:
             self._busy.discard(child)
 
     def _start_another(self) -> None:
-        if not self._idle and self.ready + self._starting < self._most and not self._closed.is_set():
-            self._starting += 1
+        if not self._idle and self.ready + self._threads < self._most and not self._closed.is_set():
+            self._threads += 1
             threading.Thread(target=self._start, name="streamdq-starts-process", daemon=True).start()
 
     def _start(self) -> None:
         pause_s = _FIRST_PAUSE_S
         while not self._closed.is_set():
             try:
-                child = Child(self._setup)
-            except (HandlerProcessDied, OSError) as error:
-                log.error("a process for handlers did not start", error=str(error), next_try_s=pause_s)
-                self._closed.wait(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-                continue
-            break
-        else:
-            return
+                self.begin()
+                break
+            except HandlerProcessDied as error:
+                if not self._closed.is_set():
+                    log.error("a process for handlers did not start", error=str(error), next_try_s=pause_s)
+            self._closed.wait(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         with self._state:
-            self._starting -= 1
-            if not (late := self._closed.is_set()):
-                self._idle.append(child)
-                self._state.notify()
-        if late:
-            child.end()
+            self._threads -= 1
         self._changed()
 
     def close(self) -> None:
         """Ends the idle ones, and kills the others."""
         self._closed.set()
         with self._state:
-            idle, busy = list(self._idle), list(self._busy)
+            idle, others = list(self._idle), [*self._busy, *self._starting]
             self._idle.clear()
-        for child in busy:
+        for child in others:
             child.kill()
         for child in idle:
             child.close()
+        until = time.monotonic() + _END_S
         for child in idle:
-            child.end()
+            child.end(max(0.0, until - time.monotonic()))
 
 
 class ProcessCall(ThreadOf):
@@ -221,13 +233,14 @@ class ProcessCall(ThreadOf):
         self._is_stopped = False
         self._lock = threading.Lock()  # so that no process is killed that has another call already
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
         """The attempt is over: kills the process."""
         with self._lock:
             self._is_stopped = True
             if self._child is not None:
                 self._children.lose(self._child)
                 self._child.kill()
+        return True
 
     def abort(self, held: ClaimedJob) -> None:
         """The handler can see that somebody has aborted the job."""
@@ -269,8 +282,7 @@ class ProcessCall(ThreadOf):
         while True:
             kind, *rest = child.receive()
             if kind == DONE:
-                result, error = pickle.loads(rest[0])  # noqa: S301 - of this worker's process
-                return result, None if error is None else error.exception()
+                return _loaded(rest[0])
             held = self._held[rest[0]]
             (services.touch if kind == TOUCH else services.report)(held, rest[1])
 
@@ -279,6 +291,14 @@ class ProcessCall(ThreadOf):
             self._child = None
             is_alive = is_alive and not self._is_stopped
         self._children.give_back(child, is_alive=is_alive)
+
+
+def _loaded(done: bytes) -> tuple[Any, BaseException | None]:
+    try:
+        result, error = pickle.loads(done)  # noqa: S301 - of this worker's process
+        return result, None if error is None else error.exception()
+    except Exception as unloadable:  # of a class that is only there
+        return None, unloadable
 
 
 def _functions(handlers: Iterable[Handler]) -> bytes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -70,6 +70,7 @@ class Runner:
         self._with_files = member.session.bodies.files is not None
         self._threads = HandlerThreads(slots.concurrency)
         self._children: Children | None = None
+        self._killed: set[asyncio.Future[Any]] = set()  # calls whose process is about to end
         self._loop = asyncio.get_running_loop()
         self.use_context()
 
@@ -100,10 +101,18 @@ class Runner:
         from .process_pool import Children  # few workers need it
 
         of = Inside(self._member.namespace, self._member.group, self._handlers)
-        notify = partial(self._loop.call_soon_threadsafe, changed)
-        children = Children(pool, self._slots.concurrency, handlers, where, of, self._services, notify)
-        await self._loop.run_in_executor(self._threads, children.begin)
-        self._children = children
+
+        def notify() -> None:
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                self._loop.call_soon_threadsafe(changed)
+
+        self._children = Children(pool, self._slots.concurrency, handlers, where, of, self._services, notify)
+        await self._loop.run_in_executor(self._threads, self._children.begin)
+
+    def end_processes(self) -> None:
+        """Whatever has become of their calls."""
+        if self._children is not None:
+            self._children.close()
 
     def process_room(self) -> int | None:
         """How many more calls in processes can start at once; None: no handler has any."""
@@ -305,7 +314,9 @@ class Runner:
         except asyncio.CancelledError:
             # A call that no thread has begun never will; a thread can't be cancelled, and keeps its slot until it ends.
             if not running.done() and not future.cancel():
-                thread.stop()
+                if thread.stop():
+                    self._killed.add(running)
+                    running.add_done_callback(self._killed.discard)
                 self._slots.busy += 1
                 running.add_done_callback(self._thread_ended)
                 self._deadlines.hung.add(running, thread, held[0].job)
@@ -338,6 +349,8 @@ class Runner:
             for task, held in [(each, one) for each in unfinished for one in self._running[each]]:
                 self._deadlines.hung.add_uncancellable(task, held.job)
                 self._ends.release(held)
+        if self._killed:
+            await asyncio.wait(self._killed, timeout=_IGNORES_CANCEL_S)
 
     def hurry(self) -> None:
         """Ends the grace period: running handlers are cancelled now."""
@@ -346,10 +359,8 @@ class Runner:
             task.cancel()
 
     def close(self) -> None:
-        """Shuts threads and processes down."""
+        """Shuts the threads down."""
         self._slots.close()
-        if self._children is not None:
-            self._children.close()
         self._threads.shutdown()
 
 

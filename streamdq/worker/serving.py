@@ -184,6 +184,7 @@ class WorkerRun:
         return install(self._on_signal)
 
     async def _close(self) -> None:
+        self._runner.end_processes()
         self._heartbeats.close()
         self._hung.close()
         self._health.close()

@@ -417,7 +417,9 @@ def _refuse_at_import(call: str) -> None:
     """It would serve while the command line waits for the module to be imported, and for ever; or in a process that
     imports the module for its handlers.
     """
-    if "multiprocessing" in sys.modules and getattr(sys.modules["multiprocessing"].current_process(), "_inheriting", 0):
+    if "multiprocessing" in sys.modules and getattr(
+        sys.modules["multiprocessing"].current_process(), "_inheriting", False
+    ):
         raise InvalidInput(
             f"worker: {call} runs while a process imports its module; put it under if __name__ == '__main__':"
         )
