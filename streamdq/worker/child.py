@@ -31,6 +31,7 @@ from .remote_errors import RemoteError
 from .running_job import RunningJob, Services
 
 CALL, ABORT = b"C", b"A"
+_NICE = 5  # the worker's event loop comes first where both want the same core
 READY, FAILED, DONE, TOUCH, PROGRESS = "ready", "failed", "done", "touch", "progress"
 
 
@@ -131,6 +132,7 @@ def main(connection: Connection, setup: Setup) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stay)
     try:
+        os.nice(_NICE)
         if setup.memory_bytes is not None:
             _limit_memory(setup.memory_bytes)
         pickle.loads(setup.functions)  # noqa: S301 - of the worker
