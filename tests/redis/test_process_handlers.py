@@ -20,6 +20,7 @@ import pytest
 from streamdq import Attempt, InvalidInput, JobState, NewJob, ProcessPool, Queue, Worker
 from streamdq.codec.zstd import Zstd
 from streamdq.errors import HandlerProcessDied, JobFailed, ResultNotKept
+from tests.docs.reader import blocks
 from tests.redis import process_handlers as handlers
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
 from tests.redis.process_handlers import Unpicklable
@@ -256,6 +257,14 @@ def test_processes_end_with_a_worker_that_is_killed(server: Server, tmp_path: Pa
         process.kill()
         process.wait()
         until(partial(is_gone, pid), "the process of the handler has ended")
+
+
+def test_the_page_s_program_prints_its_result(server: Server, tmp_path: Path) -> None:
+    (block,) = (one for one in blocks(Path(__file__).parents[2] / "docs/cpu-bound.md") if one.file)
+    (tmp_path / block.file).write_text(block.text)
+    env = {**os.environ, "STREAMDQ_URL": server.url}
+    done = subprocess.run([sys.executable, block.file], cwd=tmp_path, env=env, stdout=subprocess.PIPE, check=True)
+    assert done.stdout == b"332833500\n"
 
 
 @pytest.mark.parametrize("function", [lambda body: body, partial(print, file=Unpicklable(7, Lock()))])
