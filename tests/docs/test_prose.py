@@ -112,6 +112,6 @@ def test_the_first_pages_are_short() -> None:
     assert len(readme.splitlines()) <= 75
     assert len([line for line in example.splitlines() if line]) <= 12
     changes = re.findall(
-        r"^## \[(.+?)\].*\n((?:(?!## ).*\n)+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M
+        r"^## \[(.+?)\].*\n((?:(?!## ).*\n)+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
     )
     assert {version: len(text.splitlines()) for version, text in changes if len(text.splitlines()) > 80} == {}
