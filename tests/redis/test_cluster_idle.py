@@ -124,7 +124,7 @@ async def test_a_shard_whose_streams_were_lost_is_watched_again(many: Space, nod
 
 
 @pytest.mark.thorough
-async def test_a_mover_alone_hears_a_ring_in_a_slot_that_moved_without_one(
+async def test_a_mover_alone_receives_a_wakeup_in_a_slot_that_moved_without_one(
     nodes: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No worker is there to learn of it, and it may be long until it comes to that bucket's head."""
@@ -208,7 +208,7 @@ async def test_a_replica_takes_over_while_all_are_idle(binary: Binary, seen: See
 
 
 async def test_every_worker_reads_every_shard(many: Space, nodes: Cluster, seen: Seen) -> None:
-    """Over connections whose number depends on the nodes alone. So whoever has room gets a job, wherever it is."""
+    """Over connections whose number depends on the nodes alone. So a worker with room gets a job, wherever it is."""
     full, free = asyncio.Event(), asyncio.Event()
     workers = [many.worker(concurrency=1), many.worker(concurrency=1)]
     note = recorder(seen)
@@ -238,7 +238,7 @@ async def test_every_worker_reads_every_shard(many: Space, nodes: Cluster, seen:
 async def test_a_consumer_counts_in_every_shard_while_its_process_lives(
     many: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No read of its tells a shard of it: it is told of changes."""
+    """No read of its tells a shard of it: Redis notifies it of changes."""
     monkeypatch.setattr("streamdq.store.topics.group_consumers._ALIVE_MS", 0)
     worker = many.worker()
     worker.handler("t")(lambda _: None)

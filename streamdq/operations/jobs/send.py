@@ -54,7 +54,7 @@ def send_to_shards(
         scripts, shard = store.at(durable, settings), partial(store.session.keys.shard, topic)
         batch = _Batch(shard, scripts, settings, jobs, on_conflict)
         if settings.former:
-            kept = yield from batch.keep_at_previous_shards(left, again)
+            kept = yield from batch.in_previous_shards(left, again)
             left, outdated, now_ms, taken = kept.left, kept.outdated, kept.now_ms, taken | kept.taken
         for some, reply in (yield from batch.send(left)):
             now_ms = reply.now_ms
@@ -85,7 +85,7 @@ class _Batch:
     jobs: Sequence[Encoded]
     on_conflict: OnConflict
 
-    def keep_at_previous_shards(self, indexes: Sequence[int], again: bool) -> Op[PreviousShardReply]:
+    def in_previous_shards(self, indexes: Sequence[int], again: bool) -> Op[PreviousShardReply]:
         """``again``: these jobs were sent before, and the reply may have been lost. If not, nobody can have used their
         new ids.
         """

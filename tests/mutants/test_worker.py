@@ -1,4 +1,4 @@
-"""What a child of a lane has started ends with it, whether the child returns or a signal ends it."""
+"""What a child of a worker has started ends with it, whether the child returns or a signal ends it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.mutants.lane import Lane
+from tests.mutants.worker import Worker
 from tests.waiting import until
 
 
@@ -24,6 +24,6 @@ def test_the_servers_of_a_child_end_with_it(tmp_path: Path, how: str) -> None:
             os.kill(os.getpid(), signal.SIGALRM)
         return "done"
 
-    assert Lane._in_child(work) == ("done" if how == "returns" else None)
+    assert Worker._in_child(work) == ("done" if how == "returns" else None)
     pid = int(started.read_text())
     until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, "it has ended")
