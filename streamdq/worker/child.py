@@ -203,16 +203,9 @@ class _Child:
         for held in self._held:
             job: Any = held.job
             job._held, job._services = held, self._services
-        jobs = [held.job for held in self._held]
-        one = call.handler.batch is None
-        result, raised = called(
-            call.handler.call, call.bodies[0] if one else call.bodies, next(iter(jobs), None) if one else jobs
-        )
+        result, raised = _call(call, [held.job for held in self._held])
         for held in self._held:
             held.ended = True
-        if raised is None and not is_complete(result):
-            raised = TypeError(f"with process=True a handler can't return a {type(result).__name__}: nothing awaits it")
-            drop(result)
         if raised is not None:
             return pickle.dumps((None, RemoteError.of(raised)))
         try:
@@ -234,6 +227,18 @@ class _Child:
         if number < len(self._held):
             job: Any = self._held[number].job
             job.aborted = True
+
+
+def _call(call: Call, jobs: list[Job]) -> tuple[Any, BaseException | None]:
+    handler = call.handler
+    if handler.batch is None:
+        result, raised = called(handler.call, call.bodies[0], jobs[0] if jobs else None)
+    else:
+        result, raised = called(handler.call, call.bodies, jobs)
+    if raised is None and not is_complete(result):
+        drop(result)
+        return None, TypeError(f"with process=True a handler can't return a {type(result).__name__}: nothing awaits it")
+    return result, raised
 
 
 def _queues_of(where: bytes | str) -> HandlerQueues:

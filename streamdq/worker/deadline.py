@@ -148,16 +148,20 @@ class Deadlines:
         held.aborted = job.aborted = True
         for task, attempts in self.running.items():
             if held in attempts:
-                handler = self._handlers[held.job.topic]
-                if held.runs_in is not None:
-                    held.runs_in.abort(held)
-                if all(one.aborted or one.late or one.ended for one in attempts):
-                    if handler.is_async:
-                        task.cancel()
-                    elif handler.process:
-                        self._loop.call_later(_ABORT_S, task.cancel)
+                self._stop_aborted(task, held, attempts)
                 return
         self._ends.release(held)
+
+    def _stop_aborted(self, task: asyncio.Task[None], held: ClaimedJob, attempts: Sequence[ClaimedJob]) -> None:
+        if held.runs_in is not None:
+            held.runs_in.abort(held)
+        if not all(one.aborted or one.late or one.ended for one in attempts):
+            return
+        handler = self._handlers[held.job.topic]
+        if handler.is_async:
+            task.cancel()
+        elif handler.process:
+            self._loop.call_later(_ABORT_S, task.cancel)
 
     def _cut(self, task: asyncio.Task[None], held: list[ClaimedJob], now: float) -> None:
         self._note_calls(task, held)
