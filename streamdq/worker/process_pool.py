@@ -54,7 +54,9 @@ class Child:
             self._process.start()
             self._theirs.close()
             kind, *rest = self._connection.recv()
-        except (EOFError, OSError) as error:
+        except EOFError:
+            raise self.died("ended before it was ready, and has written why to stderr") from None
+        except OSError as error:
             raise self.died(f"did not start: {error}") from None
         if kind == FAILED:
             self.end()
