@@ -1,4 +1,4 @@
-"""The fact table: what later analyses need of earlier days, by hour, so that they read the events of their own days alone.
+"""The fact table: what later analyses need of earlier days, by hour. So they read the events of their own days alone.
 
 It holds the rows of all views that are kept by day (``questions.kept``), each under the name of its view, in one file
 for each month. A file's footer says for which days it has a view's rows, and from which files of the dump and by which

@@ -42,7 +42,7 @@ def write_table(folder: Folder, table: Statement, rows: pa.Table, first: date, l
     covered = {quarter for quarter in path_of if _quarter(str(first)) <= quarter <= _quarter(str(last))}
     for quarter in sorted(parts.keys() | covered or {_quarter(str(last))}):
         own = parts.get(quarter, new.slice(0, 0))
-        left = _left(folder, path_of.get(quarter), table, own.schema, first, last)
+        left = _left(folder, path_of.get(quarter), own.schema, first, last)
         with folder.writing(f"{table.name}/quarter={quarter}/{_FILE}", durable=False) as file:
             parquet.write_table(pa.concat_tables([left, own]), file, compression="zstd")
     return int(new.num_rows)
@@ -89,7 +89,7 @@ def _dated(table: Statement, rows: pa.Table, first: date, last: date) -> pa.Tabl
     return rows.filter(_of_run(rows, first, last))
 
 
-def _left(folder: Folder, path: str | None, table: Statement, schema: pa.Schema, first: date, last: date) -> pa.Table:
+def _left(folder: Folder, path: str | None, schema: pa.Schema, first: date, last: date) -> pa.Table:
     """What stays of a file."""
     with suppress(pa.ArrowException, KeyError):  # it can't be read, or an earlier version wrote other columns
         if path and (content := folder.read(path)):

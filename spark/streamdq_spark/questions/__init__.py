@@ -3,7 +3,8 @@
 A file begins with its header: what it answers, what a row is, the columns with their types, and, after ``Day:``, the
 column by whose UTC day rows are replaced; rows of tables without one belong to the whole time. Files in `views` are
 intermediate results that several tables need: each is computed once. A view whose header has ``Kept by day.`` tells of
-each day by that day's events alone: its rows of days that an earlier run has counted come from the fact table (facts.py). `functions.sql` holds what both call, and
+each day by that day's events alone: its rows of days that an earlier run has counted come from the fact table
+(facts.py). `functions.sql` holds what both call, and
 `functions.ENGINE.sql` what the engines name differently. Parameters are named, as :slo_ms; Python fills them in.
 """
 
@@ -31,8 +32,8 @@ COMPARED = "compared"
 """One more, where there are two time spans."""
 READ = ("asked", "ended", "recent", "lately", "earlier")
 """The events of a dump, of different days: of those that are asked for; with two days after; with 14 days before the
-first; of the last and the 14 days before it; with all before that any table looks back to. Of the last three, kept views
-get only the days that the fact table does not have.
+first; of the last and the 14 days before it; with all before that any table looks back to. Of the last three, kept
+views get only the days that the fact table does not have.
 """
 GIVEN = ("waiting", "pools")
 """What Python hands in: what waits in Redis (topic, hour, jobs); and which queues share workers (topic, group, pool),
