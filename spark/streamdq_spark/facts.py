@@ -72,7 +72,7 @@ class Facts:
     def _keep_month(self, month: str, made: Mapping[str, pa.Table], days: Days) -> None:
         rows, counted = self._month(month), dict(self._counted(month))
         for name, own in days.items():
-            new = _as_facts(name, made[name])
+            new = as_facts(name, made[name])
             left = rows.filter(pc.invert(_of(rows, name, own)))
             rows = pa.concat_tables([left, new.filter(_of(new, name, own))])
             counted[name] = counted.get(name, {}) | {str(day): self._mark(name, day) for day in own}
@@ -113,7 +113,7 @@ def _by_day(files: Iterable[GoodFile]) -> dict[date, list[tuple[str, int, int, i
     return found
 
 
-def _as_facts(name: str, rows: pa.Table) -> pa.Table:
+def as_facts(name: str, rows: pa.Table) -> pa.Table:
     """With all columns; those that the view does not have are null."""
     columns = {FACT: pa.array([name] * rows.num_rows, pa.string())} | dict(
         zip(rows.column_names, rows.columns, strict=True)

@@ -56,7 +56,8 @@ def read_rows(folder: Folder, table: str, first: date, last: date) -> pa.Table |
     found = [parquet.ParquetFile(BytesIO(folder.read(path) or b"")).read() for path in sorted(files)]
     if not found:
         return None
-    return pa.concat_tables([rows.filter(_of_run(rows, first, last)) for rows in found], promote_options="default")
+    own = pa.concat_tables([rows.filter(_of_run(rows, first, last)) for rows in found], promote_options="default")
+    return own.drop_columns([name for name in (DAY, FROM_DAY) if name in own.column_names])
 
 
 def runs_of(folder: Folder, table: str) -> list[tuple[date, date]]:

@@ -16,13 +16,15 @@
 --   chance   number    how likely the difference is if nothing changed, all classes together, as in compared; rounded to 4 digits
 --   verdict  text      new (none before), spreading, fading, gone, same or too little
 WITH on_hosts AS (
-    SELECT topic, "group", error, host, sum(failed) AS n, min(first) AS first, max(last) AS last, max_by(last_id, (last, last_id)) AS last_id
+    SELECT topic, "group", error, host, sum(failed) AS n, min(first) AS first, max(last) AS last,
+        max_by(last_id, (last, last_id)) AS last_id
     FROM error_hours
     GROUP BY topic, "group", error, host
 ), ranked AS (
     SELECT *, row_number() OVER (PARTITION BY topic, "group", error ORDER BY n DESC, host NULLS FIRST) AS place FROM on_hosts
 ), classes AS (
-    SELECT topic, "group", error, sum(n) AS failed, min(first) AS first, max(last) AS last, max_by(last_id, (last, last_id)) AS last_id, count(host) AS hosts,
+    SELECT topic, "group", error, sum(n) AS failed, min(first) AS first, max(last) AS last,
+        max_by(last_id, (last, last_id)) AS last_id, count(host) AS hosts,
         max(host) FILTER (WHERE place = 1) AS host, max(n) FILTER (WHERE place = 1) AS of_host
     FROM ranked
     GROUP BY topic, "group", error
