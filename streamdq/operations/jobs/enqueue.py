@@ -36,7 +36,7 @@ class EnqueueReply(NamedTuple):
     decoder: Decoder | None = None
     kept: Mapping[int, Job] = {}  # those of ``existing`` that were looked up, as they are now
     unseen: Exception | None = None  # why those of ``existing`` could not be looked up
-    skips_bucket: Mapping[int, int] = {}  # those that are ready if they were due by then, by Redis's clock
+    skips_bucket: Mapping[int, int] = {}  # those that are ready if due at the time of the call, by Redis's clock
 
     def of(self, index: int) -> EnqueueReply:
         """What became of one of them."""
