@@ -7,6 +7,7 @@ there `from_dt` is its first. So results of runs over other days stay beside it.
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from datetime import date
 from io import BytesIO
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from streamdq.dump.folder import Folder
+from streamdq.dump.local import LocalFolder
 
 from .questions import Statement
 
@@ -71,7 +73,10 @@ def runs_of(folder: Folder, table: str) -> list[tuple[date, date]]:
 
 
 def remove_folder(folder: Folder, path: str) -> None:
-    """Removes all files below `path`, if there are any."""
+    """Removes everything below `path`, if there is anything."""
+    if isinstance(folder, LocalFolder):
+        shutil.rmtree(folder.root / path, ignore_errors=not (folder.root / path).exists())
+        return
     for file in folder.files(path):
         folder.remove(file)
 
