@@ -193,9 +193,20 @@ def _pieces(answers: Answers, plan: Plan, questions: Sequence[str]) -> dict[str,
     order = [*(name for name in _FIRST if name in questions), *(name for name in questions if name not in _FIRST)]
 
     def answer(name: str) -> int:
-        return write_table(plan.target, tables()[name], answers.rows(name), plan.first_day, plan.last_day)
+        table = tables()[name]
+        rows = _with_moments(table, answers.rows(name))
+        return write_table(plan.target, name, rows, plan.first_day, plan.last_day, table.day)
 
     return {name: partial(answer, name) for name in order}
+
+
+def _with_moments(table: Statement, rows: pa.Table) -> pa.Table:
+    """With times as such, which are in ms."""
+    for name, kind in table.columns.items():
+        if kind == "time":
+            moment = rows[name].cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+            rows = rows.set_column(rows.schema.get_field_index(name), name, moment)
+    return rows
 
 
 def events_to_read(plan: Plan, questions: Sequence[str] = QUESTIONS) -> int:

@@ -19,8 +19,6 @@ from pyarrow import parquet
 from streamdq.dump.folder import Folder
 from streamdq.dump.local import LocalFolder
 
-from .questions import Statement
-
 DAY, FROM_DAY = "dt", "from_dt"
 _FILE = "rows.parquet"
 _HIDDEN = (".", "_")
@@ -32,20 +30,21 @@ def table_files(folder: Folder, table: str = "") -> list[str]:
     return [path for path in folder.files(table) if path.endswith(".parquet") and not _is_hidden(path)]
 
 
-def write_table(folder: Folder, table: Statement, rows: pa.Table, first: date, last: date) -> int:
-    """Writes the table's rows of these days in place of those that were there; returns how many. Moments are in ms. If
-    there are none, a file without rows tells the columns.
+def write_table(folder: Folder, table: str, rows: pa.Table, first: date, last: date, day: str | None) -> int:
+    """Writes the table's rows of these days in place of those that were there; returns how many. `day`: the column by
+    whose UTC day they are replaced; None: they are about the whole time. If there are none, a file without rows tells
+    the columns.
 
     What a crash leaves: each quarter's rows are the old ones or the new ones. Writing again completes it.
     """
-    new = _dated(table, rows, first, last)
+    new = _dated(rows, first, last, day)
     parts = {quarter: new.filter(pc.equal(_quarters(new), quarter)) for quarter in _quarters(new).unique().to_pylist()}
-    path_of = {path.split("/")[1].removeprefix("quarter="): path for path in table_files(folder, table.name)}
+    path_of = {path.split("/")[1].removeprefix("quarter="): path for path in table_files(folder, table)}
     covered = {quarter for quarter in path_of if _quarter(str(first)) <= quarter <= _quarter(str(last))}
     for quarter in sorted(parts.keys() | covered or {_quarter(str(last))}):
         own = parts.get(quarter, new.slice(0, 0))
         left = _left(folder, path_of.get(quarter), own.schema, first, last)
-        with folder.writing(f"{table.name}/quarter={quarter}/{_FILE}", durable=False) as file:
+        with folder.writing(f"{table}/quarter={quarter}/{_FILE}", durable=False) as file:
             parquet.write_table(pa.concat_tables([left, own]), file, compression="zstd")
     return int(new.num_rows)
 
@@ -81,17 +80,12 @@ def remove_folder(folder: Folder, path: str) -> None:
         folder.remove(file)
 
 
-def _dated(table: Statement, rows: pa.Table, first: date, last: date) -> pa.Table:
-    for name, kind in table.columns.items():
-        if kind == "time":
-            moment = rows[name].cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
-            rows = rows.set_column(rows.schema.get_field_index(name), name, moment)
-    if table.day is None:
-        whole = {DAY: str(last), FROM_DAY: str(first)}
-        for name, day in whole.items():
-            rows = rows.append_column(name, pa.array([day] * rows.num_rows, pa.string()))
+def _dated(rows: pa.Table, first: date, last: date, day: str | None) -> pa.Table:
+    if day is None:
+        for name, value in ((DAY, last), (FROM_DAY, first)):
+            rows = rows.append_column(name, pa.array([str(value)] * rows.num_rows, pa.string()))
         return rows
-    rows = rows.append_column(DAY, pc.strftime(rows[table.day], "%Y-%m-%d"))
+    rows = rows.append_column(DAY, pc.strftime(rows[day], "%Y-%m-%d"))
     return rows.filter(_of_run(rows, first, last))
 
 
