@@ -132,14 +132,14 @@ def too_large(spark):
     halves = [F.expr(f"repeat('{n}', 500000000)") for n in "ab"]
     spark.range(1).select(F.length(F.concat(*halves, F.col("id").cast("string")))).collect()
 
-WRONG, write = {"errors": killed, "hosts": too_large}, SparkAnswers.write
+WRONG, rows = {"errors": killed, "hosts": too_large}, SparkAnswers.rows
 
-def wrongly(self, table, *where):
-    with spark_errors(table.name):
-        WRONG.get(table.name, lambda spark: None)(self._spark)
-    return write(self, table, *where)
+def wrongly(self, name):
+    with spark_errors(name):
+        WRONG.get(name, lambda spark: None)(self._spark)
+    return rows(self, name)
 
-SparkAnswers.write = wrongly
+SparkAnswers.rows = wrongly
 sys.exit(app.run(sys.argv[1:]))
 """
 
