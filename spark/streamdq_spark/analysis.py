@@ -37,7 +37,9 @@ from .waiting import Waiting
 _FIRST = ("punctuality", "workers", "time_to_finish", "capacity")
 """Each makes a pass over the events that others rest on: so that these do not wait for the same one."""
 _DAYS_BEFORE, _DAYS_AFTER = 14, 2
-"""Days before, for what is told of the last two weeks, and after, in which attempts of the last day may end."""
+"""The days before of which events are read, for the answers about the last two weeks, and those after, in which
+attempts of the last day may end.
+"""
 _HOURS_BEFORE = 72
 """So many days before, hours are looked at: eight weeks and the day that begins them, the seven days that tell the
 level, the seven in which hours are compared with it, and one more, as a day by the clock may have 25 hours.

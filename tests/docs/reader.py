@@ -31,9 +31,6 @@ DEFAULT_PORT = {"streamdq serve": "8080", "streamdq exporter": "9422"}
 NOT_RUN = {
     "pip install ": "tests have no package index; tests/docs/test_pages.py checks the extras that are named",
     "python3 -m venv ": "as pip install",
-    "make demo": "tests/cli/test_demo.py",
-    "make docs": "tests/docs/test_site.py",
-    "make test": "these are the tests",
     "make dashboards": "writes into the checkout; tests/dashboards/test_monitoring.py",
     "cp dashboards": "copies what make dashboards has written; tests/dashboards/test_monitoring.py",
     "promtool": "is not on every machine; tests/dashboards/test_monitoring.py",
@@ -309,7 +306,7 @@ def is_ready(line: str, pid: int, out: Path) -> bool:
     """It ends well from when it handles SIGTERM."""
     if line.startswith(("streamdq worker", "streamdq callback")):
         return "worker started" in out.read_text()
-    if line.startswith("streamdq outbox relay"):  # only then do other commands find it at work
+    if line.startswith("streamdq outbox relay"):  # only then do other commands find it
         return "relaying" in out.read_text()
     caught = re.search(r"^SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return bool(caught and int(caught[1], 16) & 1 << signal.SIGTERM - 1)

@@ -85,6 +85,7 @@ ELSEWHERE = {
     "README": "tests/redis/test_readme.py",
     "analytics": "tests/spark/test_command.py",
     "callbacks": "tests/callback/test_example.py",
+    "managed": "tests/redis/test_credentials.py",
     "extending": "tests/unit/test_extensions.py",
     "outbox": "tests/outbox/test_docs.py",
     "reference/protocol": "tests/clients/test_protocol.py",
@@ -179,7 +180,7 @@ def closed(reader: Reader, command: str) -> bool:
 
 @pytest.mark.parametrize("block", in_languages("python"))
 def test_python_is_valid(block: Block) -> None:
-    """Within a function: some show what belongs into one."""
+    """Within a function: some show what belongs in one."""
     ast.parse("async def page():\n" + textwrap.indent(block.text.replace("from __future__", "from future"), "    "))
 
 
