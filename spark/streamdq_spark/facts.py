@@ -77,9 +77,9 @@ class Facts:
             rows = pa.concat_tables([left, new.filter(_of(new, name, own))])
             counted[name] = counted.get(name, {}) | {str(day): self._mark(name, day) for day in own}
         rows = rows.sort_by([(FACT, "ascending"), (DAY, "ascending")])
-        told = {_COUNTED: json.dumps(counted, sort_keys=True).encode()}
+        footer = {_COUNTED: json.dumps(counted, sort_keys=True).encode()}
         with self._folder.writing(_path(month)) as file:
-            parquet.write_table(rows.replace_schema_metadata(told), file, compression="zstd")
+            parquet.write_table(rows.replace_schema_metadata(footer), file, compression="zstd")
         self._months.pop(month)
 
     def _counted(self, month: str) -> dict[str, dict[str, str]]:
@@ -102,8 +102,8 @@ class Facts:
 
     def _mark(self, name: str, day: date) -> str:
         """What tells the day's rows from those of other files of the dump, another SLO, or another rule."""
-        told = [self._slo_ms, kept()[name].text, sorted(self._files[day], key=str)]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+        counted_from = [self._slo_ms, kept()[name].text, sorted(self._files[day], key=str)]
+        return hashlib.sha256(json.dumps(counted_from).encode()).hexdigest()[:16]
 
 
 def _by_day(files: Iterable[GoodFile]) -> dict[date, list[tuple[str, int, int, int | None]]]:
