@@ -23,6 +23,7 @@ from ..mover.mover import Mover
 from ..operations.attempts.results import ClaimedJob
 from ..operations.checks.redis_server import dangers
 from ..operations.topics.stats import stats
+from ..process.health import Report, WorkerHealth
 from ..process.logs import log, what
 from ..process.loop import cancel_and_wait, running_loop, supervise
 from ..process.signals import ONE_SIGNAL_S, install, uninstall
@@ -113,8 +114,10 @@ class WorkerRun:
             lambda least_s, each_s: self._mover.election.apart_s(least_s, each_s),
         )  # fmt: skip
         ends = Ends(member, self._sender, self.consumer, show_errors=config.show_errors)
+        self._health = WorkerHealth(at.namespace, self._group, config.concurrency)
+        self._health.consumer = self.name
         self._slots = Slots(config.concurrency, config.handlers, ends, config.scheduler, freed)
-        self._hung = HungHandlers(member, config.concurrency, at.settings.hung_exit_s, self.stopping)
+        self._hung = HungHandlers(member, self._health, at.settings.hung_exit_s, self.stopping)
         self._deadlines = Deadlines(member, config.handlers, self._slots, ends, self._hung)
         middleware = tuple(config.hooks.middleware)
         self._runner = Runner(member, config.handlers, self._slots, self._deadlines, ends, self._queues, middleware)
@@ -181,6 +184,7 @@ class WorkerRun:
     async def _close(self) -> None:
         self._heartbeats.close()
         self._hung.close()
+        self._health.close()
         if goes_on := self._hung.goes_on():
             log.warning("the worker has stopped, but handlers go on", consumer=self.name, handlers=goes_on)
         try:
@@ -191,11 +195,13 @@ class WorkerRun:
     def _heartbeats_of(self, at: Where) -> Heartbeats:
         """Those of this consumer, with a connection of their own, on which no call takes long."""
         limits = ConnectionLimits(1, 1)
-        link = Link(at.url or at.settings.url, CALL_S, limits)
+        link = Link(at.url or at.settings.url, CALL_S, limits, at.settings.credential_provider)
         brief = at.settings.model_copy(update={"call_timeout_s": min(CALL_S, at.settings.call_timeout_s)})
         own = Session(brief, self.session.keys.namespace, self.session.clock, link.target, self.session.bodies)
         own.use(link)
-        heartbeats = Heartbeats(link, own, Scripts(own), self.name, self._deadlines, self._sender, self._holds_claims)
+        heartbeats = Heartbeats(
+            link, own, Scripts(own), self.name, self._deadlines, self._sender, self._holds_claims, self._health
+        )
         heartbeats.all_hang = self._hung.end_worker
         return heartbeats
 
@@ -214,6 +220,11 @@ class WorkerRun:
     def running(self) -> list[Job]:
         """The jobs whose handlers run."""
         return self._deadlines.jobs
+
+    def health(self) -> Report:
+        """Any thread may ask. From now on the event loop is watched also while the worker is idle."""
+        self._heartbeats.watch()
+        return self._health.report(len(self._deadlines.running))
 
     def keeps_results(self, topic: str) -> bool:
         """Whether what handlers of the topic return is kept."""
@@ -254,6 +265,7 @@ class WorkerRun:
         self._runner.begin()
         await self._heartbeats.begin(self.link)
         self.begun = True
+        self._health.state = "ready"
         log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))
         for found in await arun(self.link, dangers(self._store)):
             log.warning("Redis may lose jobs", consumer=self.name, why=found.what, advice=found.advice)
@@ -310,6 +322,7 @@ class WorkerRun:
                 if held:
                     self._runner.take(held)
                     self._heartbeats.claimed()
+                    self._health.claimed()
                 elif burst and not full and self._runner.idle and await self._nothing_left(burst):
                     return
         finally:
@@ -405,6 +418,7 @@ class WorkerRun:
 
     async def _drain(self, grace_s: float) -> None:
         """Lets running handlers end, hands other jobs back, and leaves the group."""
+        self._health.state = "draining"
         await self._runner.drain(grace_s)
         # Redis may be down, wholly or in part. Jobs whose outcome it doesn't get now are redelivered after their TTR.
         await self._in_time(self._all_sent())

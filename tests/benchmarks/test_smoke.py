@@ -74,7 +74,7 @@ TRIED = (
 
 
 @needs_redis
-@pytest.mark.parametrize("name", others_later(TRIED, "move", "command-line"))
+@pytest.mark.parametrize("name", others_later(TRIED, "move"))
 def test_a_small_workload_gives_its_figures(
     bench: Bench, name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

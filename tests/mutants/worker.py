@@ -142,11 +142,16 @@ class Worker:
         read, write = os.pipe()
         pid = os.fork()
         if pid == 0:
+            os.setpgid(0, 0)
             _work_quietly(work, write)
         os.close(write)
-        with os.fdopen(read) as pipe:
-            text = pipe.read()
-        os.waitpid(pid, 0)
+        try:
+            with os.fdopen(read) as pipe:
+                text = pipe.read()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)  # the servers that its tests have started would stay
+            os.waitpid(pid, 0)
         raised, returned = json.loads(text) if text else (None, None)
         if raised:
             raise RuntimeError(raised)

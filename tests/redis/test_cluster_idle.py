@@ -69,7 +69,7 @@ async def watching(*workers: Worker, shards: int = SHARDS) -> list[Consumer]:
 
     def found() -> list[Consumer]:
         consumers = [worker._run.consumer for worker in workers if worker._run is not None]
-        return [one for one in consumers if len(one._watched._watch._until) == 2 * shards]
+        return [one for one in consumers if len(one._watched._watch._looked) == 2 * shards]
 
     await eventually(lambda: len(found()) == len(workers), "they watch")
     return found()
@@ -136,7 +136,7 @@ async def test_a_mover_alone_receives_a_wakeup_in_a_slot_that_moved_without_one(
             stream = mover._session.keys.shard("t", 0).wake
             with nodes.client() as client:
                 client.delete(stream)
-            await eventually(lambda: idle_s(mover) > 10 and stream in mover._listener._watch._until, "it waits")
+            await eventually(lambda: idle_s(mover) > 10 and stream in mover._listener._watch._looked, "it waits")
             move = Migration(nodes, "t:0")
             await asyncio.to_thread(move.begin)
             await asyncio.to_thread(move.move_all)

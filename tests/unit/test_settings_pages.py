@@ -70,7 +70,7 @@ def test_the_callback_page_has_all_settings() -> None:
 )
 def test_no_page_names_a_setting_that_is_none(settings: type[BaseModel], prefix: str) -> None:
     others = (
-        {"HTTP", "CALLBACK", "ARCHIVE", "OUTBOX", "REDIS_SERVER", "SPARK_MEMORY", "LOG_FORMAT"}
+        {"HTTP", "CALLBACK", "ARCHIVE", "OUTBOX", "REDIS_SERVER", "SPARK_MEMORY", "LOG_FORMAT", "HEALTH_FILE"}
         if settings is Settings
         else set()
     )
