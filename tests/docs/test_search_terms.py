@@ -46,7 +46,7 @@ ANSWERS = {
     "jitter": "faq#is-there-exponential-backoff-or-jitter",
     "Kafka": "when-not#very-high-rates",
     "kill": "faq#can-i-cancel-abort-or-kill-a-running-job",
-    "memory": "redis#memory",
+    "memory": "faq#how-much-memory-does-a-job-take",
     "multi-tenant": "faq#how-do-i-make-it-multi-tenant",
     "OAuth": "faq#is-there-sso-oauth-or-ldap-for-the-operations-page",
     "payload": "glossary#words-from-other-queues",
