@@ -10,7 +10,7 @@ import pytest
 from tests.docs.test_pages import page
 
 ANSWERS = {
-    "abort": "handlers#abort-a-running-job",
+    "abort": "abort#abort-a-running-job",
     "acks_late": "glossary#words-from-other-queues",
     "audit log": "faq#is-there-an-audit-log-of-what-operators-did",
     "autoscale": "faq#does-it-autoscale",
@@ -56,7 +56,7 @@ ANSWERS = {
     "prefetch": "glossary#words-from-other-queues",
     "permissions": "faq#who-may-see-retry-or-purge-jobs",
     "priority": "faq#can-a-job-have-a-priority",
-    "progress": "handlers#report-progress",
+    "progress": "abort#report-progress",
     "RabbitMQ": "faq#can-i-use-rabbitmq-sqs-kafka-or-postgresql-instead",
     "rate": "faq#can-i-limit-the-rate",
     "redrive": "glossary#words-from-other-queues",
