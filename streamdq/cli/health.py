@@ -36,7 +36,7 @@ HealthHost = Annotated[str, typer.Option(help="The address of --health-port; 0.0
 def health(
     file: Annotated[
         Path,
-        typer.Argument(envvar=HEALTH_FILE, help="As `streamdq worker --health-file` has it", show_default=False),
+        typer.Argument(envvar=HEALTH_FILE, help="The file of `streamdq worker --health-file`", show_default=False),
     ],
     ready: Annotated[
         bool, typer.Option("--ready", help="Ask whether it takes jobs, not only whether it lives.")

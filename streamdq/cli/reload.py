@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import subprocess
@@ -29,6 +30,7 @@ def run_reloading(command: Sequence[str], folder: Path) -> int:
         from watchfiles import PythonFilter, watch
     except ModuleNotFoundError:
         raise MissingExtra("watchfiles", "reload") from None
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it would count the changes that are named below
     stop, child, first = Stop(), _Child(command), math.inf
 
     def on_signal(*_: object) -> None:
@@ -52,6 +54,8 @@ def run_reloading(command: Sequence[str], folder: Path) -> int:
             if changes or not began:  # first when it watches, so that no change is missed
                 child.start()
                 began = True
+            if child.has_just_ended():
+                log.warning("worker ended, waiting for a change of its code", folder=str(folder))
     finally:
         child.end()
     return 0
@@ -67,6 +71,13 @@ class _Child:
     def start(self) -> None:
         env = {"STREAMDQ_GRACE_S": _GRACE_S} | os.environ
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, start_new_session=True, env=env)
+
+    def has_just_ended(self) -> bool:
+        """True once, if it has ended by itself."""
+        if self._process is None or self._process.poll() is None:
+            return False
+        self.end()
+        return True
 
     def end(self) -> None:
         """Lets it drain, which a worker does within its grace period and some seconds."""

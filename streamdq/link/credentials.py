@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-import redis
 from redis.credentials import CredentialProvider as CredentialProvider
 from redis.credentials import StreamingCredentialProvider
 
 from ..errors import InvalidInput
 from ..process.logs import hide_credentials, log, what
+from .failures import ProviderFailed
 
 _RENEW_S = 180.0
 """How long a connection is used. The libraries of Azure and Google give out tokens that are valid for longer."""
@@ -53,13 +53,13 @@ class Credentials:
         """Asks the provider. While it fails, the last ones may still be valid.
 
         Raises:
-            redis.ConnectionError: it fails, and has never given any.
+            ProviderFailed: it fails, and has never given any.
         """
         try:
             self._last = _login(self._provider.get_credentials())
         except Exception as error:
             if self._last is None:
-                raise redis.ConnectionError(f"the credential provider failed: {_text_of(error)}") from error
+                raise ProviderFailed(f"the credential provider failed: {_text_of(error)}") from error
             self._failed(error)
         else:
             self._is_failing = False

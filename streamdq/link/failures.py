@@ -53,7 +53,22 @@ class LoginRefused(LinkError):
         super().__init__(cause, sent=False)
 
     def as_streamdq(self) -> AuthenticationFailed:
-        return AuthenticationFailed(f"Redis refused the login ({self}) with what the credential provider gave")
+        return AuthenticationFailed(
+            f"Redis refused the login ({self}) with what the credential provider gave; check the user name and the "
+            "password that it returns, and the user in Redis"
+        )
+
+
+class ProviderFailed(redis.ConnectionError):
+    """The credential provider failed, and has never given any credentials."""
+
+
+class NoCredentials(LinkError):
+    """Nobody can log in yet. ``refused`` is False also if the provider's file does not exist: it may come."""
+
+    def __init__(self, cause: ProviderFailed) -> None:
+        super().__init__(cause, sent=False)
+        self.refused = False
 
 
 def translate(error: BaseException, sent: bool, connection: Any = None) -> Exception:
@@ -77,6 +92,8 @@ def _hide_arguments(error: BaseException) -> None:
 
 
 def _as_ours(error: BaseException, sent: bool) -> Exception:
+    if isinstance(error, ProviderFailed):
+        return NoCredentials(error)
     meaning = meaning_of(error)
     if meaning is Meaning.LOGIN:
         why = str(error).rstrip(".")

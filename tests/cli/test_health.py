@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import urllib.request
 from pathlib import Path
 
@@ -82,10 +81,12 @@ def test_it_runs_new_code_after_a_change_and_waits_while_the_code_is_broken(
 ) -> None:
     pytest.importorskip("watchfiles")
     with Queue(server.url) as queue:
-        process = start("--url", server.url, "worker", "shop:worker", "--reload", stderr=subprocess.DEVNULL)
+        process = start("--url", server.url, "worker", "shop:worker", "--reload")
         queue.enqueue("t", {})
         until((tmp_path / "ran-first").exists, "the first code")
         module.write_text("broken")
+        assert process.stderr
+        next(line for line in process.stderr if "waiting for a change of its code" in line)
         module.write_text(WORKER.format("second"))
 
         def second_code_runs() -> bool:

@@ -35,14 +35,14 @@ class Vault(CredentialProvider):
     def __init__(self, servers: Sequence[redis.Redis]) -> None:
         self.password = ""
         self.asked = 0
-        self.fails = False
+        self.failure: Exception | None = None
         self._servers = servers
         self.change("first")
 
     def get_credentials(self) -> tuple[str, str]:
         self.asked += 1
-        if self.fails:
-            raise LookupError("the vault is closed")
+        if self.failure is not None:
+            raise self.failure
         return USER, self.password
 
     def change(self, password: str) -> None:
@@ -129,11 +129,15 @@ def test_a_password_that_stays_wrong(redis_server: Server, vault: Vault) -> None
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_provider_that_fails_from_the_start(redis_server: Server, vault: Vault) -> None:
+@pytest.mark.parametrize("failure", [LookupError("the vault is closed"), FileNotFoundError("no such file")])
+def test_a_provider_that_fails_from_the_start(redis_server: Server, vault: Vault, failure: Exception) -> None:
     with Queue(redis_server.url, credential_provider=vault, settings=Space.quick()) as queue:
-        vault.fails = True
-        with pytest.raises(ServerUnavailable, match="the credential provider failed: LookupError: the vault is closed"):
+        vault.failure = failure
+        with pytest.raises(ServerUnavailable) as caught:
             queue.stats()
+    said = f"the credential provider failed: {type(failure).__name__}: {failure}; nothing was sent to Redis at redis://"
+    assert str(caught.value).startswith(said)
+    assert vault.asked > 1, "it is asked again: the secret may be mounted a moment later"
 
 
 def test_connections_log_in_again_and_with_the_last_password_while_the_provider_fails(
@@ -143,7 +147,7 @@ def test_connections_log_in_again_and_with_the_last_password_while_the_provider_
     with Queue(redis_server.url, NAMESPACE, credential_provider=vault) as queue:
         queue.stats()
         asked = vault.asked
-        vault.fails = True
+        vault.failure = LookupError("the vault is closed")
         queue.stats()
         queue.stats()
         assert vault.asked > asked + 1
