@@ -28,7 +28,7 @@ from streamdq.terminal import table
 from streamdq_spark.dump_files import Dump
 from streamdq_spark.engines.base import Work
 from streamdq_spark.engines.duck import DuckDB
-from streamdq_spark.known_hours import HOURS
+from streamdq_spark.facts import as_facts
 from streamdq_spark.questions import READ
 
 DAY_H, WEEK_H = 24, 7 * 24
@@ -183,7 +183,8 @@ def measure(scenarios: Sequence[Scenario] = INCIDENTS, seeds: int = SEEDS) -> di
     for tz in sorted({scenario.tz for scenario in scenarios}):
         made = {f"{s.name}|{seed}": made_up(s, seed) for s in scenarios if s.tz == tz for seed in range(seeds)}
         columns = [
-            pa.table({"topic": [topic] * len(own["hour"]), **own}).cast(HOURS) for topic, (own, _) in made.items()
+            as_facts("hours", pa.table({"topic": [topic] * len(own["hour"]), **own}))
+            for topic, (own, _) in made.items()
         ]
         work = of_hours(pa.concat_tables(columns), tz)
         with DuckDB().answers(work, work.dump.folder) as answers:

@@ -32,6 +32,7 @@ from tests.waiting import HANG_S, until
 
 DOCS = ROOT / "docs"
 PRINTED = {
+    "abort": ["None\ncancelled"],
     "archive": [],
     "bodies": [],
     "body-versions": [],

@@ -5,7 +5,7 @@ SELECT topic, id, "group", event, consumer, attempt, step, error, reason, key, b
     CAST(floor(finished / 86400000e0) AS BIGINT) AS day,
     event IN ('done', 'retry', 'dead') AS is_attempt,  -- one that ended by itself
     event IN ('retry', 'dead') AS has_failed,
-    regexp_replace(consumer, '-[0-9]+-[0-9a-z]{10}$', '') AS host,  -- without its process and when that began
+    host_of(consumer) AS host,
     CASE WHEN event IN ('done', 'retry', 'dead') THEN started - due END AS late_ms,
     CASE WHEN started <= finished THEN finished - started END AS ran_ms,
     CAST(split_part(entry, '-', 1) AS DECIMAL(20, 0)) AS entry_ms,  -- the order in a shard, though clocks be set back
