@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         FolderBusy,
         FolderError,
         GroupMissing,
+        HandlerProcessDied,
         HandlersHung,
         HistoryUnreadable,
         IdTaken,
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     )
     from .topic import Topic
     from .worker.middleware import Attempt, AttemptEnd, CallNext
+    from .worker.pool import ProcessPool
     from .worker.running_job import RunningJob
     from .worker.worker import (
         Worker,
@@ -113,6 +115,7 @@ __all__ = [
     "FolderBusy",
     "FolderError",
     "GroupMissing",
+    "HandlerProcessDied",
     "HandlersHung",
     "HistoryUnreadable",
     "IdTaken",
@@ -136,6 +139,7 @@ __all__ = [
     "OutboxRefusesWrites",
     "OutboxUnavailable",
     "OutboxVersion",
+    "ProcessPool",
     "Queue",
     "ResultGone",
     "ResultNotKept",
@@ -182,6 +186,7 @@ _MODULES = {
         "FolderBusy",
         "FolderError",
         "GroupMissing",
+        "HandlerProcessDied",
         "HandlersHung",
         "HistoryUnreadable",
         "IdTaken",
@@ -241,6 +246,7 @@ _MODULES = {
     ),
     ".topic": ("Topic",),
     ".worker.middleware": ("Attempt", "AttemptEnd", "CallNext"),
+    ".worker.pool": ("ProcessPool",),
     ".worker.running_job": ("RunningJob",),
     ".worker.worker": ("Worker",),
 }

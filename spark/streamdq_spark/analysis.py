@@ -27,7 +27,7 @@ from .dump_files import Dump, GoodFile, open_dump, read_file
 from .engines.base import Answers, Engine, Work
 from .facts import Facts
 from .measures import BUDGET_DAYS, BURN_LIMITS, BUSY, DEFAULT_TZ, MIN_LATE, OBJECTIVE, SLO_MS
-from .questions import COMPARED, QUESTIONS, READ, Statement, Value, needed, tables
+from .questions import COMPARED, QUESTIONS, READ, Statement, Value, event_columns, needed, tables
 from .side_by_side import Tell, side_by_side
 from .spans import Span
 from .summary import SUMMARY, Summary
@@ -182,7 +182,7 @@ def _analyze(
     summary.compare = (plan.compare[0].text, plan.compare[1].text) if plan.compare else None
     facts = _facts(plan)
     read = _Read.of(plan, questions, facts)
-    work = Work(dump, read.files, _values(plan, waiting), facts.rows(read.known), _waiting(waiting))
+    work = Work(dump, read.files, read.columns, _values(plan, waiting), facts.rows(read.known), _waiting(waiting))
     with engine.answers(work, plan.target) as answers:
         counted = side_by_side(_pieces(answers, plan, questions), engine.at_once, progress)
         facts.keep({name: answers.rows(name) for name in read.fresh}, read.fresh)
@@ -223,18 +223,19 @@ def _facts(plan: Plan) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What these tables need: `files`: by the names of `questions.READ`; `known`: the days of kept views that come from
-    the fact table; `fresh`: those that are counted.
+    """What these tables need: `files`: by the names of `questions.READ`; `columns`: of the events; `known`: the days of
+    kept views that come from the fact table; `fresh`: those that are counted.
     """
 
     files: dict[str, tuple[GoodFile, ...]]
+    columns: tuple[str, ...]
     known: dict[str, frozenset[date]]
     fresh: dict[str, frozenset[date]]
 
     @classmethod
     def of(cls, plan: Plan, questions: Sequence[str], facts: Facts) -> _Read:
-        found = cls({}, {}, {})
         statements = [*(tables()[name] for name in questions), *needed(*questions)]
+        found = cls({}, event_columns(statements), {}, {})
         for source in READ:
             if users := [statement for statement in statements if source in statement.sources]:
                 found._add(source, plan, users, facts)

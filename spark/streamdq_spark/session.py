@@ -46,6 +46,8 @@ ANALYSIS = {
     # Each column's values would be looked up to see how they can be packed; what finds no room in memory is on disk.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # which are a partition each
+    # Otherwise the optimizer itself calculates, row by row, whatever is first made of the rows that Python read.
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
     "spark.locality.wait": "0s",  # a free core fetches its bytes sooner than the core that has them is free again
     # Java's first compiler alone, which then keeps 48 MB of compiled code, and would compile again what it throws away.
     # These are defaults: what the user or the cluster sets as `extraJavaOptions` holds, too.

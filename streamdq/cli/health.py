@@ -71,7 +71,7 @@ _BY = {
 def _line(one: Report) -> str:
     name = one.consumer or "worker"
     if one.stalled:
-        return f"{name} is stalled: {_BY[one.stalled]}"
+        return f"{name} is stalled: {_BY.get(one.stalled, one.stalled)}"
     claim = "" if one.last_claim_s is None else f", last claim {one.last_claim_s:.0f} s ago"
     return f"{name} is {one.state}: {one.running:,} of {one.slots:,} slots busy{claim}"
 

@@ -73,12 +73,22 @@ class NoCredentials(LinkError):
 
 def translate(error: BaseException, sent: bool, connection: Any = None) -> Exception:
     """Counts the failure of a call on this connection, and returns the exception that the call raises."""
+    _hide_arguments(error)
     translated = _as_ours(error, sent)
     provider = getattr(connection, "credential_provider", None)
     if provider is not None and isinstance(translated, AuthenticationFailed):
         translated = LoginRefused(error)
     count_call(error, translated)
     return translated
+
+
+def _hide_arguments(error: BaseException) -> None:
+    """Redis quotes the arguments of a command that it does not know. Those of AUTH are a password, and this error is
+    the cause of the call's: tracebacks show both.
+    """
+    before, quoted, _ = str(error).partition(", with args beginning with")
+    if quoted:
+        error.args = (before,)
 
 
 def _as_ours(error: BaseException, sent: bool) -> Exception:

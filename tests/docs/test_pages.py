@@ -86,6 +86,7 @@ ELSEWHERE = {
     "README": "tests/redis/test_readme.py",
     "analytics": "tests/spark/test_command.py",
     "callbacks": "tests/callback/test_example.py",
+    "cpu-bound": "tests/redis/test_process_handlers.py",
     "managed": "tests/redis/test_credentials.py",
     "extending": "tests/unit/test_extensions.py",
     "outbox": "tests/outbox/test_docs.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,8 +16,9 @@ from redis.credentials import CredentialProvider, StreamingCredentialProvider
 
 from streamdq import AsyncQueue, Queue, Worker
 from streamdq.cli import app as cli
+from streamdq.codec.offload import Offload
 from streamdq.errors import AuthenticationFailed, InvalidInput, ServerUnavailable
-from streamdq.link import credentials
+from streamdq.link import connection, credentials
 from tests.conftest import BINARIES
 from tests.docs.reader import blocks
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
@@ -150,6 +152,32 @@ def test_connections_log_in_again_and_with_the_last_password_while_the_provider_
         queue.stats()
         assert vault.asked > asked + 1
     assert caplog.text.count("credential provider failed; the last credentials are used") == 1
+
+
+async def test_a_storage_that_hangs_keeps_nobody_from_logging_in(
+    redis_server: Server, vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_WORK_THREADS", 1)
+    loop, hangs, goes_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def hang(*_: object) -> None:
+        loop.call_soon_threadsafe(hangs.set)
+        goes_on.wait()
+
+    monkeypatch.setattr(Offload, "encode", hang)
+    settings = SETTINGS.model_copy(
+        update={"codec": "offload", "offload": f"file://{tmp_path}", "offload_over_bytes": 1000}
+    )
+    async with AsyncQueue(redis_server.url, NAMESPACE, credential_provider=vault, settings=settings) as queue:
+        hanging = asyncio.ensure_future(queue.enqueue("t", "x" * 2000))
+        try:
+            await hangs.wait()
+            vault.change("second")
+            await queue.stats()
+            hanging.cancel()
+            await asyncio.wait([hanging])
+        finally:
+            goes_on.set()
 
 
 async def test_news_of_a_provider_replace_all_connections(redis_server: Server) -> None:

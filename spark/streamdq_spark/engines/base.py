@@ -18,12 +18,13 @@ from ..questions.pools import pool_numbers
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an engine calculates from: `files`: of the dump, by the names of `questions.READ`; `values`: of the
-    parameters; and two of the tables that Python hands in, with what the fact table knows.
+    """What an engine calculates from: `files`: of the dump, by the names of `questions.READ`; `columns`: of
+    the events; `values`: of the parameters; and two of the tables that Python hands in, with what the fact table knows.
     """
 
     dump: Dump
     files: Mapping[str, tuple[GoodFile, ...]]
+    columns: tuple[str, ...]
     values: Mapping[str, Value]
     known_facts: pa.Table
     waiting: pa.Table

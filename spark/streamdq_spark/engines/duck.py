@@ -85,14 +85,14 @@ def _prepare(database: duckdb.DuckDBPyConnection, work: Work) -> None:
     for function in functions("duckdb", work.values):
         database.execute(function)
     if held := work.events < MANY_EVENTS:
-        query = event_view(_source(database, "all_rows", work, work.all_files), work.values)
+        query = event_view(_source(database, "all_rows", work, work.all_files), work.columns, work.values)
         database.execute(f"CREATE TEMP TABLE all_events AS {query}")
     for name, files in work.files.items():
         if held:
             days = sorted({(file.day - date(1970, 1, 1)).days for file in files})
             query = f"SELECT * FROM all_events WHERE list_contains({days}, day)"  # noqa: S608
         else:
-            query = event_view(_source(database, f"{name}_rows", work, files), work.values)
+            query = event_view(_source(database, f"{name}_rows", work, files), work.columns, work.values)
         database.execute(f"CREATE TEMP VIEW {name} AS {query}")
     _give(database, FACTS, work.known_facts)
     _give(database, "waiting", work.waiting)

@@ -11,13 +11,14 @@ each day by that day's events alone: its rows of days that an earlier run has co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 _COLUMN = re.compile(r"^--   (\w+) +(text|integer|number|numbers|time|flag)\b", re.MULTILINE)
 _DAY = re.compile(r"\bDay: (\w+)\.")
+_WORD = re.compile(r"\w+")
 _SOURCE = re.compile(r"(?<!DISTINCT )\b(?:FROM|JOIN) ([a-z_]+)\b")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
@@ -80,9 +81,17 @@ def kept() -> Mapping[str, Statement]:
     return {name: view for name, view in sorted(views().items()) if view.kept}
 
 
-def event_view(rows: str, values: Mapping[str, Value]) -> str:
+def event_columns(statements: Iterable[Statement]) -> tuple[str, ...]:
+    """The columns of events that these statements may read: whose names are in their text; and the day."""
+    words = {word for one in statements if set(READ) & set(one.sources) for word in _WORD.findall(one.text)}
+    return tuple(name for name, _ in _COLUMN.findall(_read("events.sql")) if name in words | {"day"})
+
+
+def event_view(rows: str, columns: Sequence[str], values: Mapping[str, Value]) -> str:
     """The query that makes of rows of a dump what the statements read."""
-    return _rendered(_without_comments(_read("events.sql")).replace(":rows", rows), values)
+    chosen = ", ".join(f'"{name}"' for name in columns)
+    text = _rendered(_without_comments(_read("events.sql")).replace(":rows", rows), values)
+    return f"SELECT {chosen} FROM (\n{text}\n) AS events"  # noqa: S608
 
 
 def functions(engine: str, values: Mapping[str, Value]) -> Iterator[str]:

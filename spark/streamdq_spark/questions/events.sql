@@ -1,5 +1,31 @@
 -- The events as all tables see them. Moments are ms since 1970; hour and day count from 1970, UTC, and are those in which
--- the event took place.
+-- the event took place. Only the columns are calculated that a statement names.
+--
+--   topic         text
+--   id            text
+--   group         text
+--   event         text
+--   consumer      text
+--   attempt       integer
+--   step          integer
+--   error         text
+--   reason        text
+--   key           text
+--   body_bytes    integer
+--   created       integer
+--   due           integer
+--   moved         integer
+--   started       integer
+--   finished      integer
+--   hour          integer
+--   day           integer
+--   is_attempt    flag
+--   has_failed    flag
+--   host          text
+--   late_ms       integer
+--   ran_ms        integer
+--   entry_ms      number
+--   entry_number  number
 SELECT topic, id, "group", event, consumer, attempt, step, error, reason, key, body_bytes, created, due, moved, started, finished,
     hour_of(finished) AS hour,
     CAST(floor(finished / 86400000e0) AS BIGINT) AS day,
