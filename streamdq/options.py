@@ -120,8 +120,12 @@ def suggesting(function: F) -> F:
 
 def unknown(call: str, name: str, known: Collection[str]) -> TypeError:
     """What a call raises that is given an option which does not exist."""
+    return TypeError(f"{call}() got an unexpected keyword argument {name!r}{meant(name, known)}")
+
+
+def meant(name: str, known: Collection[str]) -> str:
+    """What an error says of a name that does not exist: which one it is like, or nothing."""
     from difflib import get_close_matches  # only errors need it
 
     near = get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return TypeError(f"{call}() got an unexpected keyword argument {name!r}{hint}")
+    return f"; did you mean {near[0]!r}?" if near else ""
