@@ -151,10 +151,14 @@ class Settings(FromEnvironment):
         default=60.0,
         ge=0,
         le=10**6,
-        description="How long handlers may hang beyond their TTR in all slots of a worker, or block its event loop. "
-        "After that the worker ends with exit code 4; 0: never.",
+        description="How long handlers may hang beyond their TTR, in all slots of a worker or by blocking its event "
+        "loop. After that the worker ends with exit code 4; 0: never.",
     )
-    grace_s: float = Field(default=10.0, ge=0, description="How long SIGTERM waits for running handlers.")
+    grace_s: float = Field(
+        default=10.0,
+        ge=0,
+        description="How long SIGTERM waits for running handlers. Give the supervisor more time before it kills.",
+    )
     metrics: bool = Field(default=True, description="Count and time jobs; false is there to measure what it costs.")
     max_topics: int = Field(default=10_000, ge=1, description="The most topics in a namespace; more are refused.")
     metrics_topics: int = Field(

@@ -256,15 +256,15 @@ class HandlerProcessDied(StreamdqError):
 
 class HandlersHung(StreamdqError):
     """A worker has ended by itself; start it again. For STREAMDQ_HUNG_EXIT_S, handlers hung beyond their TTR in all of
-    its slots. The log says where they hang. Nothing is lost: their attempts had ended.
+    its slots, or one blocked its event loop. The log says where they hang. Nothing is lost: their attempts had ended.
     """
 
     exit_code = 4
 
     def __init__(self, slots: int, for_s: float) -> None:
         super().__init__(
-            f"handlers hang beyond their TTR in all {slots:,} slots of this worker, for {for_s:g} s: start it again; "
-            "the log says where they hang"
+            f"handlers hang beyond their TTR in all {slots:,} slots of this worker, or block its event loop, "
+            f"for {for_s:g} s: start it again; the log says where they hang"
         )
 
 
