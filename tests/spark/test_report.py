@@ -46,8 +46,8 @@ class Page(HTMLParser):
         return " ".join(self.texts)
 
 
-TOPICS = {"rhythm", "hopeless", "few", "long", "gone", "no created"}
-"""Of the corners: each hour of a topic takes the plain calculation some time."""
+TOPICS = {"rhythm", "hopeless", "few", "long", "gone"}
+"""Of the corners."""
 
 
 @pytest.fixture(scope="module")

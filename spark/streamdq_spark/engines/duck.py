@@ -104,7 +104,11 @@ class _OfEvents(DuckAnswers):
     def __init__(self, database: duckdb.DuckDBPyConnection, work: Work) -> None:
         with _plain_errors(work.dump.folder.url):
             super().__init__(database, work)
-            _read_events(database, work)
+            try:
+                _read_events(database, work)
+            except duckdb.Error:
+                _rows_of(work.dump.folder, work.all_files)  # says which file is damaged, which DuckDB does not
+                raise
 
 
 def _read_events(database: duckdb.DuckDBPyConnection, work: Work) -> None:

@@ -1,7 +1,7 @@
 """The tables by Spark, on this machine or on a cluster.
 
-Spark counts what is made of events. What is made of the fact table, whose rows are here anyway, DuckDB calculates in this
-process: for so few rows a plan of Spark takes longer than the work.
+Spark counts what is made of events. What is made of these counts, which the fact table brings here anyway, DuckDB
+calculates in this process: for so few rows, to plan a query takes Spark longer than to run it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,21 @@ from streamdq.dump.folder import Folder
 
 from ..events import read_few, read_files
 from ..failures import SPARK_ERRORS, spark_errors
+from ..memory import heap
 from ..once import Once
 from ..places import check_reach
-from ..questions import Statement, counted, declared, event_view, functions, kept, needed, of_facts, statement_of, tables
+from ..questions import (
+    Statement,
+    counted,
+    declared,
+    event_view,
+    functions,
+    kept,
+    needed,
+    of_facts,
+    statement_of,
+    tables,
+)
 from ..session import FEW_EVENTS
 from .base import Answers, Engine, Work
 from .duck import DuckAnswers, database
@@ -33,8 +45,8 @@ _TYPES = {
 }  # fmt: skip
 _QUOTES = "spark.sql.ansi.doubleQuotedIdentifiers"
 """As in standard SQL, `"group"` is a column."""
-_SHARED = ("retry_waits", "jobs")
-"""What several tables read, and is small beside the events."""
+_SHARED = ("retry_waits", "lives", "jobs")
+"""What several tables read."""
 
 
 class Spark(Engine):
@@ -56,7 +68,7 @@ class Spark(Engine):
 
     @contextmanager
     def answers(self, work: Work) -> Iterator[Answers]:
-        with database() as opened:
+        with database(heap()) as opened:
             found = SparkAnswers(self._spark, work, DuckAnswers(opened, work))
             try:
                 yield found
