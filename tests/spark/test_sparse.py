@@ -58,7 +58,9 @@ def happened(row: dict[str, Any]) -> Happened:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=[pytest.mark.thorough] if name in set(Event) else []) for name in CASES],
+    params=[
+        pytest.param(name, marks=[pytest.mark.thorough] if name not in ("nulls", "one job") else []) for name in CASES
+    ],
 )
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """A case's events, the folder of its dump and tables, and what the analysis said of it."""
