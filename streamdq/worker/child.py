@@ -1,6 +1,6 @@
 """The process in which handlers with ``process=True`` run, one call at a time. process_pool.py is the worker's side.
 
-A call is a pickle, as are its result and what the handler reports meanwhile. One thread reads what the worker sends;
+A call is a pickle, as are its result, which is JSON then, and what the handler reports meanwhile. One thread reads what the worker sends;
 the handler runs in the main thread, as the code of C libraries may expect. When the worker is gone, whatever became of
 it, that thread ends the process.
 """
@@ -22,6 +22,7 @@ from typing import Any
 from ..errors import InvalidInput
 from ..job.job import ENCODED, Job, check_ttr
 from ..operations.attempts.results import ClaimedJob
+from ..operations.attempts.returned import written_results
 from ..operations.results.inside import Inside, inside
 from ..times.durations import Duration
 from .handlers import Handler, called, drop, is_complete
@@ -45,6 +46,7 @@ class Setup:
     where: bytes | str
     inside: tuple[str, str, frozenset[str]]
     memory_bytes: int | None
+    most_result_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +122,6 @@ class Call:
         return cls(handler.bare, bodies, [_SentJob.of(one) for one in held] if handler.wants_job else [], keep)
 
 
-class _Unsendable:
-    """Stands for a result that can't be pickled, and can't be kept either."""
-
-    def __init__(self, error: str) -> None:
-        self.error = error
-
-
 def main(connection: Connection, setup: Setup) -> None:
     """Runs calls until the worker closes the connection."""
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -163,6 +158,7 @@ class _Child:
         self._held: list[ClaimedJob] = []
         self._services = Services(self._touch, self._report, _queues_of(setup.where))
         self._inside = Inside(*setup.inside)
+        self._most_result_bytes = setup.most_result_bytes
 
     def run(self) -> None:
         threading.Thread(target=self._read, name="streamdq-worker", daemon=True).start()
@@ -208,10 +204,10 @@ class _Child:
             held.ended = True
         if raised is not None:
             return pickle.dumps((None, RemoteError.of(raised)))
-        try:
-            return pickle.dumps((result if call.keep else None, None))
-        except Exception as unsendable:
-            return pickle.dumps((_Unsendable(str(unsendable)), None))
+        if not call.keep:
+            return pickle.dumps((None, None))
+        jobs = None if call.handler.batch is None else len(call.bodies)
+        return pickle.dumps((written_results(result, jobs, self._most_result_bytes), None))
 
     # -- what its jobs can do
 

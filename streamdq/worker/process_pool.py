@@ -125,7 +125,8 @@ class Children:
         self._max_calls = pool.max_calls or float("inf")
         topics = frozenset(handler.topic for handler in handlers)
         self._setup = Setup(
-            _functions(handlers), _sent(where), (of.namespace, of.group, topics), pool.memory_bytes
+            _functions(handlers), _sent(where), (of.namespace, of.group, topics), pool.memory_bytes,
+            where.settings.max_decoded_bytes,
         )  # fmt: skip
         self._changed = changed
         self._idle: deque[Child] = deque()
@@ -306,11 +307,8 @@ class ProcessCall(ThreadOf):
 
 
 def _loaded(done: bytes) -> tuple[Any, BaseException | None]:
-    try:
-        result, error = pickle.loads(done)  # noqa: S301 - of this worker's process
-        return result, None if error is None else error.exception()
-    except Exception as unloadable:  # of a class that is only there
-        return None, unloadable
+    result, error = pickle.loads(done)  # noqa: S301 - of this worker's process
+    return result, None if error is None else error.exception()
 
 
 def _functions(handlers: Iterable[Handler]) -> bytes:

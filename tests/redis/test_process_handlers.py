@@ -19,7 +19,7 @@ import pytest
 
 from streamdq import Attempt, InvalidInput, JobState, NewJob, ProcessPool, Queue, Worker
 from streamdq.codec.zstd import Zstd
-from streamdq.errors import HandlerProcessDied, JobFailed, ResultNotKept
+from streamdq.errors import HandlerProcessDied, JobFailed, ResultNotKept, ResultTooLarge
 from streamdq.worker.process_pool import ProcessCall
 from tests.docs.reader import blocks
 from tests.redis import process_handlers as handlers
@@ -137,14 +137,30 @@ async def test_each_failure_is_that_of_its_attempt(server: Server, caplog: pytes
         assert "with process=True a handler can't return a generator" in await error_of(queue, "lazy")
         assert (await error_of(queue, "too large")).startswith("MemoryError")
         await eventually(lambda: state_of(queue, "retries") is JobState.DELAYED, "it comes again later")
-        queue.enqueue("t", "no result", id="b")
-        with pytest.raises(ResultNotKept):
-            await result_of(queue, "b")
         with pytest.raises(JobFailed):
             await result_of(queue, "raises")
     (traceback,) = {record.exc_text for record in caplog.records if "no such order" in str(record.exc_text)} or {""}
     assert "in fail" in caplog.text
     assert traceback is not None
+
+
+async def test_the_worker_gets_the_json_of_what_a_handler_returns(server: Server) -> None:
+    settings = SETTINGS.model_copy(update={"max_decoded_bytes": 1_000_000})
+    async with serving(server, handlers.fail, settings=settings) as (_, queue):
+        for how in ("receipt", "no result", "large result"):
+            queue.enqueue("t", how, id=how)
+        assert await result_of(queue, "receipt") == {"number": 7}
+        with pytest.raises(ResultNotKept, match="Unable to serialize unknown type: <class '_thread.lock'>"):
+            await result_of(queue, "no result")
+        with pytest.raises(ResultTooLarge, match="5000002 bytes of JSON, 1000000 are read at most"):
+            await result_of(queue, "large result")
+
+
+async def test_a_batch_returns_a_result_for_each_job(server: Server) -> None:
+    async with serving(server, handlers.too_few, batch=10) as (_, queue):
+        queue.enqueue("t", 1, id="a")
+        with pytest.raises(ResultNotKept, match="returned 0 results for a batch of 1 jobs"):
+            await result_of(queue, "a")
 
 
 async def test_a_crash_takes_no_other_job_along_and_a_ttr_ends_the_process(server: Server, tmp_path: Path) -> None:
