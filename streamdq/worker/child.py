@@ -1,8 +1,8 @@
 """The process in which handlers with ``process=True`` run, one call at a time. process_pool.py is the worker's side.
 
-A call is a pickle, as are its result, which is JSON then, and what the handler reports meanwhile. One thread reads what the worker sends;
-the handler runs in the main thread, as the code of C libraries may expect. When the worker is gone, whatever became of
-it, that thread ends the process.
+A call is a pickle, as are its result, which is JSON then, and what the handler reports meanwhile. One thread reads what
+the worker sends; the handler runs in the main thread, as the code of C libraries may expect. When the worker is gone,
+whatever became of it, that thread ends the process.
 """
 
 from __future__ import annotations

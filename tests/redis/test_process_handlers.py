@@ -150,7 +150,7 @@ async def test_the_worker_gets_the_json_of_what_a_handler_returns(server: Server
         for how in ("receipt", "no result", "large result"):
             queue.enqueue("t", how, id=how)
         assert await result_of(queue, "receipt") == {"number": 7}
-        with pytest.raises(ResultNotKept, match="Unable to serialize unknown type: <class '_thread.lock'>"):
+        with pytest.raises(ResultNotKept, match=r"Unable to serialize unknown type: <class '_thread\.lock'>"):
             await result_of(queue, "no result")
         with pytest.raises(ResultTooLarge, match="5000002 bytes of JSON, 1000000 are read at most"):
             await result_of(queue, "large result")
