@@ -33,6 +33,8 @@ from .running_job import RunningJob, Services
 
 CALL, ABORT = b"C", b"A"
 _NICE = 5  # the worker's event loop comes first where both want the same core
+END_S = 3.0
+"""How long a process has to end once it has no more calls, as threads of the user's may go on."""
 READY, FAILED, DONE, TOUCH, PROGRESS = "ready", "failed", "done", "touch", "progress"
 
 
@@ -177,10 +179,12 @@ class _Child:
                     self._calls.put(message[1:])
                 else:
                     self._aborted(int(message[1:]))
-        except (EOFError, OSError):
+        except Exception:  # as when memory does not suffice for a call
             if self._is_busy:
                 os._exit(1)
             self._calls.put(None)
+            time.sleep(END_S)
+            os._exit(1)
 
     def _send(self, *message: Any) -> None:
         with self._sending:
@@ -214,10 +218,15 @@ class _Child:
     def _touch(self, held: ClaimedJob, ttr: Duration | None) -> None:
         ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
         held.touch_ms, held.deadline = ttr_ms, time.monotonic() + ttr_ms / 1000
-        self._send(TOUCH, self._held.index(held), ttr)
+        self._tell(TOUCH, held, ttr)
 
     def _report(self, held: ClaimedJob, report: str) -> None:
-        self._send(PROGRESS, self._held.index(held), report)
+        self._tell(PROGRESS, held, report)
+
+    def _tell(self, kind: str, held: ClaimedJob, what: Any) -> None:
+        with self._sending:
+            if not held.ended:  # after the answer, the worker would take it for one of the next call
+                self._connection.send((kind, self._held.index(held), what))
 
     def _aborted(self, number: int) -> None:
         if number < len(self._held):

@@ -107,3 +107,16 @@ def count(numbers: list[int], jobs: list[RunningJob]) -> list[list[Any]]:
 
 def too_few(numbers: list[int]) -> list[int]:
     return numbers[1:]
+
+
+def leave_a_thread(fifo: str) -> None:
+    """A thread that Python waits for when it exits."""
+    threading.Thread(target=threading.Event().wait).start()
+    Path(f"{fifo}.pid").write_text(str(os.getpid()))
+
+
+def fork_in_worker(fifo: str) -> None:
+    """A ``def`` handler of the worker itself, whose child goes on."""
+    if os.fork() == 0:
+        wait(fifo)
+        os._exit(0)
