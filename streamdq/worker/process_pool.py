@@ -93,7 +93,7 @@ class Child:
         return self._connection.recv()
 
     def kill(self) -> None:
-        with suppress(ValueError, AttributeError):  # it has ended, and its thread knows; or has not been started
+        with suppress(AttributeError):  # it has not been started
             self._process.kill()
         # Processes that the handler has forked hold the other end open, so that it would not end for who waits here.
         with self._closing, suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as pipe:
@@ -129,9 +129,7 @@ class Child:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
-        code = self._process.exitcode
-        self._process.close()
-        return code
+        return self._process.exitcode  # without `close`: when the worker ends, another thread may wait for it as well
 
 
 class Children:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from streamdq import Attempt, InvalidInput, JobState, NewJob, ProcessPool, Queue
 from streamdq.codec.zstd import Zstd
 from streamdq.errors import HandlerProcessDied, JobFailed, ResultNotKept, ResultTooLarge
 from streamdq.worker import process_pool
+from streamdq.worker.child import Setup
 from streamdq.worker.process_pool import Child, ProcessCall
 from streamdq.worker.worker import run_of
 from tests.docs.reader import blocks
@@ -347,6 +350,15 @@ async def test_an_answer_does_not_wait_until_its_process_has_ended(
         queue.enqueue("t", "fine", id="a")
         assert await result_of(queue, "a") == "fine"
         answered.set()
+
+
+def test_who_ends_the_worker_s_process_can_ask_for_a_process_that_another_thread_has_ended() -> None:
+    child = Child(Setup(pickle.dumps([]), "nowhere", ("test", "default", frozenset()), None, 1000))
+    before = set(multiprocessing.active_children())
+    child.begin()
+    (process,) = set(multiprocessing.active_children()) - before
+    child.end()
+    assert not process.is_alive()
 
 
 async def test_the_event_loop_goes_on_while_processes_end(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
