@@ -26,7 +26,6 @@ from streamdq.errors import HandlerProcessDied, JobFailed, ResultNotKept, Result
 from streamdq.worker import process_pool
 from streamdq.worker.child import Setup
 from streamdq.worker.process_pool import Child, ProcessCall
-from streamdq.worker.worker import run_of
 from tests.docs.reader import blocks
 from tests.redis import process_handlers as handlers
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
@@ -54,13 +53,7 @@ async def serving(
     worker.handler("t", process=True, result="1h", **options)(function)
     with Queue(server.url, NAMESPACE, settings=SETTINGS, codec=[Zstd()]) as queue:
         async with Space(server.url).serving(worker):
-            await eventually(partial(is_ready, worker), "a process is ready")
             yield worker, queue
-
-
-def is_ready(worker: Worker) -> bool:
-    run = run_of(worker)
-    return run is not None and run.begun
 
 
 async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
@@ -324,7 +317,6 @@ async def test_an_abort_does_not_wait_for_a_process_that_reads_nothing(
     worker.handler("beside")(recorder(seen))
     with Queue(server.url, NAMESPACE, settings=SETTINGS) as queue:
         async with Space(server.url).serving(worker):
-            await eventually(partial(is_ready, worker), "a process is ready")
             queue.enqueue("t", "none", id="a")
             os.kill(await result_of(queue, "a"), signal.SIGSTOP)
             monkeypatch.setattr(Child, "send", note)
