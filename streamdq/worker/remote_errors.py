@@ -12,7 +12,7 @@ from traceback import walk_tb
 from types import TracebackType
 from typing import Any
 
-from ..operations.attempts.error_text import is_a, text_of
+from ..operations.attempts.error_text import is_a, is_instruction, text_of
 
 _MOST = 10  # of a chain
 _MOST_BYTES = 1024 * 1024  # an exception may carry the data that it complains of
@@ -72,7 +72,7 @@ class RemoteError:
 def _pickled(error: BaseException) -> bytes | None:
     with suppress(BaseException):
         data = pickle.dumps(error)
-        return data if len(data) <= _MOST_BYTES else None
+        return data if len(data) <= _MOST_BYTES or is_instruction(error) else None
     return None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamdq import Retry
+from streamdq import Bury, Retry
 from streamdq.operations.attempts.error_text import traceback_of
 from streamdq.process.logs import where
 from streamdq.worker.remote_errors import RemoteError
@@ -130,6 +130,10 @@ def test_of_the_data_that_it_carries_the_worker_gets_little() -> None:
     error = sent(large)
     assert type(error).__name__ == "ValueError"
     assert str(error).startswith("xxx")
+
+
+def test_what_a_handler_asks_for_stays_however_long_its_reason_is() -> None:
+    assert isinstance(sent(Bury("x" * 10**7)), Bury)
 
 
 def test_a_chain_is_sent_once() -> None:
