@@ -13,15 +13,15 @@
 -- ARGV[8..] per claim: main, entry (as claimed), id, history row, reason, error, failure ('' = none to keep)
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- flags: allow-oom
--- include: stored_format, clock, failures, groups, history, progress, bury_job, receipt, notify_mover, key_tickets,
---   key_pace, key_limit, settle, fence, trim_ready
+-- include: stored_format, clock, failures, groups, history, progress, receipt, notify_mover, key_tickets, key_pace,
+--   key_limit, settle, link_key, followers, bury_job, fence, trim_ready
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
-  'key_limit')
+  'key_limit', 'linked')
 check_format(topic[5])
 local s = shard(KEYS)
 s.now, s.group, s.consumer = now, group, ARGV[5]
-s.history_cap, s.key_limit, s.groups = ARGV[3], topic[6], served(topic[1], group, topic[4], ARGV[4])
+s.history_cap, s.key_limit, s.linked, s.groups = ARGV[3], topic[6], topic[7], served(topic[1], group, topic[4], ARGV[4])
 if not s.groups then return refused(now, ARGV, 7, 8) end
 local overtaken = tonumber(topic[3] or 0)
 local now_text, reply, rows, texts = '\31' .. string.format('%.0f', now), {now}, {}, {}

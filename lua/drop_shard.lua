@@ -3,18 +3,20 @@
 -- does not create it again; and, for dumps, how much history it had: settings field `history_ended`, text
 -- 'since:written'.
 -- keys: settings, jobs, counts, archive, outbox, schedules, bucket, ready, progress, history, failures, wake, ticks,
---   taken, taken_until, key_tickets, key_waiting, key_admitted, key_unstarted, key_counts, key_paused, key_next_start
+--   taken, taken_until, key_tickets, key_waiting, key_admitted, key_unstarted, key_counts, key_paused, key_next_start,
+--   followers, endings, dependencies, dependents, blocked
 -- keys of each group: own, dead
 -- ARGV[1] version: a shard with a newer one stays
--- ARGV[2] '1' = even if it holds jobs or schedules; or receipts, without which a database takes jobs that have ended for lost
--- returns 1 = it is gone; 0 = it holds jobs, schedules or receipts
+-- ARGV[2] '1' = even if it holds jobs or schedules; or receipts, without which a database takes jobs that have ended for
+-- lost; or endings that have yet to be told
+-- returns 1 = it is gone; 0 = it holds jobs, schedules, receipts or endings
 -- flags: allow-oom
 -- include: stored_format
 local known = redis.call('HMGET', settings, 'version', 'format')
 check_format(known[2])
 if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return 1 end
 if ARGV[2] ~= '1' then
-  for _, key in ipairs({jobs, archive, outbox, schedules}) do if redis.call('HLEN', key) > 0 then return 0 end end
+  for _, key in ipairs({jobs, archive, outbox, schedules, followers}) do if redis.call('HLEN', key) > 0 then return 0 end end
 end
 local life = redis.call('HMGET', settings, 'history_since', 'history_ended')
 local ended = life[1] and life[1] .. ':' .. (redis.call('HGET', counts, 'history') or 0) or life[2]

@@ -12,15 +12,15 @@
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence).
 -- flags: allow-oom
 -- include: stored_format, clock, groups, history, progress, receipt, notify_mover, key_tickets, key_pace, key_limit,
---   settle, fence, taken, trim_ready
+--   settle, link_key, followers, fence, taken, trim_ready
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
-  'after_finish', 'key_limit', 'dumps')
+  'after_finish', 'key_limit', 'dumps', 'linked')
 check_format(topic[5])
 local s = shard(KEYS)
 s.now, s.group, s.consumer = now, group, ARGV[5]
 s.history_cap, s.key_limit, s.groups = ARGV[3], topic[7], served(topic[1], group, topic[4], ARGV[4])
-s.on_removed = after_removal(s, topic[6])
+s.on_removed = after_removal(s, topic[6], topic[9])
 if not s.groups then return refused(now, ARGV, 4) end
 local overtaken = tonumber(topic[3] or 0)
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}

@@ -8,14 +8,14 @@
 -- returns the id of the job, '' = none was cancelled
 -- flags: allow-oom
 -- include: stored_format, clock, groups, history, progress, leaving_groups, notify_mover, key_tickets, key_pace,
---   key_limit, settle, group_states, schedule, taken, withdraw, drop_job
+--   key_limit, settle, link_key, followers, waits, group_states, schedule, taken, withdraw, drop_job
 local now, id = now_ms(ARGV[1]), ARGV[2]
-local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'key_limit')
+local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'key_limit', 'linked')
 check_format(topic[2])
 local s = shard(KEYS)
 s.now, s.history_cap, s.key_limit, s.groups = now, ARGV[3], topic[4], names(topic[1])
 s.leaving = false -- a leaving group has no progress with a job that was not due yet
-s.on_removed = after_removal(s, topic[3])
+s.ended_as, s.on_removed = 'cancelled', after_removal(s, topic[3], topic[5])
 local stored = redis.call('HGET', schedules, id)
 local schedule = stored and parse_schedule(stored)
 if not schedule or schedule.ahead == '' then return '' end

@@ -3,10 +3,11 @@
 -- returns the claim (lua/README.md), without counters
 local function open_claim(s, ttr)
   local topic = redis.call('HMGET', s.settings, 'paused', 'ttr:' .. s.group, 'ttr', 'watch_until', 'groups', 'rate',
-    'generation:' .. s.group, 'largest', 'format', 'after_finish', 'key_limit')
+    'generation:' .. s.group, 'largest', 'format', 'after_finish', 'key_limit',
+    'linked')
   s.groups, s.waits, s.key_limit = names(topic[5]), waits(topic[1], topic[6]), topic[11]
   return {ttr = tonumber(topic[2] or topic[3] or ttr), watch_until = topic[4], generation = topic[7] or '0', largest = topic[8],
-    format = topic[9], after_finish = topic[10], is_paced = string.find(s.key_limit or '', '/') and true or false}
+    format = topic[9], after_finish = topic[10], linked = topic[12], is_paced = string.find(s.key_limit or '', '/') and true or false}
 end
 
 -- load_jobs(s, entries, own_count): reads what there is of the jobs of these entries.
@@ -91,7 +92,8 @@ local function claim_entries(s, claim, entries, own_count)
       if claim.started == at_once and at_once < count then claim.tail = tail_of(s, claim.ttr, true) end -- ahead from now on
     end
   end
-  s.on_removed = after_removal(s, claim.after_finish)
+  s.ended_as, s.on_removed = 'expired', after_removal(s, claim.after_finish, claim.linked)
+  for _, id in ipairs(claim.late) do job_fails(s, id, 'expired') end
   settle(s, s.group, claim.late, claim.mains)
   remember(s, claim.expired)
   local started = claim.started

@@ -25,5 +25,6 @@ local function drop_job(s, job, dead)
   end
   remember(s, rows)
   forget(s, job.id, main)
+  stop_waiting_for(s, job)
   return 1
 end

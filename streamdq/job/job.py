@@ -16,6 +16,7 @@ from pydantic_core import from_json
 from ..errors import BodyDamaged, BodyUnreadable, InvalidInput
 from ..keys import plain
 from ..times.durations import Duration, Moment, to_ms
+from .after import After, OnFailure
 from .retry import RetryInput
 from .uniqueness import DerivedId, UniqueAfter
 
@@ -41,6 +42,7 @@ _GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
 class JobState(StrEnum):
     """The state of a job, for one group or as a whole (then that of the most active group)."""
 
+    WAITING = "waiting"  # for other jobs (``after``)
     DELAYED = "delayed"
     READY = "ready"
     RUNNING = "running"
@@ -78,7 +80,8 @@ class NewJob(Generic[B]):
 
     ``id`` None: a random one. ``ttr``, ``retry`` None: those of the group's handler or of the topic. ``expire``: an
     attempt that would start later than this after its due time is given up instead. ``tz``, ``quiet``, ``window``,
-    ``unique_for``, ``unique_after``, ``rate_of_id``, ``at_most``, ``key``: as for ``enqueue``. ``version``: of the
+    ``unique_for``, ``unique_after``, ``rate_of_id``, ``at_most``, ``key``, ``after``, ``on_failure``: as for ``enqueue``.
+    ``version``: of the
     body's shape; handlers for newer versions turn it into theirs (``Worker.upcast``).
     """
 
@@ -99,6 +102,8 @@ class NewJob(Generic[B]):
     at_most: Duration | None = None
     key: str | None = None
     unique_after: UniqueAfter = "enqueue"
+    after: After | None = None
+    on_failure: OnFailure = "block"
 
 
 class Decoder(Protocol):

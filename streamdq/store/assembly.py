@@ -235,12 +235,12 @@ def library() -> Library:
 
 @cache
 def shared_parts() -> list[str]:
-    """What several functions of the library include. What one of them includes alone stands beside it: Lua allows 200
+    """What more than two functions of the library include. What fewer include stands beside each of them: Lua allows 200
     local variables in one place.
     """
     lists = [script.includes for script in map(load_script, script_names()) if script.is_function]
     uses = Counter(name for names in lists for name in names)
-    return [name for name in _in_order(lists) if uses[name] > 1]
+    return [name for name in _in_order(lists) if uses[name] > 2]
 
 
 _NAME = "STREAMDQ_LIBRARY"

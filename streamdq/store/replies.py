@@ -332,12 +332,13 @@ class Configured(NamedTuple):
     version: int  # the shard's; if it is newer than the caller's, nothing was changed
     layout: Layout  # in the shard's settings; without shards: the shard is closed
     sharded_by_key: bool  # jobs may be in the shards of their keys
+    linked: bool = False  # jobs wait for others, or others for them
 
 
 def configured_in(reply: Sequence[Any]) -> Configured:
-    status, groups, leaving, version, spread, sharded_by_key = reply
+    status, groups, leaving, version, spread, sharded_by_key, linked = reply
     layout = layout_in(spread.decode())
-    return Configured(status == 1, _names(groups), _names(leaving), version, layout, sharded_by_key == 1)
+    return Configured(status == 1, _names(groups), _names(leaving), version, layout, sharded_by_key == 1, linked == 1)
 
 
 class ListedIds(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ...config import MAX_BATCH
 from ...errors import IdTaken, InvalidInput, JobExists, NotDurable, StreamdqError
+from ...job.after import NEVER_MS, After, OnFailure
 from ...job.durability import check_level
 from ...job.job import Decoder, Job, JobState, NewJob, check_topic
 from ...job.retry import RetryInput
@@ -37,6 +38,7 @@ class EnqueueReply(NamedTuple):
     kept: Mapping[int, Job] = {}  # those of ``existing`` that were looked up, as they are now
     unseen: Exception | None = None  # why those of ``existing`` could not be looked up
     skips_bucket: Mapping[int, int] = {}  # those that are ready if they were due by then, by Redis's clock
+    due_ms: Mapping[int, int] = {}  # of those that had to wait for others which had all ended; 0: it was cancelled
 
     def of(self, index: int) -> EnqueueReply:
         """What became of one of them."""
@@ -44,11 +46,12 @@ class EnqueueReply(NamedTuple):
         kept = {0: self.kept[index]} if index in self.kept else {}
         skips_bucket = {0: self.skips_bucket[index]} if index in self.skips_bucket else {}
         existing = [0] if index in self.existing else []
-        return EnqueueReply(self.now_ms, taken, existing, self.decoder, kept, self.unseen, skips_bucket)
+        due_ms = {0: self.due_ms[index]} if index in self.due_ms else {}
+        return EnqueueReply(self.now_ms, taken, existing, self.decoder, kept, self.unseen, skips_bucket, due_ms)
 
     def with_kept(self, kept: Mapping[int, Job], unseen: Exception | None = None) -> EnqueueReply:
         """The same, after those that have the ids were looked up."""
-        return EnqueueReply(self.now_ms, self.taken, self.existing, self.decoder, kept, unseen, self.skips_bucket)
+        return self._replace(kept=kept, unseen=unseen)
 
     def job(self, topic: str, given: Encoded, index: int = 0) -> Job:
         """The job that has the id now, or had it last: that one's body is None, its state ``ended``."""
@@ -57,6 +60,8 @@ class EnqueueReply(NamedTuple):
         record = self.taken.get(index)
         if record is None:
             new = given.job(topic, self.now_ms, self.decoder)
+            if given.waits is not None:
+                return _waiting(new, self.due_ms.get(index))
             if new.due_ms <= self.skips_bucket.get(index, -1):
                 new.state = JobState.READY
             return new
@@ -64,6 +69,13 @@ class EnqueueReply(NamedTuple):
         if ended_until_ms(record) is not None:
             job.state = JobState.ENDED
         return job
+
+
+def _waiting(job: Job, due_ms: int | None) -> Job:
+    """A new job that waits for others. ``due_ms``: as these have all ended."""
+    job.due_ms = due_ms or NEVER_MS
+    job.state = JobState.WAITING if due_ms is None else JobState.DELAYED if due_ms else JobState.ENDED
+    return job
 
 
 def enqueue(
@@ -87,6 +99,8 @@ def enqueue(
     at_most: Duration | None = None,
     key: str | None = None,
     unique_after: UniqueAfter = "enqueue",
+    after: After | None = None,
+    on_failure: OnFailure = "block",
     on_conflict: OnConflict = "reject",
     durable: str | None = None,
 ) -> Op[Job]:
@@ -117,6 +131,10 @@ def enqueue(
     ``key``: what the job belongs to, such as a customer. Jobs with the same key are in the same shard, and an id is
     taken or free in that shard alone. So give a job with an id of your own the same key each time.
 
+    ``after``: a job, ``(topic, id)``, or any number of these: the job is due ``delay`` after the last of them is done.
+    ``on_failure``: if one of them is not done, but dead, cancelled, expired or lost, "block" keeps the job waiting, for a
+    kick of the dead one perhaps, "run" lets it start once all have ended, "cancel" cancels it. docs/flows.md tells more.
+
     ``durable``: where the job, or the existing one, is for certain when this returns: "memory" of the server, its
     "disk" (in the append-only file), or also the memory of "replicas:N". None: as the topic or this process is
     configured.
@@ -124,6 +142,7 @@ def enqueue(
     Raises:
         InvalidInput: an argument is invalid; nothing was written.
         JobExists: the id is taken; with "replace" or "postpone", by a job that is running or dead.
+        ParentUnknown: nothing is known of a job in ``after``; nothing was written.
         IdTaken (a JobExists): by a job that has ended; until when, as ``unique_for`` or ``rate_of_id`` says.
         NotDurable: that was not confirmed in time; the job is in Redis. Repeat the call with the error's id and "keep".
         DurabilityUnsupported: this Redis can't confirm it; nothing was written.
@@ -131,7 +150,7 @@ def enqueue(
     """
     new = NewJob(
         body, delay, id, at, ttr, retry, url, expire, tz, quiet, window, version, unique_for, rate_of_id, at_most, key,
-        unique_after,
+        unique_after, after, on_failure,
     )  # fmt: skip
     call = yield from _prepared(store, topic, new, on_conflict, durable)
     (reply,) = yield from call.put([call])
@@ -276,10 +295,37 @@ def _put(
     again: bool = False,
 ) -> Op[EnqueueReply]:
     """``again``: they were sent before."""
+    if any(job.waits is not None for job in jobs):
+        return (yield from _put_with_waits(store, topic, jobs, on_conflict, durable))
     sent = yield from send_to_shards(store, topic, jobs, on_conflict, durable, again)
     existing = _of_others(sent.taken, jobs)
     recorded.not_put_in(store.session.keys.namespace, topic, len(existing))
     return EnqueueReply(sent.now_ms, sent.taken, existing, store.session.bodies, skips_bucket=sent.skips_bucket)
+
+
+def _put_with_waits(
+    store: RedisStore, topic: str, jobs: Sequence[Encoded], on_conflict: OnConflict, durable: str | None
+) -> Op[EnqueueReply]:
+    """Some of them wait for others. These are put in one by one, after the rest, which they may wait for."""
+    from .after import put_after  # which most programs don't need
+
+    plain = [i for i, job in enumerate(jobs) if job.waits is None]
+    now_ms, taken, skips_bucket, due_ms = 0, dict[int, bytes](), dict[int, int](), dict[int, int]()
+    if plain:
+        sent = yield from send_to_shards(store, topic, [jobs[i] for i in plain], on_conflict, durable)
+        now_ms, taken = sent.now_ms, {plain[i]: record for i, record in sent.taken.items()}
+        skips_bucket = {plain[i]: at for i, at in sent.skips_bucket.items()}
+    for i, job in enumerate(jobs):
+        if job.waits is not None:
+            done = yield from put_after(store, topic, job, on_conflict, durable)
+            now_ms = done.now_ms or now_ms
+            if done.taken is not None:
+                taken[i] = done.taken
+            elif done.due_ms is not None or done.cancelled:
+                due_ms[i] = done.due_ms or 0
+    existing = _of_others(taken, jobs)
+    recorded.not_put_in(store.session.keys.namespace, topic, len(existing))
+    return EnqueueReply(now_ms, taken, existing, store.session.bodies, skips_bucket=skips_bucket, due_ms=due_ms)
 
 
 def _put_one(
@@ -290,7 +336,7 @@ def _put_one(
     """
     settings, bodies = store.topics.cached(topic), store.session.bodies
     plain = job.rule == "" and job.key is None and on_conflict in ("reject", "keep") and bodies.offload is None
-    if settings is None or settings.former or not plain:
+    if settings is None or settings.former or not plain or job.waits is not None:
         return (yield from put(store, topic, [job], on_conflict, durable))
     shard = store.session.keys.shard(topic, shard_of(job.id, settings.shards))
     spread = settings.named(by_key=False)

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from ...config import TopicSettings
 from ...errors import UnknownTopic
+from ...job.after import NEVER_MS
 from ...job.job import Decoder, GroupProgress, Job, JobState, check_id, check_key, check_topic
 from ...keys import ShardKeys, candidate_shards
 from ...link.session import Op
@@ -20,7 +21,9 @@ from .large_bodies import fetched
 
 T = TypeVar("T")
 REPAIRS = 5
-_ACTIVE_FIRST = (JobState.RUNNING, JobState.READY, JobState.DELAYED, JobState.DEAD, JobState.DONE)
+_ACTIVE_FIRST = (
+    JobState.RUNNING, JobState.READY, JobState.DELAYED, JobState.WAITING, JobState.DEAD, JobState.DONE,
+)  # fmt: skip
 
 
 def get(store: RedisStore, topic: str, id: str, *, key: str | None = None) -> Op[Job | None]:
@@ -133,10 +136,17 @@ def led(job: Job, groups: dict[str, GroupProgress]) -> Job:
     return job
 
 
+def _where(delayed: bool, due_ms: int) -> JobState:
+    if due_ms == NEVER_MS:
+        return JobState.WAITING
+    return JobState.DELAYED if delayed else JobState.READY
+
+
 def _progress(found: FoundProgress, job: Job, delayed: bool) -> GroupProgress:
     group, p, waits = found
     if p is None:
-        return GroupProgress(group, JobState.DELAYED if delayed else JobState.READY, due_ms=job.due_ms)
+        where = _where(delayed, job.due_ms)
+        return GroupProgress(group, where, due_ms=job.due_ms)
     counts = (p.attempt, p.step, p.crashes, p.snoozed)
     if p.phase is Phase.RUNNING:
         return GroupProgress(
@@ -144,8 +154,8 @@ def _progress(found: FoundProgress, job: Job, delayed: bool) -> GroupProgress:
             consumer=p.consumer, own=bool(p.entry),
         )  # fmt: skip
     if p.phase is Phase.WAITING:
-        where = JobState.DELAYED if waits else JobState.READY
         due_ms = job.due_ms if p.due_ms is None else p.due_ms
+        where = _where(waits, due_ms)
         return GroupProgress(group, where, *counts, due_ms=due_ms, error=p.error or None, own=True)
     if p.phase is Phase.DEAD:
         return GroupProgress(group, JobState.DEAD, *counts, reason=p.reason, error=p.error)

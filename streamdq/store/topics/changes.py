@@ -196,6 +196,16 @@ def expect_keys(topics: Topics, topic: str) -> Op[TopicSettings]:
     raise changing(topic)
 
 
+def expect_links(topics: Topics, topic: str) -> Op[TopicSettings]:
+    """Creates the topic if it does not exist, and has movers look for jobs in it that wait for others."""
+    settings = topics.cached(topic)
+    if settings is None or not settings.linked:
+        settings = yield from topics.ensure(topic)
+        if not settings.linked:
+            settings = yield from topics.change(topic, {"linked": True}, {})
+    return settings
+
+
 def set_paused(topics: Topics, topic: str, paused: bool) -> Op[None]:
     yield from topics.get(topic)
     yield from topics.ensure(topic)  # should Redis have lost it since

@@ -344,6 +344,8 @@ class Topics:
             and (yield from has_schedules(self.session, self.session.keys.shard(topic, 0)))
         ):
             return {"scheduled": True}
+        if not changes and not settings.linked and any(shard.linked for shard in found):
+            return {"linked": True}
         return changes
 
     def _drop(self, topic: str, settings: TopicSettings) -> Op[bool]:

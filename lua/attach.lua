@@ -1,0 +1,56 @@
+-- attach: notes who waits for a job, so that it is told when the job ends. Idempotent.
+-- keys: jobs, progress, settings
+-- ARGV[1] now_ms or ''
+-- ARGV[2] the topic's number of shards, as the caller knows it; '' = the caller knows that the jobs are or were here
+-- ARGV[3..] per follower: id of the job; its life (followers.lua), '' = that of the job that is here; the follower's topic,
+-- shard, index, nonce and id, as in a line of followers.lua
+-- returns nil = the caller's settings of the topic are out of date, nothing was written; {life, generation, how, ...} for each
+-- follower. how: as in followers.lua; 'unknown' = there is no such job, nor anything of it; 'full' = too many wait for it
+-- include: stored_format, clock, groups, progress, notify_mover, settle, link_key, followers, waits
+local MOST_BYTES = 1048576 -- about 10,000 followers
+local topic = redis.call('HMGET', settings, 'shards', 'format', 'groups', 'linked')
+check_format(topic[2])
+if ARGV[2] ~= '' and topic[1] ~= ARGV[2] then return false end
+local s = shard(KEYS)
+s.now, s.groups, s.linked = now_ms(ARGV[1]), names(topic[3]), topic[4]
+local followers, endings, reply = link_key(s, 'followers'), link_key(s, 'endings'), {}
+
+-- What is known of the job: its field, and followers_in. nil = nothing.
+local function found(id, life)
+  local record = redis.call('HGET', jobs, id)
+  local text, field = redis.call('HGET', followers, id), id
+  if text and not record then -- it was lost
+    s.ended_as = 'lost'
+    jobs_leave(s, {id})
+    text = false
+  end
+  local f = text and followers_in(text) or record and {life = nonce_of(record), generation = 0, how = '', list = ''} or nil
+  if f and not text then
+    for _, value in ipairs((states_of(s, {id}))) do
+      if value and string.byte(value) == 100 then f.how, f.generation = 'dead', s.now end -- d
+    end
+  end
+  if f and (life == '' or f.life == life) then return field, f end
+  field = id .. '\31' .. life
+  text = life ~= '' and redis.call('HGET', followers, field)
+  if text then return field, followers_in(text) end
+end
+
+for i = 3, #ARGV, 3 do
+  local field, f = found(ARGV[i], ARGV[i + 1])
+  local one, at = ARGV[i + 2], string.format('%.0f', s.now)
+  if not f then
+    reply[#reply + 1] = {ARGV[i + 1], 0, 'unknown'}
+  elseif not string.find(f.list, '\31' .. one .. '\n', 1, true) and #f.list > MOST_BYTES then
+    reply[#reply + 1] = {f.life, f.generation, 'full'}
+  else
+    if not string.find(f.list, '\31' .. one .. '\n', 1, true) then
+      f.list = f.list .. at .. '\31' .. one .. '\n'
+      if not s.linked then s.linked = redis.call('HSET', settings, 'linked', 1) end
+      keep_followers(s, field, f)
+      if f.how ~= '' then redis.call('ZADD', endings, 'NX', string.format('%.0f', s.now + 30000), field) end
+    end
+    reply[#reply + 1] = {f.life, f.generation, f.how}
+  end
+end
+return reply

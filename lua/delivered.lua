@@ -1,0 +1,38 @@
+-- delivered: notes that followers were told how a job has ended, and when to tell them again; forgets those that have ended.
+-- keys: settings
+-- ARGV[1] now_ms or ''
+-- ARGV[2..] per job: field of `followers`, the generation that was told, when to tell again, ms; the followers that have ended
+-- returns how many jobs have followers
+-- flags: allow-oom
+-- include: stored_format, clock, notify_mover, link_key, followers
+local YOUNG_MS = 60000 -- its enqueue_after may be on the way
+check_format(redis.call('HGET', settings, 'format'))
+local s = shard(KEYS)
+s.now = now_ms(ARGV[1])
+local followers, endings, dependents = link_key(s, 'followers'), link_key(s, 'endings'), link_key(s, 'dependents')
+
+for i = 2, #ARGV, 4 do
+  local field, text = ARGV[i], redis.call('HGET', followers, ARGV[i])
+  local f, again = text and followers_in(text), tonumber(ARGV[i + 2])
+  local before = f and f.list
+  for line in string.gmatch(f and ARGV[i + 3] or '', '[^\n]+') do
+    local from, to = string.find(f.list, line .. '\n', 1, true)
+    local attached = tonumber(string.match(line, '^%d+'))
+    if from and attached <= s.now and attached > s.now - YOUNG_MS then again = math.min(again, s.now + 1000)
+    elseif from then f.list = string.sub(f.list, 1, from - 1) .. string.sub(f.list, to + 1) end
+  end
+  if not f or f.list == '' then
+    redis.call('ZREM', endings, field)
+    redis.call('HDEL', followers, field)
+  else
+    if f.list ~= before then keep_followers(s, field, f) end
+    if string.format('%.0f', f.generation) == ARGV[i + 1] then
+      -- Who goes on has told of it; when it ends, that is told.
+      if f.how == '' and again > s.now + 1000 then redis.call('ZREM', endings, field)
+      else redis.call('ZADD', endings, string.format('%.0f', again), field) end
+    end
+  end
+end
+local left = redis.call('HLEN', followers)
+if left == 0 and redis.call('EXISTS', dependents) == 0 then redis.call('HDEL', settings, 'linked') end
+return left

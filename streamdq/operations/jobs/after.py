@@ -1,0 +1,160 @@
+"""Enqueues a job that waits for others (``after``).
+
+First the others are told who waits for them, each in its shard (``attach``); then the job is put in, with all that is
+known of them by then (``enqueue_after``). So an end in between is not missed. If this process is killed in between, the
+others tell a job that is not there, and forget it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...config import MAX_BATCH, TopicSettings
+from ...errors import InvalidInput, ParentUnknown, UnknownTopic
+from ...job.after import Parent
+from ...job.uniqueness import OnConflict
+from ...keys import ShardKeys, candidate_shards, shard_of
+from ...link.session import Op
+from ...store.jobs import lookup
+from ...store.jobs.links import Attached, Known, dependencies, follower
+from ...store.jobs.records import Encoded
+from ...store.redis_store import RedisStore
+from ...store.replies import Enqueued
+from ...store.topics.changes import expect_keys, expect_links
+from ...store.topics.topics import changing
+from .get import REPAIRS, shard_with
+
+_HOWS = {"reject": "keep", "keep": "keep", "replace": "replace"}
+
+
+class PutAfter(NamedTuple):
+    """``taken``: the record of the job that has the id, perhaps the same one. ``due_ms``: None = it waits."""
+
+    now_ms: int
+    taken: bytes | None
+    due_ms: int | None = None
+    cancelled: bool = False
+
+
+def put_after(store: RedisStore, topic: str, job: Encoded, on_conflict: OnConflict, durable: str | None) -> Op[PutAfter]:
+    """Enqueues one job that waits for others.
+
+    Raises:
+        InvalidInput: it waits for itself, or would be postponed.
+        ParentUnknown: nothing is known of one of the others; nothing was enqueued.
+    """
+    waits = job.waits
+    assert waits is not None
+    if on_conflict not in _HOWS:
+        raise InvalidInput(f"on_conflict: {on_conflict!r} does not go together with after; pass reject, keep or replace")
+    if any((parent.topic, parent.id) == (topic, job.id) for parent in waits.parents):
+        raise InvalidInput(f"after: job {job.id!r} of topic {topic!r} can't wait for itself")
+    for _ in range(REPAIRS):
+        settings = yield from expect_links(store.topics, topic)
+        if job.key is not None and settings.shards + len(settings.former) > 1:
+            settings = yield from expect_keys(store.topics, topic)
+        held = yield from _at_former_homes(store, topic, settings, job)
+        if held is not None:
+            return PutAfter(0, held)
+        shard = store.session.keys.shard(topic, shard_of(job.id, settings.shards, job.key))
+        known = yield from _attach_all(store, waits.parents, shard, job)
+        reply: Enqueued = yield from store.at(durable, settings).enqueue_after(
+            shard, settings.named(by_key=job.key is not None), _HOWS[on_conflict], (job.id, job.rest),
+            dependencies(waits, known),
+        )  # fmt: skip
+        if reply.current:
+            failed = sum(one.how not in ("", "done") for one in known)
+            ended = sum(one.how == "done" for one in known) + (failed if waits.on_failure == "run" else 0)
+            due_ms = reply.now_ms + waits.delay_ms if ended == len(known) else None
+            return PutAfter(reply.now_ms, reply.taken.get(0), due_ms, bool(failed) and waits.on_failure == "cancel")
+        yield from store.topics.shared(topic, store.topics.repair)
+    raise changing(topic)
+
+
+def _at_former_homes(store: RedisStore, topic: str, settings: TopicSettings, job: Encoded) -> Op[bytes | None]:
+    """The record of a job that has the id, in a shard where it was at home before the number of shards changed."""
+    if not settings.former or job.has_new_id:
+        return None
+    *former, _ = candidate_shards(job.id, settings.shards, settings.former, job.key)
+    places = [(store.session.keys.shard(topic, number), job.id) for number in former]
+    return next((record for record in (yield from lookup.records(store.session, places)) if record), None)
+
+
+def _attach_all(store: RedisStore, parents: Sequence[Parent], shard: ShardKeys, job: Encoded) -> Op[list[Known]]:
+    """Tells each of the parents who waits for it. ``shard``: of the job that waits."""
+    found: dict[int, Known] = {}
+    for topic in dict.fromkeys(parent.topic for parent in parents):
+        lines = {
+            i: (parent, follower(shard.topic, shard.shard, i, job.nonce, job.id))
+            for i, parent in enumerate(parents)
+            if parent.topic == topic
+        }
+        found |= yield from _attach_in(store, topic, lines)
+    return [found[i] for i in range(len(parents))]
+
+
+def _attach_in(store: RedisStore, topic: str, lines: dict[int, tuple[Parent, str]]) -> Op[dict[int, Known]]:
+    """The same for the parents in one topic."""
+    some = next(iter(lines.values()))[0]
+    try:
+        yield from store.topics.get(topic)
+    except UnknownTopic:
+        raise ParentUnknown(topic, some.id) from None
+    for _ in range(REPAIRS):
+        settings = yield from expect_links(store.topics, topic)
+        found = yield from _attach_at_homes(store, topic, settings, lines)
+        if found is not None:
+            break
+        yield from store.topics.renew(topic)
+    else:
+        raise changing(topic)
+    for i in lines.keys() - found.keys():  # one with a key that is not known
+        parent, line = lines[i]
+        if parent.key is None:
+            place = yield from shard_with(store, topic, settings, parent.id)
+            (one,) = (yield from store.scripts.attach(place, None, (parent.id, "", line))) or [Attached("", 0, "unknown")]
+            if one.how != "unknown":
+                found[i] = _known(parent, place.shard, one)
+                continue
+        raise ParentUnknown(topic, parent.id)
+    return found
+
+
+def _attach_at_homes(
+    store: RedisStore, topic: str, settings: TopicSettings, lines: dict[int, tuple[Parent, str]]
+) -> Op[dict[int, Known] | None]:
+    """Those that were found where their ids or keys lead, or led before the number of shards changed. None: our settings
+    are out of date.
+    """
+    found: dict[int, Known] = {}
+    candidates = {i: candidate_shards(p.id, settings.shards, settings.former, p.key) for i, (p, _) in lines.items()}
+    for turn in range(1 + len(settings.former)):
+        places: dict[int, list[int]] = {}
+        for i in lines.keys() - found.keys():
+            if turn < len(candidates[i]):
+                places.setdefault(candidates[i][turn], []).append(i)
+        calls = [
+            (number, sorted(some)[begin : begin + MAX_BATCH])
+            for number, some in sorted(places.items())
+            for begin in range(0, len(some), MAX_BATCH)
+        ]
+        if not calls:
+            continue
+        replies = yield from store.scripts.attach_each([
+            (store.session.keys.shard(topic, number), settings, [v for i in part for v in (lines[i][0].id, "", lines[i][1])])
+            for number, part in calls
+        ])  # fmt: skip
+        for (number, part), reply in zip(calls, replies, strict=True):
+            if reply is None:
+                return None
+            found |= {
+                i: _known(lines[i][0], number, one) for i, one in zip(part, reply, strict=True) if one.how != "unknown"
+            }
+    return found
+
+
+def _known(parent: Parent, shard: int, one: Attached) -> Known:
+    if one.how == "full":
+        raise InvalidInput(f"after: too many jobs wait for {parent.id!r} of topic {parent.topic!r}: let one in between do so")
+    return Known(parent.topic, shard, parent.id, one.life, one.generation, one.how)
