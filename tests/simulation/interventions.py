@@ -166,6 +166,7 @@ def _bring_back(model: Model, call: Call, id: str, attempts: int, due_ms: int, r
         model.broken(f"job {serial} came back from the archive and took the place of {job.serial}")
     if job is None or job.gone or job.serial != serial:
         job = Tracked(serial, call.shard, id, due_ms, whole(ttr), whole(expire), model.told, key_in(line), only={group})
+        job.first = serial
         model.check_homes(job)
         model.live[call.shard, id] = job
     model.jobs[serial] = job
@@ -212,7 +213,7 @@ def _elsewhere(model: Model, job: Tracked) -> list[Tracked]:
 
 
 def configure_shard(model: Model, call: Call) -> None:
-    status, groups, _, version, layout, _ = call.reply
+    status, groups, _, version, layout, *_ = call.reply
     model.happened[f"configure_shard: {status}"] += 1
     if b"<" in layout:
         model.happened["configure_shard: jobs stay where they are"] += 1

@@ -14,6 +14,8 @@ from streamdq.errors import StreamdqError
 
 from .archiver import serials_in
 from .link import LATEST_S
+from .linkers import TOLD_WITHIN_S, blocked_in, cancel_all, untold_in, waiting_in
+from .links import at_rest
 from .model import Broken, Shard
 from .plan import GROUPS, KEYS
 from .relays import left_in, put_back, relay_all
@@ -46,6 +48,8 @@ async def come_to_rest(world: World) -> None:
         await _until_nothing_is_due(world, queue)
         if world.relays:
             await _until_rows_are_settled(world, queue)
+        if world.links:
+            await _until_nothing_waits(world, queue)
         if world.plan.night_s:
             await asyncio.sleep(world.plan.night_s)
         world.check()
@@ -56,6 +60,8 @@ async def come_to_rest(world: World) -> None:
             if not audit.balanced:
                 raise Broken(f"the audit does not balance: {audit}")
         await _all_settle(world, queue)
+        if world.links:
+            await _until_all_are_told(world)
         await _everything_ends(world, queue)
 
 
@@ -103,13 +109,40 @@ async def _until_nothing_is_due(world: World, queue: AsyncQueue) -> None:
             await queue.reschedule(*far_off, delay=0)
         found = await queue.stats()
         groups = [group for topic in found.topics.values() for group in topic.groups.values()]
-        if not any(group.delayed + group.ready + group.running for group in groups):
+        waiting = sum(waiting_in(world).values()) if world.links else 0
+        if sum(group.delayed + group.ready + group.running for group in groups) == waiting:
             await asyncio.sleep(5.0)
             return
         before, same_s = found, same_s + 1 if found == before else 0
         if same_s == _STUCK_S:
             break
     raise Broken(f"it does not come to rest: {before}")
+
+
+async def _until_nothing_waits(world: World, queue: AsyncQueue) -> None:
+    """Jobs that wait for others: those that can start do, the rest is reported, and then cancelled."""
+    for passed_s in range(0, TOLD_WITHIN_S, 10):
+        try:
+            at_rest(world.model, {*waiting_in(world)}, blocked_in(world))
+            break
+        except Broken:
+            if passed_s + 10 >= TOLD_WITHIN_S:
+                raise
+            await asyncio.sleep(10.0)
+            await _until_nothing_is_due(world, queue)
+    while waiting_in(world):
+        await cancel_all(world, queue)
+        await _until_nothing_is_due(world, queue)
+
+
+async def _until_all_are_told(world: World) -> None:
+    """Nothing is left of who waited for whom."""
+    for _ in range(0, TOLD_WITHIN_S, 10):
+        if not untold_in(world):
+            return
+        await asyncio.sleep(10.0)
+        world.check()
+    raise Broken(f"it is not forgotten who waited for whom: {untold_in(world)}")
 
 
 def _shard_of(key: str) -> Shard:

@@ -36,7 +36,9 @@ from . import clients, operators, troubles, workers
 from .archiver import keep_archive
 from .calls import call_of
 from .finders import find_and_act
+from .linkers import link
 from .link import LATEST_S, Network, SimulatedLink
+from .links import note_ends
 from .loop import Process, SimulatedLoop, running
 from .model import Broken, Model
 from .movers import SimulatedMoverThread
@@ -75,6 +77,8 @@ class World:
         trades = Random(f"{seed} trades")  # with an outbox, but those of the fixed set keep their histories
         self.relays = trades.choice((1, 2, 2)) if 0.63 < trades.random() < 0.81 else 0
         self.model.outbox.clock, self.model.outbox.keeps = self.loop.time, trades.random() < 0.6
+        self.links = Random(f"{seed} links").random() < 0.35  # jobs wait for others
+        self.model.after_step = note_ends
         self.serving: dict[Process, Worker] = {}
         self.progress = Progress(self)
         self.troubled_at = 0.0  # the network or Redis; infinite while it lasts
@@ -205,6 +209,8 @@ class World:
         for kind, main in (("schedules", keep_schedules), ("finds", find_and_act)):
             if Random(f"{self.seed} {kind}").random() < 0.3:  # so that other seeds' histories stay as they are
                 self.start(kind, partial(main, self))
+        if self.links:
+            self.start("links", partial(link, self))
         if plan.archive:
             self.start("archiver", partial(keep_archive, self))
         for main in [sell, *[relay] * self.relays] if self.relays else ():
