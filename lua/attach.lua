@@ -6,7 +6,7 @@
 -- shard, index, nonce and id, as in a line of followers.lua
 -- returns nil = the caller's settings of the topic are out of date, nothing was written; {life, generation, how, ...} for each
 -- follower. how: as in followers.lua; 'unknown' = there is no such job, nor anything of it; 'full' = too many wait for it
--- include: stored_format, clock, groups, progress, notify_mover, settle, link_key, followers, waits
+-- include: stored_format, clock, groups, notify_mover, settle, link_key, followers, endings, waits
 local MOST_BYTES = 1048576 -- about 10,000 followers
 local topic = redis.call('HMGET', settings, 'shards', 'format', 'groups', 'linked')
 check_format(topic[2])
@@ -25,11 +25,7 @@ local function found(id, life)
     text = false
   end
   local f = text and followers_in(text) or record and {life = nonce_of(record), generation = 0, how = '', list = ''} or nil
-  if f and not text then
-    for _, value in ipairs((states_of(s, {id}))) do
-      if value and string.byte(value) == 100 then f.how, f.generation = 'dead', s.now end -- d
-    end
-  end
+  if f and not text and is_dead(s, id) then f.how, f.generation = 'dead', s.now end
   if f and (life == '' or f.life == life) then return field, f end
   field = id .. '\31' .. life
   text = life ~= '' and redis.call('HGET', followers, field)

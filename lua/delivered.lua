@@ -4,7 +4,7 @@
 -- ARGV[2..] per job: field of `followers`, the generation that was told, when to tell again, ms; the followers that have ended
 -- returns how many jobs have followers
 -- flags: allow-oom
--- include: stored_format, clock, notify_mover, link_key, followers
+-- include: stored_format, clock, link_key, followers
 local YOUNG_MS = 60000 -- its enqueue_after may be on the way
 check_format(redis.call('HGET', settings, 'format'))
 local s = shard(KEYS)

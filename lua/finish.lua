@@ -12,7 +12,7 @@
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence).
 -- flags: allow-oom
 -- include: stored_format, clock, groups, history, progress, receipt, notify_mover, key_tickets, key_pace, key_limit,
---   settle, link_key, followers, fence, taken, trim_ready
+--   settle, link_key, followers, endings, fence, taken, removal, trim_ready
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
   'after_finish', 'key_limit', 'dumps', 'linked')

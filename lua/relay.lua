@@ -18,8 +18,8 @@
 -- has the id, 3 = there is nothing of a former id here. {-1, epoch}: the fence; a relay with this higher
 -- epoch has been here, nothing was written.
 -- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, notify_mover,
---   key_tickets, key_pace, key_limit, sequence, settle, link_key, followers, waits, group_states, taken, withdraw,
---   drop_job
+--   key_tickets, key_pace, key_limit, sequence, settle, link_key, followers, endings, waits, group_states, taken,
+--   removal, withdraw, drop_job
 local now, most_bytes, fence, epoch = now_ms(ARGV[1]), tonumber(ARGV[5]), 'relay:' .. ARGV[6], tonumber(ARGV[7])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'version', fence,
   'after_finish', 'key_limit', 'sharded_by_key', 'linked')

@@ -151,7 +151,9 @@ class ShardKeys:
         self.endings = f"{self.prefix}:endings"  # ZSET jobs that have ended -> when their followers are told, ms
         self.dependencies = f"{self.prefix}:dependencies"  # HASH job that waits for others -> these
         self.dependents = f"{self.prefix}:dependents"  # ZSET the same jobs -> when the mover looks at them next, ms
-        self.blocked = f"{self.prefix}:blocked"  # ZSET those that can't start, as another job has failed -> since when, ms
+        self.blocked = (
+            f"{self.prefix}:blocked"  # ZSET those that can't start, as another job has failed -> since when, ms
+        )
         self.key_tickets = f"{self.prefix}:key_tickets"  # HASH group, id -> ticket of a job that is limited by its key
         self.key_waiting = f"{self.prefix}:key_waiting"  # ZSET tickets of the jobs that wait for their keys
         self.key_admitted = f"{self.prefix}:key_admitted"  # ZSET tickets of the jobs that do not

@@ -1,7 +1,8 @@
 -- What becomes of a job that waits for others when it hears of them. `w` is from wait_of (waits.lua).
 local LOOK_AFTER_MS, LOOK_AT_LEAST_MS = 30000, 600000
-local ENDINGS = {done = 'o', dead = 'd', cancelled = 'c', replaced = 'r', expired = 'e', purged = 'p', archived = 'a',
-  left = 'g', lost = 'l', [''] = '.'}
+-- The letter of each ending; '.' = it goes on.
+local ENDINGS = {done = 'o', dead = 'd', cancelled = 'c', replaced = 'r', expired = 'e', purged = 'p', archived = 'a'}
+local MORE_ENDINGS = {left = 'g', lost = 'l', [''] = '.'}
 
 -- states_at(s, w, n): reads how the n-th PER_FIELD of those it waits for have ended.
 -- returns {letters=, generations={i = generation}}
@@ -28,17 +29,19 @@ local function keep_states(s, w)
   end
 end
 
+-- failures_in(letter): returns 1 if it says that a job has failed, otherwise 0
+local function failures_in(letter) return letter ~= '.' and letter ~= 'o' and 1 or 0 end
+
 -- hear(s, w, news): one of those that it waits for has ended, or goes on. news = {index=, how=, generation=, seen=}. What is older
 -- than what is known is ignored, and what is done stays done. seen: the generation that was known when its shard was asked,
 -- because that shard may have lost what is known here; nil = it told by itself.
 local function hear(s, w, news)
   local states = states_at(s, w, math.floor(news.index / PER_FIELD))
   local i = news.index % PER_FIELD + 1
-  local before, letter, known = string.sub(states.letters, i, i), ENDINGS[news.how], states.generations[i] or 0
+  local before, letter, known = string.sub(states.letters, i, i), ENDINGS[news.how] or MORE_ENDINGS[news.how], states.generations[i] or 0
   if before == '' or before == 'o' or not letter then return end
   if news.generation <= known and known ~= news.seen or letter == before and news.generation == known then return end
-  local function failed(one) return one ~= '.' and one ~= 'o' and 1 or 0 end
-  w.failed = w.failed + failed(letter) - failed(before)
+  w.failed = w.failed + failures_in(letter) - failures_in(before)
   if letter == 'o' then w.done = w.done + 1 end
   states.letters = string.sub(states.letters, 1, i - 1) .. letter .. string.sub(states.letters, i + 1)
   states.generations[i] = letter ~= 'o' and news.generation or nil

@@ -49,7 +49,9 @@ def parents_of(after: After) -> tuple[Parent, ...]:
     many = isinstance(after, Iterable) and not isinstance(after, str) and not _is_name(after)
     found = tuple(dict.fromkeys(_parent(one) for one in (after if many else [after])))
     if len(found) > MAX_PARENTS:
-        raise InvalidInput(f"after: {len(found)} jobs are more than {MAX_PARENTS}: let jobs in between wait for some each")
+        raise InvalidInput(
+            f"after: {len(found)} jobs are more than {MAX_PARENTS}: let jobs in between wait for some each"
+        )
     return found
 
 

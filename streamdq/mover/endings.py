@@ -62,10 +62,7 @@ class Endings:
     def look_for_shards(self) -> None:
         """After the topics have changed."""
         linked = {
-            shard
-            for name, topic in self._topics.known.items()
-            if topic.linked
-            for shard in self._topics.shards(name)
+            shard for name, topic in self._topics.known.items() if topic.linked for shard in self._topics.shards(name)
         }
         self._timers.drop([shard for shard in self._timers.shards if shard not in linked])
         for shard in linked:

@@ -43,6 +43,7 @@ UNNOTICED = re.compile(
     r"|\d+ jobs are detached, counted are -?\d+"
     r"|dead letters of .*"
     r"|.* runs in .* without its entry"
+    r"|links: .*"  # the mover looks again at every job that waits for others, and tells every ending again
     r"|waiting: .*|b'.* waits for b'.*"  # of keys: how many wait, and whether another one should be the next
 )
 """What the audit does not tell of: counters that the accounts don't need, and the order of a key's jobs."""

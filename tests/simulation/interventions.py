@@ -275,6 +275,7 @@ def drop_shard(model: Model, call: Call) -> None:
         model.outbox.forget(call.shard)
     else:
         _must_be_empty(model, call.shard, jobs)
+    model.cleared |= {receipt for receipt in model.receipts if receipt[0] == call.shard}
     model.lose([job for job in model.jobs.values() if job.shard == call.shard], "deleted", call.shard)
     for known in (model.groups, model.fields, model.rates, model.key_limits, model.counts):
         known.pop(call.shard, None)

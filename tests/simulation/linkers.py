@@ -38,7 +38,9 @@ async def _flow(world: World, queue: AsyncQueue, random: Random, known: list[Job
     if random.random() < 0.1:
         parents.append(world.known_id())
     for _ in range(random.choice((1, 1, 2))):
-        made = await _put(world, queue, random, after=parents, on_failure=random.choice(("block", "block", "run", "cancel")))
+        made = await _put(
+            world, queue, random, after=parents, on_failure=random.choice(("block", "block", "run", "cancel"))
+        )
         known.append(made)
         parents = [made]
     del known[:-20]
@@ -100,4 +102,8 @@ async def cancel_all(world: World, queue: AsyncQueue) -> None:
 
 def untold_in(world: World) -> list[str]:
     """Keys that tell who waits for whom."""
-    return [key for key in world.store.all_keys() if key.endswith((":followers", ":endings", ":dependencies", ":dependents", ":blocked"))]
+    return [
+        key
+        for key in world.store.all_keys()
+        if key.endswith((":followers", ":endings", ":dependencies", ":dependents", ":blocked"))
+    ]

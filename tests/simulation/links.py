@@ -35,7 +35,11 @@ def attach(model: Model, call: Call) -> None:
     for id, (life, _, how) in zip(call.args[2::3], call.reply, strict=True):
         model.happened[f"attach: {how.decode() or 'live'}"] += 1
         job = model.live.get((call.shard, id.decode()))
-        lives = job is not None and not job.gone and model.first_of.get((call.shard, id.decode(), life.decode())) == job.first
+        lives = (
+            job is not None
+            and not job.gone
+            and model.first_of.get((call.shard, id.decode(), life.decode())) == job.first
+        )
         if how == b"done" and lives and outcome(model, job) == "open" and not model.lost_data:
             model.broken(f"job {job.serial} is said to be done, and is open")  # type: ignore[union-attr]
 
@@ -125,7 +129,9 @@ def _must_wait(model: Model, job: Tracked, is_blocked: bool) -> None:
     found = {parent: outcome(model, model.jobs.get(model.first_of.get(parent, ""))) for parent in job.waits.parents}
     story = f"{job}: {found}, of which once done: {[p for p in found if model.first_of.get(p) in model.ever_done]}"
     is_open = any(how == "open" for how in found.values())
-    failed = [p for p, how in found.items() if how not in ("open", "done") and model.first_of.get(p) not in model.ever_done]
+    failed = [
+        p for p, how in found.items() if how not in ("open", "done") and model.first_of.get(p) not in model.ever_done
+    ]
     model.happened[f"at rest: waits, {'open' if is_open else 'blocked' if is_blocked else 'not blocked'}"] += 1
     if not is_open and all(how == "done" for how in found.values()):
         model.broken(f"job {job.serial} was never started, though all are done: {story}")

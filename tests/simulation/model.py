@@ -321,9 +321,7 @@ class Model:
             (job.shard[0], job.id)
             for job in self.live.values()
             if not job.gone
-            and any(
-                not one.ended and NEVER_MS > one.due_ms > self.now_ms + wait_ms for one in job.deliveries.values()
-            )
+            and any(not one.ended and NEVER_MS > one.due_ms > self.now_ms + wait_ms for one in job.deliveries.values())
         ]
 
     def at_rest(

@@ -37,7 +37,9 @@ class PutAfter(NamedTuple):
     cancelled: bool = False
 
 
-def put_after(store: RedisStore, topic: str, job: Encoded, on_conflict: OnConflict, durable: str | None) -> Op[PutAfter]:
+def put_after(
+    store: RedisStore, topic: str, job: Encoded, on_conflict: OnConflict, durable: str | None
+) -> Op[PutAfter]:
     """Enqueues one job that waits for others.
 
     Raises:
@@ -47,7 +49,9 @@ def put_after(store: RedisStore, topic: str, job: Encoded, on_conflict: OnConfli
     waits = job.waits
     assert waits is not None
     if on_conflict not in _HOWS:
-        raise InvalidInput(f"on_conflict: {on_conflict!r} does not go together with after; pass reject, keep or replace")
+        raise InvalidInput(
+            f"on_conflict: {on_conflict!r} does not go together with after; pass reject, keep or replace"
+        )
     if any((parent.topic, parent.id) == (topic, job.id) for parent in waits.parents):
         raise InvalidInput(f"after: job {job.id!r} of topic {topic!r} can't wait for itself")
     for _ in range(REPAIRS):
@@ -113,7 +117,9 @@ def _attach_in(store: RedisStore, topic: str, lines: dict[int, tuple[Parent, str
         parent, line = lines[i]
         if parent.key is None:
             place = yield from shard_with(store, topic, settings, parent.id)
-            (one,) = (yield from store.scripts.attach(place, None, (parent.id, "", line))) or [Attached("", 0, "unknown")]
+            (one,) = (yield from store.scripts.attach(place, None, (parent.id, "", line))) or [
+                Attached("", 0, "unknown")
+            ]
             if one.how != "unknown":
                 found[i] = _known(parent, place.shard, one)
                 continue
@@ -156,5 +162,7 @@ def _attach_at_homes(
 
 def _known(parent: Parent, shard: int, one: Attached) -> Known:
     if one.how == "full":
-        raise InvalidInput(f"after: too many jobs wait for {parent.id!r} of topic {parent.topic!r}: let one in between do so")
+        raise InvalidInput(
+            f"after: too many jobs wait for {parent.id!r} of topic {parent.topic!r}: let one in between do so"
+        )
     return Known(parent.topic, shard, parent.id, one.life, one.generation, one.how)

@@ -17,6 +17,7 @@ ENDINGS = {
 }  # fmt: skip
 """The letter of each, as in lua/lib/dependents.lua."""
 
+
 class Attached(NamedTuple):
     """What ``attach`` says of a job that another one is to wait for."""
 
@@ -109,7 +110,9 @@ def looked_after_in(reply: Sequence[Any]) -> LookedAfter:
     for member, n, others, states in zip(*(rest[i::4] for i in range(4)), strict=True):
         found.setdefault(member, []).extend(_asked(int(n), others.decode(), states.decode()))
     names = [member.decode().split("\x1f") for member in found]
-    return LookedAfter(now_ms, next_ms, [(id, nonce, asked) for (id, nonce), asked in zip(names, found.values(), strict=True)])
+    return LookedAfter(
+        now_ms, next_ms, [(id, nonce, asked) for (id, nonce), asked in zip(names, found.values(), strict=True)]
+    )
 
 
 def _asked(n: int, others: str, states: str) -> Iterator[Asked]:

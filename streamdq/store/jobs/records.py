@@ -126,7 +126,9 @@ def waits_of(new: NewJob) -> Waits | None:
     """
     for name in ("at", "tz", "quiet", "window", "unique_for", "rate_of_id", "at_most"):
         if getattr(new, name) is not None:
-            raise InvalidInput(f"{name}: does not go together with after; pass a delay, which counts from when the others have ended")
+            raise InvalidInput(
+                f"{name}: does not go together with after; pass a delay, which counts from when the others have ended"
+            )
     parents, on_failure = parents_of(new.after), check_on_failure(new.on_failure)
     return Waits(parents, on_failure, 0 if new.delay is None else to_ms(new.delay)) if parents else None
 

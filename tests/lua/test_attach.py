@@ -1,0 +1,143 @@
+"""attach: a job is to be told of how another one ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamdq.store.assembly import keys_of
+from streamdq.store.jobs.links import Attached
+from tests.lua.links import Linked
+from tests.lua.shard import START_MS, Shard
+
+
+@pytest.fixture
+def linked(shard: Shard) -> Linked:
+    return Linked(shard)
+
+
+def nonce_of(shard: Shard, id: str) -> str:
+    nonce: str = shard.redis("HGET", shard.k.jobs, id).split(b"\n")[4].decode()
+    return nonce
+
+
+def test_a_job_that_lives_gets_a_follower(linked: Linked) -> None:
+    linked.shard.enqueue("p", delay="1s")
+    linked.encoded("d", "p")
+    nonce = nonce_of(linked.shard, "p")
+    assert linked.attach("d", "p") == [Attached(nonce, 0, "")]
+    line = f"{START_MS}\x1ft\x1f0\x1f0\x1f{linked.made['d'].nonce}\x1fd\n"
+    assert linked.links().followers == {b"p": f"{nonce}|0|\n{line}".encode()}
+    assert linked.shard.redis("HGET", linked.shard.k.settings, "linked") == b"1"
+
+
+def test_once_however_often_it_is_called(linked: Linked) -> None:
+    linked.shard.enqueue("p", delay="1s")
+    linked.encoded("d", "p")
+    first = linked.attach("d", "p")
+    known = linked.links()
+    linked.shard.clock.advance("1s")
+    assert linked.attach("d", "p") == first
+    assert linked.links() == known
+
+
+def test_several_followers_of_several_jobs(linked: Linked) -> None:
+    linked.shard.enqueue("p", "q", delay="1s")
+    for id in ("d", "e"):
+        linked.encoded(id, "p", "q")
+        assert [one.how for one in linked.attach(id, "p", "q")] == ["", ""]
+    for field in (b"p", b"q"):
+        assert linked.links().followers[field].count(b"\n") == 3
+
+
+def test_nothing_is_known_of_a_job_that_never_was(linked: Linked) -> None:
+    linked.encoded("d", "p")
+    assert linked.attach("d", "p") == [Attached("", 0, "unknown")]
+    assert linked.links().followers == {}
+
+
+def test_a_dead_job_says_so_and_tells_again(linked: Linked) -> None:
+    linked.shard.enqueue("p")
+    linked.shard.bury(linked.shard.take())
+    linked.encoded("d", "p")
+    (found,) = linked.attach("d", "p")
+    assert (found.generation, found.how) == (START_MS, "dead")
+    assert linked.links().endings == {b"p": str(START_MS + 30_000).encode()}
+    linked.encoded("e", "p")
+    linked.shard.clock.advance("1s")
+    assert linked.attach("e", "p") == [found], "the next one does not change when it is told"
+    assert linked.links().endings == {b"p": str(START_MS + 30_000).encode()}
+
+
+def test_a_job_that_has_ended_is_known_by_its_life(linked: Linked) -> None:
+    shard = linked.shard
+    shard.enqueue("p", delay="1s")
+    linked.encoded("d", "p")
+    (before,) = linked.attach("d", "p")
+    shard.clock.advance("1s")
+    shard.move()
+    shard.finish(shard.take())
+    (after,) = linked.attach("d", "p", lives={"p": before.life})
+    assert (after.life, after.how) == (before.life, "done")
+    assert after.generation == START_MS + 1000
+    assert linked.attach("d", "p") == [Attached("", 0, "unknown")], (
+        "whoever does not name the life means a job that is here"
+    )
+
+
+def test_another_job_with_the_id_is_not_taken_for_it(linked: Linked) -> None:
+    shard = linked.shard
+    shard.enqueue("p", delay="1s")
+    linked.encoded("d", "p")
+    (before,) = linked.attach("d", "p")
+    shard.call("cancel", "p")
+    shard.enqueue("p", delay="1s")
+    (after,) = linked.attach("d", "p", lives={"p": before.life})
+    assert after.how == "cancelled"
+    assert linked.attach("d", "p", lives={"p": "another"}) == [Attached("another", 0, "unknown")]
+    linked.encoded("e", "p")
+    (other,) = linked.attach("e", "p")
+    assert (other.how, other.life) == ("", nonce_of(shard, "p"))
+    assert linked.attach("d", "p", lives={"p": before.life}) == [after], "nor for its followers"
+
+
+def test_a_job_whose_record_was_lost_is_lost(linked: Linked) -> None:
+    shard = linked.shard
+    shard.enqueue("p", delay="1s")
+    linked.encoded("d", "p")
+    (before,) = linked.attach("d", "p")
+    shard.checked = False
+    shard.redis("HDEL", shard.k.jobs, "p")
+    (after,) = linked.attach("d", "p", lives={"p": before.life})
+    assert (after.life, after.how) == (before.life, "lost")
+    assert linked.attach("d", "p") == [Attached("", 0, "unknown")]
+
+
+def test_too_many_followers_are_refused(linked: Linked) -> None:
+    shard = linked.shard
+    shard.enqueue("p", delay="1s")
+    linked.encoded("d", "p")
+    linked.attach("d", "p")
+    text = shard.redis("HGET", shard.k.followers, "p")
+    line = text.partition(b"\n")[2]
+    many = 1 + 1_048_576 // len(line)
+    shard.checked = False
+    shard.redis("HSET", shard.k.followers, "p", text.partition(b"\n")[0] + b"\n" + line * many)
+    assert linked.attach("d", "p")[0].how == "", "who waits already still does"
+    linked.encoded("e", "p")
+    assert linked.attach("e", "p")[0].how == "full"
+
+
+def test_settings_that_are_out_of_date_are_refused(linked: Linked) -> None:
+    shard = linked.shard
+    shard.enqueue("p", delay="1s")
+    linked.encoded("d", "p")
+    assert shard.redis("HGET", shard.k.settings, "shards") == b"1"
+    other = shard.settings.model_copy(update={"shards": 2})
+    line = ["p", "", "t\x1f0\x1f0\x1fnonce\x1fd"]
+    assert shard.call("attach", other, line) is None
+    assert linked.links().followers == {}
+    assert shard.call("attach", shard.settings, line)[0].how == ""
+
+
+def test_it_names_three_keys(shard: Shard) -> None:
+    assert len(keys_of("attach", shard.k)) == 4, "and the one that is absent"

@@ -1,0 +1,117 @@
+"""delivered: followers were told; those that have ended are forgotten."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lua.links import Linked
+from tests.lua.shard import START_MS, Shard
+
+YOUNG_S = 60
+
+
+@pytest.fixture
+def linked(shard: Shard) -> Linked:
+    """`d` and `e` wait for `p`, which is done."""
+    shard.enqueue("p")
+    made = Linked(shard)
+    made.put("d", "p")
+    made.put("e", "p")
+    shard.clock.advance(f"{YOUNG_S}s")
+    shard.finish(shard.take())
+    return made
+
+
+def gone(linked: Linked, *ids: str) -> str:
+    (ending,) = linked.endings()
+    return "\n".join(one.line for one in ending.followers if one.id in ids)
+
+
+def test_it_is_told_again_later(linked: Linked) -> None:
+    (ending,) = linked.endings()
+    assert linked.shard.call("delivered", [ending.field, ending.generation, 123, ""]) == 1
+    assert linked.links().endings == {ending.field.encode(): b"123"}
+
+
+def test_whoever_has_ended_is_forgotten(linked: Linked) -> None:
+    (ending,) = linked.endings()
+    before = linked.links().followers[ending.field.encode()]
+    linked.shard.call("delivered", [ending.field, ending.generation, 123, gone(linked, "d")])
+    after = linked.links().followers[ending.field.encode()]
+    assert after == before.replace(ending.followers[0].line.encode() + b"\n", b"")
+    assert linked.links().endings == {ending.field.encode(): b"123"}
+
+
+def test_nothing_is_left_when_all_have_ended(linked: Linked) -> None:
+    shard = linked.shard
+    (ending,) = linked.endings()
+    assert shard.redis("HGET", shard.k.settings, "linked") == b"1"
+    assert shard.call("delivered", [ending.field, ending.generation, 123, gone(linked, "d", "e")]) == 0
+    links = linked.links()
+    assert links.followers == links.endings == {}
+    assert shard.redis("HGET", shard.k.settings, "linked") == b"1", "jobs wait here"
+    shard.call("cancel", "d")
+    shard.call("cancel", "e")
+    assert shard.call("delivered", [ending.field, ending.generation, 123, ""]) == 0
+    assert shard.redis("HGET", shard.k.settings, "linked") is None
+
+
+def test_news_that_came_meanwhile_are_told_at_once(linked: Linked) -> None:
+    (ending,) = linked.endings()
+    known = linked.links().endings
+    linked.shard.call("delivered", [ending.field, ending.generation - 1, 123, gone(linked, "d")])
+    assert linked.links().endings == known
+    assert [one.id for one in linked.endings()[0].followers] == ["e"]
+
+
+def test_one_that_came_just_now_may_not_be_there_yet(shard: Shard) -> None:
+    linked = Linked(shard)
+    shard.enqueue("p")
+    linked.encoded("d", "p")
+    linked.attach("d", "p")
+    shard.finish(shard.take())
+    assert linked.tell() == [0]
+    (field,) = linked.links().followers
+    assert linked.links().endings == {field: str(START_MS + 1000).encode()}
+    shard.clock.advance("59.999s")
+    assert linked.tell() == [0]
+    assert linked.links().followers.keys() == {field}
+    shard.clock.advance("1s")
+    assert linked.tell() == [0]
+    assert linked.links().followers == {}
+
+
+def test_after_the_clock_was_set_back_it_is_not_young(shard: Shard) -> None:
+    linked = Linked(shard)
+    shard.enqueue("p")
+    linked.encoded("d", "p")
+    linked.attach("d", "p")
+    shard.finish(shard.take())
+    shard.clock.now_ms -= 3_600_000
+    (field,) = linked.links().followers
+    generation = linked.links().followers[field].split(b"|")[1]
+    line = linked.links().followers[field].split(b"\n")[1]
+    shard.call("delivered", [field, generation, 123, line])
+    assert linked.links().followers == {}
+
+
+def test_one_that_goes_on_is_not_told_again(shard: Shard) -> None:
+    linked = Linked(shard)
+    shard.enqueue("p")
+    linked.put("d", "p")
+    shard.bury(shard.take())
+    shard.call("kick", "default", 0, ["p"])
+    shard.clock.advance("61s")
+    assert linked.tell() == [1]
+    assert linked.links().endings == {}
+    assert linked.links().followers.keys() == {b"p"}
+
+
+def test_one_that_goes_on_and_could_not_be_told_is(shard: Shard) -> None:
+    linked = Linked(shard)
+    shard.enqueue("p")
+    linked.put("d", "p")
+    shard.bury(shard.take())
+    shard.call("kick", "default", 0, ["p"])
+    linked.tell(again_ms=1000)
+    assert linked.links().endings == {b"p": str(START_MS + 1000).encode()}
