@@ -53,7 +53,9 @@ class JobExists(StreamdqError):
 
 
 class ParentUnknown(StreamdqError):
-    """A job is to wait for another one of which nothing is known: it has ended, or never existed. Nothing was written."""
+    """A job was to wait for another one of which nothing is known: it has ended, or never existed. Nothing was
+    enqueued.
+    """
 
     def __init__(self, topic: str, id: str) -> None:
         super().__init__(

@@ -80,8 +80,8 @@ class NewJob(Generic[B]):
 
     ``id`` None: a random one. ``ttr``, ``retry`` None: those of the group's handler or of the topic. ``expire``: an
     attempt that would start later than this after its due time is given up instead. ``tz``, ``quiet``, ``window``,
-    ``unique_for``, ``unique_after``, ``rate_of_id``, ``at_most``, ``key``, ``after``, ``on_failure``: as for ``enqueue``.
-    ``version``: of the
+    ``unique_for``, ``unique_after``, ``rate_of_id``, ``at_most``, ``key``, ``after``, ``on_failure``: as for
+    ``enqueue``. ``version``: of the
     body's shape; handlers for newer versions turn it into theirs (``Worker.upcast``).
     """
 

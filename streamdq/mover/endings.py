@@ -3,8 +3,8 @@ waited for; without such topics it does nothing.
 
 The shard of a job that has ended keeps its ending until all that waited for it have ended as well, and tells them again
 now and then. So whichever of the two shards loses its last writes in a failover, the news comes again. A job that waits
-is looked at now and then, too: the others are asked anew, because their shards may have lost who waits for them, or their
-topic was deleted.
+is looked at now and then, too: the others are asked anew, because their shards may have lost who waits for them, or
+their topic was deleted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..process.cancellations import uncancelled
 from ..process.loop import Failures
-from ..store.jobs.links import Asked, Ending, Follower, Heard, follower
+from ..store.jobs.links import UNKNOWN, Asked, Ending, Follower, Heard, follower
 from ..store.scripts import Scripts
 from ..store.topics.topics import Topics
 from ..times.clock import RedisTime
@@ -187,7 +187,7 @@ class Endings:
             args = [
                 value
                 for ending, one in some
-                for value in (one.id, one.nonce, one.index, ending.generation, ending.how, "")
+                for value in (one.id, one.nonce, one.place, ending.generation, ending.how, "")
             ]
             told = await arun(self._link, self._scripts.deliver(place, args))
             if Heard.STARTS in told:
@@ -223,7 +223,7 @@ class Endings:
         lines = [
             value
             for one in asked
-            for value in (one.id, one.life, follower(shard.topic, shard.shard, one.index, nonce, id))
+            for value in (one.id, one.life, follower(shard.topic, shard.shard, one.place, nonce, id))
         ]
         replies = (await arun(self._link, self._scripts.attach(place, None, lines))) or []
         now_ms = int(self._time.now_ms())
@@ -231,9 +231,9 @@ class Endings:
             value
             for one, reply in zip(asked, replies, strict=True)
             for value in (
-                (id, nonce, one.index, max(now_ms, one.generation + 1), "lost", one.generation)
-                if reply.how == "unknown"
-                else (id, nonce, one.index, reply.generation, reply.how, one.generation)
+                (id, nonce, one.place, max(now_ms, one.generation + 1), "lost", one.generation)
+                if reply.how == UNKNOWN
+                else (id, nonce, one.place, reply.generation, reply.how, one.generation)
             )
         ]
         if Heard.STARTS in await arun(self._link, self._scripts.deliver(shard, news)):

@@ -235,8 +235,8 @@ def library() -> Library:
 
 @cache
 def shared_parts() -> list[str]:
-    """What more than two functions of the library include. What fewer include stands beside each of them: Lua allows 200
-    local variables in one place.
+    """What more than two functions of the library include. What fewer include stands beside each of them: Lua allows
+    200 local variables in one place.
     """
     lists = [script.includes for script in map(load_script, script_names()) if script.is_function]
     uses = Counter(name for names in lists for name in names)

@@ -1,4 +1,4 @@
-"""Jobs that wait for others, in tests of scripts: what must be true of their keys, and how a test makes and tells them."""
+"""Jobs that wait for others, in tests of scripts: what must be true of their keys, and how tests make and tell them."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Linked:
         """Tells all followers of what has ended, and notes that."""
         codes: list[int] = []
         for ending in self.endings():
-            news = [v for f in ending.followers for v in (f.id, f.nonce, f.index, ending.generation, ending.how, "")]
+            news = [v for f in ending.followers for v in (f.id, f.nonce, f.place, ending.generation, ending.how, "")]
             told = self.shard.call("deliver", news)
             gone = "\n".join(f.line for f, code in zip(ending.followers, told, strict=True) if code == 0)
             at_ms = int(self.shard.clock.argument()) + again_ms

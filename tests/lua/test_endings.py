@@ -22,7 +22,7 @@ def told(linked: Linked) -> list[tuple[str, str]]:
     """What the followers are told: of which job, and how it has ended."""
     found = [(ending.field.partition("\x1f")[0], ending.how) for ending in linked.endings()]
     for ending in linked.endings():
-        assert [(one.id, one.index, one.topic, one.shard) for one in ending.followers] == [("d", 0, "t", 0)]
+        assert [(one.id, one.place, one.topic, one.shard) for one in ending.followers] == [("d", 0, "t", 0)]
     return found
 
 

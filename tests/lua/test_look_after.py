@@ -104,8 +104,8 @@ def test_parts_of_which_all_are_done_are_left_out(linked: Linked) -> None:
     known = linked.attach("d", "p")
     linked.put("m", *[f"p{n}" for n in range(501)], known=[one._replace(how="done") for one in known * 500] + known)
     shard.clock.advance("30s")
-    asked = dict((id, asked) for id, _, asked in shard.call("look_after", 10).waiting)
-    assert [(one.index, one.id) for one in asked["m"]] == [(500, "p500")]
+    asked = {id: asked for id, _, asked in shard.call("look_after", 10).waiting}
+    assert [(one.place, one.id) for one in asked["m"]] == [(500, "p500")]
 
 
 def test_what_was_not_finished_is_done_now(linked: Linked) -> None:

@@ -36,8 +36,8 @@ from . import clients, operators, troubles, workers
 from .archiver import keep_archive
 from .calls import call_of
 from .finders import find_and_act
-from .linkers import link
 from .link import LATEST_S, Network, SimulatedLink
+from .linkers import link
 from .links import note_ends
 from .loop import Process, SimulatedLoop, running
 from .model import Broken, Model
@@ -206,6 +206,11 @@ class World:
             self.start("taker", partial(clients.take, self))
         for _ in range(plan.operators):
             self.start("operator", partial(operators.operate, self))
+        self._start_some()
+
+    def _start_some(self) -> None:
+        """Those that only some histories have."""
+        plan = self.plan
         for kind, main in (("schedules", keep_schedules), ("finds", find_and_act)):
             if Random(f"{self.seed} {kind}").random() < 0.3:  # so that other seeds' histories stay as they are
                 self.start(kind, partial(main, self))

@@ -17,7 +17,7 @@ from ...job.uniqueness import OnConflict
 from ...keys import ShardKeys, candidate_shards, shard_of
 from ...link.session import Op
 from ...store.jobs import lookup
-from ...store.jobs.links import Attached, Known, dependencies, follower
+from ...store.jobs.links import UNKNOWN, Attached, Known, dependencies, follower
 from ...store.jobs.records import Encoded
 from ...store.redis_store import RedisStore
 from ...store.replies import Enqueued
@@ -117,10 +117,8 @@ def _attach_in(store: RedisStore, topic: str, lines: dict[int, tuple[Parent, str
         parent, line = lines[i]
         if parent.key is None:
             place = yield from shard_with(store, topic, settings, parent.id)
-            (one,) = (yield from store.scripts.attach(place, None, (parent.id, "", line))) or [
-                Attached("", 0, "unknown")
-            ]
-            if one.how != "unknown":
+            (one,) = (yield from store.scripts.attach(place, None, (parent.id, "", line))) or [Attached("", 0, UNKNOWN)]
+            if one.how != UNKNOWN:
                 found[i] = _known(parent, place.shard, one)
                 continue
         raise ParentUnknown(topic, parent.id)
@@ -130,8 +128,8 @@ def _attach_in(store: RedisStore, topic: str, lines: dict[int, tuple[Parent, str
 def _attach_at_homes(
     store: RedisStore, topic: str, settings: TopicSettings, lines: dict[int, tuple[Parent, str]]
 ) -> Op[dict[int, Known] | None]:
-    """Those that were found where their ids or keys lead, or led before the number of shards changed. None: our settings
-    are out of date.
+    """Those that were found where their ids or keys lead, or led before the number of shards changed. None: our
+    settings are out of date.
     """
     found: dict[int, Known] = {}
     candidates = {i: candidate_shards(p.id, settings.shards, settings.former, p.key) for i, (p, _) in lines.items()}
@@ -147,15 +145,16 @@ def _attach_at_homes(
         ]
         if not calls:
             continue
+        said = [[value for i in part for value in (lines[i][0].id, "", lines[i][1])] for _, part in calls]
+        shards = [store.session.keys.shard(topic, number) for number, _ in calls]
         replies = yield from store.scripts.attach_each([
-            (store.session.keys.shard(topic, number), settings, [v for i in part for v in (lines[i][0].id, "", lines[i][1])])
-            for number, part in calls
+            (shard, settings, some) for shard, some in zip(shards, said, strict=True)
         ])  # fmt: skip
         for (number, part), reply in zip(calls, replies, strict=True):
             if reply is None:
                 return None
             found |= {
-                i: _known(lines[i][0], number, one) for i, one in zip(part, reply, strict=True) if one.how != "unknown"
+                i: _known(lines[i][0], number, one) for i, one in zip(part, reply, strict=True) if one.how != UNKNOWN
             }
     return found
 

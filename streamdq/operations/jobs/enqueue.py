@@ -131,9 +131,10 @@ def enqueue(
     ``key``: what the job belongs to, such as a customer. Jobs with the same key are in the same shard, and an id is
     taken or free in that shard alone. So give a job with an id of your own the same key each time.
 
-    ``after``: a job, ``(topic, id)``, or any number of these: the job is due ``delay`` after the last of them is done.
-    ``on_failure``: if one of them is not done, but dead, cancelled, expired or lost, "block" keeps the job waiting, for a
-    kick of the dead one perhaps, "run" lets it start once all have ended, "cancel" cancels it. docs/flows.md tells more.
+    ``after``: a job, ``(topic, id)``, or any number of these: the new job is due ``delay`` after all of them are done.
+    ``on_failure``: what to do if one of them is dead, cancelled, expired or lost instead: "block" keeps the new job
+    waiting (a kick of the dead one lets it go on), "run" starts it once all have ended, "cancel" cancels it.
+    docs/flows.md has more.
 
     ``durable``: where the job, or the existing one, is for certain when this returns: "memory" of the server, its
     "disk" (in the append-only file), or also the memory of "replicas:N". None: as the topic or this process is

@@ -1,5 +1,5 @@
-"""The codec of what jobs that wait for others, and those that they wait for, know of each other: lua/lib/followers.lua and
-lua/lib/waits.lua. And the replies of the scripts that read it.
+"""The codec of what is stored of jobs that wait for others, and of those that they wait for (lua/lib/followers.lua,
+lua/lib/waits.lua); and the replies of the scripts that read it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 from ...job.after import PER_FIELD, Waits
 
 SEPARATOR = "\x1f"
+UNKNOWN = "unknown"
+"""What ``attach`` says of a job of which there is nothing."""
 ENDINGS = {
-    "": ".", "done": "o", "dead": "d", "cancelled": "c", "replaced": "r", "expired": "e", "purged": "p", "archived": "a",
-    "left": "g", "lost": "l",
+    "": ".", "done": "o", "dead": "d", "cancelled": "c", "replaced": "r", "expired": "e", "purged": "p",
+    "archived": "a", "left": "g", "lost": "l",
 }  # fmt: skip
 """The letter of each, as in lua/lib/dependents.lua."""
 
@@ -32,12 +34,12 @@ def attached_in(reply: Sequence[Any] | None) -> list[Attached] | None:
 
 
 class Follower(NamedTuple):
-    """Who waits for a job, and is the ``index``-th of those that it waits for."""
+    """Who waits for a job, and is the ``place``-th of those that it waits for."""
 
     line: str  # as it is stored
     topic: str
     shard: int
-    index: int
+    place: int
     nonce: str
     id: str
 
@@ -88,7 +90,7 @@ class Heard(IntEnum):
 class Asked(NamedTuple):
     """One of those that a job waits for, and that has not told of its end: its own place, and what is known of it."""
 
-    index: int
+    place: int
     topic: str
     shard: int
     life: str

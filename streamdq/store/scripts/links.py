@@ -16,8 +16,8 @@ from ..replies import Enqueued, enqueued_in
 
 class LinkScripts(ScriptCalls):
     def attach(self, k: ShardKeys, topic: TopicSettings | None, followers: Sequence[str]) -> Op[list[Attached] | None]:
-        """``followers``: id and life of the job that is waited for, and who waits for it (``links.follower``), for each.
-        ``topic`` None: the caller knows where the jobs are. None: its settings are out of date.
+        """``followers``: id and life of the job that is waited for, and who waits for it (``links.follower``), for
+        each. ``topic`` None: the caller knows where the jobs are. None: its settings are out of date.
         """
         return attached_in((yield from self._run("attach", *self._attaching(k, topic, followers))))
 
@@ -46,8 +46,8 @@ class LinkScripts(ScriptCalls):
         return enqueued_in((yield from self._run("enqueue_after", keys_of("enqueue_after", k), args)))
 
     def deliver(self, k: ShardKeys, news: Sequence[Any]) -> Op[list[Heard]]:
-        """``news``: id and nonce of who waits, index, generation and how of the job, and what was known of it or '', for
-        each.
+        """``news``: id and nonce of who waits, the job's place, generation and how, and what was known of it or '',
+        for each.
         """
         reply = yield from self._run("deliver", keys_of("deliver", k), (self._now(), self._history, *news))
         return [Heard(code) for code in reply]
