@@ -41,6 +41,7 @@ for i = 8, #ARGV, 2 do
 end
 redis.call('HSET', dependencies, member, ARGV[7])
 redis.call('HSET', jobs, id, record)
+redis.call('HINCRBY', counts, 'waiting_for_jobs', 1)
 note_largest(settings, topic[3], #record)
 local key = topic[7] and topic[7] ~= '0' and key_in(rest, 1)
 if key then add(s, s.groups, key, {id = id, sequence = order, due = tonumber(NEVER)})

@@ -78,6 +78,7 @@ local function act_on(s, w, job)
     keep_wait(s, w)
     redis.call('ZADD', looks, string.format('%.0f', s.now + LOOK_AFTER_MS), w.member)
     redis.call('ZREM', blocked, w.member)
+    redis.call('HINCRBY', s.counts, 'waiting_for_jobs', -1)
     set_due(s, job, s.now + w.delay)
     note_wait(s, job, 'unblocked')
     return 2

@@ -54,5 +54,7 @@ end
 
 -- stop_waiting_for(s, job): a job leaves the pool while it waits for others, perhaps.
 local function stop_waiting_for(s, job)
-  if is_waiting(job.record) then forget_wait(s, job.id .. '\31' .. nonce_of(job.record)) end
+  if not is_waiting(job.record) then return end
+  redis.call('HINCRBY', s.counts, 'waiting_for_jobs', -1)
+  forget_wait(s, job.id .. '\31' .. nonce_of(job.record))
 end

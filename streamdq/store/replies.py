@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from ..config import Layout, layout_in
+from ..job.after import NEVER_MS
 from .counters import Counters, GroupCounter, counters_in
 from .jobs.members import id_in
 from .jobs.progress import Progress, attempts_in, progress_in
@@ -231,12 +232,14 @@ class FoundPage(NamedTuple):
 class AuditedJobs(NamedTuple):
     """A page of a shard's jobs. ``cursor``: b"0" on the last page. ``in_streams``: the ids of those that should be in
     a stream, the group for its own stream, '' for the shared one, and their entry: its id, or its value. ``keys``: the
-    ids of all, and their keys, b'' = it has none.
+    ids of all, and their keys, b'' = it has none. ``lost``: the ids of those that wait for other jobs, and nothing
+    tells for which.
     """
 
     cursor: bytes
     in_streams: list[tuple[str, str, bytes]]
     keys: list[tuple[bytes, bytes]]
+    lost: list[str]
 
 
 class FoundInOrder(NamedTuple):
@@ -261,8 +264,9 @@ def found_page_in(reply: Sequence[Any]) -> FoundPage:
 
 
 def audited_jobs_in(reply: Sequence[Any]) -> AuditedJobs:
-    cursor, flat, keys = reply
-    return AuditedJobs(cursor, in_streams_of(flat), list(zip(keys[::2], keys[1::2], strict=True)))
+    cursor, flat, keys, lost = reply
+    pairs = list(zip(keys[::2], keys[1::2], strict=True))
+    return AuditedJobs(cursor, in_streams_of(flat), pairs, list(map(id_in, lost)))
 
 
 def in_streams_of(flat: Sequence[bytes]) -> list[tuple[str, str, bytes]]:
@@ -272,6 +276,14 @@ def in_streams_of(flat: Sequence[bytes]) -> list[tuple[str, str, bytes]]:
 def found_in_order_in(reply: Sequence[Any]) -> FoundInOrder:
     member, at_ms, looked, *rows = reply
     return FoundInOrder(member, int(float(at_ms or 0)), looked, list(map(_match_in, rows)))
+
+
+class LinkStats(NamedTuple):
+    """Of jobs that wait for others."""
+
+    blocked: int = 0
+    untold: int = 0  # endings that should have been told by now
+    untold_since_ms: int = 0
 
 
 class ShardStats(NamedTuple):
@@ -285,6 +297,7 @@ class ShardStats(NamedTuple):
     moved_at_ms: int  # 0: no job was ever moved
     groups: tuple[str, ...]
     dumps: bytes | None  # those registered, as dumps_in reads them
+    links: LinkStats
 
     @property
     def delayed(self) -> int:
@@ -294,10 +307,10 @@ class ShardStats(NamedTuple):
 
 def stats_in(reply: Sequence[Any], groups: Sequence[str]) -> ShardStats:
     """``groups``: the groups that the call asked for."""
-    now_ms, first_due_ms, jobs, waiting, paused, counts, dead, moved_at_ms, there, dumps = reply
+    now_ms, first_due_ms, jobs, waiting, paused, counts, dead, moved_at_ms, there, dumps, links = reply
     return ShardStats(
-        now_ms, first_due_ms, jobs, waiting, paused == 1, counters_in(counts), dict(zip(groups, dead, strict=True)),
-        moved_at_ms, _names(there), dumps,
+        now_ms, -1 if first_due_ms >= NEVER_MS else first_due_ms, jobs, waiting, paused == 1, counters_in(counts), dict(zip(groups, dead, strict=True)),
+        moved_at_ms, _names(there), dumps, LinkStats(*links),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from streamdq.keys import ShardKeys
@@ -123,12 +123,16 @@ def contradictions(stored: Stored, now_ms: float = float("inf")) -> list[str]:
     found = [text for group in stored.groups for text in _of_group(stored, group)]
     found += _of_bucket(stored)
     found += _of_keys(stored, now_ms)
-    found += [f"links: {text}" for text in contradicting(stored.links, stored.records, stored.progress)]
+    found += [f"links: {text}" for text in _of_links(stored)]
     detached = {id for of in stored.progress.values() for id, p in of.items() if p.main == b"-"}
     # A leaving group's progress may be of a job that had the id of another one before.
     if stored.counts[b"detached"] != len(detached) and b"leaving" not in stored.settings:
         found.append(f"{len(detached)} jobs are detached, counted are {stored.counts[b'detached']}")
     return found
+
+
+def _of_links(stored: Stored) -> Iterator[str]:
+    yield from contradicting(stored.links, stored.records, stored.progress, stored.counts[b"waiting_for_jobs"])
 
 
 def _of_group(stored: Stored, group: bytes) -> list[str]:

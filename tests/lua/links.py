@@ -35,9 +35,9 @@ class Links(NamedTuple):
 
 
 def contradicting(
-    links: Links, records: Mapping[bytes, bytes], progress: Mapping[bytes, Mapping[bytes, Any]]
+    links: Links, records: Mapping[bytes, bytes], progress: Mapping[bytes, Mapping[bytes, Any]], counted: int
 ) -> Iterator[str]:
-    """What does not fit together."""
+    """What does not fit together. ``counted``: how many jobs wait for others, by the counter."""
     yield from _of_followers(links, records, progress)
     heads = {field: text for field, text in links.dependencies.items() if field.count(MARK) == 1}
     if heads.keys() != links.dependents.keys():
@@ -50,6 +50,8 @@ def contradicting(
     waiting = {id + MARK + record.split(b"\n")[4] for id, record in records.items() if record[12:25] == NEVER}
     if waiting - heads.keys():
         yield f"{waiting - heads.keys()} wait, and nothing tells for what"
+    if len(waiting) != counted:
+        yield f"{len(waiting)} wait, counted are {counted}"
     if links.blocked.keys() - waiting:
         yield f"{links.blocked.keys() - waiting} are blocked, and don't wait"
 

@@ -32,7 +32,7 @@ def test_it_waits_and_is_due_never(linked: Linked) -> None:
     assert linked.head("d") == "1|0|0|10000|block|0"
     assert linked.states("d") == "."
     assert shard.redis("HGET", shard.k.jobs, "d")[12:25] == NEVER
-    assert shard.counts == {"enqueued": 2}
+    assert shard.counts == {"enqueued": 2, "waiting_for_jobs": 1}
     member = f"d\x1f{linked.made['d'].nonce}".encode()
     assert linked.links().dependents == {member: str(START_MS + 30_000).encode()}
     shard.clock.advance("10h")
@@ -48,7 +48,7 @@ def test_a_repeated_call_finds_its_own_job(linked: Linked) -> None:
     for how in ("keep", "replace"):
         reply = shard.call("enqueue_after", 1, how, (made.id, made.rest), ["1|0|0|0|block|0", "t\x1f0\x1fx\x1fp", "."])
         assert reply.taken == {0: held}
-    assert shard.counts == {"enqueued": 2}
+    assert shard.counts == {"enqueued": 2, "waiting_for_jobs": 1}
 
 
 def test_another_jobs_id_is_taken_or_replaced(linked: Linked) -> None:
@@ -58,7 +58,7 @@ def test_another_jobs_id_is_taken_or_replaced(linked: Linked) -> None:
     assert linked.put("d", "p").taken == {0: held}
     assert linked.links().dependencies == {}
     assert linked.put("d", "p", how="replace").taken == {}
-    assert shard.counts == {"enqueued": 3, "cancelled:default": 1}
+    assert shard.counts == {"enqueued": 3, "cancelled:default": 1, "waiting_for_jobs": 1}
     assert shard.state("d") == "waiting"
     first = linked.head("d")
     assert linked.put("d", "p", how="replace", delay="1s").taken == {}, "it takes the place of one that waits"
@@ -97,7 +97,7 @@ def test_it_goes_by_what_becomes_of_failures(linked: Linked) -> None:
     assert linked.states("block") == "od,2=7"
     assert linked.head("cancel") == "", "nothing is left of one that was cancelled"
     assert sorted(events(shard)) == ["blocked", "cancelled", "unblocked"]
-    assert shard.counts == {"enqueued": 3, "cancelled:default": 1}
+    assert shard.counts == {"enqueued": 3, "cancelled:default": 1, "waiting_for_jobs": 1}
 
 
 def test_it_waits_in_each_group(linked: Linked, two: Shard) -> None:

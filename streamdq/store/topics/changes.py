@@ -124,6 +124,7 @@ def delete(topics: Topics, topic: str, force: bool) -> Op[None]:
         if not force:
             yield from _check_empty(topics, topic, refusal)
             yield from _check_settled(topics, topic)
+            yield from _check_told(topics, topic)
             yield from _check_unscheduled(topics, topic)
             yield from _check_unserved(topics, topic)
         registered = yield from topics.register(topic, {"deleting": "force" if force else "empty"}, {})
@@ -154,6 +155,17 @@ def _check_settled(topics: Topics, topic: str) -> Op[None]:
             f"topic {topic!r} holds receipts that the database of an outbox or an archive has yet to read: let "
             f"`streamdq outbox relay` or `streamdq archive store` run, or delete it with {_FORCE}, and jobs that "
             "have ended may run again"
+        )
+
+
+def _check_told(topics: Topics, topic: str) -> Op[None]:
+    """Who waits for jobs of the topic would take those that are done for lost."""
+    keys = [k.followers for k in topics.all_shards(topic)]
+    replies = yield from topics.session.call([Command(key, ("HLEN", key)) for key in keys])
+    if any(checked(reply) for reply in replies):
+        raise TopicNotEmpty(
+            f"topic {topic!r} has jobs that have ended, and others wait for them: let these start, cancel them, or "
+            f"delete it with {_FORCE}, and they may be blocked"
         )
 
 
