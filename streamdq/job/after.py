@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 from ..errors import InvalidInput
 
 OnFailure = Literal["block", "run", "cancel"]
 After = Any
-"""A job, or ``(topic, id)``; or an iterable of these."""
+"""A job, ``(topic, id)``, or ``{"topic": …, "id": …, "key": …}``; or an iterable of these."""
 
 MAX_PARENTS = 100_000
 NEVER_MS = 9_999_999_999_999
@@ -24,6 +25,32 @@ class Parent(NamedTuple):
     topic: str
     id: str
     key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """One of the jobs that another one waits, or waited, for. ``outcome`` None: it has not ended; otherwise done, dead,
+    cancelled, replaced, expired, purged, archived, left (its groups were removed) or lost.
+    """
+
+    topic: str
+    id: str
+    outcome: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """What a job waits, or waited, for. ``delay_ms``: from when the others have ended. ``blocked``: it can't start,
+    because one of them has failed. ``jobs``: the first of them, in their order.
+    """
+
+    total: int
+    done: int
+    failed: int
+    on_failure: OnFailure
+    delay_ms: int
+    blocked: bool
+    jobs: tuple[Dependency, ...]
 
 
 class Waits(NamedTuple):
@@ -46,7 +73,7 @@ def parents_of(after: After) -> tuple[Parent, ...]:
     Raises:
         InvalidInput
     """
-    many = isinstance(after, Iterable) and not isinstance(after, str) and not _is_name(after)
+    many = isinstance(after, Iterable) and not isinstance(after, str | Mapping) and not _is_name(after)
     found = tuple(dict.fromkeys(_parent(one) for one in (after if many else [after])))
     if len(found) > MAX_PARENTS:
         raise InvalidInput(
@@ -60,11 +87,14 @@ def _is_name(one: object) -> bool:
 
 
 def _parent(one: Any) -> Parent:
-    from .job import check_id, check_topic
+    from .job import check_id, check_key, check_topic
 
     if _is_name(one):
         return Parent(check_topic(one[0]), check_id(one[1]))
-    topic, id, key = (getattr(one, name, None) for name in ("topic", "id", "key"))
+    if isinstance(one, Mapping) and one.keys() <= {"topic", "id", "key"}:
+        topic, id, key = (one.get(name) for name in ("topic", "id", "key"))
+    else:
+        topic, id, key = (getattr(one, name, None) for name in ("topic", "id", "key"))
     if not isinstance(topic, str) or not isinstance(id, str):
         raise InvalidInput(f"after: {one!r:.80} is neither a job nor (topic, id)")
-    return Parent(check_topic(topic), check_id(id), key)
+    return Parent(check_topic(topic), check_id(id), None if key is None else check_key(key))

@@ -16,7 +16,7 @@ from pydantic_core import from_json
 from ..errors import BodyDamaged, BodyUnreadable, InvalidInput
 from ..keys import plain
 from ..times.durations import Duration, Moment, to_ms
-from .after import After, OnFailure
+from .after import After, Dependencies, OnFailure
 from .retry import RetryInput
 from .uniqueness import DerivedId, UniqueAfter
 
@@ -234,6 +234,7 @@ class Job(_HasBody):
     snoozed: int = 0
     groups: Mapping[str, GroupProgress] = field(default_factory=dict)
     key: str | None = None
+    waits_for: Dependencies | None = None  # of a job that waits for others, as ``get`` finds it
 
     @property
     def due(self) -> datetime:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -61,8 +61,9 @@ class Endings:
 
     def look_for_shards(self) -> None:
         """After the topics have changed."""
+        # One that is no longer used may have endings.
         linked = {
-            shard for name, topic in self._topics.known.items() if topic.linked for shard in self._topics.shards(name)
+            shard for name, one in self._topics.known.items() if one.linked for shard in self._topics.all_shards(name)
         }
         self._timers.drop([shard for shard in self._timers.shards if shard not in linked])
         for shard in linked:
@@ -153,6 +154,19 @@ class Endings:
         for ending in endings:
             for one in ending.followers:
                 places.setdefault(self._session.keys.shard(one.topic, one.shard), []).append(_News(ending, one))
+        gone, failed = await self._tell_all(places)
+        soon = {*failed, *gone}  # one that is gone may only not be there yet
+        again = [now_ms + (_SOON_MS if one.field in soon else _again_ms(one, now_ms)) for one in endings]
+        args = [
+            value
+            for one, at_ms in zip(endings, again, strict=True)
+            for value in (one.field, one.generation, at_ms, "\n".join(gone.get(one.field, [])))
+        ]
+        await arun(self._link, self._scripts.delivered(shard, args))
+        return min(again)
+
+    async def _tell_all(self, places: Mapping[ShardKeys, Sequence[_News]]) -> tuple[dict[str, list[str]], set[str]]:
+        """Returns the lines of followers that have ended, by ending; and the endings that could not be told to all."""
         gone: dict[str, list[str]] = {}
         failed: set[str] = set()
         told = await asyncio.gather(
@@ -167,15 +181,7 @@ class Endings:
                 continue
             for field, line in lines:
                 gone.setdefault(field, []).append(line)
-        soon = {*failed, *gone}  # one that is gone may only not be there yet
-        again = [now_ms + (_SOON_MS if one.field in soon else _again_ms(one, now_ms)) for one in endings]
-        args = [
-            value
-            for one, at_ms in zip(endings, again, strict=True)
-            for value in (one.field, one.generation, at_ms, "\n".join(gone.get(one.field, [])))
-        ]
-        await arun(self._link, self._scripts.delivered(shard, args))
-        return min(again)
+        return gone, failed
 
     async def _deliver_to(self, place: ShardKeys, news: Sequence[_News]) -> list[tuple[str, str]]:
         """Returns the followers that have ended: the field of the ending, and their line."""

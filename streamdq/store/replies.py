@@ -308,8 +308,9 @@ class ShardStats(NamedTuple):
 def stats_in(reply: Sequence[Any], groups: Sequence[str]) -> ShardStats:
     """``groups``: the groups that the call asked for."""
     now_ms, first_due_ms, jobs, waiting, paused, counts, dead, moved_at_ms, there, dumps, links = reply
+    first_due_ms = -1 if first_due_ms >= NEVER_MS else first_due_ms
     return ShardStats(
-        now_ms, -1 if first_due_ms >= NEVER_MS else first_due_ms, jobs, waiting, paused == 1, counters_in(counts), dict(zip(groups, dead, strict=True)),
+        now_ms, first_due_ms, jobs, waiting, paused == 1, counters_in(counts), dict(zip(groups, dead, strict=True)),
         moved_at_ms, _names(there), dumps, LinkStats(*links),
     )  # fmt: skip
 

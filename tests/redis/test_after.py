@@ -140,7 +140,7 @@ async def test_cancelling_the_first(space: Space, seen: Seen) -> None:
     assert space.state("d", "b") == "gone"
 
 
-async def test_a_topic_that_is_deleted_with_its_jobs(space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_topic_that_is_deleted_with_its_jobs(space: Space, seen: Seen) -> None:
     """It can't tell any more. Who waits asks, after a while."""
     first = space.queue.enqueue("a", "first", delay="1h")
     space.queue.enqueue("b", "second", id="d", after=first)

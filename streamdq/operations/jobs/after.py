@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...config import MAX_BATCH, TopicSettings
 from ...errors import InvalidInput, ParentUnknown, UnknownTopic
-from ...job.after import Parent
+from ...job.after import Parent, Waits
 from ...job.uniqueness import OnConflict
 from ...keys import ShardKeys, candidate_shards, shard_of
 from ...link.session import Op
@@ -48,16 +48,9 @@ def put_after(
     """
     waits = job.waits
     assert waits is not None
-    if on_conflict not in _HOWS:
-        raise InvalidInput(
-            f"on_conflict: {on_conflict!r} does not go together with after; pass reject, keep or replace"
-        )
-    if any((parent.topic, parent.id) == (topic, job.id) for parent in waits.parents):
-        raise InvalidInput(f"after: job {job.id!r} of topic {topic!r} can't wait for itself")
+    _check(topic, job.id, waits, on_conflict)
     for _ in range(REPAIRS):
-        settings = yield from expect_links(store.topics, topic)
-        if job.key is not None and settings.shards + len(settings.former) > 1:
-            settings = yield from expect_keys(store.topics, topic)
+        settings = yield from _settings(store, topic, job)
         held = yield from _at_former_homes(store, topic, settings, job)
         if held is not None:
             return PutAfter(0, held)
@@ -68,12 +61,33 @@ def put_after(
             dependencies(waits, known),
         )  # fmt: skip
         if reply.current:
-            failed = sum(one.how not in ("", "done") for one in known)
-            ended = sum(one.how == "done" for one in known) + (failed if waits.on_failure == "run" else 0)
-            due_ms = reply.now_ms + waits.delay_ms if ended == len(known) else None
-            return PutAfter(reply.now_ms, reply.taken.get(0), due_ms, bool(failed) and waits.on_failure == "cancel")
+            return _done(waits, known, reply)
         yield from store.topics.shared(topic, store.topics.repair)
     raise changing(topic)
+
+
+def _settings(store: RedisStore, topic: str, job: Encoded) -> Op[TopicSettings]:
+    """The topic's, marked before the first job waits there, or has a key."""
+    settings = yield from expect_links(store.topics, topic)
+    if job.key is not None and settings.shards + len(settings.former) > 1:
+        settings = yield from expect_keys(store.topics, topic)
+    return settings
+
+
+def _done(waits: Waits, known: Sequence[Known], reply: Enqueued) -> PutAfter:
+    failed = sum(one.how not in ("", "done") for one in known)
+    ended = sum(one.how == "done" for one in known) + (failed if waits.on_failure == "run" else 0)
+    due_ms = reply.now_ms + waits.delay_ms if ended == len(known) else None
+    return PutAfter(reply.now_ms, reply.taken.get(0), due_ms, failed > 0 and waits.on_failure == "cancel")
+
+
+def _check(topic: str, id: str, waits: Waits, on_conflict: OnConflict) -> None:
+    if on_conflict not in _HOWS:
+        raise InvalidInput(
+            f"on_conflict: {on_conflict!r} does not go together with after; pass reject, keep or replace"
+        )
+    if any((parent.topic, parent.id) == (topic, id) for parent in waits.parents):
+        raise InvalidInput(f"after: job {id!r} of topic {topic!r} can't wait for itself")
 
 
 def _at_former_homes(store: RedisStore, topic: str, settings: TopicSettings, job: Encoded) -> Op[bytes | None]:
@@ -134,29 +148,39 @@ def _attach_at_homes(
     found: dict[int, Known] = {}
     candidates = {i: candidate_shards(p.id, settings.shards, settings.former, p.key) for i, (p, _) in lines.items()}
     for turn in range(1 + len(settings.former)):
-        places: dict[int, list[int]] = {}
-        for i in lines.keys() - found.keys():
-            if turn < len(candidates[i]):
-                places.setdefault(candidates[i][turn], []).append(i)
-        calls = [
-            (number, sorted(some)[begin : begin + MAX_BATCH])
-            for number, some in sorted(places.items())
-            for begin in range(0, len(some), MAX_BATCH)
-        ]
-        if not calls:
-            continue
-        said = [[value for i in part for value in (lines[i][0].id, "", lines[i][1])] for _, part in calls]
-        shards = [store.session.keys.shard(topic, number) for number, _ in calls]
-        replies = yield from store.scripts.attach_each([
-            (shard, settings, some) for shard, some in zip(shards, said, strict=True)
-        ])  # fmt: skip
-        for (number, part), reply in zip(calls, replies, strict=True):
-            if reply is None:
-                return None
-            found |= {
-                i: _known(lines[i][0], number, one) for i, one in zip(part, reply, strict=True) if one.how != UNKNOWN
-            }
+        left = [i for i in sorted(lines) if i not in found and turn < len(candidates[i])]
+        calls = _calls({i: candidates[i][turn] for i in left})
+        replies = yield from _attach_each(store, topic, settings, [(n, [lines[i] for i in some]) for n, some in calls])
+        if None in replies:
+            return None
+        said = [(i, number, one) for (number, some), reply in zip(calls, replies, strict=True)
+                for i, one in zip(some, reply or (), strict=True)]  # fmt: skip
+        found |= {i: _known(lines[i][0], number, one) for i, number, one in said if one.how != UNKNOWN}
     return found
+
+
+def _calls(homes: dict[int, int]) -> list[tuple[int, list[int]]]:
+    """Which of them go together into a shard, of this number."""
+    places: dict[int, list[int]] = {}
+    for i, number in homes.items():
+        places.setdefault(number, []).append(i)
+    return [
+        (number, some[begin : begin + MAX_BATCH])
+        for number, some in sorted(places.items())
+        for begin in range(0, len(some), MAX_BATCH)
+    ]
+
+
+def _attach_each(
+    store: RedisStore, topic: str, settings: TopicSettings, calls: Sequence[tuple[int, Sequence[tuple[Parent, str]]]]
+) -> Op[list[list[Attached] | None]]:
+    said = [[value for parent, line in some for value in (parent.id, "", line)] for _, some in calls]
+    shards = [store.session.keys.shard(topic, number) for number, _ in calls]
+    if not calls:
+        return []
+    return (yield from store.scripts.attach_each([
+        (shard, settings, some) for shard, some in zip(shards, said, strict=True)
+    ]))  # fmt: skip
 
 
 def _known(parent: Parent, shard: int, one: Attached) -> Known:

@@ -23,7 +23,7 @@ from ...times.durations import Duration, Moment
 from .batcher import clone_exception
 from .get import get, job_of
 from .large_bodies import put_away, take_back
-from .send import send_to_shards
+from .send import Sent, send_to_shards
 
 NO_BODY: Any = {}
 
@@ -310,23 +310,31 @@ def _put_with_waits(
     """Some of them wait for others. These are put in one by one, after the rest, which they may wait for."""
     from .after import put_after  # which most programs don't need
 
-    plain = [i for i, job in enumerate(jobs) if job.waits is None]
-    now_ms, taken, skips_bucket, due_ms = 0, dict[int, bytes](), dict[int, int](), dict[int, int]()
-    if plain:
-        sent = yield from send_to_shards(store, topic, [jobs[i] for i in plain], on_conflict, durable)
-        now_ms, taken = sent.now_ms, {plain[i]: record for i, record in sent.taken.items()}
-        skips_bucket = {plain[i]: at for i, at in sent.skips_bucket.items()}
-    for i, job in enumerate(jobs):
-        if job.waits is not None:
-            done = yield from put_after(store, topic, job, on_conflict, durable)
-            now_ms = done.now_ms or now_ms
-            if done.taken is not None:
-                taken[i] = done.taken
-            elif done.due_ms is not None or done.cancelled:
-                due_ms[i] = done.due_ms or 0
+    waiting = [i for i, job in enumerate(jobs) if job.waits is not None]
+    sent = yield from _put_plain(store, topic, jobs, on_conflict, durable)
+    now_ms, taken, due_ms = sent.now_ms, dict(sent.taken), dict[int, int]()
+    for i in waiting:
+        done = yield from put_after(store, topic, jobs[i], on_conflict, durable)
+        now_ms = done.now_ms or now_ms
+        if done.taken is not None:
+            taken[i] = done.taken
+        elif done.due_ms is not None or done.cancelled:
+            due_ms[i] = done.due_ms or 0
     existing = _of_others(taken, jobs)
     recorded.not_put_in(store.session.keys.namespace, topic, len(existing))
-    return EnqueueReply(now_ms, taken, existing, store.session.bodies, skips_bucket=skips_bucket, due_ms=due_ms)
+    return EnqueueReply(now_ms, taken, existing, store.session.bodies, skips_bucket=sent.skips_bucket, due_ms=due_ms)
+
+
+def _put_plain(
+    store: RedisStore, topic: str, jobs: Sequence[Encoded], on_conflict: OnConflict, durable: str | None
+) -> Op[Sent]:
+    """Enqueues those of them that wait for no others."""
+    plain = [i for i, job in enumerate(jobs) if job.waits is None]
+    if not plain:
+        return Sent(0, {}, {})
+    sent = yield from send_to_shards(store, topic, [jobs[i] for i in plain], on_conflict, durable)
+    taken = {plain[i]: record for i, record in sent.taken.items()}
+    return Sent(sent.now_ms, taken, {plain[i]: at for i, at in sent.skips_bucket.items()})
 
 
 def _put_one(
@@ -336,8 +344,8 @@ def _put_one(
     longer to find out than the call itself.
     """
     settings, bodies = store.topics.cached(topic), store.session.bodies
-    plain = job.rule == "" and job.key is None and on_conflict in ("reject", "keep") and bodies.offload is None
-    if settings is None or settings.former or not plain or job.waits is not None:
+    plain = job.is_plain and on_conflict in ("reject", "keep") and bodies.offload is None
+    if settings is None or settings.former or not plain:
         return (yield from put(store, topic, [job], on_conflict, durable))
     shard = store.session.keys.shard(topic, shard_of(job.id, settings.shards))
     spread = settings.named(by_key=False)

@@ -7,11 +7,11 @@ from typing import TypeVar
 
 from ...config import TopicSettings
 from ...errors import UnknownTopic
-from ...job.after import NEVER_MS
+from ...job.after import NEVER_MS, PER_FIELD, Dependencies
 from ...job.job import Decoder, GroupProgress, Job, JobState, check_id, check_key, check_topic
 from ...keys import ShardKeys, candidate_shards
 from ...link.session import Op
-from ...store.jobs import lookup
+from ...store.jobs import linked, lookup
 from ...store.jobs.progress import Phase
 from ...store.jobs.records import job_in
 from ...store.redis_store import RedisStore
@@ -28,16 +28,42 @@ _ACTIVE_FIRST = (
 
 def get(store: RedisStore, topic: str, id: str, *, key: str | None = None) -> Op[Job | None]:
     """The job with its progress in each group, or None if it has ended in all of them or never existed. ``key``: of the
-    job, if it has one: then only the shard of that key is asked.
+    job, if it has one: then only the shard of that key is asked. If it waits for others, ``waits_for`` has the first
+    500 of them.
     """
+    asked: list[ShardKeys] = []
+
+    def script(k: ShardKeys, settings: TopicSettings, _: str) -> Op[FoundJob | None]:
+        asked.append(k)
+        return store.scripts.get(k, id, settings)
+
     try:
-        found = yield from ask(store, topic, id, lambda k, settings, _: store.scripts.get(k, id, settings), key)
+        found = yield from ask(store, topic, id, script, key)
     except UnknownTopic:
         return None
     job = job_of(topic, id, found, store.session.bodies)
     if job is not None:
         yield from fetched([job])
+        if job.state is JobState.WAITING:
+            job.waits_for = yield from linked.dependencies(store.session, asked[-1], id, found.record, PER_FIELD)
     return job
+
+
+def dependencies(store: RedisStore, topic: str, id: str, *, key: str | None = None) -> Op[Dependencies | None]:
+    """What the job waits for, or waited for before it started, with how each of these has ended: all of them. None: it
+    waited for none, or has ended. ``key``: as for ``get``.
+    """
+    asked: list[ShardKeys] = []
+
+    def script(k: ShardKeys, settings: TopicSettings, _: str) -> Op[FoundJob | None]:
+        asked.append(k)
+        return store.scripts.get(k, id, settings)
+
+    try:
+        found = yield from ask(store, topic, id, script, key)
+    except UnknownTopic:
+        return None
+    return (yield from linked.dependencies(store.session, asked[-1], id, found.record, None)) if found.record else None
 
 
 def ask(

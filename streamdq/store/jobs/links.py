@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from ...job.after import PER_FIELD, Waits
+from ...job.after import PER_FIELD, Dependencies, Dependency, Waits
 
 SEPARATOR = "\x1f"
 UNKNOWN = "unknown"
@@ -154,3 +154,34 @@ def dependencies(waits: Waits, known: Sequence[Known]) -> list[str]:
 def follower(topic: str, shard: int, index: int, nonce: str, id: str) -> str:
     """Who waits for a job, in the form that attach takes."""
     return SEPARATOR.join((topic, str(shard), str(index), nonce, id))
+
+
+OUTCOMES = {letter: how or None for how, letter in ENDINGS.items()}
+
+
+def member(id: str, nonce: str) -> str:
+    """How a job that waits is named in its shard's keys."""
+    return f"{id}{SEPARATOR}{nonce}"
+
+
+def fields_of(member: str, parts: int) -> list[str]:
+    """The fields of ``dependencies`` with the first parts of what a job waits for."""
+    return [f"{member}{SEPARATOR}{n}{end}" for n in range(parts) for end in ("", f"{SEPARATOR}s")]
+
+
+def dependencies_in(head: bytes, blocked: bool, stored: Sequence[bytes | None]) -> Dependencies:
+    """``stored``: the values of ``fields_of``."""
+    total, done, failed, delay_ms, on_failure, _ = head.decode().split("|")
+    jobs: list[Dependency] = []
+    for others, states in zip(stored[::2], stored[1::2], strict=True):
+        letters = (states or b"").decode().split(",")[0]
+        for line, letter in zip((others or b"").decode().split("\n"), letters, strict=False):
+            topic, _, _, id = line.split(SEPARATOR)
+            jobs.append(Dependency(topic, id, OUTCOMES[letter]))
+    how: Any = on_failure
+    return Dependencies(int(total), int(done), int(failed), how, int(delay_ms), blocked, tuple(jobs))
+
+
+def followers_in(text: bytes) -> list[Follower]:
+    """Who waits for a job that is in the pool."""
+    return _ending("", text.decode()).followers

@@ -42,6 +42,11 @@ class Encoded(NamedTuple):
     waits: Waits | None = None  # for these; then ``when`` is not used
 
     @property
+    def is_plain(self) -> bool:
+        """Whether its id alone decides where it goes, and whether it is taken; and it waits for nothing."""
+        return self.rule == "" and self.key is None and self.waits is None
+
+    @property
     def has_rate(self) -> bool:
         return self.rule != "" and self.rule.split("|")[1] != ""
 
@@ -107,7 +112,7 @@ def encode(new: NewJob, max_body_bytes: int, seal: Seal | None = None) -> Encode
         retry = RetrySchedule.of(new.retry).encode()
     if new.window is not None:
         raise InvalidInput("window: only enqueue and enqueue_many look for the best moment")
-    waits = None if new.after is None else waits_of(new)
+    waits = waits_of(new)
     when = str(NEVER_MS) if waits else encode_when(new.delay, new.at, new.tz, new.quiet)
     if seal is not None:
         body = seal(id, check_version(new.version), plain)
@@ -124,6 +129,8 @@ def waits_of(new: NewJob) -> Waits | None:
     Raises:
         InvalidInput: an argument is invalid, or does not go together with ``after``.
     """
+    if new.after is None:
+        return None
     for name in ("at", "tz", "quiet", "window", "unique_for", "rate_of_id", "at_most"):
         if getattr(new, name) is not None:
             raise InvalidInput(
