@@ -307,6 +307,20 @@ WAITING_FOR_KEY = Signal(
     "Jobs that wait because as many jobs of their key as its limit allows have not ended yet.",
     "{{topic}} {{group}}",
 )
+BLOCKED = Signal(
+    "Blocked",
+    "max @by (streamdq_jobs_blocked{@topic})",
+    "short",
+    "Jobs that can't start, because a job that they wait for has failed.",
+    "{{topic}}",
+)
+ENDINGS_OLDEST = Signal(
+    "Oldest end that was not told",
+    "max @by (streamdq_endings_oldest_untold_seconds{@topic})",
+    "s",
+    "For how long jobs that wait for others should have heard that one of these has ended.",
+    "{{topic}}",
+)
 OLDEST_PENDING = Signal(
     "Oldest claim",
     "max @by (streamdq_oldest_pending_seconds{@group})",
