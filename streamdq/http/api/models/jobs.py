@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from ....job.after import OnFailure
 from ....job.job import MAX_ID_BYTES, MAX_KEY_CHARS, JobState, NewJob
@@ -93,7 +93,7 @@ class JobIn(In):
         Field(description=OF_JOB["key"], examples=["merchant-7"]),
     ] = None
     after: Annotated[
-        Annotated[list[ParentIn], FailFast(), Field(max_length=_MOST_PARENTS)] | None,
+        Annotated[list[ParentIn], Field(max_length=_MOST_PARENTS, fail_fast=True)] | None,
         Field(description=OF_JOB["after"]),
     ] = None
     on_failure: Annotated[OnFailure, Field(description=OF_JOB["on_failure"])] = "block"
