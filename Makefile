@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# What is installed: what `make demo` needs, and what everything else here needs.
+# What is installed: what `make demo` needs, what the documentation needs, and what everything else here needs.
 DEMO := $(VENV)/.demo
+DOCS := $(VENV)/.docs
 STAMP := $(VENV)/.dev
 DEMO_EXTRAS := embedded,uvloop
 
@@ -81,7 +82,7 @@ bench-spark: $(STAMP) ## measure the analysis of 1, 3 and 10 million events, som
 check-analytics: $(STAMP) ## compare every table of the analysis with its SQL; EVENTS=10M
 	@$(BIN)/python -m tests.spark.second --events $(or $(EVENTS),1M)
 
-dashboards: $(STAMP) ## build dashboards and rules; PAGES=URL of the operations page
+dashboards: $(STAMP) ## build dashboards and rules; PAGES=URL of the runbook's pages
 	@$(BIN)/python -m dashboards $(if $(PAGES),--pages $(PAGES))
 
 DESCRIBE := import json; from streamdq.http import create_app; print(json.dumps(create_app("memory://unused", authentication="mine").openapi(), indent=2))
@@ -90,11 +91,11 @@ client: $(STAMP) ## build the types of the TypeScript client from the descriptio
 	@cd clients/typescript && npm ci --ignore-scripts && npm run generate
 
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
-docs: $(STAMP) ## build the documentation site into build/site; a broken link or anchor is an error
+docs: $(DOCS) ## build the documentation site into build/site; a broken link or anchor is an error
 	@$(MKDOCS) build --strict
 	@echo "The site is in build/site: make docs-serve shows it at http://127.0.0.1:8000"
 
-docs-serve: $(STAMP) ## show the documentation site at http://127.0.0.1:8000, also while you write it
+docs-serve: $(DOCS) ## show the documentation site at http://127.0.0.1:8000, also while you write it
 	@$(MKDOCS) serve
 
 picture: $(STAMP) ## take the documentation's pictures anew; needs chromium
@@ -128,12 +129,17 @@ $(DEMO): $(VENV)/.made
 	$(call install,$(DEMO_EXTRAS))
 	@touch $@
 
+$(DOCS): $(VENV)/.made
+	@echo "Installing streamdq and what builds its documentation into $(VENV) ..."
+	$(call install,docs)
+	@touch $@
+
 # Java's classes make up 400 MB of pyspark; packing them on the way into the venv would take half of the time.
 $(STAMP): UV_OPTIONS := --config-settings-package pyspark:--build-option=--compression=stored
 $(STAMP): $(VENV)/.made
 	@echo "Installing streamdq and everything its tests, docs and benchmarks need into $(VENV): about a minute ..."
 	$(call install,dev)
-	@touch $(DEMO) $@
+	@touch $(DEMO) $(DOCS) $@
 
 # --clear: a venv of another Python, or one that was moved, can't be repaired by installing into it.
 $(VENV)/.made: pyproject.toml constraints.txt

@@ -26,7 +26,7 @@ from streamdq.operations.attempts.results import (
     End,
     ends_together,
     held_in,
-    settle,
+    send_ends,
 )
 from streamdq.operations.checks import audit
 from streamdq.operations.dead_letters import of_group
@@ -127,7 +127,7 @@ class _Redis:
         groups = len(self.groups)
         while ends:
             batch = ends_together(ends, groups)
-            run(self.link, settle(self.store.scripts, self.shard, group, self.consumer, batch))
+            run(self.link, send_ends(self.store.scripts, self.shard, group, self.consumer, batch))
             del ends[: len(batch)]
 
     def bury(self, count: int, body: str = "small") -> None:

@@ -22,7 +22,7 @@ from .workers import WorkerProcess, processes
 _SHARDS = 64
 _MASTERS = 3
 _WORKERS = (1, 8)
-_SETTLE_S = 30.0  # by then each process has its place in the line behind the mover
+_QUIET_S = 30.0  # until each process has found the mover
 _PER_SECOND = 40
 _OWN = ("info", "client|list", "client", "config|resetstat", "hget")
 _COUNTS = [NamespaceKeys(NAMESPACE).shard(TOPIC, number).counts for number in range(_SHARDS)]
@@ -93,7 +93,7 @@ def cluster_idle(bench: Bench) -> list[Figure]:
     seconds, count = bench.seconds(60), int(_PER_SECOND * bench.seconds(10))
     with ExitStack() as stack:
         deployments = {workers: _Deployment(stack, bench, workers) for workers in _WORKERS}
-        time.sleep(_SETTLE_S)
+        time.sleep(_QUIET_S)
         before = {workers: one.sent() for workers, one in deployments.items()}
         time.sleep(seconds)
         idle = {workers: one.sent() - before[workers] for workers, one in deployments.items()}

@@ -17,7 +17,7 @@ from streamdq.config import MAX_CLAIM
 from streamdq.link.connection import Link
 from streamdq.link.opening import open_session
 from streamdq.link.session import run
-from streamdq.operations.attempts.results import AttemptResult, ClaimedJob, End, held_in, settle
+from streamdq.operations.attempts.results import AttemptResult, ClaimedJob, End, held_in, send_ends
 from streamdq.store.redis_store import RedisStore
 
 from .drain import Drained, drained
@@ -102,7 +102,9 @@ class Measured:
     def _finish(self, held: list[ClaimedJob]) -> None:
         run(
             self._link,
-            settle(self._store.scripts, SHARD, GROUP, self._consumer, [End(one, AttemptResult.DONE) for one in held]),
+            send_ends(
+                self._store.scripts, SHARD, GROUP, self._consumer, [End(one, AttemptResult.DONE) for one in held]
+            ),
         )
 
     def _cpu_s(self, calls: Callable[[], None], count: int) -> tuple[float, float]:

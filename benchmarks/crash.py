@@ -22,7 +22,7 @@ _SHORT_S, _SHORT_CONCURRENCY = 0.005, 100
 
 
 def crash(bench: Bench) -> list[Figure]:
-    """Two worker processes; the one whose mover is at work is killed when half of the jobs are done."""
+    """Two worker processes; the one whose mover is active is killed when half of the jobs are done."""
     count = bench.jobs(2_000)
     with bench.server() as server:
         with Queue(server.url, NAMESPACE) as queue:

@@ -11,7 +11,7 @@ from streamdq import NewJob, Queue
 from streamdq.link.connection import Link
 from streamdq.link.opening import open_session
 from streamdq.link.session import run
-from streamdq.operations.attempts.results import AttemptResult, End, held_in, settle
+from streamdq.operations.attempts.results import AttemptResult, End, held_in, send_ends
 from streamdq.store.redis_store import RedisStore
 
 from .figures import Figure
@@ -55,7 +55,7 @@ class _Caller:
     def _finish(self) -> None:
         scripts, consumer = self._store.scripts, self._session.consumer
         for held in self._held:
-            run(self._link, settle(scripts, SHARD, GROUP, consumer, [End(held, AttemptResult.DONE)]))
+            run(self._link, send_ends(scripts, SHARD, GROUP, consumer, [End(held, AttemptResult.DONE)]))
 
     def _us(self, calls: Callable[[], object]) -> float:
         self._server.client.config_resetstat()

@@ -14,7 +14,7 @@ from .harness import NAMESPACE, TOPIC, Bench, body, must
 from .server import RedisServer
 from .workers import processes
 
-_SETTLE_S = 30.0
+_QUIET_S = 30.0
 _TARGETS = {1: 4.0, 8: 4.0}  # worker processes -> commands per second
 
 
@@ -25,7 +25,7 @@ def idle(bench: Bench) -> list[Figure]:
         servers = {workers: stack.enter_context(bench.server()) for workers in _TARGETS}
         for workers, server in servers.items():
             _start(stack, server, workers)
-        time.sleep(_SETTLE_S)
+        time.sleep(_QUIET_S)
         with ThreadPoolExecutor(len(servers)) as threads:
             counted = threads.map(lambda server: _run_by(server, seconds), servers.values())
             found = dict(zip(servers, counted, strict=True))

@@ -35,7 +35,7 @@ Steps = Mapping[str, Step]
 
 _RTT_S = 0.0002  # there and back between hosts of one network
 _LOOPBACK_S = 0.00005
-_FIRST_BATCH = 64  # of a shard, so that the first jobs start before the others are moved
+_FIRST_BATCH = 8  # of a shard, so that the first jobs start before the others are moved
 _PRODUCED = 100  # jobs in a producer's batch
 _IN_WORKER = ("claim", "run", "finish")
 _BUSY = 0.6  # of a server's time, for what is planned

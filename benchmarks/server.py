@@ -128,7 +128,7 @@ class RedisServer:
         return self._process.pid
 
     def blocked(self) -> int:
-        """How many connections wait in a blocking command: idle workers and the mover at work do."""
+        """How many connections wait in a blocking command: idle workers and the active mover do."""
         return int(self.info("clients")["blocked_clients"])
 
     def memory_bytes(self) -> int:

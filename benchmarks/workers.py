@@ -148,7 +148,7 @@ def _stamp(worker: Worker, log: Path) -> None:
 
 
 def _mover(worker: Worker, _log: Path) -> None:
-    """A process whose mover may be at work; it works on no job of the topic."""
+    """A process whose mover may be active; it works on no job of the topic."""
 
     @worker.handler("none")
     async def never(_order: Order) -> None: ...

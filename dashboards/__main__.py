@@ -28,7 +28,7 @@ def built(pages: str = PAGES) -> Mapping[Path, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="dashboards", description="Build Grafana dashboards and Prometheus rules.")
-    parser.add_argument("--pages", default=PAGES, help="where alerts link to: the address of docs/operations.md")
+    parser.add_argument("--pages", default=PAGES, help="where alerts link to: the address of docs/runbook")
     pages = parser.parse_args().pages
     if pages != PAGES and not pages.startswith(("https://", "http://")):
         parser.error(f"--pages {pages}: alerts can only link to an http or https address")

@@ -1,22 +1,22 @@
 """Alert rules: they tell an operator before customers notice.
 
 ``page``: somebody must act now. ``ticket``: somebody must look at it in working hours. Each alert has a section with
-its name in docs/operations.md. Without traffic no alert fires: a share of nothing is NaN, and every comparison with NaN
+its name in docs/runbook/. Without traffic no alert fires: a share of nothing is NaN, and every comparison with NaN
 is false.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from . import signals
 from .promql import Scale, seconds
 from .slo import BUDGET, BUDGET_WINDOW, LEAST_ATTEMPTS
 
-PAGES = "docs/operations.md"
-"""The page with the alerts' sections; `make dashboards PAGES=https://…` makes it a link that people can open."""
+PAGES = "docs/runbook"
+"""The pages with the alerts' sections; `make dashboards PAGES=https://…` makes them links that people can open."""
 
 _NAMESPACE = ("namespace",)
 _TOPIC = (*_NAMESPACE, "topic")
@@ -27,7 +27,7 @@ _PAUSED = "max by (namespace, topic) (streamdq_topic_paused) == 1"
 @dataclass(frozen=True, slots=True)
 class Alert:
     """One alert rule. ``patience``: how long the condition must hold. In its texts, ``@topic`` is the topic with its
-    namespace, ``@namespace`` for the namespace alone.
+    namespace, ``@namespace`` for the namespace alone. ``page``: its page of docs/runbook/.
     """
 
     name: str
@@ -36,23 +36,25 @@ class Alert:
     patience: str
     summary: str
     description: str
+    page: str = ""
 
     @property
     def anchor(self) -> str:
-        """Its section in docs/operations.md."""
+        """Its section on the page."""
         return self.name.lower()
 
 
 def alerts(scale: Scale) -> Iterator[Alert]:
-    yield from _on_time(scale)
-    yield from _standing_still(scale)
-    yield from _broken(scale)
-    yield from _failing(scale)
-    yield from _ahead()
-    yield from _links(scale)
-    yield from _schedules(scale)
-    yield from _outbox(scale)
-    yield from _blind(scale)
+    for page, found in (
+        ("late-jobs", [*_on_time(scale), *_standing_still(scale)]),
+        ("redis", _broken(scale)),
+        ("failing-jobs", _failing(scale)),
+        ("late-jobs", _ahead()),
+        ("failing-jobs", _links(scale)),
+        ("schedules-and-outbox", [*_schedules(scale), *_outbox(scale)]),
+        ("blind", _blind(scale)),
+    ):
+        yield from (replace(alert, page=page) for alert in found)
 
 
 def _on_time(scale: Scale) -> Iterator[Alert]:
@@ -90,7 +92,7 @@ def _standing_still(scale: Scale) -> Iterator[Alert]:
         "page",
         f"{signals.DELAYED.expr(by=_NAMESPACE)} > 0 and on (namespace) ({signals.MOVER.expr(by=_NAMESPACE)} == 0)",
         "30s",
-        "No mover is at work for @namespace",
+        "No mover is active for @namespace",
         "For 30 seconds no process has held the mover's lease of namespace @namespace, so due jobs are not moved. "
         "Delayed jobs: {{ $value | humanize }}. Any running worker takes the lease within 2.5 seconds.",
     )
@@ -269,7 +271,7 @@ def _schedules(scale: Scale) -> Iterator[Alert]:
         "0s",
         "Occurrences of schedules of @topic were missed",
         "Occurrences of schedules of @topic missed in the last hour: {{ $value | humanize }}. For more than 30 "
-        "seconds after they were due, no mover was at work; what catch_up lets run all the same does not count.",
+        "seconds after they were due, no mover was active; what catch_up lets run all the same does not count.",
     )
     yield Alert(
         "StreamdqSchedulesFailing",
@@ -294,7 +296,7 @@ def _outbox(scale: Scale) -> Iterator[Alert]:
         "1m",
         "Rows of the outbox of @namespace are not relayed",
         "The oldest row of the outbox of namespace @namespace has waited {{ $value | humanizeDuration }} for a relay; "
-        "one at work needs milliseconds. Nothing is lost, but the jobs of new transactions don't reach Redis.",
+        "an active relay needs milliseconds. Nothing is lost, but the jobs of new transactions don't reach Redis.",
     )
     yield Alert(
         "StreamdqOutboxRefused",

@@ -174,10 +174,10 @@ def _outbox() -> PanelRow:
 
 
 def _mover() -> PanelRow:
-    at_work = {"1": ("at work", GREEN), "0": ("none", RED)}
+    active = {"1": ("active", GREEN), "0": ("none", RED)}
     skew = ((None, GREEN), (0.1, YELLOW), (0.5, RED))
     return "Mover and Redis", [
-        stat_panel(Shown(signals.MOVER), ((None, RED), (1, GREEN)), says=at_work, none="unknown"),
+        stat_panel(Shown(signals.MOVER), ((None, RED), (1, GREEN)), says=active, none="unknown"),
         stat_panel(Shown(signals.LAST_MOVE), NEUTRAL, decimals=1, none="never yet"),
         stat_panel(Shown(signals.CLOCK_SKEW), skew),
         stat_panel(Shown(signals.IMBALANCE), NONE_STEPS, decimals=0),

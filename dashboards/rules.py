@@ -41,10 +41,16 @@ def _alert(alert: Alert, scale: Scale, pages: str) -> dict[str, Any]:
         "annotations": {
             "summary": _words(alert.summary),
             "description": _words(alert.description),
-            # Only a full address becomes a link: from an alert, nobody can open a path within this project.
-            "runbook_url" if "://" in pages else "runbook": f"{pages}#{alert.anchor}",
+            **_runbook(alert, pages),
         },
     }
+
+
+def _runbook(alert: Alert, pages: str) -> dict[str, str]:
+    """Only a full address becomes a link: from an alert, nobody can open a path within this project."""
+    if "://" in pages:
+        return {"runbook_url": f"{pages.rstrip('/')}/{alert.page}#{alert.anchor}"}
+    return {"runbook": f"{pages}/{alert.page}.md#{alert.anchor}"}
 
 
 def _words(text: str) -> str:

@@ -86,13 +86,13 @@ ALERTS = Signal(
     "Alerts",
     f"(count({_FIRING}) or vector(0))",
     "none",
-    "How many of streamdq's alerts are firing. Each has a section in docs/operations.md.",
+    "How many of streamdq's alerts are firing. docs/operations.md lists them and what to do.",
 )
 ALERTS_BY_NAME = Signal(
     "Alerts firing",
     f"sum by (alertname, severity, topic) ({_FIRING})",
     "none",
-    "Which alerts are firing. Each has a section in docs/operations.md.",
+    "Which alerts are firing. docs/operations.md lists them and what to do.",
     "{{alertname}} {{topic}}",
 )
 
@@ -459,7 +459,7 @@ OUTBOX_OLDEST = Signal(
     "max @by (streamdq_outbox_oldest_waiting_seconds{@namespace})",
     "s",
     "How long ago the oldest row was made that is not known to be in Redis yet. Milliseconds are normal; more than a "
-    "few seconds: no relay is at work, or it can't reach Redis.",
+    "few seconds: no relay is active, or it can't reach Redis.",
     "oldest",
 )
 OUTBOX_WAITING = Signal(
@@ -492,7 +492,7 @@ MOVER = Signal(
     "Mover",
     "max @by (streamdq_mover_lease_held{@namespace})",
     "none",
-    "Whether a mover is at work. Without one, due jobs stay where they are.",
+    "Whether a mover is active. Without one, due jobs stay where they are.",
 )
 LAST_MOVE = Signal(
     "Last move",

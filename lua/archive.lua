@@ -7,7 +7,7 @@
 -- ARGV[3..] per letter: id, receipt, buried_ms, sequence, attempt
 -- returns {code, ...}: 1 = archived, now or by an earlier call that left its receipt; 0 = not dead, or buried again
 -- flags: allow-oom
--- include: stored_format, clock, groups, progress, notify_mover, settle, link_key, followers, endings, taken, removal
+-- include: stored_format, clock, groups, progress, notify_mover, end_in_group, link_key, followers, endings, taken, removal
 local group, reply, archived, mains = ARGV[2], {}, {}, {}
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'linked')
 check_format(topic[2])
@@ -31,6 +31,6 @@ local s = shard(KEYS)
 s.now, s.groups = now_ms(ARGV[1]), names(topic[1])
 s.on_removed = after_removal(s, topic[3], topic[4])
 for _, id in ipairs(archived) do job_fails(s, id, 'archived') end
-settle(s, group, archived, mains)
+end_in_group(s, group, archived, mains)
 if #archived > 0 then redis.call('HINCRBY', counts, 'archived:' .. group, #archived) end
 return reply

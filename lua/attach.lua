@@ -6,7 +6,7 @@
 -- shard, index, nonce and id, as in a line of followers.lua
 -- returns nil = the caller's settings of the topic are out of date, nothing was written; {life, generation, how, ...} for each
 -- follower. how: as in followers.lua; 'unknown' = there is no such job, nor anything of it; 'full' = too many wait for it
--- include: stored_format, clock, groups, notify_mover, settle, link_key, followers, endings, waits
+-- include: stored_format, clock, groups, notify_mover, end_in_group, link_key, followers, endings, waits
 local MOST_BYTES = 1048576 -- about 10,000 followers
 local topic = redis.call('HMGET', settings, 'shards', 'format', 'groups', 'linked')
 check_format(topic[2])

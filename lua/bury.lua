@@ -14,7 +14,7 @@
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- flags: allow-oom
 -- include: stored_format, clock, failures, groups, history, progress, receipt, notify_mover, key_tickets, key_pace,
---   key_limit, settle, link_key, followers, endings, bury_job, fence, trim_ready
+--   key_limit, end_in_group, link_key, followers, endings, bury_job, fence, trim_ready
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
   'key_limit', 'linked')

@@ -15,7 +15,7 @@
 -- no job that was shown is there
 -- flags: allow-oom
 -- include: stored_format, clock, groups, history, progress, delivery, leaving_groups, notify_mover, key_tickets,
---   key_pace, key_limit, settle, link_key, followers, endings, waits, deliveries, group_states, taken, removal,
+--   key_pace, key_limit, end_in_group, link_key, followers, endings, waits, deliveries, group_states, taken, removal,
 --   withdraw, drop_job
 local s = shard(KEYS)
 s.history_cap = ARGV[3]

@@ -23,7 +23,7 @@
 -- in ARGV[8..] were left for another call, because records are large, or the topic has a pace of keys.
 -- flags: allow-oom
 -- include: stored_format, clock, groups, history, progress, notify_mover, key_tickets, key_pace, key_limit, requeue,
---   settle, link_key, followers, endings, return_unclaimed, start_attempt, stream_groups, read, taken, removal,
+--   end_in_group, link_key, followers, endings, return_unclaimed, start_attempt, stream_groups, read, taken, removal,
 --   claim_entries
 local s = shard(KEYS)
 s.now, s.group, s.consumer, s.history_cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]

@@ -16,7 +16,7 @@
 -- it is newer than ARGV[1], nothing was changed); how jobs are spread, as in ARGV[2]; and 1 if it is marked as
 -- sharded_by_key, or linked. A dropped shard returns the lowest version that the next topic of that name may have
 -- flags: allow-oom
--- include: stored_format, dumps, groups, layout, relook, notify_mover, sequence, stream_groups
+-- include: stored_format, dumps, groups, layout, recheck, notify_mover, sequence, stream_groups
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format', 'closed_from')
 check_format(known[5])
 local had, leaving = names(known[3]), names(known[4])
@@ -66,7 +66,7 @@ local function begin_to_leave(group, own, dead)
     'snoozed', 'reclaimed', 'purged', 'archived', 'lost'}) do
     redis.call('HDEL', counts, name .. ':' .. group)
   end
-  redis.call('HDEL', settings, 'generation:' .. group, 'ttr:' .. group, 'relook:' .. group)
+  redis.call('HDEL', settings, 'generation:' .. group, 'ttr:' .. group, 'recheck:' .. group)
   redis.call('HSET', settings, 'left_at:' .. group, numbers_now(counts))
   leaving[#leaving + 1] = group
 end
@@ -122,6 +122,6 @@ end
 for i, group in ipairs(had) do if ttrs[i] > 0 and ttr_of(group) > ttrs[i] then raised[#raised + 1] = group end end
 -- Where there was a limit before, jobs may wait for their keys.
 if key_limit and redis.call('HGET', settings, 'key_limit') ~= key_limit then redis.call('HSET', settings, 'limit_applied_to', '') end
-relook_all(settings, raised)
+recheck_all(settings, raised)
 if changed then notify_mover(wake, 0) end
 return answer(1, ARGV[1], spread)

@@ -8,7 +8,7 @@
 -- because of this call; 1 = it does not
 -- flags: allow-oom
 -- include: stored_format, clock, groups, history, progress, leaving_groups, notify_mover, key_tickets, key_pace,
---   key_limit, sequence, settle, link_key, followers, endings, waits, group_states, taken, removal, withdraw,
+--   key_limit, sequence, end_in_group, link_key, followers, endings, waits, group_states, taken, removal, withdraw,
 --   drop_job, due, dependents
 local s = shard(KEYS)
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format', 'after_finish', 'key_limit', 'linked')

@@ -12,7 +12,7 @@
 -- ARGV[8..] per 500 of those that it waits for: they themselves, how they have ended
 -- returns {status, now_ms, looked, i, record_i, ...} as replace does, of one job
 -- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, notify_mover,
---   key_tickets, key_pace, key_limit, sequence, settle, link_key, followers, endings, waits, group_states, taken,
+--   key_tickets, key_pace, key_limit, sequence, end_in_group, link_key, followers, endings, waits, group_states, taken,
 --   removal, withdraw, drop_job, due, dependents
 local now, id, rest = now_ms(ARGV[1]), ARGV[5], ARGV[6]
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',

@@ -12,7 +12,7 @@
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence).
 -- flags: allow-oom
 -- include: stored_format, clock, groups, history, progress, receipt, notify_mover, key_tickets, key_pace, key_limit,
---   settle, link_key, followers, endings, fence, taken, removal, trim_ready
+--   end_in_group, link_key, followers, endings, fence, taken, removal, trim_ready
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
   'after_finish', 'key_limit', 'dumps', 'linked')
@@ -46,7 +46,7 @@ for i = 6, #ARGV, 4 do
   end
 end
 if #own_entries > 0 then redis.call('XDEL', own, unpack(own_entries)) end
-settle(s, group, others_too, mains)
+end_in_group(s, group, others_too, mains)
 if not topic[2] and (overtaken > 0 or n >= 50) then trim_ready(s, shared, overtaken)
 elseif n > 0 then redis.call('XDEL', ready, unpack(shared)) end
 if n > 0 then

@@ -9,7 +9,7 @@
 -- ARGV[5..] ids; 'ID\31DELIVERY/NONCE' (letter_in): only if it is still the letter that was shown
 -- returns how many were kicked; 0 = none was dead
 -- include: stored_format, clock, groups, history, largest, progress, delivery, notify_mover, key_tickets, key_pace,
---   key_limit, requeue, go_on, sequence, settle, link_key, followers, endings
+--   key_limit, requeue, go_on, sequence, end_in_group, link_key, followers, endings
 local group = ARGV[2]
 local topic = redis.call('HMGET', settings, 'paused', 'rate', 'largest', 'format', 'key_limit', 'groups', 'linked')
 local kicked, rows = 0, {}

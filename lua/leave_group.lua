@@ -9,7 +9,7 @@
 -- returns 1 = there is more to do; 0 = the group is gone, or is not leaving
 -- flags: allow-oom
 -- include: stored_format, clock, groups, largest, progress, leaving_groups, notify_mover, key_tickets, key_pace,
---   key_limit, settle, link_key, followers, endings, taken, removal
+--   key_limit, end_in_group, link_key, followers, endings, taken, removal
 local group, bytes = ARGV[2], 0
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group, 'format',
   'after_finish', 'linked')

@@ -9,7 +9,7 @@
 -- jobs that wait: ID\31NONCE, and the n-th 500 of those that it waits for, as in waits.lua
 -- flags: allow-oom
 -- include: stored_format, clock, groups, history, progress, leaving_groups, notify_mover, key_tickets, key_pace,
---   key_limit, sequence, settle, link_key, followers, endings, waits, group_states, taken, removal, withdraw,
+--   key_limit, sequence, end_in_group, link_key, followers, endings, waits, group_states, taken, removal, withdraw,
 --   drop_job, due, dependents
 local MOST_BYTES = 262144
 local s = shard(KEYS)

@@ -7,7 +7,7 @@
 -- ARGV[4..] ids; 'ID\31DELIVERY/NONCE' (letter_in): only if it is still the letter that was shown
 -- returns how many were purged
 -- flags: allow-oom
--- include: stored_format, clock, groups, progress, delivery, notify_mover, settle, link_key, followers, endings,
+-- include: stored_format, clock, groups, progress, delivery, notify_mover, end_in_group, link_key, followers, endings,
 --   taken, removal
 local group, purged, mains = ARGV[2], {}, {}
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'linked')
@@ -28,6 +28,6 @@ local s = shard(KEYS)
 s.now, s.groups = now_ms(ARGV[1]), names(topic[1])
 s.on_removed = after_removal(s, topic[3], topic[4])
 for _, id in ipairs(purged) do job_fails(s, id, 'purged') end
-settle(s, group, purged, mains)
+end_in_group(s, group, purged, mains)
 if #purged > 0 then redis.call('HINCRBY', counts, 'purged:' .. group, #purged) end
 return #purged

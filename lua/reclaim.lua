@@ -19,12 +19,12 @@
 -- that were missing in the last check as well; they count as lost from now on, as do claims whose record is gone. The
 -- consumers are those with pending entries.
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, largest, progress, crash, relook, notify_mover, key_tickets,
---   key_pace, key_limit, requeue, settle, hand_over, stream_groups, missing_jobs
+-- include: stored_format, clock, groups, history, largest, progress, crash, recheck, notify_mover, key_tickets,
+--   key_pace, key_limit, requeue, end_in_group, hand_over, stream_groups, missing_jobs
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local s = shard(KEYS)
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate',
-  'watch_until', 'relook:' .. group, 'largest', 'format', 'key_limit')
+  'watch_until', 'recheck:' .. group, 'largest', 'format', 'key_limit')
 check_format(topic[9])
 local group_ttr = tonumber(topic[1] or topic[2] or ARGV[4])
 s.now, s.group, s.history_cap = now, group, ARGV[3]
@@ -35,10 +35,10 @@ losses.on_lost = function(job) count_crash(s, losses, job, 'not finished within 
 -- Further ahead than it is ever set: the clock was set back.
 local set_back = topic[6] and tonumber(topic[6]) > now and not is_watched(topic[6], now)
 if set_back then
-  relook_all(settings, s.groups)
+  recheck_all(settings, s.groups)
   redis.call('HDEL', settings, 'watch_until')
 end
-local relook = relook_of(set_back and '0|0' or topic[7])
+local recheck = recheck_in(set_back and '0|0' or topic[7])
 local more, limit = 0, tonumber(ARGV[5])
 
 local function look_at(stream, entry, value)
@@ -59,7 +59,7 @@ end
 
 local function sweep_some(stream, cursor, number, count)
   -- With an injected clock Redis's idle times mean nothing; only the deadline in the progress decides.
-  local min_idle = ARGV[1] == '' and not (relook and relook[number] ~= '2') and group_ttr or 0
+  local min_idle = ARGV[1] == '' and not (recheck and recheck[number] ~= '2') and group_ttr or 0
   local reply = redis.call('XAUTOCLAIM', stream, group, '_reclaim', min_idle, cursor, 'COUNT', count)
   local deleted = false
   for _, item in ipairs(reply[2]) do
@@ -74,7 +74,7 @@ local function sweep_some(stream, cursor, number, count)
       redis.call('XACK', stream, group, row[1])
     end
   end
-  if relook then relook[number] = relooked(relook[number], cursor, reply[1]) end
+  if recheck then recheck[number] = rechecked(recheck[number], cursor, reply[1]) end
   return reply[1]
 end
 local function sweep(stream, cursor, number)
@@ -89,7 +89,7 @@ local function sweep(stream, cursor, number)
 end
 
 local cursor, own_cursor = sweep(ready, ARGV[6], 1), sweep(own, ARGV[7], 2)
-if relook and not note_relook(settings, group, relook) then more = 1 end
+if recheck and not note_recheck(settings, group, recheck) then more = 1 end
 if losses.crashed > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, losses.crashed) end
 remember(s, losses.rows)
 local running, consumers, known = 0, {}, {_reclaim = true}

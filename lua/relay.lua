@@ -18,7 +18,7 @@
 -- has the id, 3 = there is nothing of a former id here. {-1, epoch}: the fence; a relay with this higher
 -- epoch has been here, nothing was written.
 -- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, notify_mover,
---   key_tickets, key_pace, key_limit, sequence, settle, link_key, followers, endings, waits, group_states, taken,
+--   key_tickets, key_pace, key_limit, sequence, end_in_group, link_key, followers, endings, waits, group_states, taken,
 --   removal, withdraw, drop_job
 local now, most_bytes, fence, epoch = now_ms(ARGV[1]), tonumber(ARGV[5]), 'relay:' .. ARGV[6], tonumber(ARGV[7])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'version', fence,

@@ -10,7 +10,7 @@
 -- ARGV[6..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, progress, receipt, notify_mover, requeue, settle, fence
+-- include: stored_format, clock, groups, history, progress, receipt, notify_mover, requeue, end_in_group, fence
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'generation:' .. group, 'format')
 check_format(topic[5])

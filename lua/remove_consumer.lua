@@ -9,7 +9,7 @@
 -- returns 1 = the consumer is gone, perhaps with its group; 0 = more entries may be pending: call again
 -- flags: allow-oom
 -- include: stored_format, clock, groups, largest, progress, notify_mover, key_tickets, key_pace, key_limit, requeue,
---   settle, hand_over
+--   end_in_group, hand_over
 local group, consumer = ARGV[2], ARGV[3]
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit')
 check_format(topic[5])

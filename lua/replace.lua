@@ -10,7 +10,7 @@
 -- returns {status, now_ms, looked, i, record_i, ...} as enqueue does; i are the jobs that could not replace the old
 -- one, because an attempt is running or the old job is dead; or that are there already, as the call is repeated.
 -- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, notify_mover,
---   key_tickets, key_pace, key_limit, sequence, settle, link_key, followers, endings, waits, group_states, taken,
+--   key_tickets, key_pace, key_limit, sequence, end_in_group, link_key, followers, endings, waits, group_states, taken,
 --   removal, withdraw, drop_job
 local now, most_bytes = now_ms(ARGV[1]), tonumber(ARGV[4])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',

@@ -12,7 +12,7 @@
 -- no job that was shown is there
 -- flags: allow-oom
 -- include: stored_format, clock, groups, progress, delivery, leaving_groups, notify_mover, key_tickets, key_pace,
---   key_limit, sequence, settle, link_key, waits, deliveries, group_states, withdraw, due
+--   key_limit, sequence, end_in_group, link_key, waits, deliveries, group_states, withdraw, due
 local id, when, now = ARGV[2], ARGV[3], now_ms(ARGV[1])
 local due = tonumber(when)
 if string.byte(when) == 43 then due = now + due end

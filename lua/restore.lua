@@ -14,7 +14,7 @@
 -- does not exist, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is
 -- live; -1 = there is nothing of a former id here
 -- include: stored_format, clock, groups, history, is_current, largest, progress, notify_mover, key_tickets, key_pace,
---   key_limit, requeue, go_on, sequence, settle, link_key, followers, endings, waits
+--   key_limit, requeue, go_on, sequence, end_in_group, link_key, followers, endings, waits
 local group, former = ARGV[2], ARGV[5] == 'former'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit',
   'sharded_by_key', 'linked')

@@ -8,7 +8,7 @@
 -- returns the id of the job, '' = none was cancelled
 -- flags: allow-oom
 -- include: stored_format, clock, groups, history, progress, leaving_groups, notify_mover, key_tickets, key_pace,
---   key_limit, settle, link_key, followers, endings, waits, group_states, schedule, taken, removal, withdraw,
+--   key_limit, end_in_group, link_key, followers, endings, waits, group_states, schedule, taken, removal, withdraw,
 --   drop_job
 local now, id = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'key_limit', 'linked')

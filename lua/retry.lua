@@ -15,7 +15,7 @@
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- flags: allow-oom
 -- include: stored_format, clock, failures, groups, history, progress, receipt, notify_mover, key_tickets, key_pace,
---   key_limit, sequence, settle, fence
+--   key_limit, sequence, end_in_group, fence
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group, 'format', 'key_limit', 'key_order')
 check_format(topic[3])

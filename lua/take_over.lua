@@ -19,7 +19,7 @@
 -- may be more to take over now. kept: how many entries stay for now, for silent_ms at most.
 -- flags: allow-oom
 -- include: stored_format, clock, groups, history, largest, progress, crash, notify_mover, key_tickets, key_pace,
---   key_limit, requeue, settle, hand_over
+--   key_limit, requeue, end_in_group, hand_over
 local now, group, consumer, limit = now_ms(ARGV[1]), ARGV[2], ARGV[5], tonumber(ARGV[7])
 local silent_ms, most = tonumber(ARGV[6]), tonumber(ARGV[8])
 local UNCLAIMED_MS = 100 -- a live consumer claims what it reads sooner

@@ -141,8 +141,8 @@ class Settings(FromEnvironment):
         default=60.0,
         ge=0,
         le=10**6,
-        description="A worker ends, with exit code 4, when for so long all of its slots were taken by handlers that "
-        "hang beyond their TTR, or the event loop was blocked beyond that; 0: never.",
+        description="How long handlers may hang beyond their TTR in all slots of a worker, or block its event loop. "
+        "After that the worker ends with exit code 4; 0: never.",
     )
     grace_s: float = Field(default=10.0, ge=0, description="How long SIGTERM waits for running handlers.")
     metrics: bool = Field(default=True, description="Count and time jobs; false is there to measure what it costs.")
@@ -225,7 +225,8 @@ MOST_FORMER = 3
 class Layout(NamedTuple):
     """How a topic's jobs are spread over its shards. ``former``: earlier numbers of shards, oldest first, by which jobs
     may still be where they were put. ``since``: the version that the last change of a topic with jobs followed, 0 =
-    none did. Two changes never have the same layout, so whoever has been asleep since the one can't act in the other.
+    none did. Two changes never have the same layout, so a process that slept since the first change can't act in the
+    second.
     """
 
     shards: int

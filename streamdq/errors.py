@@ -140,12 +140,11 @@ class TooManyCalls(ServerUnavailable):
 
 
 class NotDurable(ServerError):
-    """Redis made the change, but did not confirm in time that it is as durable as asked for; a failover or a crash may
-    undo it.
+    """Redis made the change, but did not confirm the wanted durability in time. A failover or a crash may undo it.
 
     Repeat the call with the same id: then its success covers this change as well. For an enqueue, pass
-    ``on_conflict="keep"``, because the job may be there. ``level``: what was asked for. ``id``: the job's, if the call
-    was ``enqueue``; it may have been generated.
+    ``on_conflict="keep"``, because the job may be there. ``level``: the wanted durability. ``id``: the job's, if the
+    call was ``enqueue``; it may have been generated.
     """
 
     def __init__(self, level: str, why: str, id: str | None = None) -> None:
@@ -160,7 +159,7 @@ class NotDurable(ServerError):
 
 
 class DurabilityUnsupported(ServerError):
-    """This Redis can't give the durability that was asked for. Nothing was written.
+    """This Redis can't give the wanted durability. Nothing was written.
 
     ``disk`` needs an append-only file, and Redis 7.2 or 8, whose ``WAITAOF`` can be relied on. Another server needs
     ``appendfsync always``, and has to let this user read that (``CONFIG GET``).
@@ -194,8 +193,8 @@ class NewerFormat(StreamdqError):
 
     def __init__(self, format: float | str) -> None:
         super().__init__(
-            f"the data in Redis has format {format}, which a newer version of streamdq wrote; this one knows formats "
-            f"up to {FORMAT}: upgrade streamdq here, see docs/upgrading.md"
+            f"a newer version of streamdq wrote the data in Redis: it has format {format}, and this version reads "
+            f"formats up to {FORMAT}. Upgrade streamdq here; see docs/upgrading.md"
         )
         self.format = int(format) if str(format).isdecimal() else str(format)
 
@@ -213,8 +212,8 @@ class FolderBusy(FolderError):
 
 
 class HandlersHung(StreamdqError):
-    """A worker has ended by itself, to be started again: for STREAMDQ_HUNG_EXIT_S, each of its slots was taken by a
-    handler that hangs beyond its TTR. The log says where they hang. Nothing is lost: their attempts had ended.
+    """A worker has ended by itself; start it again. For STREAMDQ_HUNG_EXIT_S, handlers hung beyond their TTR in all of
+    its slots. The log says where they hang. Nothing is lost: their attempts had ended.
     """
 
     exit_code = 4
@@ -227,8 +226,8 @@ class HandlersHung(StreamdqError):
 
 
 class BodyUnreadable(StreamdqError):
-    """This process can't read the body of a job; another may, or this one when it is configured for it: a key or a
-    codec is missing, or the body has a newer version than the handler takes.
+    """This process can't read the body of a job: a key or a codec is missing, or the body's version is newer than the
+    handler's. A process that is configured for it can.
 
     A worker that meets such a body hands the job back and tries again later. ``why``: what is missing.
     """
@@ -296,7 +295,7 @@ class ArchiveVersion(ArchiveError):
 
 
 class OutboxError(StreamdqError):
-    """The outbox's database failed. What has not been relayed yet is still in it."""
+    """The outbox's database failed. Rows that were not relayed are still in it."""
 
     exit_code = 3
 

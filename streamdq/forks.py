@@ -2,7 +2,7 @@
 
 A child has one thread, that which forked. It inherits every lock as it was, and the parent's other threads, which could
 release one, do not exist there; it inherits sockets that its parent still uses. So whatever has a lock, an event or a
-connection is renewed in a child: it has a method ``after_fork`` that makes them anew, and is told of here.
+connection is renewed in a child: it has a method ``after_fork`` that makes them anew, and is registered here.
 """
 
 from __future__ import annotations

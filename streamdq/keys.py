@@ -34,7 +34,7 @@ class NamespaceKeys:
 
     @cached_property
     def mover(self) -> str:
-        """STRING, expires: the consumer whose mover is at work."""
+        """STRING, expires: the consumer whose mover is active."""
         return f"{{{self.namespace}}}:mover"
 
     @cached_property
@@ -44,7 +44,7 @@ class NamespaceKeys:
 
     @cached_property
     def mover_stopped(self) -> str:
-        """STREAM, one entry: the mover at work has stopped, and its lease is free."""
+        """STREAM, one entry: the active mover has stopped, and its lease is free."""
         return f"{{{self.namespace}}}:mover_stopped"
 
     @cached_property

@@ -12,7 +12,11 @@ In the texts, an option's name stands in backticks, as do values. The command li
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _OF_EVERY_JOB = {
     "ttr": "Time to run: how long an attempt may take.",
@@ -88,6 +92,30 @@ def on_command_line(name: str, options: Mapping[str, str], flags: Mapping[str, s
         return f"'{found[1]}'" if " " in found[1] else found[1]
 
     return re.sub(r"`([^`]+)`", shown, options[name])
+
+
+def suggesting(function: F) -> F:
+    """The function; called with a keyword argument that it does not have, it suggests the one that was meant. Python
+    does so itself from 3.13 on. Not for what is made for each job, such as NewJob: there it would cost time.
+    """
+
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+                raise  # from inside the function
+            from inspect import signature  # only errors need it
+
+            known = [name for name in signature(function).parameters if name != "self"]
+            wrong = next((name for name in kwargs if name not in known), None)
+            if wrong is None:
+                raise
+            name = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
+            raise unknown(name, wrong, known) from None
+
+    return cast("F", called)
 
 
 def unknown(call: str, name: str, known: Collection[str]) -> TypeError:

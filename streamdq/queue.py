@@ -14,6 +14,7 @@ from . import operations
 from .forks import renew_in_child
 from .keys import DEFAULT_GROUP
 from .operations.methods import UsedOperation, misused, plain_arguments
+from .options import suggesting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -119,6 +120,7 @@ class _Base:
     ``$STREAMDQ_CODEC``. ``clock``: for tests (streamdq.testing).
     """
 
+    @suggesting
     def __init__(
         self,
         url: str | None = None,
@@ -208,6 +210,7 @@ class Queue(_Base):
     audit = _blocking(lambda: operations.checks.audit.audit)
     doctor = _blocking(lambda: operations.checks.doctor.doctor)
 
+    @suggesting
     def find(
         self,
         topic: str,
@@ -223,8 +226,8 @@ class Queue(_Base):
     ) -> Found:
         """Searches the topic's jobs. Nothing is read until the result is used.
 
-        ``state``, ``due``, and the fields attempts, error and reason: a job matches if all of them fit in one group;
-        ``group``: in this one. ``due``: the first and the last due time, each a moment, a text such as "10m" or "-1h"
+        ``state``, ``due``, and the fields attempts, error and reason: a job matches if all of them fit in one group, or
+        in the given ``group``. ``due``: the first and the last due time, each a moment, a text such as "10m" or "-1h"
         counted from now, or None. ``where``: conditions on fields: ``{"body.user": 7, "body.amount": (">", 100)}``, or
         texts, ``["body.user=7"]`` (docs/find.md). ``limit``: the search ends with so many. ``progress``: is called
         after each page.
@@ -243,6 +246,7 @@ class Queue(_Base):
         """
         return operations.jobs.pipeline.Pipeline(self._link, self._store)
 
+    @suggesting
     def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> Claim | NoClaim:
         """Claims one job, waiting up to ``timeout`` for one to be ready; the result is false if there was none. For
         programs without a Worker: from the first call on, this process runs a mover. Finish, fail or bury the job
@@ -318,6 +322,7 @@ class AsyncQueue(_Base):
     audit = _awaited(lambda: operations.checks.audit.audit)
     doctor = _awaited(lambda: operations.checks.doctor.doctor)
 
+    @suggesting
     def find(
         self,
         topic: str,
@@ -388,8 +393,8 @@ async def carry_out_async(queue: AsyncQueue, operation: Op[T]) -> T:
 class Claim:
     """A claimed job. Each method ends or extends the claim, and raises StaleClaim if it was taken over.
 
-    As a context manager, it finishes the job at the end of the block, or fails it if the block raises an exception,
-    which is passed on.
+    As a context manager, it finishes the job at the end of the block. If the block raises an exception, it fails the
+    job and passes the exception on.
     """
 
     def __init__(self, queue: Queue, held: ClaimedJob) -> None:
@@ -525,9 +530,8 @@ class Found(_Found):
     """A search. Iterating it reads the jobs, and goes on where it was left.
 
     The actions concern exactly the jobs that were found so far, all matches if nothing was read yet. A job that has
-    changed since it was found (rescheduled, claimed, retried, kicked, …) is left alone and counted; one that has only
-    come due is not a changed one. If an action is interrupted by an error, it has been done to some of the jobs: search
-    again.
+    changed since it was found (rescheduled, claimed, retried, kicked, …) is left alone and counted. Coming due is no
+    change. If an action is interrupted by an error, it has been done to some of the jobs: search again.
     """
 
     def __init__(self, queue: Queue, search: Search) -> None:

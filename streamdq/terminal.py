@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .job.after import Dependencies
     from .job.job import GroupProgress, Job
     from .operations.checks.audit import Audit, Balance
-    from .operations.checks.doctor import Finding
+    from .operations.checks.redis_server import Finding
     from .operations.find.actions import Acted
     from .operations.history.job_history import JobEvent
     from .operations.keys.busiest import KeyLoad
@@ -599,7 +599,7 @@ def settings_view(topic: str, settings: TopicSettings) -> RenderableType:
 
 def _shards_line(settings: TopicSettings) -> str:
     before = ", ".join(map(str, settings.former))
-    return f"{settings.shards}, not settled: jobs from when it had {before}" if before else str(settings.shards)
+    return f"{settings.shards}, resharding: jobs from when it had {before}" if before else str(settings.shards)
 
 
 def _group_line(name: str, group: GroupSettings) -> str:

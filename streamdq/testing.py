@@ -80,8 +80,8 @@ def memory(start_ms: int | None = None) -> Memory:
 
 
 async def drain(worker: Worker, clock: ManualClock, for_: Duration = "26h", within_s: float = 30.0) -> None:
-    """Lets the worker serve for this long by the clock, which jumps from one due time to the next: every attempt starts
-    in the very millisecond in which it is due, and 15 hours between two attempts take no time.
+    """Lets the worker serve for this long by the clock, which jumps from one due time to the next. Every attempt starts
+    in the millisecond in which it is due, and 15 hours between two attempts take no time.
 
     Works on ``memory://`` and on a real Redis, with any number of topics, and includes jobs that handlers enqueue. A
     handler that sleeps takes real time, because its event loop does not use this clock.
@@ -101,7 +101,7 @@ async def drain(worker: Worker, clock: ManualClock, for_: Duration = "26h", with
             _run(worker, late) as serving,
         ):
             while True:
-                due_ms = await _settled(queue, worker, serving)
+                due_ms = await _until_idle(queue, worker, serving)
                 if due_ms is None or due_ms > end_ms:
                     break
                 clock.advance(max(0, due_ms - clock.now_ms) / 1000)
@@ -156,7 +156,7 @@ class _Look:
     counts: dict[str, Counters]
 
 
-async def _settled(queue: AsyncQueue, worker: Worker, serving: asyncio.Task[None]) -> int | None:
+async def _until_idle(queue: AsyncQueue, worker: Worker, serving: asyncio.Task[None]) -> int | None:
     """Waits until no job of the worker is due, ready or running; returns when the next one is due."""
     before = await _look(queue, worker)
     while not serving.done():

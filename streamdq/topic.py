@@ -14,6 +14,7 @@ from .job.after import After, OnFailure
 from .job.job import NewJob, check_topic, check_ttr
 from .job.retry import RetryInput, RetrySchedule
 from .job.uniqueness import DerivedId, UniqueAfter
+from .options import suggesting
 from .times.durations import Duration, Moment
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Topic(Generic[B]):
         InvalidInput: an argument is invalid.
     """
 
+    @suggesting
     def __init__(
         self,
         name: str,
@@ -136,7 +138,7 @@ class Topic(Generic[B]):
 
     def configure(self, queue: Configures[R]) -> R:
         """Makes ``ttr`` and ``retry`` the topic's, for all groups without settings of their own, such as those of
-        ``take`` and of callbacks; creates the topic if it is not there. ``queue``: a Queue or an AsyncQueue.
+        ``take`` and of callbacks. Creates a missing topic. ``queue``: a Queue or an AsyncQueue.
         """
         return queue.configure(self.name, ttr=self.ttr, retry=self.retry, create=True)
 

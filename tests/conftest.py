@@ -17,6 +17,7 @@ import pytest
 import redis.utils
 import structlog
 import typer
+from _pytest.mark import ParameterSet
 
 from streamdq.metrics import declared
 from tests.leaks import leaked_keys
@@ -77,6 +78,28 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """``make test`` does not make the tests that it leaves to ``make test-all``: each of its processes would make
+    14,000 of them, and drop them again.
+    """
+    if "not thorough" not in metafunc.config.getoption("markexpr"):
+        return
+    for name in metafunc.fixturenames:
+        for fixture in metafunc._arg2fixturedefs.get(name, ()):
+            first = [each for each in fixture.params or () if not _is_later(each)]
+            if first:  # otherwise the whole test is dropped, by its mark
+                vars(fixture)["params"] = first
+
+
+def _is_later(parameter: object) -> bool:
+    """Whether this parameter of a fixture belongs to the second stage."""
+    if not isinstance(parameter, ParameterSet):
+        return False
+    marks = {getattr(mark, "name", "") for mark in parameter.marks}
+    return "thorough" in marks or any(value in BINARIES[:-1] for value in parameter.values if isinstance(value, Binary))
 
 
 @pytest.hookimpl(wrapper=True)

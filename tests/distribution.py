@@ -16,7 +16,7 @@ _APART = ("tests/crash/test_silent.py", "tests/redis/test_lost_node.py")
 FIRST = (
     _SPARK, "tests/crash/", "tests/redis/test_lost_node.py", "tests/spark/", "tests/dashboards/", "tests/benchmarks/",
     "tests/simulation/", "tests/outbox/", "tests/mutants/",
-    "tests/redis/test_spread_anew.py", "tests/redis/test_embedded.py",
+    "tests/redis/test_resharding.py", "tests/redis/test_embedded.py",
     "tests/redis/test_readme.py", "tests/archive/", "tests/http/", "tests/packaging/", "tests/cli/", "tests/redis/",
 )  # fmt: skip
 """Where single tests take seconds; left to the end, such a file would have the other processes wait for it. The session

@@ -28,7 +28,7 @@ DELAYS_S = (0.5, 5.0)
 _READY_S, _ANSWER_S, _LOOK_S = 30.0, 300.0, 0.1
 _PATIENCE_S = 20.0  # with jobs that should come at once
 _TAKEN_OVER_S = 120.0  # with those of a dead worker
-_SETTLE_S = 1.0  # for jobs that come twice
+_QUIET_S = 1.0  # for jobs that come twice
 _WORK_S = 0.05
 _FIRST = -1  # the number of the job that shows that a worker serves
 
@@ -146,7 +146,7 @@ class Worker:
                 seen, since = found, time.monotonic()
             self._process.must_live()
             time.sleep(_LOOK_S)
-        time.sleep(_SETTLE_S)
+        time.sleep(_QUIET_S)
         self._process.must_live()
         if not found:
             raise RuntimeError(f"no job ran within {patience_s:g} s: {self._process.told()}")

@@ -176,11 +176,12 @@ def http() -> str:
 
 
 _GENERATED = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+_IN_A_CHECKOUT = re.compile(r"^In a checkout, this .*\n(?:.+\n)*\n?", re.MULTILINE)
 
 
 def filled(markdown: str) -> str:
-    """The page with what is generated."""
-    return _GENERATED.sub(lambda found: PARTS[found[1]](), markdown)
+    """The page with what is generated, without the sentences for readers of the source."""
+    return _GENERATED.sub(lambda found: PARTS[found[1]](), _IN_A_CHECKOUT.sub("", markdown))
 
 
 PARTS: Mapping[str, Callable[[], str]] = {

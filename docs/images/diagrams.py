@@ -107,7 +107,31 @@ def processes() -> Drawing:
     return drawing
 
 
-DRAWINGS: Mapping[str, Callable[[], Drawing]] = {"life-of-a-job": life_of_a_job, "processes": processes}
+def states() -> Drawing:
+    drawing = Drawing(860, 330, "The states of a job, their keys in Redis, and the scripts between them")
+    drawing.arrow("M20 150H103", "enqueue", (58, 140))
+    drawing.box(180, 150, "delayed", "bucket: sorted set", "waits", 150)
+    drawing.arrow("M257 150H343", "move", (299, 140))
+    drawing.box(420, 150, "ready", "ready: stream", "goes", 150)
+    drawing.arrow("M497 150H573", "claim", (534, 140))
+    drawing.box(650, 150, "running", "pending entry", "runs", 150)
+    drawing.arrow("M727 150H775", "finish", (750, 140))
+    drawing.box(812, 150, "gone", "", "fine", 70)
+    drawing.arrow("M660 120C650 10 190 10 180 120", "retry", (420, 32))
+    drawing.arrow("M620 120C600 78 470 78 450 120", "release, reclaim, take_over", (508, 74))
+    drawing.arrow("M650 180V261", "bury", (670, 226))
+    drawing.box(650, 290, "dead", "dead:GROUP: sorted set", "ends", 180)
+    drawing.arrow("M557 290C440 290 420 260 420 181", "kick", (466, 300))
+    drawing.arrow("M180 180V261", "cancel", (204, 226))
+    drawing.box(180, 290, "gone", "also from ready, before a start", "fine", 220)
+    return drawing
+
+
+DRAWINGS: Mapping[str, Callable[[], Drawing]] = {
+    "life-of-a-job": life_of_a_job,
+    "processes": processes,
+    "states": states,
+}
 
 
 def drawn(name: str) -> str:

@@ -94,7 +94,7 @@ local function claim_entries(s, claim, entries, own_count)
   end
   s.ended_as, s.on_removed = 'expired', after_removal(s, claim.after_finish, claim.linked)
   for _, id in ipairs(claim.late) do job_fails(s, id, 'expired') end
-  settle(s, s.group, claim.late, claim.mains)
+  end_in_group(s, s.group, claim.late, claim.mains)
   remember(s, claim.expired)
   local started = claim.started
   if started > 0 then

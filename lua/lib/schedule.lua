@@ -52,8 +52,8 @@ local function fill_in(job, text)
   return string.gsub(head, '{due}', (string.gsub(text, '+', '%%%%2B'))) .. string.gsub(body, '{due}', text)
 end
 
--- settle_ahead(schedule, now): the occurrence whose job was enqueued ahead of its time becomes the last one, once it is due.
-local function settle_ahead(schedule, now)
+-- advance_previous(schedule, now): once it is due, the occurrence whose job was enqueued ahead becomes the previous one.
+local function advance_previous(schedule, now)
   if schedule.ahead == '' then return end
   local due, _, id = parse_occurrence(schedule.ahead)
   if due <= now then schedule.previous, schedule.ahead = id, '' end

@@ -1,8 +1,8 @@
 """The archive: moves dead letters from Redis to a database, and back when they are kicked.
 
-A letter is first committed to the database and then removed from Redis; a kicked one is first added to Redis and then
-marked in the database. Each Redis step is one script, which leaves a receipt until the database knows. So the next run
-completes what a killed run had begun, without loss or duplicates.
+A dead letter is first committed to the database and then removed from Redis; a kicked one is first added to Redis and
+then marked in the database. Each Redis step is one script, which leaves a receipt until the database knows. So the next
+run completes what a killed run had begun, without loss or duplicates.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ..link.session import Op
 from ..operations.dead_letters.kick_throttle import KickThrottle
 from ..queue import Queue, carry_out, store_of
 from ..times.durations import Duration, to_ms
-from .dead_letters import GIVEN, PAGE, TAKEN, ArchivedLetter, Letter, Letters, RowState, Wanted
+from .dead_letters import GIVEN, PAGE, TAKEN, ArchivedJob, DeadLetter, DeadLetters, RowState, Wanted
 
 if TYPE_CHECKING:
     from .store import Store
 
 T = TypeVar("T")
 TellProgress = Callable[[int, int], None]
-"""Called with how many letters are done, and how many there are."""
+"""Called with how many dead letters are done, and how many there are."""
 
 _KICK_BATCH = 100
 _SHOWN = 100
@@ -38,7 +38,9 @@ _SHOWN = 100
 
 @dataclass(slots=True)
 class Stored:
-    """The result of ``store``. ``left``: letters that were kicked or purged in Redis before they could be taken out."""
+    """The result of ``store``. ``left``: dead letters that were kicked or purged in Redis before they could be taken
+    out.
+    """
 
     archived: int = 0
     left: int = 0
@@ -47,7 +49,7 @@ class Stored:
 @dataclass(slots=True)
 class Kicked:
     """The result of ``kick``. ``live``: (topic, group, id) of jobs whose id is live in Redis, at most 100 of
-    ``live_count``. ``unknown``: missing topics and groups, with how many letters stay because of each.
+    ``live_count``. ``unknown``: missing topics and groups, with how many dead letters stay because of each.
     """
 
     kicked: int = 0
@@ -78,14 +80,14 @@ class Archive:
         self._store: Store = Store(url, self.namespace, create)
         self.address = self._store.address
 
-    def body_json(self, letter: Letter) -> bytes:
-        """A letter's body, as JSON.
+    def body_json(self, dead_letter: DeadLetter) -> bytes:
+        """A dead letter's body, as JSON.
 
         Raises:
             BodyUnreadable: this process can't read it; a key may be missing.
         """
-        raw = from_text(letter.body)
-        return raw if raw[:1] != ENCODED else self._bodies.decode(letter.topic, letter.id, raw)
+        raw = from_text(dead_letter.body)
+        return raw if raw[:1] != ENCODED else self._bodies.decode(dead_letter.topic, dead_letter.id, raw)
 
     def store(
         self,
@@ -103,7 +105,7 @@ class Archive:
 
         Raises:
             UnknownTopic, UnknownGroup: the given topic or group does not exist.
-            ArchiveError: letters that are not certain to be in the database are still in Redis.
+            ArchiveError: dead letters that are not certain to be in the database are still in Redis.
             ServerError: run it again.
         """
         older_ms = to_ms(older_than, "older_than")
@@ -123,13 +125,13 @@ class Archive:
         left: bool = False,
         progress: TellProgress | None = None,
     ) -> Kicked:
-        """Sends archived letters back to the group that gave them up, and only to it: they are ready at once, as after
-        ``Queue.kick``. With an id: the last letter of that job in each group; without: all. ``left``: also letters that
-        left Redis in another way, whose jobs may have been done. A job whose id is live in Redis is left alone and
-        reported.
+        """Sends archived dead letters back to the group that gave them up, and only to it: they are ready at once, as
+        after ``Queue.kick``. With an id: the last dead letter of that job in each group; without: all. ``left``: also
+        dead letters that left Redis in another way, whose jobs may have been done. A job whose id is live in Redis is
+        left alone and reported.
 
         Raises:
-            UnknownTopic, UnknownGroup: the given one does not exist; without a topic, such letters are counted and
+            UnknownTopic, UnknownGroup: the given one does not exist; without a topic, such dead letters are counted and
             stay.
             ArchiveError: run it again; no job is sent twice.
             ServerError: run it again.
@@ -152,7 +154,7 @@ class Archive:
 
     # -- reading
 
-    def rows(self, wanted: Wanted, limit: int = 100, after: int = 0) -> list[ArchivedLetter]:
+    def rows(self, wanted: Wanted, limit: int = 100, after: int = 0) -> list[ArchivedJob]:
         """Rows with numbers above ``after``, in the order in which they were archived."""
         return self._store.rows(wanted, limit, after)
 
@@ -181,18 +183,18 @@ class _Side:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self.session = store_of(queue).session
-        self.letters = Letters(store_of(queue))
+        self.dead_letters = DeadLetters(store_of(queue))
 
     def run(self, op: Op[T]) -> T:
         return carry_out(self._queue, op)
 
     def clear(self, store: Store, topic: str | None) -> None:
         """Records in the database what the receipts of killed runs say that Redis did, and clears them."""
-        for shard in self.run(self.letters.with_receipts(topic)):
+        for shard in self.run(self.dead_letters.with_receipts(topic)):
             self._clear(store, shard)
 
     def _clear(self, store: Store, shard: ShardKeys) -> None:
-        receipts = self.run(self.letters.receipts(shard))
+        receipts = self.run(self.dead_letters.receipts(shard))
         for start in range(0, len(receipts), PAGE):
             part = receipts[start : start + PAGE]
             taken = [receipt for receipt in part if receipt.kind == TAKEN]
@@ -201,7 +203,7 @@ class _Side:
                 store.mark(db, taken, RowState.ARCHIVED, (RowState.STORED,))
                 store.mark(db, given, RowState.KICKED, (RowState.ARCHIVED, RowState.LEFT))
                 own = store.own(db, part)  # receipts of other databases are left alone
-            self.run(self.letters.forget(shard, [receipt.field for receipt in own]))
+            self.run(self.dead_letters.forget(shard, [receipt.field for receipt in own]))
 
 
 class _Intake:
@@ -225,43 +227,43 @@ class _Intake:
 
     def run(self, older_ms: int) -> None:
         side = self._side
-        places = side.run(side.letters.places(self._wanted.topic, self._wanted.group))
+        places = side.run(side.dead_letters.places(self._wanted.topic, self._wanted.group))
         side.clear(self._store, self._wanted.topic)
-        self.settle()
+        self.complete_killed_run()
         waiting: list[tuple[str, ShardKeys, int]] = []
         for group, shard in places:
-            until_ms = side.run(side.letters.now_ms(shard)) - older_ms
-            count = side.run(side.letters.count(shard, group, until_ms))
+            until_ms = side.run(side.dead_letters.now_ms(shard)) - older_ms
+            count = side.run(side.dead_letters.count(shard, group, until_ms))
             if count:
                 waiting.append((group, shard, until_ms))
                 self._total += count
         for group, shard, until_ms in waiting:
             self._drain(group, shard, until_ms)
 
-    def settle(self) -> None:
-        """Completes the work of a killed run: letters that it committed leave Redis now, if they are still there."""
+    def complete_killed_run(self) -> None:
+        """Completes the work of a killed run: what it committed leaves Redis now, if it is still there."""
         wanted = Wanted(self._wanted.topic, self._wanted.group, states=(RowState.STORED,))
         after = 0
         while rows := self._store.rows(wanted, PAGE, after):
             after = rows[-1].number
-            by_group: dict[tuple[str, str], list[Letter]] = {}
-            for letter in (row.letter for row in rows):
-                by_group.setdefault((letter.topic, letter.group), []).append(letter)
-            for (topic, group), letters in by_group.items():
+            by_group: dict[tuple[str, str], list[DeadLetter]] = {}
+            for dead_letter in (row.dead_letter for row in rows):
+                by_group.setdefault((dead_letter.topic, dead_letter.group), []).append(dead_letter)
+            for (topic, group), dead_letters in by_group.items():
                 try:
-                    shards = self._side.run(self._side.letters.with_letters(topic, group))
+                    shards = self._side.run(self._side.dead_letters.shards_of(topic, group))
                 except (UnknownTopic, UnknownGroup):
-                    continue  # Redis has lost them; the letters stay stored until they are created again
-                self._take_out(shards, group, letters)
+                    continue  # Redis has lost them; the dead letters stay stored until they are created again
+                self._take_out(shards, group, dead_letters)
 
     def _drain(self, group: str, shard: ShardKeys, until_ms: int) -> None:
-        """Moves one group's letters of one shard, always from the front, as archived letters leave the list."""
+        """Moves one group's dead letters of one shard, always from the front, as archived ones leave the list."""
         passed = 0
         while not self._stopping():
-            looked, letters = self._side.run(self._side.letters.page(shard, group, until_ms, passed))
+            looked, dead_letters = self._side.run(self._side.dead_letters.page(shard, group, until_ms, passed))
             if not looked:
                 return
-            wanted = [each for each in letters if not self._wanted.reasons or each.reason in self._wanted.reasons]
+            wanted = [each for each in dead_letters if not self._wanted.reasons or each.reason in self._wanted.reasons]
             if wanted:
                 self._store.put(wanted)
                 self._take_out([shard], group, wanted)
@@ -269,21 +271,23 @@ class _Intake:
             self._looked += looked
             self._progress(self._looked, max(self._total, self._looked))
 
-    def _take_out(self, shards: Sequence[ShardKeys], group: str, letters: list[Letter]) -> None:
-        """Each letter is in one of the shards, or has left it; another run may be about to clear its receipt there."""
-        taken, left = dict[ShardKeys, list[Letter]](), letters
+    def _take_out(self, shards: Sequence[ShardKeys], group: str, dead_letters: list[DeadLetter]) -> None:
+        """Each dead letter is in one of the shards, or has left it; another run may be about to clear its receipt
+        there.
+        """
+        taken, left = dict[ShardKeys, list[DeadLetter]](), dead_letters
         for shard in shards:
-            gone = self._side.run(self._side.letters.take_out(shard, group, left))
-            taken[shard] = [letter for letter, each in zip(left, gone, strict=True) if each]
-            left = [letter for letter, each in zip(left, gone, strict=True) if not each]
+            gone = self._side.run(self._side.dead_letters.take_out(shard, group, left))
+            taken[shard] = [dead_letter for dead_letter, each in zip(left, gone, strict=True) if each]
+            left = [dead_letter for dead_letter, each in zip(left, gone, strict=True) if not each]
         with self._store.writing() as db:
             for some in taken.values():
                 self._store.mark(db, some, RowState.ARCHIVED, (RowState.STORED,))
-            # Other letters that are gone have just been archived by another run.
+            # Other dead letters that are gone have just been archived by another run.
             self.stored.left += self._store.count(db, left, RowState.STORED)
             self._store.mark(db, left, RowState.LEFT, (RowState.STORED,))
         for shard, some in taken.items():
-            self._side.run(self._side.letters.forget(shard, [letter.receipt(TAKEN) for letter in some]))
+            self._side.run(self._side.dead_letters.forget(shard, [dead_letter.receipt(TAKEN) for dead_letter in some]))
             self.stored.archived += len(some)
 
 
@@ -299,10 +303,10 @@ class _Return:
 
     def run(self) -> None:
         side, wanted = self._side, self._wanted
-        side.run(side.letters.places(wanted.topic, wanted.group))  # they are there
+        side.run(side.dead_letters.places(wanted.topic, wanted.group))  # they are there
         side.clear(self._store, wanted.topic)
-        # Letters that a killed run committed may still be in Redis, too: take them out first.
-        _Intake(self._store, side, Wanted(wanted.topic, wanted.group), None, None).settle()
+        # Dead letters that a killed run committed may still be in Redis, too: take them out first.
+        _Intake(self._store, side, Wanted(wanted.topic, wanted.group), None, None).complete_killed_run()
         if wanted.id is not None:
             self._kick(self._last_of_each_group())
             return
@@ -311,21 +315,21 @@ class _Return:
         throttle = KickThrottle(side.session)
         while rows := self._store.rows(wanted, _KICK_BATCH, after, until):
             after = rows[-1].number
-            for topic, group in {(row.letter.topic, row.letter.group) for row in rows if done}:
-                side.run(side.letters.wait(throttle, topic, group))
+            for topic, group in {(row.dead_letter.topic, row.dead_letter.group) for row in rows if done}:
+                side.run(side.dead_letters.wait(throttle, topic, group))
             self._kick(rows)
             done += len(rows)
             self._progress(done, max(total, done))
 
-    def _last_of_each_group(self) -> list[ArchivedLetter]:
-        last: dict[str, ArchivedLetter] = {}
+    def _last_of_each_group(self) -> list[ArchivedJob]:
+        last: dict[str, ArchivedJob] = {}
         after = 0
         while rows := self._store.rows(self._wanted, _KICK_BATCH, after):
             after = rows[-1].number
-            last |= {row.letter.group: row for row in rows}
+            last |= {row.dead_letter.group: row for row in rows}
         return list(last.values())
 
-    def _kick(self, rows: list[ArchivedLetter]) -> None:
+    def _kick(self, rows: list[ArchivedJob]) -> None:
         """Sends back one batch. Its rows are locked until Redis has the jobs, so that no other run sends them as well.
         They are marked before that, so that a database that refuses writes says so first.
         """
@@ -333,36 +337,36 @@ class _Return:
         with self._store.writing() as db:
             held = self._store.lock(db, rows, self._wanted.states)
             self._store.turn(db, held, RowState.KICKED)
-            by_place: dict[tuple[str, str], list[ArchivedLetter]] = {}
+            by_place: dict[tuple[str, str], list[ArchivedJob]] = {}
             for row in held:
-                by_place.setdefault((row.letter.topic, row.letter.group), []).append(row)
+                by_place.setdefault((row.dead_letter.topic, row.dead_letter.group), []).append(row)
             for (topic, group), part in by_place.items():
-                there = self._give(topic, group, [row.letter for row in part])
+                there = self._give(topic, group, [row.dead_letter for row in part])
                 for row, shard in zip(part, there, strict=True):
                     if shard is not None:
-                        given.setdefault(shard, []).append(row.letter.receipt(GIVEN))
+                        given.setdefault(shard, []).append(row.dead_letter.receipt(GIVEN))
                 kept = [row for row, shard in zip(part, there, strict=True) if shard is None]
                 for state in self._wanted.states:
                     self._store.turn(db, [row for row in kept if row.state is state], state)
         self.kicked.kicked += sum(map(len, given.values()))
         for shard, receipts in given.items():
-            self._side.run(self._side.letters.forget(shard, receipts))
+            self._side.run(self._side.dead_letters.forget(shard, receipts))
 
-    def _give(self, topic: str, group: str, part: list[Letter]) -> list[ShardKeys | None]:
-        """Returns in which shards the letters are ready; notes why others are not."""
+    def _give(self, topic: str, group: str, part: list[DeadLetter]) -> list[ShardKeys | None]:
+        """Returns in which shards the dead letters are ready; notes why others are not."""
         try:
-            there = self._side.run(self._side.letters.give_back(topic, group, part))
+            there = self._side.run(self._side.dead_letters.give_back(topic, group, part))
         except (UnknownTopic, UnknownGroup) as error:
             if self._wanted.topic is not None:
                 raise
             self.kicked.unknown[str(error)] = self.kicked.unknown.get(str(error), 0) + len(part)
             return [None] * len(part)
-        for letter, shard in zip(part, there, strict=True):
+        for dead_letter, shard in zip(part, there, strict=True):
             if shard is None:
-                self._live(letter)
+                self._live(dead_letter)
         return there
 
-    def _live(self, letter: Letter) -> None:
+    def _live(self, dead_letter: DeadLetter) -> None:
         self.kicked.live_count += 1
         if len(self.kicked.live) < _SHOWN:
-            self.kicked.live.append((letter.topic, letter.group, letter.id))
+            self.kicked.live.append((dead_letter.topic, dead_letter.group, dead_letter.id))

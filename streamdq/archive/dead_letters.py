@@ -17,8 +17,8 @@ from ..operations.dead_letters.kick_throttle import KickThrottle
 from ..operations.jobs.previous_shards import in_turn
 from ..operations.known import known_group, topic_names
 from ..process.logs import log
-from ..store import dead_letters
 from ..store.batches import MAX_BYTES, most_jobs, parts
+from ..store.dead_letters import archive_receipts, dead_until, drop_archive_receipts
 from ..store.jobs.progress import progress_in
 from ..store.jobs.records import Record, record_in
 from ..store.redis_store import RedisStore
@@ -32,7 +32,7 @@ _SEPARATOR = "\x1f"
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """One dead letter: a job that one group gave up, with everything needed to send it back. Times are Redis's."""
 
     topic: str
@@ -66,7 +66,7 @@ class Letter:
 
 
 class RowState(StrEnum):
-    """Where the letter of an archive's row is."""
+    """Where the dead letter of an archive's row is."""
 
     STORED = "stored"  # committed; Redis may have it, too, until the run goes on or is repeated
     ARCHIVED = "archived"  # only in the database
@@ -75,11 +75,11 @@ class RowState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ArchivedLetter:
-    """One row of an archive: a letter, and what became of it. Its times are from the host that archived it."""
+class ArchivedJob:
+    """One row of an archive: a dead letter, and what became of it. Its times are from the host that archived it."""
 
     number: int
-    letter: Letter
+    dead_letter: DeadLetter
     state: RowState
     archived_ms: int
     kicked_ms: int | None
@@ -98,7 +98,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A note in Redis that an archive has taken out or put back a letter, until the database knows."""
+    """A note in Redis that an archive has taken out or put back a dead letter, until the database knows."""
 
     field: bytes
     kind: str
@@ -112,18 +112,18 @@ class Receipt:
 TAKEN, GIVEN = "taken", "given"
 
 
-def letter_in(topic: str, group: str, row: tuple[bytes, bytes, bytes, bytes]) -> Letter:
-    """The letter in a row of the script letters."""
+def dead_letter_in(topic: str, group: str, row: tuple[bytes, bytes, bytes, bytes]) -> DeadLetter:
+    """The dead letter in a row of the script dead letters."""
     id, buried_ms, kept, progress = row
     record, p = record_in(kept), progress_in(progress)
-    return Letter(
+    return DeadLetter(
         topic, group, id.decode(), p.sequence, int(buried_ms), record.created_ms, record.due_ms,
         p.attempt, p.step, p.crashes, p.reason, p.error, as_text(record.body), record.url,
         record.ttr_ms, record.retry, record.expire_ms, record.nonce, record.key,
     )  # fmt: skip
 
 
-class Letters:
+class DeadLetters:
     """The archive's operations on Redis."""
 
     def __init__(self, store: RedisStore) -> None:
@@ -153,48 +153,55 @@ class Letters:
         return (yield from self._scripts.stats(shard, ())).now_ms
 
     def count(self, shard: ShardKeys, group: str, until_ms: int) -> Op[int]:
-        return (yield from dead_letters.dead_until(self._session, shard, group, until_ms))
+        return (yield from dead_until(self._session, shard, group, until_ms))
 
-    def page(self, shard: ShardKeys, group: str, until_ms: int, offset: int) -> Op[tuple[int, list[Letter]]]:
-        """How many letters were looked at (0 at the end), and those that were read."""
+    def page(self, shard: ShardKeys, group: str, until_ms: int, offset: int) -> Op[tuple[int, list[DeadLetter]]]:
+        """How many dead letters were looked at (0 at the end), and those that were read."""
         looked, rows = yield from self._scripts.dead_letters(shard, group, until_ms, offset, PAGE, MAX_BYTES)
-        return looked, (yield from self._whole([letter_in(shard.topic, group, row) for row in rows]))
+        return looked, (yield from self._whole([dead_letter_in(shard.topic, group, row) for row in rows]))
 
-    def _whole(self, letters: list[Letter]) -> Op[list[Letter]]:
-        """The letters with their bodies, where these are in files: a database keeps longer than the files are kept. One
-        whose file can't be read is left out, and stays in Redis.
+    def _whole(self, dead_letters: list[DeadLetter]) -> Op[list[DeadLetter]]:
+        """The dead letters with their bodies, where these are in files: a database keeps longer than the files are
+        kept. One whose file can't be read is left out, and stays in Redis.
         """
         bodies = self._session.bodies
-        if not any(bodies.blocks(from_text(letter.body)) for letter in letters):
-            return letters
+        if not any(bodies.blocks(from_text(dead_letter.body)) for dead_letter in dead_letters):
+            return dead_letters
 
-        def whole(letter: Letter) -> Letter | None:
+        def whole(dead_letter: DeadLetter) -> DeadLetter | None:
             try:
-                raw = bodies.brought_back(letter.topic, letter.id, from_text(letter.body))
+                raw = bodies.brought_back(dead_letter.topic, dead_letter.id, from_text(dead_letter.body))
             except BodyUnreadable as error:
-                log.warning("not archived", topic=letter.topic, id=letter.id, why=error.why)
+                log.warning("not archived", topic=dead_letter.topic, id=dead_letter.id, why=error.why)
                 return None
-            return replace(letter, body=as_text(raw))
+            return replace(dead_letter, body=as_text(raw))
 
-        found: list[Letter | None] = yield Work(lambda: [whole(letter) for letter in letters])
-        return [letter for letter in found if letter is not None]
+        found: list[DeadLetter | None] = yield Work(lambda: [whole(dead_letter) for dead_letter in dead_letters])
+        return [dead_letter for dead_letter in found if dead_letter is not None]
 
-    def take_out(self, shard: ShardKeys, group: str, letters: Sequence[Letter]) -> Op[list[bool]]:
-        """Takes letters of one shard and group out of Redis. False: that letter is gone; it was kicked or purged, and
-        perhaps buried again. Idempotent until ``forget``.
+    def take_out(self, shard: ShardKeys, group: str, dead_letters: Sequence[DeadLetter]) -> Op[list[bool]]:
+        """Takes dead letters of one shard and group out of Redis. False: that dead letter is gone; it was kicked or
+        purged, and perhaps buried again. Idempotent until ``forget``.
         """
         settings = self._topics.known.get(shard.topic)
         most = most_jobs(_TAKE_BATCH, len(settings.groups) if settings else 1)
         gone: list[bool] = []
-        for start in range(0, len(letters), most):
+        for start in range(0, len(dead_letters), most):
             args: list[str | int] = []
-            for letter in letters[start : start + most]:
-                args += [letter.id, letter.receipt(TAKEN), letter.buried_ms, letter.sequence, letter.attempts]
+            for dead_letter in dead_letters[start : start + most]:
+                args += [
+                    dead_letter.id,
+                    dead_letter.receipt(TAKEN),
+                    dead_letter.buried_ms,
+                    dead_letter.sequence,
+                    dead_letter.attempts,
+                ]
             gone += yield from self._scripts.archive(shard, group, args)
         return gone
 
-    def with_letters(self, topic: str, group: str) -> Op[list[ShardKeys]]:
-        """Every shard that may have letters of the group, or receipts of them: the number of shards may have changed.
+    def shards_of(self, topic: str, group: str) -> Op[list[ShardKeys]]:
+        """Every shard that may have dead letters of the group, or receipts of them: the number of shards may have
+        changed.
 
         Raises:
             UnknownTopic, UnknownGroup
@@ -202,55 +209,55 @@ class Letters:
         yield from known_group(self._store, topic, group, anew=True)
         return self._topics.all_shards(topic)
 
-    def give_back(self, topic: str, group: str, letters: Sequence[Letter]) -> Op[list[ShardKeys | None]]:
-        """Makes letters of one topic and group ready again, at most MAX_BATCH. Returns in which shards they are; None:
-        the id is live. Idempotent until ``forget``.
+    def give_back(self, topic: str, group: str, dead_letters: Sequence[DeadLetter]) -> Op[list[ShardKeys | None]]:
+        """Makes dead letters of one topic and group ready again, at most MAX_BATCH. Returns in which shards they are;
+        None: the id is live. Idempotent until ``forget``.
 
         Raises:
             UnknownTopic, UnknownGroup
         """
-        assert len(letters) <= MAX_BATCH
-        letters = yield from self._put_away(letters)
+        assert len(dead_letters) <= MAX_BATCH
+        dead_letters = yield from self._put_away(dead_letters)
         for _ in range(_REPAIRS):
             settings = yield from known_group(self._store, topic, group)
-            if any(letter.key is not None for letter in letters):
+            if any(dead_letter.key is not None for dead_letter in dead_letters):
                 settings = yield from expect_keys(self._topics, topic)
-            there = yield from self._give(topic, group, settings, letters)
+            there = yield from self._give(topic, group, settings, dead_letters)
             if there is not None:
-                return [there[letter.receipt(GIVEN)] for letter in letters]
+                return [there[dead_letter.receipt(GIVEN)] for dead_letter in dead_letters]
             yield from self._topics.repair(topic)
         raise ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")
 
     def _give(
-        self, topic: str, group: str, settings: TopicSettings, letters: Sequence[Letter]
+        self, topic: str, group: str, settings: TopicSettings, dead_letters: Sequence[DeadLetter]
     ) -> Op[dict[str, ShardKeys | None] | None]:
-        """By its receipt, where each letter is; None: these settings are out of date."""
+        """By its receipt, where each dead letter is; None: these settings are out of date."""
         # From now on, Redis alone has the job: as durable as a job that is enqueued to the topic.
         scripts, there = self._store.at(None, settings), dict[str, ShardKeys | None]()
-        candidates = {letter: _candidates(letter, settings) for letter in letters}
+        candidates = {dead_letter: _candidates(dead_letter, settings) for dead_letter in dead_letters}
         for turn in range(len(settings.former) + 1):
-            left = [letter for letter in letters if letter.receipt(GIVEN) not in there]
+            left = [dead_letter for dead_letter in dead_letters if dead_letter.receipt(GIVEN) not in there]
             for (number, former), asked in in_turn(turn, left, candidates).items():
-                for part in parts(asked, lambda letter: len(letter.body.encode()), _GIVE_BATCH):
+                for part in parts(asked, lambda dead_letter: len(dead_letter.body.encode()), _GIVE_BATCH):
                     shard = self._session.keys.shard(topic, number)
-                    spread = settings.named(by_key=any(letter.key is not None for letter in part))
+                    spread = settings.named(by_key=any(dead_letter.key is not None for dead_letter in part))
                     reply = yield from scripts.restore(shard, group, spread, _restored(part), former)
                     if reply is None:
                         return None
                     there |= _found(shard, part, reply)
         return there
 
-    def _put_away(self, letters: Sequence[Letter]) -> Op[Sequence[Letter]]:
-        """The letters with large bodies in files again.
+    def _put_away(self, dead_letters: Sequence[DeadLetter]) -> Op[Sequence[DeadLetter]]:
+        """The dead letters with large bodies in files again.
 
         Raises:
             BodyStorageUnavailable
         """
         bodies = self._session.bodies
         if bodies.offload is None:
-            return letters
+            return dead_letters
         calls = bodies.offload.calls
-        away: list[Letter] = yield Work(lambda: calls.each(partial(_away, bodies), letters))
+        away: list[DeadLetter] = yield Work(lambda: calls.each(partial(_away, bodies), dead_letters))
         return away
 
     def wait(self, throttle: KickThrottle, topic: str, group: str) -> Op[None]:
@@ -269,19 +276,19 @@ class Letters:
 
     def receipts(self, shard: ShardKeys) -> Op[list[Receipt]]:
         """The receipts that a killed run left; few, as each run clears its own after every batch."""
-        fields = yield from dead_letters.archive_receipts(self._session, shard)
+        fields = yield from archive_receipts(self._session, shard)
         return [_receipt_in(shard.topic, field) for field in fields]
 
     def forget(self, shard: ShardKeys, receipts: Sequence[str | bytes]) -> Op[None]:
         if receipts:
-            yield from dead_letters.drop_archive_receipts(self._session, shard, receipts)
+            yield from drop_archive_receipts(self._session, shard, receipts)
 
 
-def _away(bodies: Bodies, letter: Letter) -> Letter:
-    raw = from_text(letter.body)
+def _away(bodies: Bodies, dead_letter: DeadLetter) -> DeadLetter:
+    raw = from_text(dead_letter.body)
     if bodies.blocks(raw):
-        return letter
-    return replace(letter, body=as_text(bodies.put_away(letter.topic, letter.id, raw)))
+        return dead_letter
+    return replace(dead_letter, body=as_text(bodies.put_away(dead_letter.topic, dead_letter.id, raw)))
 
 
 def _receipt_in(topic: str, field: bytes) -> Receipt:
@@ -289,18 +296,24 @@ def _receipt_in(topic: str, field: bytes) -> Receipt:
     return Receipt(field, kind, topic, int(buried_ms), sequence, group, id)
 
 
-def _candidates(letter: Letter, settings: TopicSettings) -> tuple[int, ...]:
-    return candidate_shards(letter.id, settings.shards, settings.former, letter.key)
+def _candidates(dead_letter: DeadLetter, settings: TopicSettings) -> tuple[int, ...]:
+    return candidate_shards(dead_letter.id, settings.shards, settings.former, dead_letter.key)
 
 
-def _found(shard: ShardKeys, letters: Sequence[Letter], codes: Sequence[int]) -> dict[str, ShardKeys | None]:
-    """By its receipt, where each letter is, of those that this shard has an answer for; None: the id is live."""
-    answered = [(letter, code) for letter, code in zip(letters, codes, strict=True) if code != NOT_HERE]
-    return {letter.receipt(GIVEN): shard if code else None for letter, code in answered}
+def _found(shard: ShardKeys, dead_letters: Sequence[DeadLetter], codes: Sequence[int]) -> dict[str, ShardKeys | None]:
+    """By its receipt, where each dead letter is, of those that this shard has an answer for; None: the id is live."""
+    answered = [(dead_letter, code) for dead_letter, code in zip(dead_letters, codes, strict=True) if code != NOT_HERE]
+    return {dead_letter.receipt(GIVEN): shard if code else None for dead_letter, code in answered}
 
 
-def _restored(letters: Sequence[Letter]) -> list[str | int | bytes]:
+def _restored(dead_letters: Sequence[DeadLetter]) -> list[str | int | bytes]:
     args: list[str | int | bytes] = []
-    for letter in letters:
-        args += [letter.id, letter.receipt(GIVEN), letter.attempts, letter.due_ms, letter.record().from_created()]
+    for dead_letter in dead_letters:
+        args += [
+            dead_letter.id,
+            dead_letter.receipt(GIVEN),
+            dead_letter.attempts,
+            dead_letter.due_ms,
+            dead_letter.record().from_created(),
+        ]
     return args

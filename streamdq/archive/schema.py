@@ -17,7 +17,7 @@ VERSIONS = Table(
     Column("version", Integer, nullable=False),
 )
 
-LETTERS = Table(
+DEAD_LETTERS = Table(
     "streamdq_dead_letters",
     _metadata,
     # 64 bits in both databases: SQLite numbers rows itself only if the type is INTEGER.

@@ -12,8 +12,8 @@ from ..errors import ArchiveError, ArchiveMissing, ArchiveRefusesWrites, Archive
 from ..store.jobs.records import url_and_key, url_line
 from ..times.clock import wall_ms
 from .database import Database, Purpose
-from .dead_letters import ArchivedLetter, Letter, Receipt, RowState, Wanted
-from .schema import KEY, LETTERS, SCHEMA_VERSION, VERSIONS
+from .dead_letters import ArchivedJob, DeadLetter, Receipt, RowState, Wanted
+from .schema import DEAD_LETTERS, KEY, SCHEMA_VERSION, VERSIONS
 
 _PURPOSE = Purpose(
     "archive", "what it has not taken yet is still in Redis", ArchiveError, ArchiveUnavailable, ArchiveRefusesWrites
@@ -61,51 +61,51 @@ class Store:
 
     def _create(self) -> None:
         with self.writing() as db:
-            self._db.create(db, (LETTERS, VERSIONS))
+            self._db.create(db, (DEAD_LETTERS, VERSIONS))
             made = self._db.dialect.insert(VERSIONS).values(name="schema", version=SCHEMA_VERSION)
             db.execute(made.on_conflict_do_nothing())
 
     # -- writing
 
-    def put(self, letters: Sequence[Letter]) -> None:
-        """Commits a row for every letter that has none. If a letter was sent back or left, and is in Redis all the
-        same, its row starts again: Redis had lost its last writes.
+    def put(self, dead_letters: Sequence[DeadLetter]) -> None:
+        """Commits a row for every dead letter that has none. If a dead letter was sent back or left, and is in Redis
+        all the same, its row starts again: Redis had lost its last writes.
         """
         now_ms = wall_ms()
         given = {"namespace": self._namespace, "state": RowState.STORED.value, "archived_ms": now_ms}
-        made = self._db.dialect.insert(LETTERS).on_conflict_do_update(
+        made = self._db.dialect.insert(DEAD_LETTERS).on_conflict_do_update(
             index_elements=KEY,
             set_={"state": RowState.STORED.value, "kicked_ms": None, "archived_ms": now_ms},
             where=_in_any((RowState.KICKED, RowState.LEFT)),
         )
         with self.writing() as db:
-            db.execute(made, [{**_columns(letter), **given} for letter in letters])
+            db.execute(made, [{**_columns(dead_letter), **given} for dead_letter in dead_letters])
 
     def mark(
-        self, db: Connection, burials: Sequence[Letter | Receipt], state: RowState, before: Sequence[RowState]
+        self, db: Connection, burials: Sequence[DeadLetter | Receipt], state: RowState, before: Sequence[RowState]
     ) -> None:
         """Gives the rows of these burials a new state, if their state is one of ``before``."""
         if not burials:
             return
-        change = update(LETTERS).values(_values(state)).where(_in_any(before))
-        change = change.where(*(LETTERS.c[name] == bindparam(f"of_{name}") for name in KEY))
+        change = update(DEAD_LETTERS).values(_values(state)).where(_in_any(before))
+        change = change.where(*(DEAD_LETTERS.c[name] == bindparam(f"of_{name}") for name in KEY))
         db.execute(change, [self._key(burial) for burial in burials])
 
-    def turn(self, db: Connection, held: Sequence[ArchivedLetter], state: RowState) -> None:
+    def turn(self, db: Connection, held: Sequence[ArchivedJob], state: RowState) -> None:
         """Gives rows that this transaction has locked a new state."""
         if held:
             numbers = [row.number for row in held]
-            db.execute(update(LETTERS).values(_values(state)).where(LETTERS.c.number.in_(numbers)))
+            db.execute(update(DEAD_LETTERS).values(_values(state)).where(DEAD_LETTERS.c.number.in_(numbers)))
 
-    def _key(self, burial: Letter | Receipt) -> dict[str, Any]:
+    def _key(self, burial: DeadLetter | Receipt) -> dict[str, Any]:
         own = (self._namespace, burial.topic, burial.group, burial.id, burial.buried_ms, burial.sequence)
         return {f"of_{name}": value for name, value in zip(KEY, own, strict=True)}
 
-    def count(self, db: Connection, burials: Sequence[Letter], state: RowState) -> int:
+    def count(self, db: Connection, burials: Sequence[DeadLetter], state: RowState) -> int:
         """How many of these burials, all of one topic and group, have a row in this state."""
         if not burials:
             return 0
-        c = LETTERS.c
+        c = DEAD_LETTERS.c
         query = select(c.id, c.buried_ms, c.sequence).where(
             c.namespace == self._namespace,
             c.topic == burials[0].topic,
@@ -120,28 +120,28 @@ class Store:
         """Those of one topic's receipts that belong to rows of this database."""
         if not receipts:
             return []
-        c = LETTERS.c
+        c = DEAD_LETTERS.c
         query = select(c.group_name, c.id, c.buried_ms, c.sequence).where(
             c.namespace == self._namespace, c.topic == receipts[0].topic, c.id.in_({each.id for each in receipts})
         )
         found = {tuple(row) for row in db.execute(query)}
         return [each for each in receipts if (each.group, each.id, each.buried_ms, each.sequence) in found]
 
-    def lock(self, db: Connection, rows: Sequence[ArchivedLetter], states: Sequence[RowState]) -> list[ArchivedLetter]:
+    def lock(self, db: Connection, rows: Sequence[ArchivedJob], states: Sequence[RowState]) -> list[ArchivedJob]:
         """Locks those of the rows that are in one of the states now, until the transaction ends. Rows that another
         process has locked are left out.
         """
-        c = LETTERS.c
-        query = select(LETTERS).where(c.number.in_([row.number for row in rows]), _in_any(states))
+        c = DEAD_LETTERS.c
+        query = select(DEAD_LETTERS).where(c.number.in_([row.number for row in rows]), _in_any(states))
         found = db.execute(query.order_by(c.number).with_for_update(skip_locked=True))
         return [_row(row) for row in found.mappings()]
 
     # -- reading
 
-    def rows(self, wanted: Wanted, limit: int, after: int = 0, until: int | None = None) -> list[ArchivedLetter]:
+    def rows(self, wanted: Wanted, limit: int, after: int = 0, until: int | None = None) -> list[ArchivedJob]:
         """Rows with numbers above ``after`` up to ``until``, in the order in which they were archived."""
-        number = LETTERS.c.number
-        query = self._where(select(LETTERS), wanted).where(number > after).order_by(number).limit(limit)
+        number = DEAD_LETTERS.c.number
+        query = self._where(select(DEAD_LETTERS), wanted).where(number > after).order_by(number).limit(limit)
         if until is not None:
             query = query.where(number <= until)
         with self.reading() as db:
@@ -149,13 +149,13 @@ class Store:
 
     def extent(self, wanted: Wanted) -> tuple[int, int]:
         """How many rows there are, and the highest number among them."""
-        query = select(func.count(), func.coalesce(func.max(LETTERS.c.number), 0)).select_from(LETTERS)
+        query = select(func.count(), func.coalesce(func.max(DEAD_LETTERS.c.number), 0)).select_from(DEAD_LETTERS)
         with self.reading() as db:
             count, last = db.execute(self._where(query, wanted)).one()
         return int(count), int(last)
 
     def _where(self, query: Select[Any], wanted: Wanted) -> Select[Any]:
-        c = LETTERS.c
+        c = DEAD_LETTERS.c
         query = query.where(c.namespace == self._namespace)
         for column, value in ((c.topic, wanted.topic), (c.group_name, wanted.group), (c.id, wanted.id)):
             if value is not None:
@@ -169,25 +169,25 @@ class Store:
 
 def _in_any(states: Sequence[RowState]) -> ColumnElement[bool]:
     """A condition without IN, which can't be sent for many rows at once."""
-    return or_(*(LETTERS.c.state == state.value for state in states))
+    return or_(*(DEAD_LETTERS.c.state == state.value for state in states))
 
 
 def _values(state: RowState) -> dict[str, Any]:
     return {"state": state.value, "kicked_ms": wall_ms() if state is RowState.KICKED else None}
 
 
-def _columns(letter: Letter) -> dict[str, Any]:
-    fields = asdict(letter)
+def _columns(dead_letter: DeadLetter) -> dict[str, Any]:
+    fields = asdict(dead_letter)
     fields["group_name"] = fields.pop("group")
     fields["url"] = url_line(fields["url"], fields.pop("key")) or None
     return fields
 
 
-def _row(found: Any) -> ArchivedLetter:
+def _row(found: Any) -> ArchivedJob:
     fields = dict(found)
     del fields["namespace"]
     fields["group"] = fields.pop("group_name")
     fields["url"], fields["key"] = url_and_key(fields["url"] or "")
     number, state = fields.pop("number"), RowState(fields.pop("state"))
     archived_ms, kicked_ms = fields.pop("archived_ms"), fields.pop("kicked_ms")
-    return ArchivedLetter(number, Letter(**fields), state, archived_ms, kicked_ms)
+    return ArchivedJob(number, DeadLetter(**fields), state, archived_ms, kicked_ms)

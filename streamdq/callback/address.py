@@ -114,7 +114,7 @@ class AddressRules:
         self, *, trusted: bool, connecting: Callable[[str], None] = lambda _address: None
     ) -> Callable[[AddressInfo], socket.socket]:
         """A function that creates the socket for each address that aiohttp is about to connect to, or refuses.
-        ``connecting`` is told the address before, and may refuse it by an OSError as well.
+        ``connecting`` gets the address before, and may refuse it by an OSError as well.
         """
 
         def make(info: AddressInfo) -> socket.socket:

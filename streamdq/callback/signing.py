@@ -39,13 +39,13 @@ class Signer:
         for where, own in secrets.items():
             webhooks = [_webhook(where, secret) for secret in own]
             if not webhooks:
-                raise InvalidInput(f"secrets: {where!r} has no secret; remove it, or add one")
+                raise _refused(where, "there is no secret; remove the line, or add one")
             if "://" in where:
-                self._prefixes.append((_prefix(where), webhooks))
+                self._prefixes.append((_prefix(where, where), webhooks))
             else:
-                host = _prefix(f"https://{where}")
+                host = _prefix(f"https://{where}", where)
                 if host.path != "/" or host.raw_host is None:
-                    raise InvalidInput(f"secrets: {where!r} is neither a host nor a URL; begin a URL with https://")
+                    raise _refused(where, "neither a host nor a URL; begin a URL with https://")
                 self._hosts[host.raw_host, host.explicit_port] = webhooks
         self._prefixes.sort(key=lambda prefix: -len(prefix[0].raw_path))
 
@@ -75,14 +75,19 @@ def _begins(url: URL, prefix: URL) -> bool:
     return url.raw_path == path or url.raw_path.startswith(path if path.endswith("/") else f"{path}/")
 
 
-def _prefix(text: str) -> URL:
+def _refused(where: str, why: str) -> InvalidInput:
+    """Named as the setting is: a text in quotes after the word "secrets" would be hidden as one of them."""
+    return InvalidInput(f"callback settings: secrets.{where.rpartition('@')[2]}: {why}")
+
+
+def _prefix(text: str, where: str) -> URL:
     try:
         url = URL(text)
         fine = url.scheme in ("http", "https") and bool(url.raw_host) and not url.query_string and not url.fragment
     except ValueError:
         fine = False
     if not fine or "@" in text:
-        raise InvalidInput(f"secrets: {text.partition('://')[2] or text!r} names no endpoint")
+        raise _refused(where, "not a host, a host:port, or an http(s) URL without user, query and fragment")
     return url
 
 
@@ -92,7 +97,5 @@ def _webhook(where: str, secret: str) -> Webhook:
     except (binascii.Error, ValueError):
         key = b""
     if not secret.startswith(_PREFIX) or not _LEAST_BYTES <= len(key) <= _MOST_BYTES:
-        raise InvalidInput(
-            f"secrets: one of {where!r} is not {_PREFIX} and {_LEAST_BYTES} to {_MOST_BYTES} random bytes in base64"
-        )
+        raise _refused(where, f"one secret is not {_PREFIX} and {_LEAST_BYTES} to {_MOST_BYTES} random bytes in base64")
     return Webhook(key)

@@ -1,9 +1,10 @@
-"""Who may have how many of a worker's slots, so that receivers that hang leave some to the others.
+"""How many of a worker's slots a receiver may have, so that receivers that hang leave some to the others.
 
-All calls to one host, and all to one address, have at most half of the slots: ports and names cost little, so whoever
-has many of them gets no more than others. So have all calls together to receivers that are not proven, which is to say
-that do not answer, or have never answered (``Endpoint.proven``). Of these, one receiver has one call, and one host or
-address has two to the usual ports and two to all others: other ports that hang do not shut out a new receiver.
+All calls to one host, and all to one address, have at most half of the slots: ports and names cost little, so a
+receiver with many of them gets no more than others. All calls to unproven receivers together have half of the slots
+too: those that do not answer, or have never answered (``Endpoint.proven``). Of these, one receiver has one call, and
+one host or address has two to the usual ports and two to all others: other ports that hang do not shut out a new
+receiver.
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ class Calls:
         )
 
     def room_at(self, place: str, call: Call) -> bool:
-        """Whether the calls to this host or address that are not proven have room for this one, if it is none."""
+        """Whether the calls to this host or address that are not proven have room for one more, if this endpoint is not
+        proven.
+        """
         others = (other for other in self.unproven() if other is not call and place in other.places)
         return call.endpoint.proven or sum(other.usual_port == call.usual_port for other in others) < PER_PLACE
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from .. import terminal
 from ..archive.archive import Archive, Kicked, Stored
-from ..archive.dead_letters import ArchivedLetter, RowState, Wanted
+from ..archive.dead_letters import ArchivedJob, RowState, Wanted
 from ..errors import ArchiveUnavailable, BodyUnreadable, InvalidInput, ServerError
 from ..times.durations import show_ms, to_ms
 from .common import EXIT_NO, Json, WithId, answer, commands, open_queue, run_until_signal
@@ -64,8 +64,8 @@ def archive(
     streamdq archive kick --from sqlite:///dead.db order.close order-42
 
     Without a command, it moves dead letters from Redis to the database of --to (or $STREAMDQ_ARCHIVE, which keeps the
-    password out of the process list). A letter leaves Redis only after the database has committed it. No letter is
-    lost or duplicated, even if the command is killed and run again.
+    password out of the process list). A dead letter leaves Redis only after the database has committed it. No dead
+    letter is lost or duplicated, even if the command is killed and run again.
     """  # noqa: D301 - typer reads the mark
     if context.invoked_subcommand is not None:
         return
@@ -193,20 +193,20 @@ def _opened(context: typer.Context, source: str) -> Archive:
     return Archive(source, context.obj.namespace, create=False)
 
 
-def _row_json(row: ArchivedLetter, keep: Archive) -> dict[str, Any]:
-    letter = asdict(row.letter)
-    del letter["nonce"], letter["sequence"]
+def _row_json(row: ArchivedJob, keep: Archive) -> dict[str, Any]:
+    job = asdict(row.dead_letter)
+    del job["nonce"], job["sequence"]
     try:
-        letter["body"] = parse_json(keep.body_json(row.letter), "body")
+        job["body"] = parse_json(keep.body_json(row.dead_letter), "body")
     except BodyUnreadable as error:
-        letter |= {"body": None, "body_unreadable": error.why}
+        job |= {"body": None, "body_unreadable": error.why}
     return {
-        "number": row.number, "state": row.state.value, **letter, "archived_ms": row.archived_ms,
+        "number": row.number, "state": row.state.value, **job, "archived_ms": row.archived_ms,
         "kicked_ms": row.kicked_ms,
     }  # fmt: skip
 
 
-def _list_view(rows: list[ArchivedLetter]) -> RenderableType:
+def _list_view(rows: list[ArchivedJob]) -> RenderableType:
     if not rows:
         return Text("nothing is archived", "dim")
     columns = ("number", "topic", "id", "group", "attempts", "reason", "error", "buried")
@@ -215,39 +215,46 @@ def _list_view(rows: list[ArchivedLetter]) -> RenderableType:
     if states != {RowState.ARCHIVED}:
         made.add_column("state")
     for row in rows:
-        letter = row.letter
-        cells = [str(row.number), letter.topic, letter.id, letter.group, str(letter.attempts), letter.reason]
-        cells += [letter.error, terminal.utc_text(letter.buried_ms), row.state.value]
+        job = row.dead_letter
+        cells = [
+            str(row.number),
+            job.topic,
+            job.id,
+            job.group,
+            str(job.attempts),
+            job.reason,
+        ]
+        cells += [job.error, terminal.utc_text(job.buried_ms), row.state.value]
         made.add_row(*map(Text, cells[: len(made.columns)]))
     return made
 
 
-def _body_text(row: ArchivedLetter, keep: Archive) -> str:
+def _body_text(row: ArchivedJob, keep: Archive) -> str:
     try:
-        return keep.body_json(row.letter).decode()
+        return keep.body_json(row.dead_letter).decode()
     except BodyUnreadable as error:
         return f"({error.why})"
 
 
-def _row_view(row: ArchivedLetter, keep: Archive) -> RenderableType:
-    letter = row.letter
+def _row_view(row: ArchivedJob, keep: Archive) -> RenderableType:
+    job = row.dead_letter
     facts = Table.grid(padding=(0, 2))
     lines: dict[str, str | None] = {
-        "job": f"{letter.topic} / {letter.id}",
-        "group": letter.group,
+        "job": f"{job.topic} / {job.id}",
+        "group": job.group,
         "state": row.state.value,
-        "reason": letter.reason,
-        "error": letter.error,
-        "attempts": f"{letter.attempts}, steps used {letter.step}, crashes {letter.crashes}",
-        "created": terminal.utc_text(letter.created_ms),
-        "due": terminal.utc_text(letter.due_ms),
-        "buried": terminal.utc_text(letter.buried_ms),
+        "reason": job.reason,
+        "error": job.error,
+        "attempts": f"{job.attempts}, steps used {job.step}, crashes {job.crashes}",
+        "created": terminal.utc_text(job.created_ms),
+        "due": terminal.utc_text(job.due_ms),
+        "buried": terminal.utc_text(job.buried_ms),
         "archived": terminal.utc_text(row.archived_ms),
         "kicked": terminal.utc_text(row.kicked_ms) or None,
-        "ttr": None if letter.ttr_ms is None else show_ms(letter.ttr_ms),
-        "retry": letter.retry,
-        "url": letter.url,
-        "expire": None if letter.expire_ms is None else show_ms(letter.expire_ms),
+        "ttr": None if job.ttr_ms is None else show_ms(job.ttr_ms),
+        "retry": job.retry,
+        "url": job.url,
+        "expire": None if job.expire_ms is None else show_ms(job.expire_ms),
         "body": _body_text(row, keep),
     }
     for name, value in lines.items():

@@ -60,8 +60,8 @@ def callback(
     allowed, buries it. Anything else takes the next step of its retry schedule, or waits longer if a Retry-After asks
     for it. Redirects are not followed.
 
-    Give callbacks topics of their own: a job without a URL is buried. --topic all serves every topic that has the
-    group, including topics that are created later.
+    Give callbacks topics of their own: a job without a URL is buried. With --topic all, the command serves every topic
+    that has the group, also topics that are created later.
 
     Only https URLs with public addresses are called, unless --allow permits more. Secrets and other settings come
     from the file, or from STREAMDQ_CALLBACK_SECRETS and similar variables.

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from .. import terminal
-from ..errors import StreamdqError
+from ..errors import InvalidInput, StreamdqError
 from ..operations.known import topic_names
 from ..options import OF_JOB, on_command_line
 from ..process.signals import Stop, install, uninstall
@@ -43,8 +43,22 @@ class WithId(TyperCommand):
 class Globals:
     """The options before the command. None: given neither on the command line nor in the environment."""
 
-    url: str | None = None
+    given_url: str | None = None
     namespace: str | None = None
+
+    @property
+    def url(self) -> str | None:
+        """For commands that use Redis.
+
+        Raises:
+            InvalidInput: it is ``memory://``: the command would have an empty server of its own.
+        """
+        if self.given_url and self.given_url.startswith("memory:"):
+            raise InvalidInput(
+                "url: memory:// lives only inside the process that opens it, so a command can't see its jobs; use "
+                "embedded:// or redis://"
+            )
+        return self.given_url
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

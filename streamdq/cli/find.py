@@ -61,8 +61,8 @@ def find(
     streamdq find order.close --id-prefix test- --cancel --yes
     streamdq find --where body.user=7          # in all topics
 
-    Of one topic, or of all. It prints how many match and those due first, then asks before it acts, on exactly these:
-    jobs that have changed meanwhile are left alone and counted. Exit code 1: no job matches, or none was acted on.
+    Of one topic, or of all. It prints how many match and which are due first, and asks before it acts. Jobs that have
+    changed meanwhile are left alone and counted. Exit code 1: no job matches, or none was acted on.
     """  # noqa: D301 - typer reads the mark
     actions = _actions(cancel, reschedule, reschedule_at, kick, purge, durable)
     due = None if due_from is None and due_until is None else (due_from, due_until)
@@ -188,6 +188,6 @@ def _ask(name: str, count: int, topic: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidInput(f"find: nobody can be asked here; pass --yes to {name} {terminal.counted(count, 'job')}")
+        raise InvalidInput(f"find: not a terminal; to confirm, pass --yes to {name} {terminal.counted(count, 'job')}")
     if not typer.confirm(f"{name} {terminal.counted(count, 'job')} of {topic}?", err=True):
         raise typer.Exit(EXIT_INTERRUPTED)

@@ -68,9 +68,9 @@ def history(
 ) -> None:
     """Show what became of a job.
 
-    Each attempt and change that is in the topic's history, in its order: Redis keeps the last 100,000 rows of each
-    shard, for a week (STREAMDQ_HISTORY_LENGTH, STREAMDQ_HISTORY_AGE_S), with message and traceback of the last 5,000
-    attempts that failed (STREAMDQ_FAILURES_LENGTH). Exit code 1: there is nothing of this job.
+    Each attempt and change in the topic's history, in order. Redis keeps the last 100,000 rows of each shard for a week
+    (STREAMDQ_HISTORY_LENGTH, STREAMDQ_HISTORY_AGE_S). It keeps message and traceback of the last 5,000 failed attempts
+    (STREAMDQ_FAILURES_LENGTH). Exit code 1: there is nothing of this job.
     """
     with open_queue(context) as queue:
         events = queue.job_history(topic, id)

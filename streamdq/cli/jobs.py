@@ -116,12 +116,11 @@ def enqueue(
     streamdq enqueue order.close --file jobs.ndjson --delay 30m
     zcat jobs.ndjson.gz | streamdq enqueue order.close --file -
 
-    A line of a file is either a body, or an object with a "body" and any of delay, at, id, ttr, retry, url, expire, tz,
-    quiet, version, unique_for, unique_after, rate_of_id, at_most, key, after, on_failure:
-    {"body": {"order_id": 42}, "delay": "30m"}. The
-    options of the command are the defaults of all lines. A file of any length is read as a stream. The first invalid
-    line stops it with exit code 2; the jobs of the lines before it stay enqueued. If Redis fails or you press Ctrl-C,
-    it says how far it came. Taken ids don't stop it; with "reject" the exit code is then 1.
+    A line of a file is either a body or an object: {"body": {"order_id": 42}, "delay": "30m"}. The object may have
+    delay, at, id, ttr, retry, url, expire, tz, quiet, version, unique_for, unique_after, rate_of_id, at_most, key,
+    after and on_failure. The options of the command are the defaults of all lines. A file of any length is read as a
+    stream. The first invalid line stops it with exit code 2; the jobs of the lines before it stay enqueued. If Redis
+    fails or you press Ctrl-C, it says how far it came. Taken ids don't stop it; with "reject" the exit code is then 1.
     """  # noqa: D301 - typer reads the mark
     if body is not None and file is not None:
         raise InvalidInput("enqueue: pass either a body or --file")
@@ -168,7 +167,8 @@ def _ask_about_slip(queue: Queue, topic: str) -> None:
     if not sys.stdin.isatty():
         return
     meant = carry_out(queue, store_of(queue).topics.meant_by_new(check_topic(topic)))
-    if meant is not None and not typer.confirm(f"There is no topic {topic}, but {meant}. Make a new one?", err=True):
+    question = f"There is no topic {topic}: did you mean {meant}? Make {topic} anyway?"
+    if meant is not None and not typer.confirm(question, err=True):
         raise typer.Abort
 
 
@@ -255,7 +255,7 @@ def _why_missing(queue: Queue, topic: str, id: str) -> str:
     except UnknownTopic as error:  # its name may be misspelt
         return str(error)
     words = " ".join(shlex.quote(word) for word in (topic, *(["--"] if id.startswith("--") else []), id))
-    return f"no job {id!r} in {topic!r}: it has ended, or never was; what became of it: streamdq history {words}"
+    return f"no job {id!r} in {topic!r}: it has ended, or never existed; for past attempts: streamdq history {words}"
 
 
 @app.command(cls=WithId)
@@ -354,7 +354,7 @@ def dead_purge(
     group: GroupOption = DEFAULT_GROUP,
     as_json: Json = False,
 ) -> None:
-    """Delete a dead job for good, or all with --all.
+    """Delete a dead job permanently, or all with --all.
 
     Exit code 1: no job was dead.
     """

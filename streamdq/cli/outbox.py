@@ -114,8 +114,8 @@ def relay(
     streamdq outbox create --from postgresql://user:password@host/shop
     streamdq outbox relay --from postgresql://user:password@host/shop --keep
 
-    Runs until SIGTERM or Ctrl-C. Several may run: one is at work, and another takes over within 6 s when it dies. No
-    row is skipped or relayed twice, even if a relay is killed at any point. $STREAMDQ_OUTBOX instead of --from keeps
+    Runs until SIGTERM or Ctrl-C. Several may run: one is active, and another takes over within 6 s when it dies. No row
+    is skipped or relayed twice, even if a relay is killed at any point. Use $STREAMDQ_OUTBOX instead of --from to keep
     the password out of the process list. Logs go to stderr: as text on a terminal, else as JSON lines.
     """  # noqa: D301 - typer reads the mark
     begin_logs(log_level, log_format)
@@ -149,8 +149,8 @@ def relay(
 def stats(context: typer.Context, source: From, as_json: Json = False) -> None:
     """Show how many rows wait, and which were refused.
 
-    Counts the rows of the namespace by their state, says which relay is at work, and lists the first 20 rows that were
-    refused (`streamdq outbox refused` lists more). Redis is not needed.
+    Counts the rows of the namespace by their state, says which relay is active, and lists the first 20 refused rows
+    (`streamdq outbox refused` lists more). Redis is not needed.
     """
     with _rows_at(context, source) as rows:
         figures, refused = rows.figures(), rows.refused(_REFUSED_SHOWN)
@@ -170,7 +170,7 @@ def _stats_view(figures: Figures, refused: Sequence[Refused]) -> RenderableType:
     counts = terminal.table("state", "rows", "oldest", numbers=("rows", "oldest"))
     for state, found in figures.states.items():
         counts.add_row(state.value, f"{found.rows:,}", "" if found.oldest_ms is None else _age(found.oldest_ms))
-    relay = f"relay {figures.relay} is at work" if figures.relay else "no relay is at work"
+    relay = f"relay {figures.relay} is active" if figures.relay else "no relay is active"
     if not refused:
         return Group(counts, Text(relay))
     return Group(counts, Text(relay), Text(), _refused_view(refused))
@@ -228,7 +228,7 @@ def retry(
     source: From,
     numbers: Numbers = None,
     every: AllRefused = False,
-    id: Annotated[str | None, typer.Option(help="Relay the job of this one row under another id.")] = None,
+    id: Annotated[str | None, typer.Option(help="Relay this row's job under another id.")] = None,
     as_json: Json = False,
 ) -> None:
     """Relay refused rows again, or all with --all.
@@ -247,7 +247,7 @@ def retry(
 def drop(
     context: typer.Context, source: From, numbers: Numbers = None, every: AllRefused = False, as_json: Json = False
 ) -> None:
-    """Delete refused rows for good, or all with --all.
+    """Delete refused rows permanently, or all with --all.
 
     Their jobs will not run. Redis is not needed. Exit code 1: no such row was refused.
     """
@@ -272,9 +272,9 @@ def reconcile(
 ) -> None:
     """Put back what Redis has lost.
 
-    Looks once through the rows that `relay --keep` has kept: those whose jobs Redis has lost, in a failover, a flush or
-    with an old copy of its data, are relayed again; those whose jobs have ended are deleted. `relay --keep` does the
-    same all the time; it pauses meanwhile.
+    Looks once through the rows that `relay --keep` has kept. If Redis has lost a row's job, in a failover, a flush or
+    by an old copy of its data, the row is relayed again. If the job has ended, the row is deleted. `relay --keep` does
+    the same all the time; it pauses meanwhile.
     """
     begin_logs(log_level, log_format)
     with _opened(context, source, keep=True) as opened:
@@ -283,7 +283,7 @@ def reconcile(
 
 
 def _tell_retry(error: StreamdqError, wait_s: float) -> None:
-    log.warning("can't relay", error=what(error), next_try_s=wait_s)
+    log.warning("outbox not relayed", error=what(error), next_try_s=wait_s)
 
 
 def _text(totals: Totals) -> str:

@@ -43,8 +43,8 @@ class DstChoice(StrEnum):
 def list_schedules(context: typer.Context, topic: OptionalTopic = None, as_json: Json = False) -> None:
     """List schedules.
 
-    With the time of the next occurrence, and how many became jobs, were skipped (the job before had not ended) and
-    missed (no mover was running in time).
+    Shows the next occurrence, and how many became jobs, were skipped (the job before had not ended) or were missed (no
+    mover ran in time).
     """
     with open_queue(context) as queue:
         found = queue.schedules(topic)
@@ -101,9 +101,9 @@ def add(
     streamdq schedule add refund.check --id refunds --every 10m --jitter 30s --overlap skip
     streamdq schedule add report.send --cron '0 9 * * MON#1' --dry-run
 
-    First it shows the next five times, in the schedule's zone and in UTC; of a schedule that is there, those before and
-    after the change. What is not given is as by default, also if the schedule had it. A change holds from the next
-    occurrence on.
+    First it shows the next five times, in the schedule's zone and in UTC; for an existing schedule, also the times
+    before the change. Options that you leave out get their defaults, even if the schedule had other values. A change
+    holds from the next occurrence on.
     """  # noqa: D301 - typer reads the mark
     definition, new = planned(
         None if body is None else parse_json(body, "body"),

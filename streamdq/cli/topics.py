@@ -67,8 +67,8 @@ def stats(
 ) -> None:
     """Show figures by topic and group.
 
-    How many jobs are delayed, ready, running, dead and done. Of more than 200 topics, those come first that somebody
-    should look at: not reachable, overdue, ready without consumers, dead. --watch --json prints a line each time.
+    How many jobs are delayed, ready, running, dead and done. With more than 200 topics, those with problems come first:
+    not reachable, overdue, ready without consumers, dead. --watch --json prints a line each time.
     """
     most = sys.maxsize if every else terminal.MOST_SHOWN
     pause_s = max(0.1, to_ms(interval, "interval") / 1000)

@@ -83,7 +83,10 @@ def worker(
         list[str] | None, typer.Option(metavar="TOPIC", help="Before all that follow; may be repeated.")
     ] = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Remove schedules that a worker has declared and this one does not.")
+        bool,
+        typer.Option(
+            "--prune", help="Remove schedules that another worker's code declared and this worker's does not."
+        ),
     ] = False,
     log_level: LogLevel = "info",
     log_format: LogFormat = "auto",
@@ -105,11 +108,11 @@ def worker(
 
     streamdq worker shop.jobs:worker --processes 2 --concurrency 50
 
-    The module is looked for in the current directory first. --url and --namespace override those in the code;
-    STREAMDQ_URL and STREAMDQ_NAMESPACE apply where the code names none. --weight pay=10 --weight mail=1 shares scarce
-    slots; --priority pay --priority mail runs mail only if nothing of pay is ready. A second signal, more than a second
-    after the first, hands running jobs back; with --processes, it kills the processes. Logs go to stderr: as text on a
-    terminal, else as JSON lines; or where the module's own configuration of logging says.
+    Python looks for the module in the current directory first. --url and --namespace override the code. STREAMDQ_URL
+    and STREAMDQ_NAMESPACE apply if the code names none. To share scarce slots, give weights: --weight pay=10 --weight
+    mail=1. With --priority pay --priority mail, jobs of mail run only while none of pay is ready. A second signal, more
+    than a second after the first, hands running jobs back; with --processes, it kills the processes. Logs go to stderr:
+    as text on a terminal, else as JSON lines; or where the module's own configuration of logging says.
     """  # noqa: D301 - typer reads the mark
     check_logs(log_level, log_format)
     if until_eof:
@@ -179,7 +182,7 @@ def mover(
 ) -> None:
     """Run a mover alone, without a worker.
 
-    Every worker has a mover. Where an autoscaler may take the last worker away, this one keeps due jobs moving,
+    Every worker has a mover. Where an autoscaler may remove the last worker, this process keeps due jobs moving,
     schedules going, and the figures true. Runs until SIGTERM or Ctrl-C. Exit code 3: the data has a newer format.
     """
     from ..mover.mover import MoverThread
@@ -215,10 +218,9 @@ def rehearse(
 ) -> None:
     """Check waiting jobs against a new release's handlers.
 
-    Reads the jobs that the worker's group has not ended (delayed, ready, retrying, running, dead), page by page, and
-    the next job of each schedule, and checks their bodies with the types and upcast functions of the handlers. No
-    handler runs, and nothing is changed.
-    Exit code 1: some bodies would be refused, or can't be read here.
+    Reads all open jobs of the worker's group (delayed, ready, retrying, running, dead) and the next job of each
+    schedule, page by page. It checks their bodies with the types and upcast functions of the handlers. No handler runs,
+    and nothing is changed. Exit code 1: some bodies would be refused, or can't be read here.
     """
     from ..worker.rehearsal import rehearse as run_rehearsal
     from ..worker.worker import config_of
@@ -281,13 +283,13 @@ def demo(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Watch the queue at work.
+    """Watch a queue run.
 
     Takes about 50 seconds, on an embedded Redis of its own, and leaves nothing behind but the report, if you want one.
 
-    Orders are closed unless they are paid in time, payment notices fail and are retried step by step, a worker is
-    killed with -9, a dead letter is sent back. Then an audit proves that nothing was lost. The report shows
-    everything that happened; it needs streamdq[spark]. Exit code 1: something was lost.
+    Orders are closed unless they are paid in time. Payment notices fail and are retried step by step. A worker is
+    killed with -9. A dead letter is sent back. Then an audit proves that nothing was lost. The report shows everything
+    that happened; it needs streamdq[spark]. Exit code 1: something was lost.
     """
     from ..demo.run import run_demo
 

@@ -71,7 +71,7 @@ def _parts(text: str) -> tuple[str, str]:
 
 
 def version_in(raw: bytes) -> int:
-    """The version of a stored body; 1 if it can't be told."""
+    """The version of a stored body; 1 if it has none that can be read."""
     try:
         return envelope_in(raw).version
     except BodyDamaged:

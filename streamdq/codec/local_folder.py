@@ -19,7 +19,7 @@ class LocalFolder:
         self._lasting: set[Path] = set()  # folders that are on disk, and so are those above them
 
     def write(self, path: str, data: bytes) -> None:
-        """Returns when the file and the folders above it are on disk. What was not written in full is removed."""
+        """Returns when the file and the folders above it are on disk. An incomplete file is removed."""
         file = Path(path)
         self._root.mkdir(0o700, parents=True, exist_ok=True)
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Carries the trace of whoever enqueues a job in the job, over any delay and all retries. It changes no body."""
+"""Carries the producer's trace in the job, over any delay and all retries. It changes no body."""
 
 from __future__ import annotations
 

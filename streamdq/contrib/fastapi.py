@@ -32,7 +32,7 @@ def queue_lifespan(
     AsyncQueue; it is made when the application starts and closed when it ends, and each application has its own. In a
     lifespan of your own, enter it: ``async with queue_lifespan()(app):``.
 
-    Frameworks don't run the lifespan of an application that is mounted in another: enter it for that one, too.
+    Frameworks don't run the lifespan of an application that is mounted in another: enter it there, too.
     """
 
     @asynccontextmanager

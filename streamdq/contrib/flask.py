@@ -19,7 +19,7 @@ class Streamdq:
     """The extension: ``jobs = Streamdq(app)``, or ``jobs = Streamdq()`` and ``jobs.init_app(app)`` in an application
     factory; then ``jobs.queue`` is the Queue of the current application.
 
-    Reads ``STREAMDQ_URL`` and ``STREAMDQ_NAMESPACE`` of the application's config; what is not there is as for Queue.
+    Reads ``STREAMDQ_URL`` and ``STREAMDQ_NAMESPACE`` of the application's config; a missing one has Queue's default.
     """
 
     def __init__(self, app: Flask | None = None) -> None:

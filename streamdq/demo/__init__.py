@@ -1,1 +1,1 @@
-"""`streamdq demo`: the whole queue at work for less than a minute."""
+"""`streamdq demo`: a whole queue, run for less than a minute."""

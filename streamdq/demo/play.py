@@ -24,6 +24,7 @@ from ..queue import Queue
 from ..store.history.rows import Event, HistoryRow
 from ..times.clock import wall_ms
 from ..times.durations import show_ms
+from .processes import WorkerProcess, WorkerProcesses
 from .shop import (
     ANALYST_GROUP,
     CLOSE,
@@ -36,7 +37,6 @@ from .shop import (
     Scale,
     mended_file,
 )
-from .staff import Hired, Staff
 from .view import StaffMember, View
 
 ORDERS, ORDERS_FOR_S = 120, 20.0
@@ -54,9 +54,9 @@ CLOSED_ID = "notice-closed"
 class Play:
     """One run, from the first order to the last finish."""
 
-    def __init__(self, queue: Queue, staff: Staff, view: View, directory: Path, scale: Scale) -> None:
+    def __init__(self, queue: Queue, processes: WorkerProcesses, view: View, directory: Path, scale: Scale) -> None:
         self._queue = queue
-        self._staff = staff
+        self._processes = processes
         self._view = view
         self._directory = directory
         self._scale = scale
@@ -132,8 +132,8 @@ class Play:
         for topic in (CLOSE, NOTIFY):
             self._queue.configure(topic, ttr=self._scale.ttr_s, groups=[SHOP_GROUP, ANALYST_GROUP])
         deadline = time.monotonic() + _START_S
-        while not self._staff.at_work():
-            self._staff.check()
+        while not self._processes.at_work():
+            self._processes.check()
             self._stats = self._queue.stats()
             self._view.show("workers are starting", 0.0, self._stats, self._members())
             if time.monotonic() > deadline:
@@ -158,7 +158,7 @@ class Play:
             self._later(minutes * 60 / self._scale.orders, partial(self._pay, number, minutes))
 
     def _pay(self, number: int, minutes: float) -> None:
-        """Paid in time: the closing is cancelled, and the merchant is told."""
+        """Paid in time: the closing is cancelled, and the merchant is notified."""
         id = f"order-{number}"
         if not self._queue.cancel(CLOSE, id):
             self._view.event(f"{id} was paid too late: it is being closed", "yellow")
@@ -197,12 +197,12 @@ class Play:
         if self._now() > self._rush_ends:  # this machine was too busy to catch a worker with running jobs
             self._rush()
             return
-        running = {one.name: self._running(one) for one in self._staff.hired}
-        victim = max(self._staff.hired, key=lambda one: len(running[one.name]))
+        running = {one.name: self._running(one) for one in self._processes.spawned}
+        victim = max(self._processes.spawned, key=lambda one: len(running[one.name]))
         if len(running[victim.name]) < _LEAST_LOST:
             self._later(_TICK_S / self._scale.speed, self._kill_one)
             return
-        leader = next((found.what for found in self._queue.doctor() if found.what.startswith("mover at work")), None)
+        leader = next((found.what for found in self._queue.doctor() if found.what.startswith("active mover")), None)
         victim.killed = True
         self.killed_ms = wall_ms()
         victim.process.kill()
@@ -210,10 +210,10 @@ class Play:
         jobs = f"{len(running[victim.name])} jobs"
         self._view.event(f"kill -9 {victim.process.pid}: {victim.name} dies in the middle of {jobs}", "red", rare=True)
         if victim.is_consumer(leader):
-            text = f"its mover was the one at work: another takes over within {show_ms(Settings().lease_ms)}"
+            text = f"its mover was the active one: another takes over within {show_ms(Settings().lease_ms)}"
             self._view.event(text, "red", rare=True)
 
-    def _running(self, one: Hired) -> list[str]:
+    def _running(self, one: WorkerProcess) -> list[str]:
         """Orders that this shop worker is closing right now."""
         if one.group != SHOP_GROUP:
             return []
@@ -234,7 +234,7 @@ class Play:
     # -- what the demo shows
 
     def _look(self) -> None:
-        self._staff.check()
+        self._processes.check()
         # Figures before history: if they say that no job is live, the history read after them is complete.
         self._stats = self._queue.stats()
         for topic in (CLOSE, NOTIFY):
@@ -265,7 +265,7 @@ class Play:
                 one.name, one.group, one.process.pid, not one.killed,
                 sum(n for consumer, n in self._attempts.items() if one.is_consumer(consumer)),
             )
-            for one in self._staff.hired
+            for one in self._processes.spawned
         ]  # fmt: skip
 
     def _tell(self, row: HistoryRow) -> None:

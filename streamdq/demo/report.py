@@ -24,7 +24,7 @@ from ..terminal import balances_view, count_cell, table
 from ..times.durations import show_ms
 from .shop import NOTIFY, SHOP_GROUP, Scale, effects_file
 
-UNSETTLED_S = 5.0  # after a kill: the TTR has to pass, and perhaps the mover's lease
+AFTER_KILL_S = 5.0  # after a kill: the TTR has to pass, and perhaps the mover's lease
 _ATTEMPTS = (Event.DONE, Event.RETRY, Event.DEAD, Event.RECLAIMED, Event.RELEASED)
 
 
@@ -86,11 +86,11 @@ def lateness_by_kill(rows: Sequence[HistoryRow], killed_ms: int | None) -> dict[
         for row in _attempts(rows)
         if killed_ms is not None
         and (row.started_ms or 0) >= killed_ms
-        and (row.due_ms or 0) <= killed_ms + UNSETTLED_S * 1000
+        and (row.due_ms or 0) <= killed_ms + AFTER_KILL_S * 1000
     }
     return {
         "undisturbed": lateness(row for row in rows if id(row) not in hit),
-        f"lost by the kill, or due within {UNSETTLED_S:.0f} s": lateness(row for row in rows if id(row) in hit),
+        f"lost by the kill, or due within {AFTER_KILL_S:.0f} s": lateness(row for row in rows if id(row) in hit),
         "all": lateness(rows),
     }
 

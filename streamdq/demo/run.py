@@ -18,9 +18,9 @@ from .analysis import as_json as page_json
 from .analysis import check_installed, keep_history, say_where, write_up
 from .interrupts import ending_on_sigterm
 from .play import Play
+from .processes import WorkerProcesses
 from .report import build, report_json, report_view
 from .shop import ANALYST_GROUP, NAMESPACE, SHOP_GROUP, UNPAID_AFTER_S, Scale
-from .staff import Staff
 from .view import open_view
 
 _END_S = 15.0
@@ -42,12 +42,12 @@ def run_demo(speed: float, as_json: bool, as_page: bool) -> int:
     scale = Scale(speed)
     with ending_on_sigterm(), _temporary_directory() as directory:
         url = f"embedded://{directory / _REDIS}"
-        with Queue(url, NAMESPACE) as queue, Staff(url, directory, scale) as staff:
+        with Queue(url, NAMESPACE) as queue, WorkerProcesses(url, directory, scale) as processes:
             redis = next((finding.what for finding in queue.doctor()), "")
             with open_view(_intro(redis, scale), stderr=as_json) as view:
-                play = Play(queue, staff, view, directory, scale)
+                play = Play(queue, processes, view, directory, scale)
                 play.run()
-            staff.end()
+            processes.end()
             report = build(queue.audit(), queue.stats(), play.rows, directory, scale, play.killed_ms)
             report.missing = play.missing()
         kept = keep_history(url, NAMESPACE) if as_page else None

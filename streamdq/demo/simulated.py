@@ -43,7 +43,7 @@ _SLICE = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a topic behaves. ``fails``: the share of attempts; ``hopeless``: the share of jobs that fail for good."""
+    """How a topic behaves. ``fails``: the share of attempts; ``hopeless``: the share of jobs that never succeed."""
 
     topic: str
     share: float

@@ -121,7 +121,7 @@ def _figures(stats: Stats) -> RenderableType:
 def _members(members: Sequence[StaffMember]) -> RenderableType:
     made = Table.grid(padding=(0, 2))
     for member in members:
-        mark = Text("● at work", "green") if member.alive else Text("✘ killed -9", "bold red")
+        mark = Text("● active", "green") if member.alive else Text("✘ killed -9", "bold red")
         facts = f"group {member.group}", f"pid {member.pid}", f"{member.done} attempts"
         made.add_row(Text(member.name, "bold"), mark, *facts)
     return made

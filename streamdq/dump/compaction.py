@@ -45,7 +45,7 @@ def compact(
     after this time. ``progress`` is called with the number of rows, and once with how many to expect.
 
     Raises:
-        FolderBusy: another process is at work there.
+        FolderBusy: another process writes there.
         HistoryUnreadable: there is no dump, or a file differs from what the manifest says; then its hour stays as it
         is.
     """

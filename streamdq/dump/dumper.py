@@ -2,8 +2,8 @@
 
 A run takes the newest entry of each stream as its end and reads pages from the last dumped entry up to it. Rows are
 written in batches: first the files, one for each hour; then the manifest with the marks, which makes them part of the
-dump; then Redis is told the marks. If a run is killed in between, the next one removes files that are in no manifest,
-or tells Redis the marks again. So no row is missing or duplicated.
+dump; then the marks are written to Redis. If a run is killed in between, the next one removes files that are in no
+manifest, or writes the marks to Redis again. So no row is missing or duplicated.
 
 While a dump is registered, Redis trims no row that the dump does not have (lua/trim_history.lua). It is registered with
 each shard, and with the namespace, for shards that are made later (Topics). If rows are missing
@@ -134,7 +134,7 @@ class Dumper:
         """Loads the manifest and locks the folder for this dump, if the folder has locks.
 
         Raises:
-            FolderBusy: another dump is at work there.
+            FolderBusy: another dump writes there.
             InvalidInput: the folder holds the dump of another namespace.
             HistoryUnreadable: its manifest is damaged, or of another version.
         """
@@ -335,7 +335,7 @@ class Dumper:
 
     def _went_back(self, mark: StreamMark) -> None:
         """Redis was restored to a time before the last run: rows dumped since stay, and all rows to come are new."""
-        log.warning("Redis went back to an earlier state", topic=mark.topic, shard=mark.shard)
+        log.warning("Redis was restored to an earlier state", topic=mark.topic, shard=mark.shard)
         self._result.resets += 1
         mark.resets += 1
         self._note(mark)
@@ -370,7 +370,7 @@ class Dumper:
 
     def _note_lost(self, mark: StreamMark, rows: int) -> None:
         if rows > 0:
-            log.warning("history was gone before it was dumped", topic=mark.topic, shard=mark.shard, rows=rows)
+            log.warning("history rows lost before the dump", topic=mark.topic, shard=mark.shard, rows=rows)
             mark.lost += rows
             self._result.lost += rows
 
@@ -389,7 +389,7 @@ class Dumper:
                 self._flush()
             if stopping():
                 return False
-        self._settle(stream)
+        self._check_written(stream)
         return True
 
     def _pages(self, stream: _Stream) -> Iterator[list[RawEntry]]:
@@ -421,7 +421,7 @@ class Dumper:
         self._note(mark)
         self._progress(len(entries), None)
 
-    def _settle(self, stream: _Stream) -> None:
+    def _check_written(self, stream: _Stream) -> None:
         """At the stream's end, compares with the number of rows that Redis says it has written."""
         mark, written = stream.mark, stream.held.written
         missing = written - mark.written

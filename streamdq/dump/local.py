@@ -1,4 +1,4 @@
-"""A folder on a disk of this machine. What is made there is for its owner alone, because it holds bodies of jobs.
+"""A folder on a disk of this machine. Its files are for their owner alone, because they hold bodies of jobs.
 
 A file is written under a temporary name, which begins with an underscore so that no reader takes it for data. It is
 synced to the disk and then renamed, which is atomic.

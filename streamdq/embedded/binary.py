@@ -45,7 +45,7 @@ def find_server(minimum: tuple[int, ...] = (6, 2)) -> ServerBinary:
 
     Raises:
         EmbeddedError: there is none, all are too old, the configured one can't be used, or one does not answer: the
-            machine may be busy, and later this one could not read what another has written.
+            machine may be busy, and later this server could not read what another one has written.
     """
     needed = _dotted(minimum)
     refused = []

@@ -1,6 +1,6 @@
 """What ran lately, minute by minute, for charts: attempts that were done and failed, and how late they began.
 
-It is read from the history. What was read is kept, so another look reads only what is new. The first look goes back
+It is read from the history. Rows that were read are kept, so another look reads only new ones. The first look goes back
 from now as far as a number of rows reaches, a part at a time, in the background: nobody waits for it longer than a
 moment.
 """
@@ -149,7 +149,7 @@ class _Tape:
             del self.slots[minute]
 
     def know_nothing_before(self, ms: int) -> None:
-        """For good: nothing older is read again."""
+        """Permanently: nothing older is read again."""
         self.forget_before(ms)
         self.ended, self.reached_ms = True, max(self.reached_ms, ms)
 
@@ -219,7 +219,7 @@ class Recent:
             tape.know_nothing_before((minutes[len(minutes) // 2] + 1) * MINUTE_MS)
 
     def _forwards(self, store: RedisStore, tapes: dict[ShardKeys, _Tape]) -> Op[None]:
-        """Reads what is new in shards that were read before. What is too much is begun anew."""
+        """Reads what is new in shards that were read before. Shards with too many new rows are read anew."""
         left = [shard for shard, tape in tapes.items() if tape.newest]
         looks = 0
         while left:

@@ -21,7 +21,7 @@ from ..config import read_text
 from ..errors import InvalidInput
 from ..job.job import check_group, check_topic
 from ..times.clock import wall_s
-from ..times.durations import Duration, to_ms
+from ..times.durations import Duration, has_unit, to_ms
 from .scope import ALL, Scope, scope_in
 
 PREFIX = "sdq_"
@@ -222,12 +222,14 @@ def new_token(
         for (what, check), given in zip(_CHECKS.items(), (topics, groups), strict=True)
         if given is not None
     ]
+    if isinstance(expires, str) and not has_unit(expires):
+        raise InvalidInput(f"expires: {expires!r} has no unit; write '{expires}d' for days")
     if expires is not None:
         until = datetime.fromtimestamp(int(wall_s() + to_ms(expires, "expires") / 1000), UTC)
         limits.append(f" expires={until:%Y-%m-%dT%H:%M:%SZ}")
     line = f"{name} {','.join(names)}{''.join(limits)} sha256:{hash_token(token)}"
     if not _LINE.fullmatch(line):
-        raise InvalidInput(f"token: {name!r} can't be a token's name: use 1 to 64 of A-Z a-z 0-9 . _ @ -")
+        raise InvalidInput(f"name: {name!r} can't be a token's name: use 1 to 64 of A-Z a-z 0-9 . _ @ -")
     return token, line
 
 

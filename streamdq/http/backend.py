@@ -30,7 +30,7 @@ from .problems import ProblemError
 from .rate_limits import Rates
 from .refusals import Refusals
 from .signing_secrets import Signing
-from .survey import Survey, Watch
+from .topic_cache import TopicCache, Watch
 from .write_probe import WriteProbe
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Backend:
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     probe: WriteProbe = field(init=False)
     claims: Signing = field(init=False)
-    survey: Survey = field(init=False)
+    topic_cache: TopicCache = field(init=False)
     recent: Recent = field(init=False)
     workers: Watch[Workers] = field(init=False)
     prometheus: Prometheus | None = None
@@ -86,7 +86,7 @@ class Backend:
             from .prometheus import Prometheus
 
             self.prometheus = Prometheus(self.http.prometheus_url, self.namespace)
-        self.survey = Survey(self._all_stats, self._died_lately)
+        self.topic_cache = TopicCache(self._all_stats, self._died_lately)
 
     async def queue(self) -> AsyncQueue:
         if self.given is not None:
@@ -187,7 +187,7 @@ class Backend:
             self.stopping.set()
             await cancel_and_wait([ticking, *self.taking])
             await self.probe.close()
-            await self.survey.close()
+            await self.topic_cache.close()
             await self.recent.close()
             await self.workers.close()
             if self.prometheus is not None:

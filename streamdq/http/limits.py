@@ -54,7 +54,7 @@ def _allowed(wanted: int) -> int:
 
 
 class Connection(Protocol):
-    """The part of a transport that the crowd needs."""
+    """The part of a transport that the limiter needs."""
 
     def get_write_buffer_size(self) -> int: ...
 
@@ -63,7 +63,7 @@ class Connection(Protocol):
 
 class ConnectionLimiter:
     """The connections of one server, at most ``most``. If there is no room, a new one replaces the one that has been
-    silent for longest; if none is silent, the new one is told to come back later, and closed. When little room is left,
+    silent for longest; if none is silent, the new one gets 503 and is closed. When little room is left,
     each connection is closed after its answer.
     """
 

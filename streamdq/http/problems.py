@@ -172,7 +172,7 @@ def problem_of(error: StreamdqError, **more: Any) -> Response:
     """The response to one of streamdq's errors. Redis's address and messages are only logged."""
     kind = kind_of(error)
     if kind == "internal-error":
-        log.error("a fault in the server", error=f"{type(error).__name__}: {error}")
+        log.error("internal error", error=f"{type(error).__name__}: {error}")
         return problem(kind)
     if kind in _REDIS:
         log.warning("redis failed a request", error=str(error))
@@ -224,14 +224,14 @@ def _on_streamdq(_: Request, error: Exception) -> Response:
 
 
 def _on_left(_: Request, __: Exception) -> Response:
-    """The caller hung up before its body had arrived, or its answer was made. Nobody reads this one; it only keeps the
-    log clean.
+    """The caller hung up before its body had arrived, or its answer was made. Nobody reads this answer; it only keeps
+    the log clean.
     """
     return problem("malformed", "the caller has left")
 
 
 def _on_fault(request: Request, error: Exception) -> Response:
-    log.error("a fault in the server", path=request.url.path, error=f"{type(error).__name__}: {error}")
+    log.error("internal error", path=request.url.path, error=f"{type(error).__name__}: {error}")
     return problem("internal-error")
 
 

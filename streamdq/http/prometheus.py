@@ -1,5 +1,5 @@
-"""Asks a Prometheus for what ran lately, if the server was told of one. Its metrics are exact for any load; the history
-in Redis reaches back only so many rows.
+"""Asks a Prometheus for what ran lately, if the server is configured with one. Its metrics are exact for any load; the
+history in Redis reaches back only so many rows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Prometheus:
         self.failed = ""
 
     async def of(self, topic: str, group: str, step_ms: int, steps: int) -> Activity | None:
-        """The latest answer; None: there is none yet, or Prometheus knows nothing of this."""
+        """The latest answer; None: there is none yet, or Prometheus has no such series."""
         asked = topic, group, step_ms // 1000, steps
         known = self._found.get(asked)
         if (known is None or time.monotonic() - known[0] > _FRESH_S) and asked not in self._asking:

@@ -16,9 +16,9 @@ from ..operations.topics.workers import Working
 from ..store.history.rows import HistoryRow
 from .auth import Identity
 from .pages.job_lists import Listed
-from .pages.overview import Glance
+from .pages.overview import TopicSummary
 from .problems import ProblemError
-from .survey import Surveyed
+from .topic_cache import TopicReading
 
 
 def topics(who: Identity, known: Iterable[str]) -> list[str]:
@@ -44,7 +44,7 @@ def topic_stats(who: Identity, found: TopicStats) -> TopicStats:
     return replace(found, groups={name: found.groups[name] for name in who.groups.of(found.groups)})
 
 
-def glance(who: Identity, found: Glance) -> Glance:
+def summary(who: Identity, found: TopicSummary) -> TopicSummary:
     if who.groups.is_all:
         return found
     late = {name: found.late[name] for name in who.groups.of(found.late)}
@@ -79,13 +79,13 @@ def group(who: Identity, topic: TopicSettings, asked: str) -> str:
     return DEFAULT_GROUP if DEFAULT_GROUP in seen else seen[0]
 
 
-def concerns(who: Identity, known: Iterable[str], surveyed: Surveyed | None) -> dict[str, Concern]:
+def concerns(who: Identity, known: Iterable[str], reading: TopicReading | None) -> dict[str, Concern]:
     """What should be looked at, as far as the token allows to see it; nothing is known of topics that are new."""
-    if surveyed is None:
+    if reading is None:
         return dict.fromkeys(known, Concern.NONE)
     if who.groups.is_all:
-        return {name: surveyed.concerns.get(name, Concern.NONE) for name in known}
-    stats = surveyed.stats.topics
+        return {name: reading.concerns.get(name, Concern.NONE) for name in known}
+    stats = reading.stats.topics
     return {name: concern(topic_stats(who, stats[name])) if name in stats else Concern.NONE for name in known}
 
 

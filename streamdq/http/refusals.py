@@ -35,7 +35,7 @@ class Refusals:
     def __init__(self) -> None:
         self._room = _BURST
         self._since = time.monotonic()
-        self._untold = 0
+        self._skipped = 0
 
     def tell(self, request: Request, error: ProblemError) -> bool:
         """Logs the refusal if it concerns who asks; returns False if there are too many lines."""
@@ -57,10 +57,10 @@ class Refusals:
         self._room = min(_BURST, self._room + (now - self._since) * _PER_S)
         self._since = now
         if self._room < 1:
-            self._untold += 1
+            self._skipped += 1
             return False
         self._room -= 1
-        more = {"unannounced": self._untold} if self._untold else {}
-        self._untold = 0
+        more = {"skipped": self._skipped} if self._skipped else {}
+        self._skipped = 0
         log.warning("refused", **fields, **more)
         return True

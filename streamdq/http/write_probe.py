@@ -1,4 +1,4 @@
-"""Checks whether Redis accepts writes. However often it is asked, it costs Redis one write per second."""
+"""Checks whether Redis accepts writes. It costs Redis one write per second, however many callers ask."""
 
 from __future__ import annotations
 

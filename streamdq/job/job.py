@@ -137,7 +137,7 @@ class _HasBody:
 
         Raises:
             BodyUnreadable: as ``json``.
-            BodyDamaged: what is stored is no JSON.
+            BodyDamaged: the stored body is no JSON.
         """
         json = self.json
         try:

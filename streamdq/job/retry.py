@@ -8,7 +8,7 @@ from itertools import islice
 
 from ..errors import InvalidInput, Portable
 from ..keys import plain
-from ..times.durations import Duration, exactly, to_ms
+from ..times.durations import Duration, exactly, has_unit, to_ms
 
 MAX_STEPS = 100
 MAX_ATTEMPTS = 100
@@ -31,16 +31,18 @@ class RetrySchedule:
     def of(cls, value: RetryInput) -> RetrySchedule:
         """From text (``"0 0 2m"``; ``""`` and ``"none"`` for no steps), a list of durations, or a schedule.
 
+        A step in text needs a unit, since ``"3"`` looks like three retries.
+
         Raises:
-            InvalidInput: a step is not a duration, or there are more than 100.
+            InvalidInput: a step is not a duration or lacks a unit, or there are more than 100.
         """
         if isinstance(value, RetrySchedule):
             return value
         if isinstance(value, str):
             value = [] if value.strip() in ("", "none") else value.replace(",", " ").split()
         elif isinstance(value, int | float) or not isinstance(value, Iterable):
-            raise InvalidInput(f"retry: {value!r} is not a schedule; write for example '15s 3m 10m'")
-        steps = tuple(to_ms(step, "retry") for step in islice(value, MAX_STEPS + 1))
+            raise InvalidInput(f"retry: {value!r} is not a schedule; for three retries, write for example '15s 3m 10m'")
+        steps = tuple(_step_ms(step) for step in islice(value, MAX_STEPS + 1))
         if len(steps) > MAX_STEPS:
             raise InvalidInput(f"retry: more than {MAX_STEPS} steps; use at most {MAX_STEPS}")
         return cls(steps)
@@ -57,13 +59,23 @@ class RetrySchedule:
         return " ".join(f"{ms}ms" for ms in self.steps_ms) or "none"
 
 
+def _step_ms(step: Duration) -> int:
+    ms = to_ms(step, "retry")
+    if isinstance(step, str) and not has_unit(step):
+        raise InvalidInput(
+            f"retry: {step!r} has no unit; write '{step}s' to retry after {step} seconds, or for three retries, for "
+            "example, '15s 3m 10m'"
+        )
+    return ms
+
+
 RetryInput = RetrySchedule | str | Iterable[Duration]
 
 
 class Retry(Portable):
-    """Raised by a handler: try again after ``delay``, without using up a step; but the attempt with the number
-    ``max_attempts``, 100 unless given, is the last: then the job is a dead letter. Without ``delay``, take the next
-    step, and wait for ``at_least`` if the step is shorter.
+    """Raised by a handler: try again after ``delay``, without using up a step. Attempt number ``max_attempts`` (100 by
+    default) is the last; then the job is a dead letter. Without ``delay``, take the next step, and wait for
+    ``at_least`` if the step is shorter.
     """
 
     delay_ms: int | None = None  # also for subclasses that don't call __init__

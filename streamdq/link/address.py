@@ -167,7 +167,7 @@ def _check_host(host: str, url: str) -> None:
     else:
         valid = "\0" not in host
     if not valid:
-        raise InvalidInput(f"url: {without_password(url)!r} has a host that can't be one")
+        raise InvalidInput(f"url: {without_password(url)!r} has an invalid host")
 
 
 def _parse_hosts(url: str, scheme: str) -> Target:

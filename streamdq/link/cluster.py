@@ -112,7 +112,7 @@ def learned(slots: Slots, timeout_s: float) -> Op[None]:
     """Learns the slots. Many may need them at once; only one asks.
 
     Raises:
-        LinkError: no node has ever told.
+        LinkError: no node has ever answered.
     """
     version, began, pause_s = slots.version, time.monotonic(), _TURN_S
     # Not for ever: who asks may be a thread that a forked child doesn't have.

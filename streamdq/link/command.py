@@ -27,7 +27,7 @@ class Behind(Command):
 
 class Waiting(Behind):
     """A command that waits in Redis. The last of its arguments is the moment, by ``time.monotonic``, at which it should
-    answer; what is sent instead is the time left in ms, counted when it is sent.
+    answer; instead of it, the time left in ms is sent, counted at that moment.
     """
 
     __slots__ = ()

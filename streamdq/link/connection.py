@@ -15,11 +15,10 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import redis
 import redis.asyncio
-import redis.asyncio.sentinel
-import redis.sentinel
 from redis.backoff import NoBackoff
 
 from ..errors import InvalidInput, WrongLoop
+from ..forks import call_in_child
 from ..threads import HandlerThreads
 from .address import Target, parse_url
 from .cluster import Slots, learned, routed
@@ -27,7 +26,7 @@ from .command import Command
 from .deadline import timed
 from .failures import LinkError
 from .node import AsyncConnections, Begun, ConnectionLimits, Connections
-from .primary import PrimaryWatch
+from .primary import Asking, AsyncSentinel, Epoch, PrimaryWatch, Sentinel
 from .session import Op, Request, arun
 from .tracking import Changed, Tracking
 
@@ -72,11 +71,11 @@ def _ending_reads(connection_class: Any) -> Any:
 
 
 _SYNC = _Flavour(
-    redis.ConnectionPool, redis.SSLConnection, redis.sentinel.Sentinel, redis.retry.Retry, "FakeRedis", Connections,
+    redis.ConnectionPool, redis.SSLConnection, Sentinel, redis.retry.Retry, "FakeRedis", Connections,
     timed, _as_it_is,
 )  # fmt: skip
 _ASYNC = _Flavour(
-    redis.asyncio.ConnectionPool, redis.asyncio.SSLConnection, redis.asyncio.sentinel.Sentinel,
+    redis.asyncio.ConnectionPool, redis.asyncio.SSLConnection, AsyncSentinel,
     redis.asyncio.retry.Retry, "FakeAsyncRedis", AsyncConnections, _as_it_is, _ending_reads,
 )  # fmt: skip
 # No limits of redis-py's pools: node.py has its own.
@@ -107,6 +106,15 @@ def forget_memory(url: str) -> None:
     _fake_servers.pop(url, None)
 
 
+def _renew_fake_servers() -> None:
+    """A thread of the parent, such as its mover's, may have been in the middle of a command."""
+    for server in _fake_servers.values():
+        server.lock._at_fork_reinit()  # as Python's own modules do; its databases share the lock
+
+
+call_in_child(_renew_fake_servers)
+
+
 class _Routes:
     """Which connections a command uses; shared by Link and AsyncLink."""
 
@@ -120,7 +128,7 @@ class _Routes:
         self._timeout_s = timeout_s
         self._nodes: dict[str, Any] = {}
         self._sentinels: list[Any] = []
-        self._watched: Any = None  # the sentinels that PrimaryWatch asks
+        self._watch: PrimaryWatch | None = None
         self._slots = Slots(self.target.hosts, self._slots_changed)
         if self.target.kind == "node":
             pool = flavour.pool.from_url(self.target.url, **self._options)
@@ -128,9 +136,13 @@ class _Routes:
                 pool.connection_kwargs["path"] = os.fsdecode(unquote_to_bytes(urlsplit(self.target.url).path))
             self._nodes[""] = self._connections(pool)
         elif self.target.kind == "sentinel":
-            self._watched = self._sentinels_of(_SYNC)
-            watch = PrimaryWatch(partial(self._watched.discover_master, self.target.service))
-            self._nodes[""] = self._connections(self._sentinel_pool(), watch.has_left)
+            epoch = Epoch()
+            watched = self._sentinels_of(_SYNC, epoch)
+            self._watch = PrimaryWatch(
+                partial(watched.discover_master, self.target.service),
+                lambda: [sentinel.close() for sentinel in watched.sentinels],
+            )
+            self._nodes[""] = self._connections(self._sentinel_pool(epoch), self._watch.has_left)
         elif self.target.kind == "memory":
             pool = self._fake_pool()
             fake = flavour.fake_connection(pool.connection_class)
@@ -165,7 +177,7 @@ class _Routes:
             lambda: connection_class(**{**pool.connection_kwargs, **_UNNAMED}), self._limits, has_left=has_left
         )
 
-    def _sentinels_of(self, flavour: _Flavour) -> Any:
+    def _sentinels_of(self, flavour: _Flavour, epoch: Epoch) -> Any:
         """Asks one sentinel after the other for the primary, each only briefly: a sentinel that hangs must not use up
         the call's time. Sentinels have a password of their own, that of the nodes or, most often, none.
         """
@@ -175,25 +187,23 @@ class _Routes:
         brief_s = min(1.0, self._timeout_s / (len(hosts) * len(logins) + 1))
         brief = {**options, "socket_timeout": brief_s, "socket_connect_timeout": brief_s}
         nodes = {**options, **secured, **self.target.options}
-        first, *others = (
-            flavour.sentinel(hosts, sentinel_kwargs={**brief, **secured, **login}, **nodes) for login in logins
-        )
-        for other in others:
-            first.sentinels += other.sentinels
+        found = [flavour.sentinel(hosts, sentinel_kwargs={**brief, **secured, **login}, **nodes) for login in logins]
+        first = found[0]
+        first.asking = Asking([each.sentinels for each in found], epoch)
+        first.sentinels = [sentinel for each in found for sentinel in each.sentinels]
         return first
 
-    def _sentinel_pool(self) -> Any:
-        first = self._sentinels_of(self._flavour)
+    def _sentinel_pool(self, epoch: Epoch) -> Any:
+        first = self._sentinels_of(self._flavour, epoch)
         for client in first.sentinels:
             pool = client.connection_pool
             pool.connection_class = self._flavour.keeping_time(pool.connection_class)
-        # A copy, so that all get closed: concurrent calls that reorder redis-py's list may drop one from it.
-        self._sentinels = list(first.sentinels)
+        self._sentinels = first.sentinels
         return first.master_for(self.target.service).connection_pool
 
     def _close_watched(self) -> None:
-        for sentinel in self._watched.sentinels if self._watched else ():
-            sentinel.close()
+        if self._watch is not None:
+            self._watch.close()
 
     def _fake_pool(self) -> Any:
         try:
@@ -311,7 +321,7 @@ class AsyncLink(_Routes):
         return begun
 
     def drop_begun(self) -> None:
-        """Closes the connection of calls that were begun, as whoever waited for their replies was cancelled."""
+        """Closes the connection of calls that were begun, as their callers were cancelled."""
         if not self.is_cluster:
             self._nodes[""].drop_begun()
 
@@ -327,7 +337,7 @@ class AsyncLink(_Routes):
         return self._tracking[name]
 
     def _slots_changed(self) -> None:
-        """Whoever waits for a change of a key must look at it where it is now."""
+        """Callers that wait for a change of a key must look at the node that has it now."""
         super()._slots_changed()
         for name in self._tracking.keys() - self._slots.names:
             self._tracking.pop(name).close()
@@ -351,11 +361,11 @@ class AsyncLink(_Routes):
                 await self._tracking_at(name).look((), self._timeout_s, None)
 
     async def learn_slots(self, unless_within_s: float = 0.0) -> None:
-        """Asks a Cluster which node has which slot, unless it has told so lately. Whoever waits for a change of a key
-        that has moved is told.
+        """Asks a Cluster which node has which slot, unless it has answered lately. Callers that wait for a change of a
+        key that has moved are notified.
 
         Raises:
-            LinkError: no node has ever told.
+            LinkError: no node has ever answered.
         """
         if time.monotonic() - self._slots.learned_at >= unless_within_s:
             await arun(self, learned(self._slots, self._timeout_s))

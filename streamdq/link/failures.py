@@ -13,7 +13,7 @@ from ..metrics import recorded
 from . import error_replies
 from .error_replies import Meaning, meaning_of, metrics_kind
 
-KINDS = ("timeout", "connection", "protocol", "crowded", "not_durable", *error_replies.KINDS)
+KINDS = ("timeout", "connection", "protocol", "no_connection", "not_durable", *error_replies.KINDS)
 _namespace: ContextVar[str] = ContextVar("namespace", default="")
 
 
@@ -43,7 +43,7 @@ class PoolExhausted(LinkError):
         what, setting = ("blocked reads", "BLOCKED_READS") if blocking else ("connections", "CONNECTIONS")
         why = f"all {limit} {what} to this node were in use; make fewer calls at once, or raise STREAMDQ_MAX_{setting}"
         super().__init__(TimeoutError(why), sent=False)
-        count("crowded")
+        count("no_connection")
 
 
 def translate(error: BaseException, sent: bool) -> Exception:

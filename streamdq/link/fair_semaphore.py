@@ -62,7 +62,7 @@ class FairSemaphore:
             self.wake()  # the next in line: there may be a place for it, too
 
     def wake(self) -> None:
-        """Tells whoever has waited longest that a place is free."""
+        """Wakes the caller that has waited longest: a place is free."""
         if self._waiting and (first := self._first()) is not None and (bell := first.bell) is not None:
             bell.put(None)
 

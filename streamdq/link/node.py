@@ -308,7 +308,7 @@ class AsyncConnections:
 
     def drop_begun(self) -> None:
         """Closes the connection of the calls that were begun and have not ended. A task that is cancelled before its
-        first step reads no reply, and closes nothing; calls after it would wait for it in vain.
+        first step reads no reply, and closes nothing; calls after it would wait for it forever.
         """
         shared, self._shared = self._shared, None
         if shared is not None:
@@ -417,7 +417,7 @@ class AsyncConnections:
 
 async def _connect(connection: Any) -> None:
     """redis-py asks sentinels with ``asyncio.wait_for``, which may swallow a cancellation on Python 3.11. The task
-    would then wait for its reply, and whoever has cancelled it for the task.
+    would then wait for its reply, and its canceller for the task.
     """
     task = asyncio.current_task()
     assert task is not None

@@ -132,13 +132,13 @@ class Session:
         """The replies of commands sent together, including error replies, within one overall deadline.
 
         A call that is not ``repeatable`` is sent again only if Redis can't have run it. What a Cluster's node has
-        answered is not sent again because another node has not: a job that was enqueued may have ended by then. With
+        answered is not sent again because another node has not: a job that was enqueued may have ended meanwhile. With
         ``timeout_s``, the commands may block in Redis for that long and are sent only once. ``changed``: the commands
         look at keys, and it is called when these change (AsyncLink.look).
 
         Raises:
             ServerUnavailable: no reply by the deadline.
-            TooManyCalls: no connection was free by then.
+            TooManyCalls: no connection was free by the deadline.
         """
         failures.calls_of(self.keys.namespace)
         if timeout_s is not None:
@@ -164,7 +164,7 @@ class Session:
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     def _is_final(self, error: LinkError, repeatable: bool) -> bool:
-        """Whether to send the call again would be wrong, or in vain."""
+        """Whether to send the call again would be wrong or useless."""
         return (error.sent and not repeatable) or (error.refused and not self.waits_for_redis)
 
     def unavailable(self, error: LinkError) -> ServerUnavailable:

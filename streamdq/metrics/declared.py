@@ -130,8 +130,8 @@ RECLAIMED = Counter(
 )
 REDIS_ERRORS = Counter(
     "streamdq_redis_errors",
-    "Calls that Redis did not answer, or refused: timeout, connection, login, protocol, loading, crowded (waited "
-    "too long for a free connection), not_durable (not confirmed in time), refused_writes, group_missing, cluster, "
+    "Calls that Redis did not answer, or refused, by kind. no_connection: none became free in time. not_durable: not "
+    "confirmed in time. Also timeout, connection, login, protocol, loading, refused_writes, group_missing, cluster and "
     "server.",
     (*_NAMESPACE, "kind"),
 )
@@ -157,8 +157,8 @@ CALLBACK_BREAKS = Counter(
 
 OUTBOX_ROWS = Counter(
     "streamdq_outbox_rows",
-    "Rows of a database's outbox by what a relay did: relayed, refused (another job has the id, or the row is not "
-    "valid), ended (a kept row's job), put_back (Redis had lost the job).",
+    "Rows of a database's outbox by outcome: relayed, refused (the id is taken, or the row is invalid), ended (a kept "
+    "row's job), put_back (Redis lost it).",
     (*_TOPIC, "outcome"),
 )
 
@@ -258,7 +258,7 @@ DUE_WITHIN = ReadMetric(
     float.__add__,
 )
 PAUSED = ReadMetric("streamdq_topic_paused", "1 while the topic is paused.", _TOPIC)
-LEASE_HELD = ReadMetric("streamdq_mover_lease_held", "1 if a mover is at work for the namespace.")
+LEASE_HELD = ReadMetric("streamdq_mover_lease_held", "1 if a mover of the namespace is active.")
 LAST_MOVE = ReadMetric("streamdq_mover_last_move_timestamp_seconds", "When due jobs were last moved; 0: never.")
 CLOCK_SKEW = ReadMetric("streamdq_clock_skew_seconds", "This host's clock minus Redis's.")
 IMBALANCE = ReadMetric(

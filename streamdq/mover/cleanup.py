@@ -1,4 +1,4 @@
-"""Removes old history and the consumers of dead processes, which never come back. The mover at work runs it."""
+"""Removes old history and the consumers of dead processes, which never come back. The active mover runs it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from ..store.topics import group_consumers
 from ..store.topics.topics import Topics
 
 IDLE_MS = 1_800_000
-"""A consumer that was idle for half an hour, and whose process takes no part in the election, is gone. If it is alive
-after all, that does no harm: Redis creates it again when it reads."""
+"""A consumer that was idle for half an hour, and whose process takes no part in the election, is gone. If it is still
+alive, that does no harm: Redis creates it again when it reads.
+"""
 
 _LIMIT = 100
 

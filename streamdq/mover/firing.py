@@ -1,4 +1,4 @@
-"""Enqueues the jobs of schedules shortly before they are due. The mover at work runs it, for the first shards of topics
+"""Enqueues the jobs of schedules shortly before they are due. The active mover runs it, for the first shards of topics
 that have schedules; without such topics it does nothing.
 """
 

@@ -37,7 +37,7 @@ from .endings import Endings
 from .firing import Firing
 from .node_mover import NodeMover
 from .rate import RatedTopic
-from .settling import Settling
+from .resharding import Resharding
 from .wakeups import Listener
 
 _TIDY_S = 60.0
@@ -78,7 +78,7 @@ class Mover:
         self._dead_workers = DeadWorkers(link, session, scripts, topics)
         self._firing = Firing(link, session, scripts, topics, self._look_at)
         self._endings = Endings(link, session, scripts, topics, self._look_at)
-        self._settling = Settling(link, session, scripts, topics)
+        self._resharding = Resharding(link, session, scripts, topics)
         self.leading = False
 
     async def run(self) -> None:
@@ -112,7 +112,7 @@ class Mover:
                 await self._link.learn_slots(unless_within_s=_SLOTS_S / 2)
 
     async def _check(self) -> None:
-        """Whoever may hear no wakeups, or may not run scripts, must not have the lease."""
+        """A process that may receive no wakeups, or may not run scripts, must not have the lease."""
         with contextlib.suppress(ServerUnavailable):  # see Election.win
             await may_wait(self._link, self._session)
             await arun(self._link, self._scripts.check_rights([self._session.keys.mover]))
@@ -136,7 +136,7 @@ class Mover:
             self._dead_workers.run,
             self._firing.run,
             self._endings.run,
-            self._settling.run,
+            self._resharding.run,
         )
         tasks = [asyncio.create_task(part()) for part in parts]
         stop = asyncio.create_task(self._stopping.wait())
@@ -315,7 +315,7 @@ class Mover:
             try:
                 if beat % _REFRESH_EVERY == 0:
                     await arun(self._link, self._topics.refresh())
-                    await arun(self._link, self._topics.ring_for_untold())
+                    await arun(self._link, self._topics.notify_missed())
             except Exception as error:
                 await asyncio.sleep(self._failures.pause_after("registry", error))
             else:

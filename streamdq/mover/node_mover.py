@@ -33,7 +33,7 @@ from .reclaim import Reclaimer
 from .shard_timers import NEVER, ShardTimers
 
 _TRIES = 5
-_FIRST_BATCH = 64  # so that the first of many jobs that are due at once can start before the others are moved
+_FIRST_BATCH, _GROWTH = 8, 4  # of many jobs that are due at once, the first start before the others are moved
 _BEAT_S = 1.15  # by then the blocked read that returned with a wakeup is under way again
 _HEADS = 64  # per beat: a round trip of some 100 µs; with this many shards a missed job waits a second or two
 _COUNTERS_EVERY = 10  # passes
@@ -141,7 +141,7 @@ class NodeMover:
         if reply is None:
             return NEVER
         if reply.moved == limit:
-            self._batches[shard] = min(2 * limit, MAX_BATCH)
+            self._batches[shard] = min(_GROWTH * limit, MAX_BATCH)
         return self._next_look(reply)
 
     async def move_permitted(self, shard: ShardKeys, count: int) -> None:
@@ -198,8 +198,8 @@ class NodeMover:
         raise changing(shard.topic)  # the caller tries this shard again later
 
     async def _settings_by(self, shard: ShardKeys) -> TopicSettings | None:
-        """The topic's settings, where the shard has a rate. If the registry says otherwise, whoever changed that was
-        killed before the shards knew; they are told now. None: the topic was deleted.
+        """The topic's settings, where the shard has a rate. If the registry differs, the process that changed it was
+        killed before it updated the shards; they are updated now. None: the topic was deleted.
         """
         known = await arun(self._link, self._topics.get(shard.topic, anew=True))
         return known if is_rated(known) else await arun(self._link, self._topics.mend(shard.topic))

@@ -1,4 +1,4 @@
-"""Rate limits: at most ``rate`` jobs of a topic become ready per second, over all its shards. The mover at work asks
+"""Rate limits: at most ``rate`` jobs of a topic become ready per second, over all its shards. The active mover asks
 for permits, which one state in Redis issues, and then moves that many jobs, the longest due first.
 """
 

@@ -1,6 +1,7 @@
-"""Takes over claims whose TTR has passed, whoever holds them. The mover at work runs it.
+"""Takes over claims whose TTR has passed, of any consumer. The active mover runs it.
 
-``alive/dead_workers.py`` takes over sooner from workers that fell silent; it learns here who has pending entries.
+``alive/dead_workers.py`` takes over sooner from workers that fell silent; it learns here which consumers have pending
+entries.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Reclaimer:
         topics: Topics,
         hold: Callable[[ShardKeys, Holders], None],
     ) -> None:
-        """``hold`` is told after each check of a shard who has pending entries there."""
+        """``hold`` is called after each check of a shard with the consumers that have pending entries there."""
         self._link = link
         self._session = session
         self._scripts = scripts

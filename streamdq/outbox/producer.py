@@ -87,14 +87,14 @@ def enqueue(
     on_conflict: OnConflict = "reject",
     namespace: str | None = None,
 ) -> Any:
-    """Puts a job into the outbox, in the transaction of ``db``: if that commits, a relay enqueues the job in Redis; if
-    it is rolled back, there is no job. Returns the job's id.
+    """Puts a job into the outbox, in the transaction of ``db``. After the commit, a relay enqueues the job in Redis.
+    After a rollback, there is no job. Returns the job's id.
 
     ``db``: SQLAlchemy's Session or Connection, or Django's connection; with AsyncSession or AsyncConnection, await the
     call. ``delay`` counts from this call, by the database's clock. ``namespace`` None: ``$STREAMDQ_NAMESPACE``, else
-    ``streamdq``. The body is encoded as ``$STREAMDQ_CODEC`` says. The other arguments are those of ``Queue.enqueue``;
-    but whether another job has the id turns out only when the row is relayed: then a "reject"ed row stays in the table
-    as ``refused``. ``quiet`` needs ``at``.
+    ``streamdq``. The body is encoded as ``$STREAMDQ_CODEC`` says. The other arguments are those of ``Queue.enqueue``.
+    Only the relay finds out whether another job has the id: with "reject", the row then stays in the table as
+    ``refused``. ``quiet`` needs ``at``.
 
     Raises:
         InvalidInput: an argument is invalid; nothing was written.

@@ -26,7 +26,7 @@ class Code(IntEnum):
     TAKEN = 0
     ENQUEUED = 1
     BEFORE = 2  # by an earlier call; the job may have ended
-    NOT_HERE = 3  # there is nothing of its id in this shard, its home before
+    NOT_HERE = 3  # this previous shard has nothing of its id
 
 
 class Fate(IntEnum):
@@ -159,7 +159,7 @@ class RedisSide:
 
     def fates(self, topic: str, rows: Sequence[Placed]) -> Op[dict[int, Fate]]:
         """What became of the jobs of one topic's rows, by number. A job that waits in a shard is live, also as a dead
-        letter; one that Redis does not know any more was lost, and its receipt with it.
+        dead letter; one that Redis does not know any more was lost, and its receipt with it.
         """
         for _ in range(REPAIRS):
             try:

@@ -21,7 +21,7 @@ class Refused:
 
 
 class RefusedRows(Rows):
-    """The refused rows of one outbox and namespace. The relay at work need not stop: it does not touch them."""
+    """The refused rows of one outbox and namespace. The active relay need not stop: it does not touch them."""
 
     def refused(self, limit: int, topic: str | None = None) -> list[Refused]:
         """The first rows that were refused."""

@@ -4,7 +4,7 @@ One script puts a job into Redis, together with a receipt; then its row is marke
 cleared, and the row deleted. So a killed relay never leaves a job in doubt: if a waiting row has a receipt, its job was
 put into Redis, and may have ended since. A receipt never outlives its row.
 
-One relay is at work for a namespace; others wait for its lease. The lease only saves work. What keeps a relay that was
+One relay is active for a namespace; others wait for its lease. The lease only saves work. What keeps a relay that was
 stopped and continues from doing harm is its epoch: the database and each shard refuse one that is out of date.
 """
 
@@ -100,9 +100,8 @@ class Relay:
         """Relays until ``stopping()``, which it asks once a second at least. ``burst``: until no row waits.
 
         Raises:
-            OutboxError, ServerError: run it again. What was not relayed is still in the outbox, and nothing is relayed
-                twice.
-            NewerFormat: upgrade first.
+            OutboxError, ServerError: run it again. Rows that were not relayed are still in the outbox, and none is
+            relayed twice. NewerFormat: upgrade first.
         """
         with self._rows.wakeups(self._look_s) as wakeups:
             try:
@@ -117,7 +116,7 @@ class Relay:
 
     def reconcile(self, stopping: Callable[[], bool] = lambda: False) -> None:
         """Looks through all kept rows once, relays what waits, and clears receipts without a row. Rows whose jobs Redis
-        has lost are relayed again; rows whose jobs have ended are deleted. A relay at work pauses meanwhile.
+        has lost are relayed again; rows whose jobs have ended are deleted. an active relay pauses meanwhile.
 
         Raises:
             As run.
@@ -139,7 +138,7 @@ class Relay:
         finally:
             self._step_down()
 
-    # -- who is at work
+    # -- the lease
 
     def _turn(self) -> bool:
         """Does some work, if this relay has the lease or gets it. Returns whether there may be more at once."""
@@ -147,7 +146,7 @@ class Relay:
             if self._epoch is None and not self._lead():
                 return False
             if time.monotonic() - self._renewed > _RENEW_S:
-                self._settle()
+                self._write_states()
             return self._relay_some() or self._look_after()
         except LeaseLost:
             log.info("another relay has taken over", outbox=self.address)
@@ -172,14 +171,14 @@ class Relay:
         self._leftovers = bool(self._held)
         while leftovers := self._rows.relayed(self._held):
             self._forget(leftovers)
-            self._settle()
+            self._write_states()
 
     def _step_down(self) -> None:
         if self._epoch is not None:
             try:
                 self._rows.release_lease(self._epoch)
             except OutboxError as error:
-                log.info("the lease will run out", outbox=self.address, error=what(error))
+                log.info("lease not released; it expires", outbox=self.address, error=what(error))
             self._epoch = None
 
     def _wait(self, wakeups: Wakeups) -> None:
@@ -189,12 +188,12 @@ class Relay:
         while self._epoch is None and (left_s := until - time.monotonic()) > 0:
             wakeups.wait(left_s)
 
-    def _settle(
+    def _write_states(
         self, turned: Sequence[tuple[RowState, Sequence[int]]] = (), errors: Sequence[tuple[int, str]] = ()
     ) -> None:
         """Notes in the database what was done, and deletes rows that are no longer needed."""
         assert self._epoch is not None
-        self._rows.settle(self._epoch, _LEASE_MS, turned, errors, self._cleared)
+        self._rows.write_states(self._epoch, _LEASE_MS, turned, errors, self._cleared)
         self._cleared, self._renewed = [], time.monotonic()
 
     # -- rows that wait
@@ -214,7 +213,7 @@ class Relay:
             pass
 
     def _lead_anew(self) -> None:
-        """Under a higher epoch: what was sent under this one, and arrives late, has no effect any more.
+        """Under a higher epoch: a call that was sent under the lower epoch, and arrives late, has no effect any more.
 
         Raises:
             LeaseLost
@@ -232,7 +231,7 @@ class Relay:
         batch = self._rows.waiting(self._held)
         if batch.is_empty:
             if self._cleared:
-                self._settle()
+                self._write_states()
             return False
         by_topic: dict[str, list[Row]] = {}
         for row in batch.rows:
@@ -273,7 +272,7 @@ class Relay:
         waits_s = [batch.age_ms(row) / 1000 for row in rows]
         done, over = _placed(rows), _placed(row for row in taken if row.keeps)
         kept, over = (done, over) if self._keep else ([], over + done)
-        self._settle(
+        self._write_states(
             [(RowState.KEPT, _numbers(kept)), (RowState.RELAYED, _numbers(over))],
             [(row.placed.number, row.error) for row in refused],
         )
@@ -337,7 +336,7 @@ class Relay:
             lost += [row for row in rows if fates[row.number] is Fate.UNKNOWN]
         if not ended and not lost:
             return
-        self._settle([(RowState.RELAYED, _numbers(ended)), (RowState.WAITING, _numbers(lost))])
+        self._write_states([(RowState.RELAYED, _numbers(ended)), (RowState.WAITING, _numbers(lost))])
         if lost:
             log.warning("Redis has lost jobs; they are put back", outbox=self.address, rows=len(lost))
         self._count("ended", ended)

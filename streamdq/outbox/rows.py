@@ -87,7 +87,7 @@ class StateFigures:
 
 class Figures(NamedTuple):
     states: dict[RowState, StateFigures]
-    relay: str | None  # host, process and a random part; None: no relay is at work
+    relay: str | None  # host, process and a random part; None: no relay is active
 
 
 class Unfit(NamedTuple):
@@ -204,7 +204,7 @@ class Rows:
                 update(LEASES).where(c.namespace == self._namespace, c.epoch == epoch).values(holder="", until_ms=0)
             )
 
-    def settle(
+    def write_states(
         self,
         epoch: int,
         lease_ms: int,

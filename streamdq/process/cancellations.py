@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 async def uncancelled(body: Callable[[], Awaitable[T]]) -> T:
     """What the body returns, which others depend on. If it awaits what somebody else has cancelled, that is a failure,
-    and not as if this task had been cancelled: a task group would go on without it, and `supervise` would not be told.
+    and not as if this task had been cancelled: a task group would go on without it, and `supervise` would not notice.
     If the body fails when this task has been cancelled, the task ends as cancelled: before Python 3.13, a group would
     raise that failure alone, and `supervise` would run it again while somebody waits for its end.
 

@@ -53,7 +53,7 @@ def _named(task: asyncio.Task[Any]) -> str:
 
 
 def leave(code: int) -> None:
-    """Ends this process now, though something in it goes on. Before that, log lines and what was printed are written,
+    """Ends this process now, though something in it goes on. Before that, log lines and printed text are written,
     children of multiprocessing are ended, and functions of ``atexit`` are called, as those that flush metrics; all that
     has a few seconds, as any of it may hang.
     """
@@ -89,7 +89,7 @@ def leave_child(error: BaseException | None) -> None:
 
 
 def _write_out() -> None:
-    """What was printed is in a buffer if stdout is no terminal."""
+    """Printed text is in a buffer if stdout is no terminal."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # it is None, closed, an object of the program's own, or nobody reads it
             stream.flush()

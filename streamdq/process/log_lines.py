@@ -124,7 +124,7 @@ class LineWriter:
                 self._thread = thread
 
     def flush(self) -> None:
-        """Returns when what was put is written, or nothing has been for a while."""
+        """Returns when all lines are written, or none has been for a while."""
         if self._thread is None:
             return
         written = threading.Event()
@@ -164,7 +164,7 @@ class LineWriter:
 
 class HandedOver:
     """Calls that log, made by a thread of its own, for threads that must not wait: where a program says where its lines
-    go, a call waits for whoever reads them. What doesn't fit into the queue is dropped and counted.
+    go, a call waits for their reader. What doesn't fit into the queue is dropped and counted.
     """
 
     def __init__(self) -> None:
@@ -198,7 +198,7 @@ class HandedOver:
                     self._is_there = True
 
     def flush(self, timeout_s: float) -> None:
-        """Returns when what was put is logged, or after so long."""
+        """Returns when all lines are logged, or after so long."""
         logged = threading.Event()
         self.put(logged.set)
         logged.wait(timeout_s)

@@ -2,7 +2,7 @@
 shows only warnings and errors; while ``Worker.run`` serves in a program that has configured neither, also the rest.
 
 The commands call ``configure``: text on a terminal, JSON lines elsewhere. Bodies, passwords and tokens are never
-logged, but messages of exceptions that handlers raise are, unless the worker is told not to show them.
+logged, but messages of exceptions that handlers raise are, unless the worker has ``show_errors=False``.
 
 What strangers wrote, such as ids, bodies and errors, is made ``visible`` before a terminal shows it: a terminal acts on
 control characters, 8-bit ones included, and characters that set the writing direction make one name look like another.
@@ -232,7 +232,7 @@ def end_without_credentials(text: str, most: int) -> str:
 
 def _without_login(word: re.Match[str]) -> str:
     """A word without what is between a URL's scheme and the last @, if the URL is a database's, or has a slash in its
-    password: what is before the slash is no host then, as no port follows the colon.
+    password: then the part before the slash is no host, as no port follows the colon.
     """
     text = word[0]
     at = text.rfind("@")
@@ -304,8 +304,12 @@ def where(error: BaseException) -> str:
 
 def where_called(error: BaseException) -> str:
     """The last of the user's lines that led to the error: for one that was raised in a library's await."""
-    theirs = users_calls(way(error))
-    return theirs[-1].rpartition(" ")[0] if theirs else where(error)
+    return place_of(users_calls(way(error))) or where(error)
+
+
+def place_of(calls: Sequence[str]) -> str:
+    """The file and line of the last of these calls; '' without any."""
+    return calls[-1].rpartition(" ")[0] if calls else ""
 
 
 def users_calls(calls: Sequence[str]) -> list[str]:
@@ -348,8 +352,8 @@ def _without_secrets(value: Any) -> Any:
 
 
 def _beginning(text: str) -> str:
-    """Of a long text: a line is for people, and to look through a body that an error quotes takes long. What is cut is
-    the last word as well, as of half a password nobody could tell that it is one.
+    """Of a long text: a line is for people, and to look through a body that an error quotes takes long. The last word
+    is cut as well, because half a password is not recognized as one.
     """
     if len(text) <= _MOST_CHARS:
         return text
@@ -420,7 +424,7 @@ def shown_in_script() -> Iterator[None]:
 
 
 def _form(form: str) -> str:
-    """What ``auto`` stands for; what is no format is taken for that, as logging must not fail."""
+    """What ``auto`` stands for; an unknown format is taken for it, as logging must not fail."""
     known = form in FORMATS and form != "auto"
     return form if known else "console" if is_terminal(sys.stderr) else "json"
 

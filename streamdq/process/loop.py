@@ -1,4 +1,4 @@
-"""Supervised loops: they are restarted after a failure, until they are told to stop."""
+"""Supervised loops: they are restarted after a failure, until they are stopped."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class MetricsFiles(Protocol):
 
 
 class Supervisor:
-    """Runs ``count`` copies of a command until all have ended with exit code 0, or it is told to stop."""
+    """Runs ``count`` copies of a command until all have ended with exit code 0, or it is stopped."""
 
     def __init__(
         self, command: Sequence[str], count: int, *, burst: bool = False, files: MetricsFiles | None = None

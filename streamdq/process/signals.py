@@ -126,8 +126,8 @@ def install(handler: Callable[[int, FrameType | None], Any]) -> dict[int, Any]:
 
 
 def uninstall(before: dict[int, Any], heard_at: float | None) -> None:
-    """Gives the signals their handlers from before. If one was heard, last at that moment on the monotonic clock, those
-    that belong to it are dropped; the first later one gets its handler from before.
+    """Gives the signals their handlers from before. If one was received, last at that moment on the monotonic clock,
+    those that belong to it are dropped; the first later one gets its handler from before.
     """
 
     def handle(number: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Civil time: what a clock on the wall shows, and which moments that means."""
+"""Civil time: the local time of a zone, and which moments it means."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Definition:
             yield time_ms
 
     def clipped(self, after_ms: int) -> tuple[int, int]:
-        """After which moment its first occurrence comes, if none up to that one counts, and up to which its last."""
+        """After which moment its first occurrence comes, if no earlier one counts, and up to which moment its last."""
         first = after_ms if self.start_ms is None else max(after_ms, self.start_ms - 1)
         return first, _NEVER_MS if self.until_ms is None else self.until_ms
 

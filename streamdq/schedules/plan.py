@@ -42,8 +42,8 @@ class Occurrence(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``last_ms``: those up to it are settled. ``late_ms``: those up to it run however late they are. ``missed``: how
-    many were passed over. ``more``: others follow.
+    """``last_ms``: those up to it were planned or passed over. ``late_ms``: those up to it run however late they are.
+    ``missed``: how many were passed over. ``more``: others follow.
     """
 
     occurrences: list[Occurrence]

@@ -1,8 +1,8 @@
 """When a schedule's occurrences are due: by a cron expression in a time zone, or at an interval.
 
 cronsim reads the expressions and finds matching local times. What these mean where clocks are changed is decided here:
-a time that does not exist runs at the first moment after the gap, one that comes twice runs once, or twice if that is
-asked for.
+a time that does not exist runs at the first moment after the gap, one that comes twice runs once, or twice with
+``dst="both"``.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def cron(expression: str, where: ZoneInfo, dst: Dst = "once") -> Cron:
             "such as '0 9 * * 1-5'"
         ) from None
     except StopIteration:
-        raise InvalidInput(f"cron: {expression!r} never comes") from None
+        raise InvalidInput(f"cron: {expression!r} matches no date") from None
     return found
 
 

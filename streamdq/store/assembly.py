@@ -157,7 +157,7 @@ def keys_of(
     call: Sequence[str] = (),
     given: Sequence[str] | bool = (),
 ) -> tuple[str, ...]:
-    """What Redis is told as the keys of a call, as the script's header declares them. ``given``: those that are only
+    """The keys that a call passes to Redis, as the script's header declares them. ``given``: those that are only
     given to some calls; True: the shard's.
     """
     if not leaving and not call and (given is True or not given):

@@ -67,7 +67,7 @@ def listen(session: Session, streams: Sequence[str], seen: Mapping[str, bytes], 
 
 
 def newest(session: Session, streams: Sequence[str], changed: Callable[[str], None]) -> Op[dict[str, bytes]]:
-    """The id of each stream's newest entry, if it has one; ``changed`` is told of the next change. On Cluster, where
+    """The id of each stream's newest entry, if it has one; ``changed`` is called at the next change. On Cluster, where
     all streams should be on one node; one call.
     """
     commands = [Command(name, ("XREVRANGE", name, "+", "-", "COUNT", 1)) for name in streams]
@@ -77,7 +77,7 @@ def newest(session: Session, streams: Sequence[str], changed: Callable[[str], No
 
 def with_news(session: Session, group: str, streams: Sequence[str], changed: Callable[[str], None]) -> Op[list[str]]:
     """Those of the ready streams that are missing or have an entry which was not delivered to the group; ``changed`` is
-    told of the next change of each stream. On Cluster, where all should be on one node. One call, and another one if
+    called at the next change of each stream. On Cluster, where all should be on one node. One call, and another one if
     there are entries.
     """
     replies = yield from session.call(

@@ -50,8 +50,8 @@ def has_not_begun(reply: Any) -> bool:
 
 
 class ScriptCalls:
-    """Calls the scripts of one namespace. ``durably``: calls them with that, and those that may change nothing are told
-    to write all the same (see durability.py).
+    """Calls the scripts of one namespace. ``durably``: calls them with that, and scripts that may change nothing write
+    all the same (see durability.py).
     """
 
     def __init__(self, session: Session, durably: Call | None = None) -> None:

@@ -16,7 +16,7 @@ def dead_now(session: Session, shard: ShardKeys, group: str) -> Op[int]:
 
 
 def dead_until(session: Session, shard: ShardKeys, group: str, until_ms: int) -> Op[int]:
-    """How many dead letters of the group were buried by then."""
+    """How many dead letters of the group were buried at or before ``until_ms``."""
     found: int = yield from one(session, shard.dead_of(group), "ZCOUNT", shard.dead_of(group), "-inf", until_ms)
     return found
 

@@ -2,9 +2,9 @@
 
 WAIT and WAITAOF cover what their own connection wrote before them; since Redis 7.2, a command that wrote nothing does
 not count. Replicas and the append-only file receive all writes in one order, so a later write covers every earlier one,
-whoever made it. A call that is repeated after a lost reply or after NotDurable may find its work done. So that its
+of any client. A call that is repeated after a lost reply or after NotDurable may find its work done. So that its
 success still means that this work is durable, a script that is called durably always writes: enqueue, replace and
-restore count first, the others write if they are told to ``cover``.
+restore count first, the others write if they are called with ``cover``.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class _AofWritten:
 
 
 class _AofAtOnce:
-    """With ``appendfsync always`` a reply is sent only after its change is on disk. The server that wrote it is asked
-    whether it is set so, as any other may be set differently.
+    """With ``appendfsync always`` a reply is sent only after its change is on disk. The server that wrote it answers
+    whether it is set so, as others may be set differently.
     """
 
     def command(self, key: str, until: float) -> Command:  # noqa: ARG002

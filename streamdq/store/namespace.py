@@ -31,11 +31,18 @@ def now_ms(session: Session) -> Op[int]:
     return int(given) if given else (yield from redis_time_us(session)) // 1000
 
 
-def redis_info(session: Session) -> Op[dict[str, str]]:
+def redis_info(session: Session, within_s: float = float("inf")) -> Op[dict[str, str]]:
     """The fields of INFO."""
-    text: bytes = yield from one(session, session.keys.mover, "INFO")
+    text: bytes = yield from one(session, session.keys.mover, "INFO", within_s=within_s)
     lines = (line.partition(":") for line in text.decode().splitlines() if not line.startswith("#"))
     return {name: value for name, _, value in lines}
+
+
+def snapshots(session: Session, within_s: float = float("inf")) -> Op[str]:
+    """When Redis writes snapshots (RDB), such as ``3600 1 300 100``; ``""``: never."""
+    reply = yield from one(session, session.keys.mover, "CONFIG", "GET", "save", within_s=within_s)
+    found: dict[bytes, bytes] = dict(zip(reply[::2], reply[1::2], strict=True))
+    return found.get(b"save", b"?").decode()
 
 
 def write_probe(session: Session, keep_ms: int) -> Op[None]:
@@ -67,7 +74,7 @@ MISSED_S = 5
 
 
 def mover_at_work(session: Session) -> Op[str | None]:
-    """The consumer whose mover is at work, or None."""
+    """The consumer whose mover is active, or None."""
     name: bytes | None = yield from one(session, session.keys.mover, "GET", session.keys.mover)
     return None if name is None else name.decode()
 
@@ -84,7 +91,7 @@ def skew_and_mover(session: Session) -> Op[tuple[float, str | None]]:
 
 
 def alive(session: Session) -> Op[frozenset[str]]:
-    """The consumers of processes that take part in the election: that of the mover at work, and those of the standbys
+    """The consumers of processes that take part in the election: that of the active mover, and those of the standbys
     that have not missed their turn. One call; none if the node with the lease is lost.
     """
     mover, standbys = session.keys.mover, session.keys.standbys
@@ -102,7 +109,7 @@ def alive(session: Session) -> Op[frozenset[str]]:
 
 
 def prolong_lease(session: Session, ms: int) -> Op[str | None]:
-    """Prolongs the mover's lease for its present holder, whoever that is; returns the holder, or None.
+    """Prolongs the mover's lease for its present holder; returns the holder, or None.
 
     A plain command costs a fraction of a script, and is not refused at the memory limit.
     """
@@ -146,7 +153,7 @@ def tell_hung(session: Session, consumer: str, hung: int, slots: int, kept_ms: i
 
 
 def hung_of(session: Session, consumers: Sequence[str]) -> Op[list[tuple[int, int]]]:
-    """How many threads of each hang beyond their TTR, and how many slots it has; (0, 0) if it has told of none."""
+    """How many threads of each hang beyond their TTR, and how many slots it has; (0, 0) if it has reported none."""
     keys = [session.keys.hung(name) for name in consumers]
     replies = yield from in_steps(session, [Command(key, ("GET", key)) for key in keys])
     return [(0, 0) if (found := checked(reply)) is None else _hung(found.decode()) for reply in replies]

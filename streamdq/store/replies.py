@@ -16,7 +16,7 @@ OUTDATED = -2
 """The reply to a caller that asked the wrong shard because its settings of the topic are out of date."""
 
 NOT_HERE = -1
-"""The code of restore for an id of which there is nothing in the shard where it was at home before."""
+"""The code of restore for an id of which its previous shard has nothing."""
 
 RATED = -2
 """The reply of move for a topic with a rate: permit decides how many jobs may move."""
@@ -359,7 +359,7 @@ class ListedIds(NamedTuple):
     """The reply of list_ids."""
 
     following: bytes  # the next cursor; b"0" at the end
-    puts: bytes  # as long as it is the same, what is not at home only becomes less
+    puts: bytes  # as long as it is the same, jobs outside their current shard only become fewer
     ids: list[tuple[str, str]]  # with the keys of their jobs, "" = none
     server: Any = None  # what INFO says of the server that has read the page
 

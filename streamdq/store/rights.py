@@ -28,7 +28,7 @@ def refusal(missing: Iterable[str]) -> str:
     """The error's text."""
     words = " ".join(f"+{name}" for name in missing)
     return (
-        f"Redis does not allow this user {words}: scripts would end half way without, so streamdq calls none; grant "
-        f"{words} by `ACL SETUSER`, or all rights that streamdq needs, which `streamdq doctor --acl` prints; what is "
-        "granted and does not help, `rename-command` has taken away"
+        f"Redis does not allow this user {words}. A script would end half way, so streamdq calls none. Grant {words} "
+        "by `ACL SETUSER`, or all rights that streamdq needs: `streamdq doctor --acl` prints them. If that does not "
+        "help, the server's `rename-command` has removed the command"
     )

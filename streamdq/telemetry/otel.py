@@ -52,10 +52,10 @@ _instrumented: WeakKeyDictionary[Queue | AsyncQueue | Worker, _Tracing] = WeakKe
 
 
 def instrument(target: Queue | AsyncQueue | Worker, tracer_provider: TracerProvider | None = None) -> None:
-    """Makes spans for what a queue enqueues by ``enqueue`` and ``enqueue_many``, or for the attempts of a worker, and
-    has the jobs of a queue carry the trace. ``tracer_provider`` None: the global one. Of a worker, call it before other
-    middleware is registered, so that the span is around that as well. Of what is instrumented already, even by
-    ``opentelemetry-instrument``, it only changes the provider: there is one span for each call or attempt.
+    """Makes spans for a queue's ``enqueue`` and ``enqueue_many``, or for a worker's attempts. Jobs of the queue carry
+    the trace. ``tracer_provider`` None: the global one. Instrument a worker before you register other middleware, so
+    that the span is around that as well. Instrumenting twice only changes the provider, even after
+    ``opentelemetry-instrument``: there is one span for each call or attempt.
 
     Raises:
         InvalidInput: it is no queue and no worker.

@@ -41,7 +41,7 @@ class RedisClock:
 
 
 class ManualClock(RedisClock):
-    """A clock that stands still until it is told to go on, so that a 15 h retry takes no time to test.
+    """A clock that stands still until it is advanced, so that a 15 h retry takes no time to test.
 
     Give every Queue and Worker of a test the same one. Scripts then use it instead of Redis's clock. It is safe to
     advance it from any thread.

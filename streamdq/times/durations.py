@@ -75,6 +75,14 @@ def number_in(text: str) -> float:
     return float(text)
 
 
+def has_unit(text: str) -> bool:
+    """Whether the text is no bare number; 0 is the same in every unit."""
+    try:
+        return number_in(text.strip()) == 0
+    except ValueError:
+        return True
+
+
 def _parse(text: str, what: str) -> float:
     try:
         return number_in(text) * 1000

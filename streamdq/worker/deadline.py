@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import chain
@@ -19,7 +21,7 @@ from ..link.connection import Link
 from ..link.session import Op, arun, run
 from ..operations.attempts.results import ClaimedJob, End, can_be_sent
 from ..process.cancellations import uncancelled
-from ..process.logs import log, what
+from ..process.logs import OWN_CODE, calls_in, calls_of, log, what
 from ..process.loop import wait
 from ..store.scripts import Scripts
 from ..times.durations import Duration
@@ -34,6 +36,7 @@ _ROUND_S = 0.05
 _LEAST_S = 0.001  # between two rounds, however many handlers are to be cancelled
 _MOST_TOUCHES = 200  # in one call
 _BACKOFF_S = 0.2
+_CALLERS = f"{OWN_CODE}worker{os.sep}handlers.py:"  # below it, the user's calls begin
 
 
 class Deadlines:
@@ -51,6 +54,7 @@ class Deadlines:
         self._ends = ends
         self._touches = Touches(member, self)
         self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
         self._context = copy_context()  # touches are sent in it, not in that of a handler
         self._next = 0.0  # round, on the monotonic clock
         self._sooner = asyncio.Event()
@@ -118,11 +122,25 @@ class Deadlines:
                 return
 
     def _cut(self, task: asyncio.Task[None], held: list[ClaimedJob], now: float) -> None:
+        self._note_calls(task, held)
         for one in held:
             left_s = one.deadline - now  # half of it is for what the handler does to clean up
             one.late, one.give_up_at = True, now + (min(_ROUND_S, left_s / 2) if left_s > 0 else _ROUND_S)
             self._look_by(one.give_up_at)
         task.cancel()
+
+    def _note_calls(self, task: asyncio.Task[None], held: Sequence[ClaimedJob]) -> None:
+        """Where the handler is now: a cancelled thread raises nothing that tells, nor does a coroutine that goes on."""
+        thread = held[0].runs_in
+        if thread is not None:
+            calls = calls_of(thread.ident)
+        elif asyncio.current_task(self._loop) is task:  # it blocks the event loop
+            calls = calls_of(self._loop_thread)
+        else:
+            calls = calls_in(task)
+        callers = [number for number, call in enumerate(calls) if call.startswith(_CALLERS)]
+        for one in held:
+            one.was_in = calls[callers[-1] + 1 :] if callers else ()
 
     def _look_by(self, at: float) -> None:
         if at < self._next:
@@ -166,7 +184,8 @@ class Deadlines:
         """
         late = []
         for task, attempts in list(self.running.items()):
-            is_cut = _is_up(attempts, now)
+            if is_cut := _is_up(attempts, now):
+                self._note_calls(task, attempts)
             ended = [held for held in attempts if self._ends_beside(held, now, is_cut=is_cut)]
             if any(held.late for held in ended):
                 late.append(task)
@@ -195,7 +214,7 @@ class Deadlines:
         begins after ``until`` on the monotonic clock. For each call, what it raised.
         """
         touched: dict[tuple[ShardKeys, str], list[ClaimedJob]] = {}
-        for held in filter(_is_untold, chain.from_iterable(list(self.running.values()))):
+        for held in filter(_is_unsent, chain.from_iterable(list(self.running.values()))):
             touched.setdefault((held.shard, held.generation), []).append(held)
         for key in random.sample(list(touched), len(touched)):
             if time.monotonic() >= until:
@@ -221,7 +240,7 @@ def _is_up(attempts: Iterable[ClaimedJob], now: float) -> bool:
     return any(one.begun and not one.ended and now >= one.cut_at for one in attempts)
 
 
-def _is_untold(held: ClaimedJob) -> bool:
+def _is_unsent(held: ClaimedJob) -> bool:
     """Whether Redis has not received its last touch, as far as is known."""
     return held.touch_ms > 0 and held.extended_until != held.deadline and not held.ended and can_be_sent(held)
 
@@ -275,7 +294,7 @@ class Touches:
         """
         if held.ended or can_be_sent(held):
             return not held.ended
-        log.error("a touch can't be sent, its handler has changed the Job", topic=held.shard.topic)
+        log.error("touch not sent: its handler has changed the Job", topic=held.shard.topic)
         self._deadlines.lost(held)
         return False
 

@@ -30,12 +30,12 @@ from ..operations.attempts.results import (
     end_of_failure,
     ends_together,
     hide,
-    settle,
+    send_ends,
     tell_calls,
     too_late,
     unreadable,
 )
-from ..process.logs import log, way, what, where, where_called
+from ..process.logs import log, place_of, users_calls, way, what, where, where_called
 from ..process.loop import cancel_and_wait
 from ..store.scripts import Scripts
 from ..times.durations import show_ms
@@ -103,7 +103,7 @@ class Ends:
         naming = self._member.naming(held.job)
         log.debug("attempt failed", error=text_of(error).partition(":")[0], way=way(error), **naming)
         end = end_of_failure(held, _passed(held) if cancelled else error, self._member.retry_of(held))
-        end.at = where_called(error) if held.late else where(error)
+        end.at = _place(held, error, cancelled=cancelled)
         if self._show_errors:
             tell_calls(end, error)
             end.cause = None if held.late or held.job.is_hidden else error
@@ -112,7 +112,10 @@ class Ends:
         return end
 
     def too_late(self, held: ClaimedJob) -> End:
-        """How it ends when it came too late to start."""
+        """How it ends when it came too late to start; one that was stopped before goes back."""
+        if self.is_draining:
+            held.started_ms = 0
+            return End(held, AttemptResult.RELEASED)
         return too_late(held, self._member.retry_of(held), self.clock.now_ms())
 
     def refused(self, held: ClaimedJob, error: BaseException) -> End:
@@ -142,6 +145,16 @@ def _passed(held: ClaimedJob) -> str:
     return f"{PASSED}{show_ms(held.touch_ms or held.ttr_ms)} passed"
 
 
+def _place(held: ClaimedJob, error: BaseException, *, cancelled: bool) -> str:
+    """Where the code failed."""
+    if not held.late:
+        return where(error)
+    if cancelled and not users_calls(way(error)):  # a thread, or a coroutine that goes on
+        return place_of(users_calls(held.was_in)) or where(error)
+    held.was_in = ()  # the exception tells more
+    return where_called(error)
+
+
 class Clock(Protocol):
     def now_ms(self) -> int:
         """Redis's time."""
@@ -160,8 +173,8 @@ class EndSender:
 
     What was not sent when its process is killed is done again. So an end that waits for more than a millisecond is sent
     at once, whatever calls are under way and however many attempts are about to end in this iteration of the loop.
-    While the loop is blocked, the thread of the heartbeats (heartbeats.py) sends what waits; whoever takes an end sends
-    it.
+    While the loop is blocked, the thread of the heartbeats (heartbeats.py) sends what waits; the one that takes an end
+    sends it.
     """
 
     def __init__(self, member: Member, reports: Confirmed) -> None:
@@ -387,11 +400,11 @@ class EndSender:
             self.size -= dropped
         if dropped:
             topic = key[0].topic
-            log.error("ends can't be sent, their handlers have changed the Job", topic=topic, attempts=dropped)
+            log.error("outcomes not sent: their handlers have changed the Job", topic=topic, attempts=dropped)
         return dropped > 0
 
     def _call(self, scripts: Scripts, shard: ShardKeys, batch: list[End]) -> Op[set[int]]:
-        return settle(scripts, shard, self._member.group, self._member.consumer, batch)
+        return send_ends(scripts, shard, self._member.group, self._member.consumer, batch)
 
     def _groups(self, topic: str) -> int:
         settings = self._member.topics.known.get(topic)  # None: the topic was deleted

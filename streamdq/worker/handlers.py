@@ -143,7 +143,7 @@ def with_upcasts(handlers: Mapping[str, Handler], upcasts: Mapping[str, Mapping[
         newest, version = max(own), handlers[topic].version
         if version is not None and version < newest:
             raise InvalidInput(
-                f"upcast: topic {topic!r} has one since {newest}, but its handler takes version {version}"
+                f"upcast: version {newest} of topic {topic!r} has an upcast, but the handler takes version {version}"
             )
         in_order = [own[since] for since in sorted(own)]
         made[topic] = replace(handlers[topic], version=version or newest, upcasts=in_order)

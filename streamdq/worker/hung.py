@@ -27,14 +27,14 @@ _TELL_S = 10.0  # how often Redis is told, while there are any
 
 
 @dataclass(slots=True)
-class _Left:
+class _OverdueCall:
     """A call whose attempt has ended. ``calls``: what it is in now; ``job``: the fields that name it in the log."""
 
     what: str
     calls: Callable[[], list[str]]
     job: dict[str, Any]
     since: float
-    is_told: bool = False
+    is_logged: bool = False
 
 
 class HungHandlers:
@@ -47,7 +47,7 @@ class HungHandlers:
         self._stopping = stopping
         self._slots = slots
         self._exit_s = exit_s
-        self._left: dict[asyncio.Future[Any], _Left] = {}
+        self._overdue: dict[asyncio.Future[Any], _OverdueCall] = {}
         self._some = asyncio.Event()
         self._full_since: float | None = None
         self._gauge = declared.HUNG.labels(member.namespace, member.group)
@@ -66,15 +66,15 @@ class HungHandlers:
         self._add(attempt, "a handler ignores that it was cancelled", partial(calls_in, attempt), job)
 
     def _add(self, call: asyncio.Future[Any], what: str, calls: Callable[[], list[str]], job: Job) -> None:
-        if call not in self._left:  # one of several jobs of a batch
-            self._left[call] = _Left(what, calls, self._member.naming(job), time.monotonic())
-            call.add_done_callback(self._left.pop)
+        if call not in self._overdue:  # one of several jobs of a batch
+            self._overdue[call] = _OverdueCall(what, calls, self._member.naming(job), time.monotonic())
+            call.add_done_callback(self._overdue.pop)
             self._some.set()
 
     async def run(self) -> None:
         """A loop's body."""
         while True:
-            if not self._left and not self._reported:
+            if not self._overdue and not self._reported:
                 self._some.clear()
                 await self._some.wait()
             await asyncio.sleep(_LOOK_S)
@@ -83,12 +83,12 @@ class HungHandlers:
 
     def look(self) -> None:
         now, hung = time.monotonic(), 0
-        for left in self._left.values():
-            if now - left.since >= _HUNG_S:
+        for call in self._overdue.values():
+            if now - call.since >= _HUNG_S:
                 hung += 1
-                if not left.is_told:
-                    left.is_told = True
-                    log.warning(f"{left.what} and keeps its slot", calls=left.calls(), **left.job)
+                if not call.is_logged:
+                    call.is_logged = True
+                    log.warning(f"{call.what} and keeps its slot", calls=call.calls(), **call.job)
         self._gauge.set(hung)
         self._hung = hung
         if hung < self._slots:
@@ -115,7 +115,7 @@ class HungHandlers:
 
     def goes_on(self) -> list[dict[str, Any]]:
         """The jobs whose handlers go on, and the calls that these are in."""
-        return [{**left.job, "calls": left.calls()} for left in self._left.values()]
+        return [{**call.job, "calls": call.calls()} for call in self._overdue.values()]
 
     def close(self) -> None:
         self._gauge.set(0)

@@ -37,9 +37,8 @@ class AttemptEnd:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One call of a handler. ``jobs``: one, or several if the handler takes batches. Of the first of them, ``late_ms``
-    is how much later than due its attempt started, by Redis's clock, and ``crashes`` how often the consumer that ran it
-    was lost.
+    """One call of a handler. ``jobs``: one, or several if the handler takes batches. ``late_ms``: how much later than
+    due the first job's attempt started, by Redis's clock. ``crashes``: how often that job was lost with its consumer.
     """
 
     topic: str
@@ -52,8 +51,7 @@ class Attempt:
     def on_end(self, function: Callable[[AttemptEnd], None]) -> None:
         """Has the function called for each of the jobs once Redis has confirmed how the attempt ended, after the
         middleware has returned. It is a plain function, called in the worker's event loop, which waits for it. What it
-        raises is logged. If Redis can't be told of the end, as another worker then runs the job again, it is not
-        called.
+        raises is logged. If Redis never confirms the end, because another worker runs the job again, it is not called.
         """
         self._listeners.append(function)
 

@@ -22,8 +22,8 @@ class Beating(Protocol):
 
 class Pulse:
     """Calls ``beat`` of all that was added, whenever it is due. Nothing that a handler does in the event loop, or in
-    its threads, holds it up, but C code that keeps Python's lock. Nor does whoever reads the log: another thread logs
-    what this one has to say.
+    its threads, holds it up, but C code that keeps Python's lock. Nor does the log's reader: another thread logs for
+    this thread.
 
     A forked child has no such thread, unless it serves a worker of its own: its parent's workers are not there.
     """

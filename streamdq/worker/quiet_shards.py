@@ -1,4 +1,4 @@
-"""The shards of a Cluster that a consumer waits for: it is told when one may have a job (mover/watch.py)."""
+"""The shards of a Cluster that a consumer waits for: it is notified when one may have a job (mover/watch.py)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class QuietShards:
     """``ready`` is called with a shard that should be claimed from at once. ``stirred`` is set when a shard has to be
     claimed from or looked at.
 
-    All idle consumers are told of a job, and one of them gets it. So whoever was too late the last time looks first,
-    which costs Redis two commands; a claim costs several times as many.
+    All idle consumers are notified of a job, and one of them gets it. So a consumer that was too late the last time
+    looks first, which costs Redis two commands; a claim costs several times as many.
     """
 
     def __init__(self, member: Member, ready: Callable[[ShardKeys], None]) -> None:

@@ -144,20 +144,20 @@ class DeadLetterNotices:
     def __init__(self, functions: Iterable[Callable[..., Any]], member: Member) -> None:
         self._member = member
         self._waiting: dict[Callable[..., Any], deque[Job]] = {function: deque() for function in functions}
-        self._telling: dict[Callable[..., Any], asyncio.Task[None]] = {}
+        self._calling: dict[Callable[..., Any], asyncio.Task[None]] = {}
         self._closed = False
         self._threads = HandlerThreads(max(1, len(self._waiting)))
 
     def put(self, job: Job) -> None:
         for function, waiting in self._waiting.items():
             if self._closed or len(waiting) >= _MOST:
-                self._not_told(job, "the worker has stopped" if self._closed else "too many wait to be told of")
+                self._not_called(job, "the worker has stopped" if self._closed else "too many calls wait")
                 continue
             waiting.append(job)
-            if (telling := self._telling.get(function)) is None or telling.done():
-                self._telling[function] = asyncio.create_task(self._tell(function, waiting))
+            if (calling := self._calling.get(function)) is None or calling.done():
+                self._calling[function] = asyncio.create_task(self._call_each(function, waiting))
 
-    async def _tell(self, function: Callable[..., Any], waiting: deque[Job]) -> None:
+    async def _call_each(self, function: Callable[..., Any], waiting: deque[Job]) -> None:
         while waiting:
             job = waiting[0]
             error = await asyncio.create_task(self._call(function, job))  # each in a context of its own
@@ -178,17 +178,17 @@ class DeadLetterNotices:
                 return refused
         return await completed(result) if error is None else error
 
-    def _not_told(self, job: Job, why: str) -> None:
+    def _not_called(self, job: Job, why: str) -> None:
         log.error("on_dead not called", why=why, **self._member.naming(job))
 
     async def close(self, timeout_s: float) -> None:
         """Waits at most this long for the remaining calls."""
         late: set[asyncio.Task[None]] = set()
-        if self._telling:
-            _, late = await asyncio.wait(self._telling.values(), timeout=timeout_s)
+        if self._calling:
+            _, late = await asyncio.wait(self._calling.values(), timeout=timeout_s)
         self._closed = True
         if late:
             for job in [job for waiting in self._waiting.values() for job in waiting]:
-                self._not_told(job, "the worker stopped before it had heard")
+                self._not_called(job, "the worker has stopped")
             await cancel_and_wait(late)
         self._threads.shutdown()

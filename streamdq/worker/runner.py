@@ -192,20 +192,22 @@ class Runner:
         thread = ThreadOf()
         future = self._threads.submit(thread.run, *call)
         running = asyncio.wrap_future(future, loop=self._loop)
-        if not self._middleware:  # which the loop has to go on with
-            for one in held:
+        for one in held:
+            one.runs_in = thread
+            if not self._middleware:  # which the loop has to go on with
                 one.thread = future
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            if not running.done():  # a thread can't be cancelled: it keeps its slot until it ends
+            # A call that no thread has begun never will; a thread can't be cancelled, and keeps its slot until it ends.
+            if not running.done() and not future.cancel():
                 self._slots.busy += 1
                 running.add_done_callback(self._thread_ended)
                 self._deadlines.hung.add(running, thread, held[0].job)
             raise
         finally:
             for one in held:
-                one.thread = None
+                one.thread = one.runs_in = None
 
     def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
         if not thread.cancelled():

@@ -26,7 +26,7 @@ class RunningJob(Job):
 
     def touch(self, ttr: Duration | None = None) -> None:
         """The running attempt's TTR starts again (or ``ttr`` does). Any thread may call it; it returns at once. If
-        another worker has the job by now, as this one was stopped for a while, the handler is cancelled.
+        another worker has taken the job over, the handler is cancelled.
 
         Raises:
             StaleClaim: the attempt has ended, or no worker here runs this job.
@@ -35,8 +35,8 @@ class RunningJob(Job):
         services.touch(held, ttr)
 
     def time_left_s(self) -> float:
-        """How many seconds the running attempt has until its handler is cancelled, which is a tenth of its TTR before
-        that has passed, at most 0.2 s; ``touch`` gives it more.
+        """How many seconds the running attempt has until its handler is cancelled: slightly before its TTR has passed
+        (10 % of it, at most 0.2 s). ``touch`` gives it more.
 
         Raises:
             StaleClaim: as ``touch``.

@@ -22,6 +22,7 @@ from ..link.opening import may_wait, open_session
 from ..link.session import Session, arun
 from ..mover.mover import Mover
 from ..operations.attempts.results import ClaimedJob
+from ..operations.checks.redis_server import dangers
 from ..operations.topics.stats import stats
 from ..process.logs import log, what
 from ..process.loop import cancel_and_wait, running_loop, supervise
@@ -50,7 +51,7 @@ T = TypeVar("T")
 _MOST_UNSENT = 4 * MAX_BATCH
 _BURST_WAIT_S = 0.2
 _EACH_REGISTRY_S = 8.0
-_REGISTRY_S = 300.0  # how often it looks at the registry if no wakeup comes: the mover at work does, and sends one
+_REGISTRY_S = 300.0  # how often it looks at the registry if no wakeup comes: the active mover does, and sends one
 _SCHEDULES_S = 20.0  # the same if it declares schedules: no wakeup tells that Redis has lost them
 
 
@@ -237,6 +238,7 @@ class WorkerRun:
         self.stopping.set()
 
     async def _prepare(self) -> None:
+        await arun(self.link, self._topics.warn_of_slips(self.handlers.named))
         for topic, handler in self.handlers.items():
             own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry}
             await arun(self.link, self._topics.serve(topic, self._group, own))
@@ -249,6 +251,8 @@ class WorkerRun:
         await self._heartbeats.begin(self.link)
         self.begun = True
         log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))
+        for found in await arun(self.link, dangers(self._store)):
+            log.warning("Redis may lose jobs", consumer=self.name, why=found.what, advice=found.advice)
 
     # -- topics
 
@@ -327,7 +331,7 @@ class WorkerRun:
             await cancel_and_wait([freed, *([] if back.done() else [back])])
 
     async def _unless(self, stop: asyncio.Task[Any], waiting: Coroutine[Any, Any, T]) -> T | None:
-        """The awaited result, or None if the worker is told to stop first."""
+        """The awaited result, or None if the worker is stopped first."""
         task = self._loop.create_task(waiting)
         try:
             await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -370,7 +374,7 @@ class WorkerRun:
             async with asyncio.timeout(self._settings.call_timeout_s):
                 await telling
         except Exception as error:
-            log.warning("stopped without telling Redis", unsent=self._sender.size, error=what(error))
+            log.warning("stopped; Redis did not confirm it", unsent=self._sender.size, error=what(error))
 
     async def _all_sent(self) -> None:
         """Waits until all outcomes are sent, or the task that sends them has ended because all tasks were cancelled

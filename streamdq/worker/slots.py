@@ -1,4 +1,4 @@
-"""Which jobs may start: at most ``concurrency`` calls of handlers run at once. What was claimed ahead waits here."""
+"""Which jobs may start: at most ``concurrency`` calls of handlers run at once. Jobs claimed ahead wait here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_MORE_S = 1.0  # how long nothing is claimed ahead after jobs had to go back
 
 class Slots:
     """``busy``: running calls, and threads that still run after their call was cancelled. ``freed`` is set when a slot
-    is free again. ``scheduler`` is told of jobs that go back without having started.
+    is free again. ``scheduler`` is notified of jobs that go back without having started.
     """
 
     def __init__(

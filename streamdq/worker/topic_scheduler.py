@@ -117,7 +117,7 @@ class Prioritized(TopicScheduler):
 
 
 def scheduler_of(weights: Mapping[str, float] | None, priority: Sequence[str] | None) -> TopicScheduler:
-    """As a worker is told.
+    """By the weights or the priority of a worker's topics.
 
     Raises:
         InvalidInput: both are given, or one can't be read.

@@ -19,6 +19,7 @@ from ..job.job import check_group, check_topic, check_ttr
 from ..job.retry import RetryInput, RetrySchedule
 from ..operations.schedules.define import ScheduleOptions, planned
 from ..operations.schedules.read import check_schedule_id
+from ..options import suggesting
 from ..process.descriptors import reserve_standard
 from ..process.heap import frozen
 from ..process.leaving import leave, left_over
@@ -56,15 +57,16 @@ class Worker(Generic[S]):
 
     ``concurrency``: how many handlers run at once; ``async def`` in the event loop, ``def`` each in a thread.
     ``codec``: as for Queue; a worker reads the bodies of these codecs. Every worker also runs a mover; one mover per
-    namespace is at work. ``prune``: when it starts, it removes the schedules of its handlers' topics that a worker has
-    declared and this one does not. ``show_errors``: what handlers raise is logged with its message and traceback, a
-    retry as a warning, a dead letter as an error; False: with its class and place alone.
+    namespace is active. ``prune``: at its start, the worker removes schedules of its handlers' topics that other
+    workers' code declared and its own does not. ``show_errors``: logs what handlers raise with message and traceback, a
+    retry as a warning, a dead letter as an error; False: only class and place.
 
     Where slots are scarce, topics with ready jobs take turns. ``topics``: they share the starts by these weights,
     ``{"pay": 10, "mail": 1}``; a topic that is not named has weight 1. ``priority``: a topic's jobs start only if no
     topic before it in this list has a ready job; topics that are not named come last.
     """
 
+    @suggesting
     def __init__(
         self,
         url: str | None = None,
@@ -123,6 +125,7 @@ class Worker(Generic[S]):
         self, topic: Topic[B], *, ttr: Duration | None = None, retry: RetryInput | None = None, batch: int
     ) -> Callable[[Callable[Concatenate[list[B], P], R]], Callable[Concatenate[list[B], P], R]]: ...
 
+    @suggesting
     def handler(
         self,
         topic: str | Topic[Any],
@@ -158,10 +161,11 @@ class Worker(Generic[S]):
 
         return register
 
+    @suggesting
     def upcast(self, topic: str, *, since: int) -> Callable[[F], F]:
         """Registers a function that turns a body of the topic as it was before version ``since`` into one of that
         version. An older body goes through all later functions in turn, and then to the handler; a job keeps the body
-        that it was enqueued with. The version of a body is what ``enqueue`` was told, 1 if nothing.
+        that it was enqueued with. The version of a body is the ``version`` of its ``enqueue``, 1 by default.
 
         Raises:
             InvalidInput: there is one for this topic and version already, or it is asynchronous.
@@ -170,7 +174,7 @@ class Worker(Generic[S]):
         if check_version(since) < 2:
             raise InvalidInput("upcast: since=1 is the first version, and no body is older")
         if since in self._upcasts.get(topic, {}):
-            raise InvalidInput(f"upcast: topic {topic!r} has one since {since} already")
+            raise InvalidInput(f"upcast: version {since} of topic {topic!r} already has an upcast")
 
         def register(function: F) -> F:
             self._upcasts.setdefault(topic, {})[since] = upcast_of(topic, function, since)
@@ -181,10 +185,10 @@ class Worker(Generic[S]):
     def schedule(
         self, topic: str, body: Any = None, *, id: str = "default", **options: Unpack[ScheduleOptions]
     ) -> Callable[[F], F]:
-        """Declares a schedule beside the handler of its jobs: a worker that starts makes it as ``Queue.schedule`` does,
-        or changes it to what the code says, and makes it again if Redis loses it. The function becomes the topic's
-        handler, unless ``handler`` registers it with options of its own. A schedule that is no longer declared stays,
-        unless a worker with ``prune`` starts. ``options``: those of ``Queue.schedule`` (``ScheduleOptions``).
+        """Declares a schedule beside the handler of its jobs. A starting worker creates it, or updates it to match the
+        code, as ``Queue.schedule`` does. If Redis loses it, the worker creates it again. The function becomes the
+        topic's handler, unless ``handler`` registers it with options of its own. A schedule that is no longer declared
+        stays, unless a worker with ``prune`` starts. ``options``: those of ``Queue.schedule`` (``ScheduleOptions``).
 
         Raises:
             InvalidInput: an argument is invalid, the topic has another handler, or the id was declared before.
@@ -279,10 +283,10 @@ class Worker(Generic[S]):
 
     def middleware(self, function: M) -> M:
         """Registers a function that is called around each call of a handler: ``async def timed(attempt, call_next)``,
-        which awaits ``call_next()`` once. That raises what the handler raises. What the function raises, if anything,
-        decides how the attempt ends, as if the handler had raised it; only that the handler was cancelled, since its
-        TTR has passed or the worker stops, is no less so if it is caught. The one registered first is the outermost.
-        The TTR covers all of them. How the attempt ended for its jobs, ``attempt.on_end`` tells.
+        which awaits ``call_next()`` once. That raises what the handler raises. If the function raises, the attempt ends
+        as if the handler had raised that. A cancellation, because the TTR has passed or the worker stops, can't be
+        undone by catching it. The one registered first is the outermost. The TTR covers all of them. ``attempt.on_end``
+        reports how the attempt ended for each job.
         """
         check(function, "middleware")
         self._hooks.middleware.append(function)
@@ -292,9 +296,9 @@ class Worker(Generic[S]):
         """Serves until SIGTERM or SIGINT; with ``burst``, until no job is ready, running or delayed; with "due", until
         no job that is due is left. Only the main thread gets signals: in another thread, it serves until ``stop`` is
         called. In the main thread it also freezes the objects in memory, so that full garbage collections don't delay
-        due jobs, and when it has drained, it ends the process if something goes on in the event loop that can't be
-        ended: a coroutine that ignores its cancellation, a call in a thread of the loop's executor. If the program has
-        not configured logging, what the worker logs is shown on stderr meanwhile.
+        due jobs. When it has drained, it ends the process even if a coroutine ignores its cancellation, or a call in
+        the loop's executor goes on. If the program has not configured logging, what the worker logs is shown on stderr
+        meanwhile.
         """
         _refuse_at_import("run()")
         if running_loop() is not None:
@@ -346,8 +350,8 @@ class Worker(Generic[S]):
             self._run = None
 
     def stop(self) -> None:
-        """Begins to drain, as SIGTERM does: no more jobs are claimed, and running handlers have ``grace_s`` to finish;
-        then their jobs are handed back without using up an attempt. Any thread may call it. It does nothing if the
+        """Begins to drain, as SIGTERM does: no more jobs are claimed, and running handlers have ``grace_s`` to finish.
+        Their jobs are then handed back without using up an attempt. Any thread may call it. It does nothing if the
         worker is not serving.
         """
         if self._run is not None:

@@ -10,10 +10,10 @@ from streamdq.archive.store import Store
 from tests.killed_at import arm, serve
 
 SMALL = 4
-"""Letters in a batch, so that ten of them take three."""
+"""DeadLetters in a batch, so that ten of them take three."""
 
 _DATABASE = dict.fromkeys(("put", "lock", "mark", "turn"), Store)
-_REDIS = dict.fromkeys(("take_out", "give_back", "forget"), dead_letters.Letters)
+_REDIS = dict.fromkeys(("take_out", "give_back", "forget"), dead_letters.DeadLetters)
 
 
 def carry_out(order: dict[str, Any]) -> None:

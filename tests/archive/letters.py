@@ -8,7 +8,7 @@ from typing import Any
 
 from streamdq import NewJob, Queue
 from streamdq.archive import Archive
-from streamdq.archive.dead_letters import ArchivedLetter, RowState, Wanted
+from streamdq.archive.dead_letters import ArchivedJob, RowState, Wanted
 from tests.servers import Server
 from tests.waiting import HANG_S
 
@@ -44,8 +44,8 @@ def finish(queue: Queue, topic: str = "t", group: str = "default") -> list[str]:
     return sorted(done)
 
 
-def rows(archive: Archive, wanted: Wanted = EVERY) -> list[ArchivedLetter]:
-    found: list[ArchivedLetter] = []
+def rows(archive: Archive, wanted: Wanted = EVERY) -> list[ArchivedJob]:
+    found: list[ArchivedJob] = []
     while page := archive.rows(wanted, 500, found[-1].number if found else 0):
         found += page
     return found
@@ -57,7 +57,7 @@ def states(archive: Archive) -> dict[str, int]:
 
 
 def archived(archive: Archive) -> list[str]:
-    return sorted(row.letter.id for row in rows(archive, Wanted(states=(RowState.ARCHIVED,))))
+    return sorted(row.dead_letter.id for row in rows(archive, Wanted(states=(RowState.ARCHIVED,))))
 
 
 def dead_now(queue: Queue, topic: str = "t", groups: Iterable[str] = ("default",)) -> list[str]:

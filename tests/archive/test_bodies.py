@@ -23,7 +23,7 @@ def test_an_encrypted_letter_comes_back_whole(server: Server, queue: Queue, data
         take(own, 30)
         before = {job.id: job.raw_body for job in own.dead("t")}
         assert archive.store(queue).archived == 30
-        letter = rows(archive)[0].letter
+        letter = rows(archive)[0].dead_letter
         assert SECRET not in repr(letter)
         with pytest.raises(BodyUnreadable, match="'k1', which is not configured here"):
             archive.body_json(letter)

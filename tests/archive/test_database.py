@@ -53,7 +53,7 @@ def test_urls_that_can_not_be_used(url: str, why: str) -> None:
 @pytest.mark.parametrize(("missing", "extra"), [("sqlalchemy", "SQLAlchemy"), ("psycopg", "driver")])
 def test_without_the_extra(missing: str, extra: str) -> None:
     target = ("--to", "postgresql://127.0.0.1:1/x")
-    code, error = run_without(missing, "--url", "memory://unused", "archive", *target)
+    code, error = run_without(missing, "--url", "redis://127.0.0.1:1", "archive", *target)
     assert code == 2
     assert re.search(rf"{extra}.*pip install 'streamdq\[database\]'", error), error
 

@@ -9,7 +9,7 @@ import pytest
 
 from streamdq import Queue
 from streamdq.archive.archive import Archive, Kicked
-from streamdq.archive.dead_letters import Letters, RowState, Wanted
+from streamdq.archive.dead_letters import DeadLetters, RowState, Wanted
 from streamdq.archive.store import Store
 from streamdq.errors import InvalidInput, UnknownGroup, UnknownTopic
 from streamdq.link.session import Op
@@ -66,7 +66,7 @@ def test_a_job_with_a_key_goes_and_comes_back_to_the_shard_of_its_key(queue: Que
     assert {(job.key, job.url) for job in back if job} == {("merchant-7", None), ("merchant-7", "https://a.example/b")}
     assert all(back)
     archive.kick(queue)
-    assert not any(row.letter.key != "merchant-7" for row in rows(archive))
+    assert not any(row.dead_letter.key != "merchant-7" for row in rows(archive))
 
 
 def test_a_job_with_a_key_is_found_by_its_id_in_a_topic_that_had_no_key_before(queue: Queue, archive: Archive) -> None:
@@ -179,7 +179,7 @@ def test_no_receipt_is_left_if_the_number_of_shards_changes_meanwhile(
     ids = sorted(f"j{number}" for number in range(20))
     bury(queue, *ids)
     archive.store(queue)
-    give_back = Letters.give_back
+    give_back = DeadLetters.give_back
 
     def ended_and_spread_anew(*args: Any) -> Op[list[Any]]:
         there = yield from give_back(*args)
@@ -187,7 +187,7 @@ def test_no_receipt_is_left_if_the_number_of_shards_changes_meanwhile(
         queue.configure("t", shards=4)
         return there
 
-    monkeypatch.setattr(Letters, "give_back", ended_and_spread_anew)
+    monkeypatch.setattr(DeadLetters, "give_back", ended_and_spread_anew)
     assert archive.kick(queue) == Kicked(kicked=20)
 
 
@@ -248,7 +248,7 @@ def test_jobs_that_die_again_at_once_are_not_sent_for_ever(
     monkeypatch.setattr("streamdq.archive.archive._KICK_BATCH", 1)
     assert archive.kick(queue, progress=dies_again) == Kicked(kicked=2)
     again = rows(archive, Wanted(states=(RowState.ARCHIVED,)))
-    assert [(row.letter.id, row.letter.attempts) for row in again] == [("j", 2), ("k", 2)]
+    assert [(row.dead_letter.id, row.dead_letter.attempts) for row in again] == [("j", 2), ("k", 2)]
 
 
 def test_an_id_needs_its_topic(queue: Queue, archive: Archive) -> None:

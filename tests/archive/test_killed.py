@@ -54,7 +54,7 @@ def test_killed_while_storing_and_run_again(queue: Queue, server: Server, databa
 
     balanced(queue)
     with Archive(database) as archive:
-        here, there = dead_now(queue), {row.letter.id for row in rows(archive)}
+        here, there = dead_now(queue), {row.dead_letter.id for row in rows(archive)}
         assert set(here) | there == set(IDS), "in Redis, in the database, or in both"
         archive.store(queue)
         assert archived(archive) == IDS

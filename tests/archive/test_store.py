@@ -10,7 +10,7 @@ import pytest
 
 from streamdq import Claim, Queue
 from streamdq.archive.archive import Archive, Stored
-from streamdq.archive.dead_letters import ArchivedLetter, Letter, Letters, RowState, Wanted
+from streamdq.archive.dead_letters import ArchivedJob, DeadLetter, DeadLetters, RowState, Wanted
 from streamdq.archive.store import Store
 from streamdq.errors import InvalidInput, ServerRefusesWrites, UnknownGroup, UnknownTopic
 from streamdq.link.session import Op
@@ -36,7 +36,7 @@ def test_everything_that_a_job_had_is_kept(queue: Queue, archive: Archive) -> No
     assert archive.store(queue) == Stored(archived=1)
 
     (row,) = rows(archive)
-    letter = row.letter
+    letter = row.dead_letter
     assert (letter.topic, letter.group, letter.id) == ("order.close", "default", "支付-1")
     assert (letter.reason, letter.error) == ("exhausted", "ValueError: card | refused ")
     assert (letter.attempts, letter.step, letter.crashes) == (3, 2, 0)
@@ -89,7 +89,7 @@ def test_large_bodies_go_a_few_at_a_time(queue: Queue, archive: Archive, monkeyp
     sizes: list[int] = []
     put = Store.put
 
-    def counted(self: Store, letters: list[Letter]) -> None:
+    def counted(self: Store, letters: list[DeadLetter]) -> None:
         sizes.append(len(letters))
         put(self, letters)
 
@@ -115,7 +115,7 @@ def test_only_the_topic_and_group_asked_for(queue: Queue, archive: Archive) -> N
     balanced(queue)
     assert archive.store(queue, group="default") == Stored(archived=1)
     assert archive.store(queue, "t") == Stored(archived=1)
-    assert [(row.letter.topic, row.letter.group) for row in rows(archive)] == [
+    assert [(row.dead_letter.topic, row.dead_letter.group) for row in rows(archive)] == [
         ("t", "a"), ("u", "default"), ("t", "b"),
     ]  # fmt: skip
 
@@ -149,7 +149,7 @@ def test_a_letter_that_left_between_the_commit_and_its_removal_is_not_taken(
 ) -> None:
     put = Store.put
 
-    def kicked_meanwhile(self: Store, letters: list[Letter]) -> None:
+    def kicked_meanwhile(self: Store, letters: list[DeadLetter]) -> None:
         put(self, letters)
         assert queue.kick("t", "j") == 1
         if again:
@@ -168,7 +168,7 @@ def test_a_letter_that_left_between_the_commit_and_its_removal_is_not_taken(
         return
     assert [job.groups["default"].error for job in queue.dead("t")] == ["worse"]
     assert archive.store(queue) == Stored(archived=1)
-    assert [(row.letter.error, row.state.value) for row in rows(archive, Wanted(id="j"))] == [
+    assert [(row.dead_letter.error, row.state.value) for row in rows(archive, Wanted(id="j"))] == [
         ("no", "left"), ("worse", "archived"),
     ]  # fmt: skip
     assert archive.kick(queue).kicked == 2
@@ -178,10 +178,10 @@ def test_an_id_that_dies_again_gets_another_row(queue: Queue, archive: Archive) 
     for why in ("first", "second"):
         bury(queue, "j", why=why)
         archive.store(queue)
-    assert [row.letter.error for row in rows(archive)] == ["first", "second"]
+    assert [row.dead_letter.error for row in rows(archive)] == ["first", "second"]
     assert archive.kick(queue, "t", "j").kicked == 1
     (row,) = rows(archive, Wanted(states=(RowState.KICKED,)))
-    assert row.letter.error == "second"
+    assert row.dead_letter.error == "second"
 
 
 def test_redis_that_lost_its_last_moments_is_archived_again(queue: Queue, server: Server, archive: Archive) -> None:
@@ -216,7 +216,7 @@ def test_receipts_of_another_archive_are_left_to_it(
     queue: Queue, server: Server, archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bury(queue, "j")
-    monkeypatch.setattr("streamdq.archive.dead_letters.Letters.forget", lambda *_: iter(()))
+    monkeypatch.setattr("streamdq.archive.dead_letters.DeadLetters.forget", lambda *_: iter(()))
     archive.store(queue)
     monkeypatch.undo()
     assert len(receipts(server)) == 1
@@ -244,15 +244,15 @@ def test_what_another_run_has_just_archived_did_not_leave_by_another_way(
 ) -> None:
     bury(queue, "a", "b")
     with Archive(database) as archive, Archive(database) as other:
-        page = Letters.page
+        page = DeadLetters.page
 
-        def overtaken(*args: Any) -> Op[tuple[int, list[Letter]]]:
+        def overtaken(*args: Any) -> Op[tuple[int, list[DeadLetter]]]:
             found = yield from page(*args)
             monkeypatch.undo()
             assert other.store(queue) == Stored(archived=2)
             return found
 
-        monkeypatch.setattr(Letters, "page", overtaken)
+        monkeypatch.setattr(DeadLetters, "page", overtaken)
         assert archive.store(queue) == Stored()
         assert archived(archive) == ["a", "b"]
 
@@ -263,13 +263,13 @@ def test_what_another_run_is_archiving_where_it_was_put_before_the_number_of_sha
     ids = [f"j{number}" for number in range(20)]
     bury(queue, *ids)
     queue.configure("t", shards=3)
-    take_out, rows_of = Letters.take_out, Store.rows
+    take_out, rows_of = DeadLetters.take_out, Store.rows
     with Archive(database) as archive, Archive(database) as other, Queue(queue._url) as second:
 
-        def overtaken(self: Letters, *args: Any) -> Op[list[bool]]:
+        def overtaken(self: DeadLetters, *args: Any) -> Op[list[bool]]:
             gone: list[bool] = []
 
-            def after_the_receipts(store: Store, *wanted: Any) -> list[ArchivedLetter]:
+            def after_the_receipts(store: Store, *wanted: Any) -> list[ArchivedJob]:
                 monkeypatch.undo()
                 gone.extend(carry_out(queue, take_out(self, *args)))
                 return rows_of(store, *wanted)
@@ -280,6 +280,6 @@ def test_what_another_run_is_archiving_where_it_was_put_before_the_number_of_sha
             yield from ()
             return gone
 
-        monkeypatch.setattr(Letters, "take_out", overtaken)
+        monkeypatch.setattr(DeadLetters, "take_out", overtaken)
         assert archive.store(queue).left == 0
         assert archived(archive) == sorted(ids)

@@ -64,6 +64,15 @@ async def test_without_a_setting_loopback_is_refused(server: Server, receiver: R
         assert (code, receiver.ids) == (0, ["j1"])
 
 
+def test_an_error_of_a_secret_names_its_host_and_hides_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = tmp_path / "callback.toml"
+    settings.write_text('[secrets]\n"shop.example" = ["hunter2hunter2"]\n')
+    assert cli.run(["--url", "redis://unused", "callback", "--topic", "t", "--settings", str(settings)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("streamdq: callback settings: secrets.shop.example: one secret is not whsec_ and 24 to 64")
+    assert "hunter2" not in error
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -78,7 +87,7 @@ async def test_without_a_setting_loopback_is_refused(server: Server, receiver: R
     ],
 )
 def test_bad_input_is_told_in_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
-    assert cli.run(["--url", "memory://unused", "callback", *arguments]) == 2
+    assert cli.run(["--url", "redis://unused", "callback", *arguments]) == 2
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
@@ -87,4 +96,4 @@ def test_bad_input_is_told_in_one_line(capsys: pytest.CaptureFixture[str], argum
 @pytest.mark.thorough
 def test_a_missing_extra_is_named() -> None:
     told = "streamdq: callbacks need aiohttp: pip install 'streamdq[http]'\n"
-    assert run_without("aiohttp", "--url", "memory://unused", "callback", "--topic", "t") == (2, told)
+    assert run_without("aiohttp", "--url", "redis://unused", "callback", "--topic", "t") == (2, told)

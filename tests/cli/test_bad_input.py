@@ -57,6 +57,11 @@ def one_line(result: Result) -> None:
         (("enqueue", "t", "[" * 3000), "not JSON"),
         ((*ENQUEUE, "--ttr", "0"), "ttr"),
         ((*ENQUEUE, "--retry", "1s never"), "retry"),
+        (
+            (*ENQUEUE, "--retry", "3"),
+            "--retry: '3' has no unit; write '3s' to retry after 3 seconds, or for",
+        ),
+        (("topic", "configure", "t", "--retry", "15s,3"), "--retry: '3' has no unit"),
         ((*ENQUEUE, "--url", "redis://x"), "http"),
         ((*ENQUEUE, "--on-conflict", "panic"), "on-conflict"),
         (("get", "known", "x" * 300), "id"),
@@ -70,6 +75,9 @@ def one_line(result: Result) -> None:
         (("topic", "configure", "t", "--group", "a b"), "group"),
         (("--namespace", "a b", "stats"), "namespace"),
         (("stats", "--interval", "often"), "interval"),
+        (("stats", "--url", "memory://"), "--url: memory:// lives only inside the process that opens it"),
+        (("--url", "memory://x", "exporter"), "--url: memory://"),
+        (("mover", "--url", "memory://x"), "--url: memory://"),
         (("worker", "nonsense"), "MODULE:WORKER"),
         (("worker", "no_such_module:worker"), "no_such_module"),
         (("worker", "json:loads"), "not a streamdq Worker"),
@@ -303,3 +311,12 @@ def test_a_bad_setting_is_named(capsys: pytest.CaptureFixture[str], monkeypatch:
     one_line(result)
     assert result.code == 2
     assert "STREAMDQ_LEASE_MS" in result.err
+
+
+def test_commands_without_redis_take_memory_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STREAMDQ_URL", "memory://tests")
+    assert cli.run(["token", "mailer", "worker"]) == 0
+    assert cli.run(["stats"]) == 2
+    assert "--url: memory:// lives only inside the process" in capsys.readouterr().err

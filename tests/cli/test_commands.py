@@ -323,7 +323,7 @@ def test_doctor_says_what_to_change(run: Run, queue: Queue) -> None:
     assert shown.code == read.code == 1, "a restart of this Redis loses the job"
     assert "CONFIG SET appendonly yes" in shown.out
     assert [found["what"] for found in read.json if found["verdict"] == "problem"] == ["no append-only file"]
-    assert [found["what"] for found in read.json if found["verdict"] == "advice"] == ["no mover is at work"]
+    assert [found["what"] for found in read.json if found["verdict"] == "advice"] == ["no mover is active"]
 
 
 @pytest.mark.usefixtures("kept")
@@ -347,7 +347,7 @@ def test_doctor_finds_jobs_that_stand_still(run: Run, redis_server: Server) -> N
 
     assert told.code == 1
     assert [found["what"] for found in told.json if found["verdict"] == "problem"] == [
-        "no mover is at work, and jobs are due"
+        "no mover is active, and jobs are due"
     ]
 
 
@@ -407,7 +407,7 @@ def test_a_misspelt_topic_is_not_a_missing_job(run: Run) -> None:
         assert (result.code, result.out) == (2, "")
         assert "did you mean 'order.close'?" in result.err
     missing = run("get", "order.close", "b")
-    told = "it has ended, or never was; what became of it: streamdq history order.close b"
+    told = "it has ended, or never existed; for past attempts: streamdq history order.close b"
     assert (missing.code, missing.out) == (1, f"no job 'b' in 'order.close': {told}\n")
 
 

@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from streamdq.demo.interrupts import ending_on_sigterm, interrupted_afterwards
+from streamdq.demo.processes import WorkerProcesses
 from streamdq.demo.report import lateness, lateness_by_kill, steps_of
 from streamdq.demo.shop import NOTIFY, SHOP_GROUP, Scale
-from streamdq.demo.staff import Staff
 from streamdq.store.history.rows import Event, HistoryRow
 from tests.cli.conftest import Start
 from tests.servers import binaries
@@ -80,11 +80,11 @@ def test_an_interruption_while_a_worker_is_started_ends_it_as_well(
 
     monkeypatch.setattr(subprocess, "Popen", Interrupted)
 
-    staff = Staff(f"embedded://{temporary / 'redis'}", temporary, Scale(1.0))
-    with ending_on_sigterm(), pytest.raises(KeyboardInterrupt), staff:
+    processes = WorkerProcesses(f"embedded://{temporary / 'redis'}", temporary, Scale(1.0))
+    with ending_on_sigterm(), pytest.raises(KeyboardInterrupt), processes:
         pytest.fail("nobody was hired without an interruption")
 
-    assert [one.process.returncode for one in staff.hired] == [-signal.SIGKILL]
+    assert [one.process.returncode for one in processes.spawned] == [-signal.SIGKILL]
     assert family(temporary) == []
 
 

@@ -124,7 +124,7 @@ def test_json_is_one_value(run: Run, jobs: Queue) -> None:
 def test_it_asks_first(run: Run, jobs: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = run("find", "t", "--cancel")
     assert nobody.code == 2
-    assert "nobody can be asked here; pass --yes to cancel 9 jobs" in nobody.err
+    assert "not a terminal; to confirm, pass --yes to cancel 9 jobs" in nobody.err
     monkeypatch.setattr(sys, "stdin", Terminal())
     asked: list[str] = []
 

@@ -11,7 +11,7 @@ COMMANDS = [
     ("pyspark", "spark", ("what-if", "dump", "--retry", "t=1m")),
     ("pyspark", "spark", ("live", "--output", "tables")),
     ("pyarrow", "sql", ("sql", "dump", "select 1")),
-    ("pyarrow", "dump", ("--url", "memory://", "dump", "--out", "dump")),
+    ("pyarrow", "dump", ("--url", "redis://unused", "dump", "--out", "dump")),
 ]
 
 

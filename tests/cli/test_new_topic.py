@@ -32,7 +32,7 @@ def test_it_asks_on_a_terminal(run: Run, queue: Queue, monkeypatch: pytest.Monke
     assert run("enqueue", "ordr.close", "{}").code == 0
     assert run("enqueue", "ordr.close", "{}").code == 0
     assert run("enqueue", "order.remind", "{}").code == 0
-    assert asked == ["There is no topic ordr.close, but order.close. Make a new one?"] * 2
+    assert asked == ["There is no topic ordr.close: did you mean order.close? Make ordr.close anyway?"] * 2
     assert queue.stats("ordr.close").delayed + queue.stats("ordr.close").ready == 2
 
 
@@ -40,4 +40,4 @@ def test_elsewhere_it_warns(run: Run, queue: Queue, caplog: pytest.LogCaptureFix
     queue.enqueue("order.close", {"n": 1})
     done = run("enqueue", "ordr.close", "{}")
     assert done.code == 0
-    assert [record for record in caplog.records if "resembles" in record.getMessage()]
+    assert [record for record in caplog.records if "did_you_mean" in record.getMessage()]

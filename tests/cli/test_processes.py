@@ -453,7 +453,7 @@ def test_a_mover_alone_makes_due_jobs_ready(start: Start, server: Server, queue:
 
 
 @pytest.mark.parametrize(
-    ("url", "codec", "says"), [("http://x", "", "does not begin with"), ("memory://", "nonsense", "STREAMDQ_CODEC")]
+    ("url", "codec", "says"), [("http://x", "", "does not begin with"), ("redis://x", "nonsense", "STREAMDQ_CODEC")]
 )
 def test_a_mover_that_cant_begin_says_why_in_a_line(start: Start, url: str, codec: str, says: str) -> None:
     mover = start("--url", url, "mover", env={**os.environ, "STREAMDQ_CODEC": codec})

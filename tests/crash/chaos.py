@@ -388,7 +388,7 @@ class Chaos:
         self.stopping.set()
         for thread in (*at_work, sampler):
             thread.join()
-        self.settle()
+        self.quiesce()
         return self.verdict()
 
     def sampling(self) -> None:
@@ -398,7 +398,7 @@ class Chaos:
             except (StreamdqError, redis.RedisError, TimeoutError) as error:
                 self.said.faults[f"sample met {type(error).__name__}"] += 1
 
-    def settle(self) -> None:
+    def quiesce(self) -> None:
         """Nothing goes wrong any more: what is left is done, dead letters are purged, workers end."""
         for topic in TOPICS[:2]:
             self.remove_extra(topic)

@@ -46,7 +46,7 @@ def produce_through(processes: WorkerProcesses, jobs: int) -> list[str]:
     producer = Producer(processes.server.url)
     producer.start()
     try:
-        until(lambda: len(processes.journal.ids("end")) > jobs // 5, "they are at work")
+        until(lambda: len(processes.journal.ids("end")) > jobs // 5, "they are active")
         processes.server.kill()
         before = len(producer.accepted)
         processes.server.start()

@@ -14,7 +14,7 @@ from typing import Any
 from streamdq.operations.checks.audit import Audit
 from tests.crash.judge import Verdict, judge
 from tests.crash.load import RETRY_S, SLOTS, TOPIC, TTR_S, WORKER, Load, Put, Through
-from tests.crash.worker_processes import Place, WorkerProcess, WorkerProcesses
+from tests.crash.worker_processes import Host, WorkerProcess, WorkerProcesses
 from tests.servers import Binary, Server
 from tests.waiting import until
 
@@ -40,8 +40,8 @@ class Scene:
         return self.workers[-1]
 
     def leading(self, leads: bool) -> WorkerProcess:
-        """A worker whose mover is at work, or one whose mover is not."""
-        until(lambda: self.processes.leader() is not None, "a mover is at work")
+        """A worker whose mover is active, or one whose mover is not."""
+        until(lambda: self.processes.leader() is not None, "a mover is active")
         leader = self.processes.leader()
         return next(worker for worker in self.workers if (worker.pid == leader) is leads)
 
@@ -76,7 +76,7 @@ class Fault:
     what: str
     strike: Callable[[Any], float | None]
     within_s: float  # nothing is held up longer
-    place: Callable[[Binary], AbstractContextManager[Place]] = Server
+    place: Callable[[Binary], AbstractContextManager[Host]] = Server
     again: int = IN_HAND
     loses: str = ""  # what Redis itself loses of what it had accepted
     books: str = "balanced"  # what the audit says in the end; "missing": all that is lost, and what ran unannounced
@@ -132,11 +132,11 @@ def _judged(fault: Fault, binary: Binary, scene: Scene, since: float, over: floa
     def verdict() -> Verdict:
         return judge(scene.load.accepted, processes.journal.lines(), since, over, RETRY_S, scene.redis_ms)
 
-    def settled() -> bool:
+    def all_done() -> bool:
         return not processes.live() and verdict().lost <= scene.excused(verdict().lost)
 
     with contextlib.suppress(TimeoutError):  # the verdict tells what is not done
-        until(settled, "all is done")
+        until(all_done, "all is done")
     audit, found = processes.queue.audit(), verdict()
     missing = sum(balance.imbalance for balance in audit.balances)
     return Tried(fault, binary, found, len(scene.load.refused), scene.excused(found.lost), audit, missing)

@@ -16,7 +16,7 @@ def test_killed_half_way_while_another_works_on(processes: WorkerProcesses, move
     ids = processes.fill(200, Work(ms=10))
     until(lambda: len({line.pid for line in processes.journal.lines("end")}) == 2, "both work")
     half_way(processes, len(ids))
-    until(lambda: processes.leader() is not None, "a mover is at work")
+    until(lambda: processes.leader() is not None, "a mover is active")
     leads = processes.leader()
     killed = next(worker for worker in workers if (worker.pid == leads) is mover)
     ids += stop_at_work(processes, killed)

@@ -27,9 +27,9 @@ def passed(seconds: float) -> Callable[[], bool]:
 
 
 def pair(processes: WorkerProcesses, mover: bool) -> tuple[WorkerProcess, WorkerProcess]:
-    """The worker whose mover is at work (or is not), and the other."""
+    """The worker whose mover is active (or is not), and the other."""
     workers = [processes.serving(start(processes)) for _ in range(2)]
-    until(lambda: processes.leader() is not None, "a mover is at work")
+    until(lambda: processes.leader() is not None, "a mover is active")
     leads = processes.leader()
     first = next(worker for worker in workers if (worker.pid == leads) is mover)
     return first, next(worker for worker in workers if worker is not first)

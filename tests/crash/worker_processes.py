@@ -132,7 +132,7 @@ class WorkerProcess:
         self._process.stdin.close()
 
 
-class Place(Protocol):
+class Host(Protocol):
     """Where jobs are kept: a server, a Cluster, or servers behind Sentinel."""
 
     @property
@@ -144,7 +144,7 @@ class Place(Protocol):
 class WorkerProcesses:
     """The workers of one test in one place, and the queue that feeds them. ``url``: how the workers get there."""
 
-    def __init__(self, place: Place, directory: Path, url: str | None = None) -> None:
+    def __init__(self, place: Host, directory: Path, url: str | None = None) -> None:
         self.place = place
         self.url = url or place.url
         self.journal = Journal(directory / "journal")
@@ -222,7 +222,7 @@ class WorkerProcesses:
         return claims
 
     def leader(self) -> int | None:
-        """The pid of the process whose mover is at work."""
+        """The pid of the process whose mover is active."""
         with self.place.client(decode_responses=True) as client, contextlib.suppress(redis.ConnectionError):
             holder = client.get(NamespaceKeys("streamdq").mover)
             return int(holder.rsplit("-", 2)[1]) if holder else None

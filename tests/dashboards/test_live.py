@@ -39,7 +39,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """Two workers, of which one will be killed and the other one's mover is at work; customers and the exporter."""
+    """Two workers, of which one will be killed and the other one's mover is active; customers and the exporter."""
     directory = tmp_path_factory.mktemp("shop")
     with Server(BINARIES[-1]) as server, Shop(server.url, directory) as running:
         database = f"sqlite:///{directory / 'orders.db'}"
@@ -47,7 +47,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         running.start("exporter", *COMMAND, "exporter", "--port", "PORT")
         start_worker(running, "worker")
         with server.client() as client:
-            until(lambda: client.exists(NamespaceKeys("streamdq").mover), f"a mover is at work:\n{running.logs()}")
+            until(lambda: client.exists(NamespaceKeys("streamdq").mover), f"a mover is active:\n{running.logs()}")
         start_worker(running, "doomed")
         yield running
 

@@ -23,7 +23,7 @@ from tests.servers import Server
 from tests.waiting import HANG_S
 
 PAGE = ROOT / "docs" / "monitoring.md"
-RUNBOOK = "https://wiki.example.com/streamdq/operations"
+RUNBOOK = "https://wiki.example.com/streamdq"
 
 
 def config(name: str) -> str:
@@ -53,7 +53,7 @@ def test_prometheus_takes_its_configuration_with_the_rules_that_it_says_to_build
         for rule in group["rules"]
         if "alert" in rule
     }
-    assert linked == {alert.name: f"{RUNBOOK}#{alert.anchor}" for alert in alerts(Scale())}
+    assert linked == {alert.name: f"{RUNBOOK}/{alert.page}#{alert.anchor}" for alert in alerts(Scale())}
 
 
 @pytest.mark.skipif(

@@ -1,8 +1,6 @@
 """Which names the code and the pages use: those that have gone, by names.toml, and those of the glossary.
-names_not_yet.txt lists the names that are still in use. It can only get shorter.
 
-    python -m tests.docs.names               where names are that have gone
-    python -m tests.docs.names --shrink      takes out of the list what is nowhere any more
+python -m tests.docs.names               where names are that have gone
 """
 
 from __future__ import annotations
@@ -16,10 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.docs.prose import shrink
-
 ROOT = Path(__file__).parents[2]
-NOT_YET = Path(__file__).with_name("names_not_yet.txt")
 
 _LUA_COMMENT = re.compile(r"--(?:\[\[.*?\]\]|[^\n]*)", re.DOTALL)
 _LUA_STRING = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
@@ -66,7 +61,7 @@ def modules(path: str) -> set[str]:
 
 
 def found() -> dict[str, list[str]]:
-    """Files by what stands in the list of those that are still there, such as ``python told``."""
+    """Files by kind and name, such as ``python told``."""
     found: dict[str, list[str]] = {}
 
     def look(kind: str, path: str, names: set[str]) -> None:
@@ -119,20 +114,13 @@ def is_used(term: str) -> bool:
     return re.search(rf"[ _]{as_name(term)}(?:s|es|d|ed|n)?[ _]", used_names()) is not None
 
 
-def not_yet() -> list[str]:
-    return [line for line in NOT_YET.read_text(encoding="utf-8").splitlines() if line and line[0] != "#"]
-
-
-def main(arguments: list[str]) -> int:
+def main() -> int:
     there = found()
-    if arguments == ["--shrink"]:
-        shrink(there.keys(), NOT_YET)
-        return 0
     for name, paths in there.items():
         kind, word = name.split()
         sys.stdout.write(f"{name}: rather {retired()[kind][word]}: {', '.join(paths)}\n")
-    return 1 if there.keys() - not_yet() else 0
+    return 1 if there else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

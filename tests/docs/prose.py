@@ -1,8 +1,6 @@
-"""Whether pages are written in plain words, by the rules of prose.toml. prose_not_yet.txt lists the pages that are not.
-It can only get shorter.
+"""Whether pages are written in plain words, by the rules of prose.toml.
 
-    python -m tests.docs.prose [PAGE ...]    what to mend, in all pages or in these
-    python -m tests.docs.prose --shrink      takes out of the list what is mended
+python -m tests.docs.prose [PAGE ...]    what to mend, in all pages or in these
 """
 
 from __future__ import annotations
@@ -16,11 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from docs.generate.links import ELSEWHERE
-
 ROOT = Path(__file__).parents[2]
 RULES = Path(__file__).with_suffix(".toml")
-NOT_YET = Path(__file__).with_name("prose_not_yet.txt")
+READ = ("*.md", "docs/**/*.md", "*/README.md", "clients/*/README.md", "examples/*/README.md")
 UNCHECKED = ("CHANGELOG.md",)
 """It says what was, also of names that have gone."""
 
@@ -193,39 +189,26 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def pages() -> list[Page]:
-    paths = sorted({*ELSEWHERE, *(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))})
-    return [Page(path, (ROOT / path).read_text(encoding="utf-8")) for path in paths if path not in UNCHECKED]
+    """Of docs/, and those beside the code that they are about."""
+    paths = [path for folder in READ for path in ROOT.glob(folder)]
+    names = sorted(str(path.relative_to(ROOT)) for path in paths if "node_modules" not in path.parts)
+    return [Page(name, (ROOT / name).read_text(encoding="utf-8")) for name in names if name not in UNCHECKED]
 
 
-def found_in(all_pages: Iterable[Page], rules: Rules) -> dict[str, list[Finding]]:
-    """By what stands in the list of those that are not yet mended, such as ``docs/keys.md average``."""
-    found: dict[str, list[Finding]] = {}
+def found_in(all_pages: Iterable[Page], rules: Rules) -> dict[str, list[str]]:
+    """By page, what to mend."""
+    found: dict[str, list[str]] = {}
     for page in all_pages:
-        for finding in page.findings(rules):
-            found.setdefault(f"{page.path} {finding.rule}", []).append(finding)
+        for one in page.findings(rules):
+            found.setdefault(page.path, []).append(f"{page.path}:{one.line}: {one.rule}: {one.text}")
     return found
-
-
-def not_yet() -> list[str]:
-    return [line for line in NOT_YET.read_text(encoding="utf-8").splitlines() if line and line[0] != "#"]
-
-
-def shrink(failing: Iterable[str], file: Path = NOT_YET) -> None:
-    """Keeps of the list what still fails; nothing is added."""
-    lines = file.read_text(encoding="utf-8").splitlines()
-    file.write_text("".join(f"{line}\n" for line in lines if line[:1] in ("", "#") or line in failing), "utf-8")
 
 
 def main(arguments: list[str]) -> int:
     found = found_in(pages(), Rules.read(RULES.read_text(encoding="utf-8")))
-    if arguments == ["--shrink"]:
-        shrink(found.keys())
-        return 0
-    for name, findings in found.items():
-        path, rule = name.rsplit(" ", 1)
-        if not arguments or path in arguments:
-            sys.stdout.writelines(f"{path}:{one.line}: {rule}: {one.text}\n" for one in findings)
-    return 1 if found.keys() - not_yet() else 0
+    lines = [line for path, lines in found.items() if not arguments or path in arguments for line in lines]
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

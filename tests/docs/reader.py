@@ -209,7 +209,7 @@ class Reader:
             self._env[name] = value.strip("'\"").replace("$PWD", str(self.folder))
             return ""
         if pause := _PAUSE.fullmatch(line):
-            self._settle(float(pause[1]))
+            self._wait_for_jobs(float(pause[1]))
             return ""
         if line.endswith("&") or _GOES_ON.match(line):
             self._start(line.removesuffix("&").strip())
@@ -254,12 +254,12 @@ class Reader:
             if port in line:
                 until(partial(_listens, int(port)), f"{line} listens")
 
-    def _settle(self, pause_s: float) -> None:
+    def _wait_for_jobs(self, pause_s: float) -> None:
         """Waits until the jobs that the page leaves time for have ended: none is ready, running or to be retried,
         and none is due in so many seconds.
         """
         with Queue(self.url, self._env.get("STREAMDQ_NAMESPACE")) as queue:
-            until(lambda: _is_settled(queue, pause_s), "the jobs have ended")
+            until(lambda: _are_ended(queue, pause_s), "the jobs have ended")
 
     @property
     def seen(self) -> str:
@@ -315,7 +315,7 @@ def is_ready(line: str, pid: int, out: Path) -> bool:
     return bool(caught and int(caught[1], 16) & 1 << signal.SIGTERM - 1)
 
 
-def _is_settled(queue: Queue, pause_s: float) -> bool:
+def _are_ended(queue: Queue, pause_s: float) -> bool:
     topics, by = queue.stats().topics.values(), (time.time() + pause_s) * 1000
     groups = [group for topic in topics for group in topic.groups.values()]
     is_busy = any(group.ready or group.running or group.retrying for group in groups)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.docs.names import (
     ROOT,
     found,
@@ -12,24 +10,13 @@ from tests.docs.names import (
     names_of_lua,
     names_of_page,
     names_of_python,
-    not_yet,
     retired,
     terms,
 )
 
 
-@pytest.fixture(scope="module")
-def there() -> dict[str, list[str]]:
-    return found()
-
-
-def test_names_that_have_gone_do_not_come_back(there: dict[str, list[str]]) -> None:
-    assert {name: files for name, files in there.items() if name not in not_yet()} == {}
-
-
-def test_what_is_renamed_leaves_the_list(there: dict[str, list[str]]) -> None:
-    assert [name for name in not_yet() if name not in there] == [], "python -m tests.docs.names --shrink"
-    assert len(not_yet()) == len(set(not_yet()))
+def test_names_that_have_gone_do_not_come_back() -> None:
+    assert found() == {}
 
 
 def test_the_code_has_the_terms_of_the_glossary() -> None:

@@ -53,7 +53,7 @@ PRINTED = {
     "pipelines": [],
     "reliability": [],
     "schedules": ["acme 0 9 * * 1-5 active ["],
-    "uniqueness": [],
+    "uniqueness": ["enqueued\ninvoice-42 is already there"],
 }
 """Pages whose Python is one program, and what it prints."""
 
@@ -69,7 +69,7 @@ FOLLOWED = {
     "django": ['{"order": 1}'],
     "flask": ['"in_time":true', "1 passed"],
     "idempotency": ["(10,)"],
-    "testing": ["2 passed"],
+    "testing": ["4 passed"],
     "local-development": ["closed order 42", "ValueError: there is no order -1", "closed order 43", "2 passed"],
     "tracing": ['"name": "process order.remind"', '"streamdq_job_attempts"', "'order.ship dead': 2"],
     "migrating/celery": ["1 1"],
@@ -149,7 +149,7 @@ def test_a_reader_can_follow_a_page(name: str, redis_server: Server, tmp_path: P
     try:
         reader.follow(page(name))
         if name == "testing":  # it names the file, not the command
-            reader.type(f"python -m pytest -q {plugin()} test_orders.py test_shop.py")
+            reader.type(f"python -m pytest -q {plugin()} test_orders.py test_signup.py test_shop.py")
         for text in FOLLOWED[name]:
             until(partial(reader.sees, text), f"{text!r} is seen")
         if name == "django":  # the job closes the order

@@ -16,9 +16,11 @@ from urllib.parse import unquote, urljoin, urlsplit
 import pytest
 
 import streamdq
+from docs.generate.__main__ import main as print_part
 from docs.generate.links import with_links
 from docs.generate.methods import _apart
 from docs.generate.openapi import operations
+from docs.generate.parts import PARTS, filled
 from docs.generate.sections import split
 from docs.generate.terminal import typed_in, with_copies
 from docs.images.diagrams import DRAWINGS, drawn
@@ -235,6 +237,21 @@ def test_a_model_of_one_tag_is_on_its_page() -> None:
     })  # fmt: skip
     titles = re.findall(r"^#+ (\w+(?: models)?)", text, re.MULTILINE)
     assert titles == ["Jobs", "jobs", "Job", "Part", "Topics", "topics", "Topic", "Common models", "Both"]
+
+
+@pytest.mark.parametrize("page", ["metrics", *(f"reference/{name}" for name in ("cli", "errors", "http", "settings"))])
+def test_a_generated_page_says_in_a_checkout_what_shows_the_same(page: str) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    assert re.search(r"^In a checkout, this .+?`.+?`", text, re.MULTILINE | re.DOTALL)
+    for part in re.findall(r"`python -m docs\.generate (\w+)`", text):
+        assert part in PARTS
+    assert "In a checkout" not in filled(text)
+
+
+def test_a_part_of_the_reference_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert print_part(["settings"]) == 0
+    assert "`STREAMDQ_URL`" in capsys.readouterr().out
+    assert print_part(["nothing"]) == 2
 
 
 def test_exceptions_that_share_a_line_get_one_each() -> None:

@@ -29,7 +29,7 @@ async def open_api(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> Asy
     """Opens the API with other arguments of create_app than `api`; it is closed after the test. Pages have what is read
     of all topics, however long that takes: otherwise a busy machine would show them without.
     """
-    monkeypatch.setattr("streamdq.http.survey._WAIT_S", HANG_S)
+    monkeypatch.setattr("streamdq.http.topic_cache._WAIT_S", HANG_S)
     async with AsyncExitStack() as opened:
 
         async def begin(token: str | None = None, **options: Any) -> Api:

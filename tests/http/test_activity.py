@@ -199,7 +199,7 @@ async def fake() -> AsyncIterator[tuple[Fake, str]]:
     await runner.cleanup()
 
 
-async def settled(site: Api) -> None:
+async def reading_done(site: Api) -> None:
     while asking := list(site.app.state.streamdq.prometheus._asking.values()):
         await asyncio.wait(asking)
 
@@ -208,7 +208,7 @@ async def test_with_a_prometheus_the_figures_are_its(open_api: Open, fake: tuple
     site = await open_api(http=HttpSettings(prometheus_url=fake[1]))
     queue.enqueue('a"b', 1)
     await see(site, "/topics/a%22b")
-    await settled(site)
+    await reading_done(site)
     page = await see(site, "/topics/a%22b")
     assert "From Prometheus." in page
     assert 'aria-label="3,600 attempts done, 360 failed"' in page
@@ -231,7 +231,7 @@ async def test_without_its_answer_they_are_those_of_the_history(
     queue.enqueue("t", 1)
     await work(redis_server)
     await see(site, "/")
-    await settled(site)
+    await reading_done(site)
     await recent(site)
     page = await see(site, "/")
     assert "From the history" in page
@@ -249,7 +249,7 @@ async def test_an_answer_that_makes_no_sense_is_none(
     site = await open_api(http=HttpSettings(prometheus_url=fake[1]))
     queue.enqueue("t", 1)
     await see(site, "/")
-    await settled(site)
+    await reading_done(site)
     assert site.app.state.streamdq.prometheus.failed
     await recent(site)
     assert "From the history" in await see(site, "/")
@@ -264,7 +264,7 @@ async def test_figures_that_nothing_can_have_are_left_out(
     site = await open_api(http=HttpSettings(prometheus_url=fake[1]))
     queue.enqueue("t", 1)
     await see(site, "/topics/t")
-    await settled(site)
+    await reading_done(site)
     await recent(site)
     assert "From the history" in await see(site, "/topics/t")
 
@@ -277,7 +277,7 @@ async def test_when_a_query_fails_the_others_are_not_waited_for(
     site = await open_api(http=HttpSettings(prometheus_url=fake[1]))
     queue.enqueue("t", 1)
     await see(site, "/")
-    await settled(site)
+    await reading_done(site)
     assert site.app.state.streamdq.prometheus.failed == "ClientResponseError"
     assert not [task for task in asyncio.all_tasks() if "Prometheus._range" in str(task.get_coro())]
 

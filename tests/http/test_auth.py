@@ -200,7 +200,7 @@ async def test_of_many_refusals_some_are_logged_and_the_rest_counted(
             await api.client.get("/v1/topics")
         now += 1
         await api.client.get("/v1/topics")
-    assert [line.get("unannounced") for line in logs[59:]] == [None, 40, 1]
+    assert [line.get("skipped") for line in logs[59:]] == [None, 40, 1]
 
 
 _HASH = "0" * 64
@@ -220,9 +220,11 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(InvalidInput, match="tokens: "):
             Tokens.read(path)
-    for name, roles, why in (("a b", [Role.VIEWER], "can't be a token's name"), ("a", [], "needs a role")):
+    for name, roles, why in (("a b", [Role.VIEWER], "name: 'a b' can't be a token's name"), ("a", [], "needs a role")):
         with pytest.raises(InvalidInput, match=why):
             new_token(name, roles)
+    with pytest.raises(InvalidInput, match="expires: '90' has no unit; write '90d' for days"):
+        new_token("a", [Role.VIEWER], expires="90")
     with pytest.raises(InvalidInput, match=r"there is no role 'boss'; roles are producer, "):
         roles_in("viewer,boss")
 

@@ -20,12 +20,12 @@ from tests.servers import Server
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look surveys all topics, and waits for that."""
-    monkeypatch.setattr("streamdq.http.survey.EVERY_S", 0.0)
+    """Each look reads all topics, and waits for that."""
+    monkeypatch.setattr("streamdq.http.topic_cache.EVERY_S", 0.0)
 
 
 async def look(site: Api, path: str) -> str:
-    site.app.state.streamdq.survey._found = None
+    site.app.state.streamdq.topic_cache._found = None
     return await see(site, path)
 
 
@@ -135,7 +135,7 @@ async def test_first_how_many_then_the_deed(
     done = await post(site, "/failed/act", **hidden(plan))
     assert done.status_code == 303
     page = await look(site, done.headers["location"])
-    assert f"{'Sent back' if deed == 'kick' else 'Deleted for good'}: 120." in page
+    assert f"{'Sent back' if deed == 'kick' else 'Deleted permanently'}: 120." in page
     assert (queue.stats().ready, queue.stats().dead) == (ready, dead)
     assert queue.audit().balanced
     again = await post(site, "/failed/act", **hidden(plan))

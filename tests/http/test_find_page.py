@@ -105,7 +105,7 @@ async def test_the_buttons_act_on_exactly_what_was_shown(site: Api, queue: Queue
         site, (await post(site, f"{SEARCH}/kick", job=dead[0], group="default")).headers["location"]
     )
     purged = (await post(site, f"{SEARCH}/purge", job=dead)).headers["location"]
-    assert "Deleted for good: 2. Left alone: 1" in await see(site, purged)
+    assert "Deleted permanently: 2. Left alone: 1" in await see(site, purged)
     assert (await post(site, f"{SEARCH}/kick", job="made-up")).status_code == 422
     assert queue.audit().balanced
 

@@ -80,7 +80,7 @@ async def test_overdue_jobs_and_no_mover(site: Api, queue: Queue, redis_server: 
     with redis_server.client() as client:
         client.zadd(NamespaceKeys(NAMESPACE).shard("t", 0).bucket, {"a": due_ms - 3_607_000})
     first, second = needs(await see(site, "/"))
-    assert first.startswith("No mover is at work")
+    assert first.startswith("No mover is active")
     assert re.match(r"Overdue by [.\d]+s Due jobs of t are not moved", second)
 
 

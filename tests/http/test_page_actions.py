@@ -179,11 +179,13 @@ async def test_dead_letters_are_kicked_and_purged(site: Api, queue: Queue, redis
     assert "Sent back: 2." in await see(site, done.headers["location"])
     again = await post(site, "/topics/t/dead", do="kick", id=["j0", "j1"], group="default", shown=shown)
     assert "Nothing was changed" in await see(site, again.headers["location"])
-    assert "Deleted for good: 1." in await see(
+    assert "Deleted permanently: 1." in await see(
         site, (await post(site, "/topics/t/dead", do="purge", id="j2", shown=shown)).headers["location"]
     )
     assert "Sent back: 1." in await see(site, (await post(site, "/topics/t/jobs/j3/kick")).headers["location"])
-    assert "Deleted for good: 1." in await see(site, (await post(site, "/topics/t/jobs/j4/purge")).headers["location"])
+    assert "Deleted permanently: 1." in await see(
+        site, (await post(site, "/topics/t/jobs/j4/purge")).headers["location"]
+    )
     assert "Sent back: 3." in await see(
         site, (await post(site, "/topics/t/dead", do="kick", all="1")).headers["location"]
     )
@@ -207,7 +209,7 @@ async def test_a_letter_that_has_changed_since_it_was_shown_is_left_alone(site: 
     assert claim
     claim.bury("disk full")
     queue.kick("t", "waits")
-    for deed, did in (("purge", "Deleted for good: 1. Left alone: 2,"), ("kick", "Nothing was changed")):
+    for deed, did in (("purge", "Deleted permanently: 1. Left alone: 2,"), ("kick", "Nothing was changed")):
         done = await post(site, "/topics/t/dead", do=deed, id=["again", "waits", "b c"], group="default", shown=shown)
         assert did in await see(site, done.headers["location"])
     assert [job.id for job in queue.dead("t")] == ["again"]

@@ -22,7 +22,7 @@ from tests.servers import Server, script_calls
 from tests.waiting import HANG_S, eventually
 
 
-async def test_the_topics_at_a_glance(site: Api, queue: Queue, redis_server: Server) -> None:
+async def test_the_topics_in_short(site: Api, queue: Queue, redis_server: Server) -> None:
     assert "No topics yet" in await see(site, "/")
     queue.enqueue_many("order.close", (NewJob(n, delay=60 * n + 30) for n in range(12)))
     queue.enqueue("notify", 1)
@@ -97,9 +97,9 @@ async def test_without_a_mover_it_says_so(site: Api, queue: Queue, redis_server:
     with redis_server.client() as client:
         await eventually(lambda: overdue(queue), "the job is due")
         for path in ("/", "/topics/t"):
-            assert "No mover is at work" in await see(site, path)
+            assert "No mover is active" in await see(site, path)
         client.set(NamespaceKeys(NAMESPACE).mover, "someone", px=600_000)
-        assert "No mover is at work" not in await see(site, "/")
+        assert "No mover is active" not in await see(site, "/")
 
 
 def overdue(queue: Queue) -> bool:
@@ -155,7 +155,7 @@ async def test_all_topics_are_read_once_for_all_who_look(
             assert "Of all" in await see(site, "/")
         scripts = script_calls(client)
     assert scripts == 3 * MAX_SHARDS
-    monkeypatch.setattr("streamdq.http.survey.OLDEST_S", 0.0)
+    monkeypatch.setattr("streamdq.http.topic_cache.OLDEST_S", 0.0)
     assert "Of the topics shown" in await see(site, "/")
 
 

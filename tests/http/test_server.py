@@ -313,7 +313,7 @@ def test_it_refuses_to_start(
 ) -> None:
     (tmp_path / "tokens").write_text(new_token("a", [Role.VIEWER])[1])
     words = [str(tmp_path / "tokens") if word == "TOKENS" else word for word in arguments]
-    assert cli.run(["--url", "memory://unused", "serve", *words]) == 2
+    assert cli.run(["--url", "redis://unused", "serve", *words]) == 2
     assert told in capsys.readouterr().err
 
 

@@ -67,7 +67,7 @@ def test_files_that_are_refused(
     cert, _ = certificate(tmp_path, "server")
     _, other = certificate(tmp_path, "other")
     words = [{"CERT": str(cert), "OTHER": str(other)}.get(word, word) for word in arguments]
-    assert cli.run(["--url", "memory://unused", "serve", "--port", "0", *words]) == 2
+    assert cli.run(["--url", "redis://unused", "serve", "--port", "0", *words]) == 2
     assert told in capsys.readouterr().err
 
 
@@ -99,7 +99,7 @@ def test_proxies_are_addresses(text: str, monkeypatch: pytest.MonkeyPatch, capsy
     with pytest.raises(ValueError, match="trusted_proxies"):
         HttpSettings(trusted_proxies=text)
     monkeypatch.setenv("STREAMDQ_HTTP_TRUSTED_PROXIES", text)
-    assert cli.run(["--url", "memory://unused", "serve", "--port", "0"]) == 2
+    assert cli.run(["--url", "redis://unused", "serve", "--port", "0"]) == 2
     told = capsys.readouterr().err
     assert "STREAMDQ_HTTP_TRUSTED_PROXIES: " in told
     assert "Value error" not in told

@@ -22,7 +22,7 @@ from tests.servers import Server
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look reads anew."""
-    monkeypatch.setattr("streamdq.http.survey.EVERY_S", 0.0)
+    monkeypatch.setattr("streamdq.http.topic_cache.EVERY_S", 0.0)
 
 
 async def look(site: Api) -> str:

@@ -116,7 +116,7 @@ def test_a_shard_with_jobs_takes_another_number_that_knows_of_the_earlier_one(sh
     assert shard.run(shard.scripts.enqueue(shard.k, wide.text, shard.jobs("i"))).current
 
 
-def test_once_it_has_settled_every_version_can_read_it_again(shard: Shard) -> None:
+def test_once_it_is_resharded_every_version_can_read_it_again(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
     told(shard, 1, Layout(4, (1,), 17))
     assert told(shard, 2, Layout(4, (), 17)).layout == Layout(4)
@@ -144,16 +144,16 @@ def test_while_jobs_may_be_where_they_were_the_shard_is_not_closed(shard: Shard)
     assert not shard.call("configure_shard", later(shard, 2, resharding=2)).done
 
 
-def test_a_shard_that_is_no_longer_used_does_not_settle_with_jobs(shard: Shard) -> None:
+def test_a_shard_that_is_no_longer_used_is_not_resharded_with_jobs(shard: Shard) -> None:
     """Redis lost their ends after somebody had seen that nothing was left."""
     last = shard.session.keys.shard("t", 3)
     shard.redis("HSET", last.jobs, "j", "its end was lost")
     fewer = later(shard, 3, shards=2, former=(4,), since=17)
     assert shard.run(shard.scripts.configure_shard(last, fewer)).done
-    settled = later(shard, 4, shards=2, former=(), since=17)
-    assert not shard.run(shard.scripts.configure_shard(last, settled)).done
+    resharded = later(shard, 4, shards=2, former=(), since=17)
+    assert not shard.run(shard.scripts.configure_shard(last, resharded)).done
     shard.redis("DEL", last.jobs)
-    assert shard.run(shard.scripts.configure_shard(last, settled)).done
+    assert shard.run(shard.scripts.configure_shard(last, resharded)).done
 
 
 def test_a_group_added_later_gets_what_is_there_and_not_what_was(shard: Shard) -> None:
@@ -229,10 +229,10 @@ def test_reclaim_looks_at_all_claims_of_a_group_whose_own_ttr_was_raised(
     two: Shard, before: int, after: int, raised: bool
 ) -> None:
     two.run(two.topics.ensure("t", "a", {"ttr_ms": before}))
-    two.redis("HDEL", two.k.settings, "relook:a")
+    two.redis("HDEL", two.k.settings, "recheck:a")
     two.run(two.topics.ensure("t", "a", {"ttr_ms": after}))
-    assert two.redis("HEXISTS", two.k.settings, "relook:a") == raised
-    assert not two.redis("HEXISTS", two.k.settings, "relook:b")
+    assert two.redis("HEXISTS", two.k.settings, "recheck:a") == raised
+    assert not two.redis("HEXISTS", two.k.settings, "recheck:b")
 
 
 def test_groups_are_listed_in_the_order_in_which_clients_name_them(shard: Shard) -> None:
@@ -364,7 +364,7 @@ def test_nothing_is_left_of_a_group_that_leaves_but_what_is_still_in_the_bucket(
     two.checked = False
     two.redis("HSET", two.k.counts, *[value for name in names for value in (f"{name}:a", 1)])
     two.run(two.topics.ensure("t", "a", {"ttr_ms": 7}))
-    two.redis("HSET", two.k.settings, "relook:a", "0|0")
+    two.redis("HSET", two.k.settings, "recheck:a", "0|0")
     leaving = TopicSettings(version=two.settings.version + 1, groups={"b": GroupSettings()}, leaving={"a": True})
     found = two.call("configure_shard", leaving)
     assert found == (True, ("b",), ("a",), leaving.version, Layout(1), False, False)

@@ -1,4 +1,4 @@
-"""lease: which mover is at work, and when each standby looks again."""
+"""lease: which mover is active, and when each standby looks again."""
 
 from __future__ import annotations
 

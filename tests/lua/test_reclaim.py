@@ -188,7 +188,7 @@ def test_after_a_raised_ttr_there_is_more_until_all_were_looked_at(
     assert len(timed.claim(250).rows) == new + retried
     timed.topic(ttr="1h")
     assert walk(timed, limit) == [0, 0, 0]
-    assert timed.redis("HGET", timed.k.settings, "relook:default") is None
+    assert timed.redis("HGET", timed.k.settings, "recheck:default") is None
     assert walk(timed) == [0]
 
 
@@ -446,7 +446,7 @@ def test_a_raised_ttr_holds_for_later_claims_alone(timed: Shard) -> None:
     assert [timed.state(id) for id in ("before", "touched", "longer", "after")] == [
         "ready", "ready", "running", "running",
     ]  # fmt: skip
-    assert timed.redis("HGET", timed.k.settings, "relook:default") is None
+    assert timed.redis("HGET", timed.k.settings, "recheck:default") is None
     assert timed.finish(after, rows[b"longer"]).stale == frozenset()
 
 
@@ -459,7 +459,7 @@ def test_after_a_raised_ttr_idle_times_are_right_and_left_alone(timed: Shard) ->
     for _ in range(3):
         reply = timed.reclaim(cursors=cursors)
         cursors = (reply.cursor, reply.own_cursor)
-    assert timed.redis("HGET", timed.k.settings, "relook:default") is None
+    assert timed.redis("HGET", timed.k.settings, "recheck:default") is None
     # In 30 s they will have been idle for an hour.
     idle = [row[2] for row in timed.redis("XPENDING", timed.k.ready, "default", "-", "+", 500)]
     assert len(idle) == 250
@@ -607,10 +607,10 @@ def test_only_when_the_clock_was_set_back_every_group_is_looked_through_again(tw
     two.reclaim("a")
     two.clock.advance("1h")
     two.reclaim("a")
-    assert not two.redis("HEXISTS", two.k.settings, "relook:b")
+    assert not two.redis("HEXISTS", two.k.settings, "recheck:b")
     two.clock.now_ms -= 3_600_000
     two.run(two.scripts.reclaim(two.k, "a", two.settings, 100, BEGIN, 0))
-    found = two.redis("HMGET", two.k.settings, "relook:a", "relook:b", "watch_until")
+    found = two.redis("HMGET", two.k.settings, "recheck:a", "recheck:b", "watch_until")
     assert found == [None, b"0|0", None], "group a was looked through just now"
 
 
@@ -632,9 +632,9 @@ def test_a_look_through_that_begins_in_the_middle_is_not_complete(shard: Shard) 
     shard.topic(ttr="1h")
     reply = shard.reclaim(cursors=(second.main, b"0-0"))
     assert (reply.cursor, reply.more) == (b"0-0", 1)
-    assert shard.redis("HGET", shard.k.settings, "relook:default") == b"0|2"
+    assert shard.redis("HGET", shard.k.settings, "recheck:default") == b"0|2"
     assert shard.reclaim().more == 0
-    assert not shard.redis("HEXISTS", shard.k.settings, "relook:default")
+    assert not shard.redis("HEXISTS", shard.k.settings, "recheck:default")
 
 
 @pytest.mark.parametrize(
@@ -650,9 +650,9 @@ def test_a_raised_ttr_is_dealt_with_when_both_streams_were_looked_at_once(
         shard.retry(*shard.claim().rows)
         shard.move()
     assert len(shard.claim().rows) == 5
-    shard.redis("HSET", shard.k.settings, "relook:default", before)
+    shard.redis("HSET", shard.k.settings, "recheck:default", before)
     assert shard.reclaim(limit=3).more == 1
-    assert shard.redis("HGET", shard.k.settings, "relook:default") == after
+    assert shard.redis("HGET", shard.k.settings, "recheck:default") == after
 
 
 def lost_again(shard: Shard, ttr: str) -> list[int]:

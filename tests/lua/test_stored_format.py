@@ -145,7 +145,7 @@ def newer(shard: Shard) -> Shard:
 @pytest.mark.parametrize("name", CALLS)
 def test_a_newer_format_is_refused_and_nothing_is_written(newer: Shard, name: str) -> None:
     before = stored(newer)
-    with pytest.raises(NewerFormat, match=rf"format {FORMAT + 1}, .* knows formats up to {FORMAT}: upgrade") as raised:
+    with pytest.raises(NewerFormat, match=rf"format {FORMAT + 1}, .* reads formats up to {FORMAT}. Upgrade") as raised:
         newer.run(CALLS[name](newer))
     assert raised.value.format == FORMAT + 1
     assert newer.cutting or stored(newer) == before, "what was cut is undone, and then the same is stored otherwise"
@@ -160,7 +160,7 @@ def test_a_format_that_this_version_can_make_nothing_of_is_refused_likewise(
 ) -> None:
     in_newer_format(shard, format)
     for name in ("enqueue", "configure_shard", "register_topic"):
-        with pytest.raises(NewerFormat, match="which a newer version of streamdq wrote") as raised:
+        with pytest.raises(NewerFormat, match="a newer version of streamdq wrote") as raised:
             shard.run(CALLS[name](shard))
         assert raised.value.format == read_as
 

@@ -57,9 +57,9 @@ class Lane:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._failed = self._failed or report.failed
 
-    def survey(self, chosen: Sequence[int]) -> list[Ran]:
+    def measure(self, chosen: Sequence[int]) -> list[Ran]:
         """Runs these tests without a mutant."""
-        found = self._in_child(lambda: self._survey(chosen))
+        found = self._in_child(lambda: self._measure(chosen))
         assert found is not None, "a test ends the process"
         return [Ran(*each) for each in found]
 
@@ -88,7 +88,7 @@ class Lane:
         found = self._in_child(lambda: self._first_broken(mutant)) or self._in_child(lambda: self._first_broken(mutant))
         return f"simulation{HUNG}" if found is None else found[0]
 
-    def _survey(self, chosen: Sequence[int]) -> list[Ran]:
+    def _measure(self, chosen: Sequence[int]) -> list[Ran]:
         used: set[str] = set()
         load = assembly.load_script
 

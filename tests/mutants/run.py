@@ -66,7 +66,7 @@ class _Run:
         first = binaries()[0]
         chosen = [i for i, item in enumerate(items) if server_of(item, first) == 0]
         parts = [chosen[number::lanes] for number in range(lanes)]
-        found = dict(self._in_lanes(session, lambda lane, number: lane.survey(parts[number]), lanes))
+        found = dict(self._in_lanes(session, lambda lane, number: lane.measure(parts[number]), lanes))
         ran = {i: each for number, part in enumerate(parts) for i, each in zip(part, found[number], strict=True)}
         self.broken = [items[i].nodeid for i, each in ran.items() if not each.passed]
         if not self.broken:

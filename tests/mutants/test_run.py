@@ -41,9 +41,9 @@ print(*(results[mutant].killer for mutant in found if mutant in results), sep="\
 NOTICE = tuple(
     f"tests/lua/test_lease.py::{test}["
     for test in (
+        "test_the_holder_renews_it",
         "test_another_leaves_it_as_it_is",
-        "test_a_long_one_is_cut_and_its_holder_asked",
-        "test_one_without_an_end_gets_one",
+        "test_one_that_lasts_too_long_is_cut",
     )
 )
 

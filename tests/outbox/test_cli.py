@@ -98,9 +98,9 @@ def test_stats(shop: Shop, queue: Queue, server: Server, capsys: pytest.CaptureF
         {"number": 2, "topic": TOPIC, "id": "taken", "error": f"JobExists: job 'taken' is already in topic '{TOPIC}'"}
     ]
     code, out, _ = run(capsys, *words)
-    assert (code, "no relay is at work" in out, "refused because" in out) == (0, True, True)
+    assert (code, "no relay is active" in out, "refused because" in out) == (0, True, True)
     shop.sql("UPDATE streamdq_outbox_relays SET holder = 'web-1:7:ab', until_ms = until_ms + 9000000000000")
-    assert "relay web-1:7:ab is at work" in run(capsys, *words)[1]
+    assert "relay web-1:7:ab is active" in run(capsys, *words)[1]
     assert json.loads(run(capsys, "--namespace", "other", *words, "--json")[1])["relay"] is None
 
 
@@ -164,7 +164,7 @@ def test_it_waits_for_a_database_that_is_away_at_first(shop: Shop, queue: Queue,
             first = json.loads(process.stderr.readline())
         finally:
             running.start()
-        assert first["event"] == "can't relay"
+        assert first["event"] == "outbox not relayed"
         until(lambda: shop.states() == {}, "the row is relayed")
         process.send_signal(signal.SIGTERM)
         assert process.communicate(timeout=HANG_S)[0] == "1 relayed\n"

@@ -91,7 +91,7 @@ def test_the_database_goes_away_and_comes_back(shop: Shop, queue: Queue, running
         thread = threading.Thread(target=run)
         thread.start()
         shop.order("a")
-        until(lambda: relay.totals.relayed, "it is at work")
+        until(lambda: relay.totals.relayed, "it is active")
         running.stop()
         try:
             thread.join(HANG_S)

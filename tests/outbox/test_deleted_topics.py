@@ -38,7 +38,7 @@ def test_nor_is_one_whose_relay_was_killed(
         raise KeyboardInterrupt
 
     assert relay._lead()
-    monkeypatch.setattr(relay._rows, "settle", die)
+    monkeypatch.setattr(relay._rows, "write_states", die)
     with pytest.raises(KeyboardInterrupt):
         relay.run(burst=True)
     monkeypatch.undo()

@@ -195,5 +195,5 @@ def test_another_relay_at_work_pauses_for_reconcile(shop: Shop, keeper: Relay, q
     keeper._renewed = 0.0
     assert not keeper._turn(), "it has lost the lease"
     shop.order("b", delay="1h")
-    assert keeper._turn(), "it is at work again"
+    assert keeper._turn(), "it is active again"
     assert queue.get(TOPIC, "b") is not None

@@ -17,13 +17,14 @@ from tests.turns import others_later
 IDS = [f"o{number}" for number in range(10)]
 STEPS = [
     ("take_lease", "after", 1), ("waiting", "after", 2), ("enqueue", "before", 1), ("enqueue", "after", 1),
-    ("enqueue", "after", 3), ("commit", "", 1), ("commit", "", 2), ("settle", "after", 1), ("settle", "after", 3),
+    ("enqueue", "after", 3), ("commit", "", 1), ("commit", "", 2), ("write_states", "after", 1),
+    ("write_states", "after", 3),
     ("release_lease", "after", 1),
 ]  # fmt: skip
-FORGETTING = [("forget", "before", 1), ("forget", "after", 1), ("forget", "after", 3), ("settle", "after", 4)]
+FORGETTING = [("forget", "before", 1), ("forget", "after", 1), ("forget", "after", 3), ("write_states", "after", 4)]
 CHECKING = [
-    ("fates", "after", 1), ("settle", "before", 1), ("settle", "after", 1), ("forget", "before", 1),
-    ("forget", "after", 1), ("settle", "after", 2),
+    ("fates", "after", 1), ("write_states", "before", 1), ("write_states", "after", 1), ("forget", "before", 1),
+    ("forget", "after", 1), ("write_states", "after", 2),
 ]  # fmt: skip
 
 Kill = Callable[[str, Die, bool], None]
@@ -63,7 +64,9 @@ def check(queue: Queue, shop: Shop, server: Server, keep: bool) -> list[str]:
 
 @pytest.mark.parametrize(
     "die",
-    others_later(STEPS + FORGETTING, ("enqueue", "after", 1), ("commit", "", 1), ("settle", "after", 3), FORGETTING[1]),
+    others_later(
+        STEPS + FORGETTING, ("enqueue", "after", 1), ("commit", "", 1), ("write_states", "after", 3), FORGETTING[1]
+    ),
     ids=name,
 )
 def test_killed_and_run_again(queue: Queue, shop: Shop, server: Server, kill: Kill, die: Die) -> None:
@@ -80,7 +83,7 @@ def test_killed_while_keeping_and_run_again(queue: Queue, shop: Shop, server: Se
     assert check(queue, shop, server, True) == IDS
 
 
-@pytest.mark.parametrize("die", others_later(CHECKING, ("fates", "after", 1), ("settle", "after", 1)), ids=name)
+@pytest.mark.parametrize("die", others_later(CHECKING, ("fates", "after", 1), ("write_states", "after", 1)), ids=name)
 def test_killed_while_it_looks_after_ended_jobs(
     queue: Queue, shop: Shop, server: Server, relay: Relay, kill: Kill, die: Die
 ) -> None:
@@ -94,7 +97,9 @@ def test_killed_while_it_looks_after_ended_jobs(
 
 @pytest.mark.parametrize(
     "die",
-    others_later([CHECKING[0], CHECKING[2], ("enqueue", "after", 1), ("settle", "after", 5)], ("enqueue", "after", 1)),
+    others_later(
+        [CHECKING[0], CHECKING[2], ("enqueue", "after", 1), ("write_states", "after", 5)], ("enqueue", "after", 1)
+    ),
     ids=name,
 )
 def test_killed_while_it_puts_back_lost_jobs(

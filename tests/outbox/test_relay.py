@@ -246,7 +246,7 @@ class Clock:
 
 @pytest.fixture
 def at_work(shop: Shop, relay: Relay) -> Any:
-    """The relay at work in a thread, waiting for the first row."""
+    """The active relay in a thread, waiting for the first row."""
     stop = threading.Event()
     thread = threading.Thread(target=relay.run, args=(stop.is_set,))
     thread.start()
@@ -356,7 +356,7 @@ def test_a_lease_does_not_outlive_its_time_if_the_clock_is_set_back(shop: Shop, 
         assert second._lead()
 
 
-STOPS = [("waiting", "after"), ("settle", "before"), ("settle", "after")]
+STOPS = [("waiting", "after"), ("write_states", "before"), ("write_states", "after")]
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["", "keep"])

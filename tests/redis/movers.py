@@ -44,7 +44,7 @@ async def mover_at(
     mover = Mover(link, session, scripts, topics, name, stopping)
     running = asyncio.create_task(mover.run())
     try:
-        await eventually(lambda: mover.leading or not leads, "it is at work")
+        await eventually(lambda: mover.leading or not leads, "it is active")
         yield mover
     finally:
         running.cancel()

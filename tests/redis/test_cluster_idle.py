@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from streamdq import NewJob, Worker
-from streamdq.http.pages.overview import consumers, glance
+from streamdq.http.pages.overview import consumers, summary
 from streamdq.keys import shard_of
 from streamdq.link.session import run
 from streamdq.mover.node_mover import NodeMover
@@ -170,7 +170,7 @@ async def test_a_stopped_worker_is_given_nothing(many: Space, nodes: Cluster, se
     """A blocked read of its would be given jobs, and keep them for seconds."""
     worker = many.recording(seen)
     async with many.serving(worker):
-        await eventually(lambda: len(tracking(nodes)) == 3, "it watches, and its mover is at work")
+        await eventually(lambda: len(tracking(nodes)) == 3, "it watches, and its mover is active")
         other = subprocess.Popen(  # noqa: ASYNC220 - it takes a moment
             [sys.executable, "-c", ANOTHER, nodes.url, NAMESPACE]
         )
@@ -244,5 +244,5 @@ async def test_a_consumer_counts_in_every_shard_while_its_process_lives(
     worker.handler("t")(lambda _: None)
     async with many.serving(worker):
         await watching(worker)
-        (glanced,) = run(many.queue._link, glance(many.queue._store, ["t"]))
-        assert run(many.queue._link, consumers(many.queue._store, glanced, "default")) == 1
+        (summarized,) = run(many.queue._link, summary(many.queue._store, ["t"]))
+        assert run(many.queue._link, consumers(many.queue._store, summarized, "default")) == 1

@@ -12,7 +12,7 @@ import pytest
 
 from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.errors import StaleClaim, TopicNotEmpty, TopicServed, UnknownTopic
-from streamdq.http.pages.overview import glance
+from streamdq.http.pages.overview import summary
 from streamdq.link.session import Op, pause, run
 from streamdq.mover.node_mover import NodeMover
 from streamdq.operations.checks.audit import audit
@@ -123,10 +123,10 @@ async def test_a_mover_keeps_nothing_of_topics_that_are_deleted(space: Space, re
         lambda queue: audit(queue._store),
         lambda queue: upcoming(queue._store),
         lambda queue: stats(queue._store),
-        lambda queue: glance(queue._store, ["a", "b"]),
+        lambda queue: summary(queue._store, ["a", "b"]),
         lambda queue: configure.pause(queue._store, "b"),
     ],
-    ids=["audit", "upcoming", "stats", "glance", "pause"],
+    ids=["audit", "upcoming", "stats", "summary", "pause"],
 )
 def test_a_topic_that_is_deleted_by_another_task_meanwhile(space: Space, looking: Callable[[Queue], Op[Any]]) -> None:
     """A process's tasks share what it knows of the topics."""

@@ -79,7 +79,7 @@ def test_jobs_by_state_lag_and_the_coming_load(redis_server: Server, queue: Queu
     taken(queue, "t", "a").bury("enough")
     held = taken(queue, "t", "a")
     queue.pause("t")
-    until(lambda: read(redis_server.url)["mover_lease_held",] == 1, "the mover of this process is at work")
+    until(lambda: read(redis_server.url)["mover_lease_held",] == 1, "the mover of this process is active")
 
     found = read(redis_server.url)
 

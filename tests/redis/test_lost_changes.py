@@ -103,7 +103,7 @@ def lose_since(client: Any, kept: dict[bytes, bytes]) -> None:
 
 
 async def disagreement(space: Space, client: Any) -> list[str]:
-    """What shards have otherwise than the registry, once the mover at work has looked at them."""
+    """What shards have otherwise than the registry, once the active mover has looked at them."""
     async with AsyncQueue(space.url, "test", settings=space.settings) as queue:
         store, topics = queue._store, queue._store.topics
         await arun(queue._link, topics.end_changes())

@@ -12,8 +12,8 @@ from streamdq import AsyncQueue, Job, NewJob
 from streamdq.errors import ServerUnavailable
 from streamdq.keys import shard_of
 from streamdq.link.session import run
-from streamdq.store.topics import settling
-from streamdq.store.topics.settling import Walk
+from streamdq.store.topics import resharding
+from streamdq.store.topics.resharding import Walk
 from tests.conftest import EACH_BINARY
 from tests.leaks import leaked_keys
 from tests.metrics import sample
@@ -132,9 +132,9 @@ async def test_a_migration_that_does_not_end_holds_up_its_shard_alone(nodes: Clu
             await eventually(lambda: space.audit().left == 0, "all done")
 
 
-def test_a_slot_that_migrates_while_a_topic_settles(nodes: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slot_that_migrates_while_a_topic_is_resharded(nodes: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hash is in another order on the node that the slot goes to, and what is left may be before the cursor there."""
-    monkeypatch.setattr(settling, "_PAGE", 10)
+    monkeypatch.setattr(resharding, "_PAGE", 10)
     with opened(nodes.url) as space:
         queue, store, link = space.queue, space.queue._store, space.queue._link
         queue.configure("t", shards=2)

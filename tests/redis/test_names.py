@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from streamdq import AsyncQueue, InvalidInput, Job, Topic, Worker
-from tests.redis.harness import SETTINGS, Seen, Space
+from tests.redis.harness import SETTINGS, Seen, Space, recorder
 
 
 class Odd(str):
@@ -67,11 +67,29 @@ async def test_an_enum_of_topics_reaches_its_worker(space: Space, seen: Seen) ->
     space.queue.unschedule("nightly", "s")
 
 
+def slips_told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [text for record in caplog.records if "did_you_mean" in (text := record.getMessage())]
+
+
+async def test_a_worker_whose_topic_is_like_another_is_warned_of(
+    space: Space, caplog: pytest.LogCaptureFixture
+) -> None:
+    space.queue.enqueue("order.close", {"n": 1})
+    worker = space.worker()
+    for name in ("ordr.close", "mails.new", "mails.news"):  # the latter two are both its own
+        worker.handler(name)(recorder(Seen()))
+    await space.burst(worker)
+    await space.burst(worker)
+    (text,) = slips_told(caplog)
+    assert "topic='ordr.close' did_you_mean='order.close'" in text
+    assert "`streamdq topic delete ordr.close`" in text
+
+
 def test_a_new_topic_that_nobody_serves_and_that_is_like_another_is_warned_of_once(
     space: Space, caplog: pytest.LogCaptureFixture
 ) -> None:
     def warned() -> list[str]:
-        return [record.getMessage() for record in caplog.records if "resembles" in record.getMessage()]
+        return slips_told(caplog)
 
     space.queue.enqueue("order.close", {"n": 1})
     space.queue.enqueue("shop-1", {"n": 1})

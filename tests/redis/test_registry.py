@@ -119,13 +119,13 @@ async def test_the_mover_at_work_rings_for_what_was_changed_by_hand(
     space.queue.configure("t", create=True)
     monkeypatch.setattr("streamdq.store.topics.registry._TRUST_S", 0.0)
     monkeypatch.setattr("streamdq.mover.mover._SHARDS_S", 0.05)
-    looked, ring_for_untold = Seen(), Topics.ring_for_untold
+    looked, notify_missed = Seen(), Topics.notify_missed
 
     def noted(self: Topics) -> Any:
-        yield from ring_for_untold(self)
+        yield from notify_missed(self)
         looked.add("looked")
 
-    monkeypatch.setattr(Topics, "ring_for_untold", noted)
+    monkeypatch.setattr(Topics, "notify_missed", noted)
     with redis_server.client() as client:
         async with mover_at(redis_server.url, "m"):
             (last,) = client.xrevrange(KEYS.wake, count=1)

@@ -58,7 +58,9 @@ class Limited:
             client.execute_command("ACL", "LOG", "RESET")
 
     def denied(self) -> list[dict[str, Any]]:
-        return [entry for client in self._clients for entry in client.acl_log()]
+        """But for the settings of a Redis without an append-only file, for which a worker asks at its start."""
+        entries = [entry for client in self._clients for entry in client.acl_log()]
+        return [entry for entry in entries if entry["object"] not in ("config", "config|get")]
 
     def change(self, right: str) -> None:
         for client in self._clients:
@@ -292,7 +294,7 @@ def test_a_command_that_the_server_has_under_another_name(binary: Binary, tmp_pa
     renamed = tmp_path / "renamed.conf"
     renamed.write_text("rename-command ZADD hidden\n")
     with Server(binary, options={"include": str(renamed)}) as server, server.client() as client:
-        with Queue(server.url) as queue, pytest.raises(AuthenticationFailed, match=r"user \+zadd: .*rename-command"):
+        with Queue(server.url) as queue, pytest.raises(AuthenticationFailed, match=r"user \+zadd\. .*rename-command"):
             queue.enqueue("t", 1, delay="1h")
         assert client.dbsize() == 0
 
@@ -318,7 +320,7 @@ def test_a_right_that_is_taken_from_a_running_process(limited: Limited) -> None:
             queue.enqueue("t", 1, id="met it", delay="1h")
         assert queue.audit().balanced is False
         for _ in range(2):
-            with pytest.raises(AuthenticationFailed, match=r"grant \+zadd by"):
+            with pytest.raises(AuthenticationFailed, match=r"Grant \+zadd by"):
                 queue.enqueue("t", 1, id="not called", delay="1h")
         assert queue.get("t", "not called") is None
         limited.change("+zadd")
@@ -343,7 +345,7 @@ async def test_a_process_that_lacks_a_right_does_not_start(limited: Limited, red
 
 
 async def test_a_worker_that_may_not_wait_on_a_cluster_does_not_start(limited_cluster: Limited) -> None:
-    """It would be told of no job and no wakeup. Nor does it get the lease of the mover at work, or a mover alone."""
+    """It would be told of no job and no wakeup. Nor does it get the lease of the active mover, or a mover alone."""
     with Queue(limited_cluster.url, NAMESPACE) as queue:
         queue.configure("t", shards=3)
         assert [found.verdict for found in queue.doctor() if "wait for jobs" in found.what] == ["ok"]

@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import gc
 import itertools
+import socketserver
+import threading
 from collections.abc import Awaitable, Callable, Iterator
+from typing import cast
 
 import pytest
 import redis
@@ -101,7 +104,10 @@ async def _put_until(sentinels: Sentinels, by: str, put: Callable[[str], Awaitab
             leads = _leads(sentinels.replica)
             with contextlib.suppress(ServerUnavailable):
                 await put(f"{by} {number}")
-            with sentinels.replica.client() as client:
+            with (
+                sentinels.replica.client() as client,
+                contextlib.suppress(redis.ConnectionError),
+            ):  # it closes all, once
                 if leads and client.hexists(jobs, f"{by} {number}"):
                     return
 
@@ -150,3 +156,68 @@ async def _put(producer: AsyncQueue, space: Space) -> None:
                 break
             except ServerUnavailable:
                 continue
+
+
+class OneThatIsCutOff(socketserver.ThreadingTCPServer):
+    """A sentinel that hears of no failover: it names this primary for ever."""
+
+    daemon_threads = True
+
+    def __init__(self, primary: Server) -> None:
+        state = {
+            "name": SERVICE, "ip": "127.0.0.1", "port": str(primary.port), "flags": "master", "config-epoch": "0",
+            "num-other-sentinels": "2",
+        }  # fmt: skip
+        words = [word for pair in state.items() for word in pair]
+        self.services = f"*1\r\n*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
+        super().__init__(("127.0.0.1", 0), _Answer)
+
+    def url(self, sentinels: Sentinels) -> str:
+        """Of all, this one first."""
+        return sentinels.url.replace("://", f"://127.0.0.1:{self.server_address[1]},")
+
+
+class _Answer(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        while line := self.rfile.readline():
+            words = [self.rfile.read(int(self.rfile.readline()[1:]) + 2) for _ in range(int(line[1:]))]
+            cut_off = cast("OneThatIsCutOff", self.server)
+            is_asked = words[0].upper().startswith(b"SENTINEL")
+            self.wfile.write(cut_off.services.encode() if is_asked else b"+OK\r\n")
+
+
+@contextlib.contextmanager
+def cut_off(primary: Server) -> Iterator[OneThatIsCutOff]:
+    with OneThatIsCutOff(primary) as one:
+        thread = threading.Thread(target=one.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield one
+        finally:
+            one.shutdown()
+            thread.join()
+
+
+async def test_a_sentinel_that_is_cut_off_is_not_believed_after_a_failover() -> None:
+    """The old primary goes on: with a sentinel that names it, writes there would be lost when the others get at it."""
+    if not BINARIES:
+        pytest.skip("no Redis server on this machine")
+    with Sentinels() as sentinels, cut_off(sentinels.primary) as stale, opened(stale.url(sentinels)) as space:
+        space.queue.enqueue("t", 1, id="before", delay="1h")
+        await eventually(sentinels.replicated, "the replica knows all")
+        with sentinels.primary.client() as client:
+            client.execute_command("ACL", "SETUSER", "default", "-replicaof", "-slaveof")
+        with redis.Redis(port=sentinels.ports[0]) as sentinel:
+            sentinel.execute_command("SENTINEL", "FAILOVER", SERVICE)
+        async with AsyncQueue(space.url, NAMESPACE, settings=space.settings) as producer:
+            await _put_until(sentinels, "by Queue", lambda name: asyncio.to_thread(_late, space.queue, name))
+            await _put_until(sentinels, "by AsyncQueue", lambda name: producer.enqueue("t", 1, id=name, delay="1h"))
+
+
+async def test_a_sentinel_that_names_a_replica_costs_no_job() -> None:
+    if not BINARIES:
+        pytest.skip("no Redis server on this machine")
+    with Sentinels() as sentinels, cut_off(sentinels.replica) as wrong, opened(wrong.url(sentinels)) as space:
+        for n in range(20):
+            await asyncio.to_thread(_late, space.queue, str(n))
+        assert space.stats().delayed == 20

@@ -71,7 +71,7 @@ def test_every_call_raises_and_writes_nothing(redis_server: Server) -> None:
             before = everything(client)
             for name, call in CALLS.items():
                 for process in (queue, other):
-                    with pytest.raises(NewerFormat, match="upgrade streamdq here"):
+                    with pytest.raises(NewerFormat, match="Upgrade streamdq here"):
                         call(process)
                     assert everything(client) == before, name
 
@@ -127,7 +127,7 @@ async def test_a_worker_ends_and_what_it_held_is_there(redis_server: Server, reg
         serving = asyncio.create_task(worker.serve())
         async with asyncio.timeout(HANG_S):
             await begun.wait()
-        await eventually(lambda: client.exists(KEYS.mover), "a mover at work")
+        await eventually(lambda: client.exists(KEYS.mover), "an active mover")
         upgrade(client, registry=registry)
         if not registry:
             hold.set()  # its outcome is what is refused
@@ -148,7 +148,7 @@ def as_it_was(client: Any) -> None:
 
 
 async def test_an_idle_worker_ends_as_soon_as_another_topic_is_newer(redis_server: Server) -> None:
-    """Its mover may be the one at work, and can't move what is newer."""
+    """Its mover may be the active one, and can't move what is newer."""
     worker = Worker(redis_server.url, NAMESPACE, settings=SETTINGS)
 
     @worker.handler("mine")
@@ -157,7 +157,7 @@ async def test_an_idle_worker_ends_as_soon_as_another_topic_is_newer(redis_serve
     with opened(redis_server.url) as queue, redis_server.client() as client:
         queue.enqueue("t", 1)
         serving = asyncio.create_task(worker.serve())
-        await eventually(lambda: client.exists(KEYS.mover), "a mover at work")
+        await eventually(lambda: client.exists(KEYS.mover), "an active mover")
         upgrade(client)
         await ended_by(serving)
         with pytest.raises(NewerFormat):

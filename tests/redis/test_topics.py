@@ -113,7 +113,7 @@ async def test_a_rate_holds_for_all_shards_from_the_first_second(
 
 
 async def test_shards_change_while_the_topic_is_empty(space: Space, seen: Seen) -> None:
-    """With jobs: test_spread_anew.py."""
+    """With jobs: test_resharding.py."""
     worker = space.recording(seen)
     space.queue.enqueue("t", 1, id="a")
     other = space.another_queue()

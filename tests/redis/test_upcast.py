@@ -114,12 +114,12 @@ def test_what_does_not_fit_together_is_refused(space: Space) -> None:
         async def later(body: Any) -> Any: ...
 
     worker.upcast("t", since=3)(lambda body: body)
-    with pytest.raises(InvalidInput, match="has one since 3 already"):
+    with pytest.raises(InvalidInput, match="version 3 of topic 't' already has an upcast"):
         worker.upcast("t", since=3)
     with pytest.raises(InvalidInput, match="topic 't' has no handler in this worker"):
         config_of(worker)
     worker.handler("t", version=2)(lambda body: body)
-    with pytest.raises(InvalidInput, match="one since 3, but its handler takes version 2"):
+    with pytest.raises(InvalidInput, match="has an upcast, but the handler takes version 2"):
         config_of(worker)
     for version in (0, -1, 1.5, "2", 10**7):
         with pytest.raises(InvalidInput, match="version:"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streamdq import Job, JobState, Worker
-from streamdq.errors import InvalidInput, ServerUnavailable
+from streamdq.errors import InvalidInput, ServerError, ServerUnavailable
 from streamdq.operations.topics.stats import stats
 from tests.redis.harness import Seen, Space, recorder
 from tests.servers import Server, free_port
@@ -318,3 +318,48 @@ async def test_a_burst_of_what_is_due_leaves_the_rest(space: Space, seen: Seen) 
     assert [space.state(id) for id in ("later", "again")] == [JobState.DELAYED, JobState.DELAYED]
     with pytest.raises(InvalidInput, match="burst: 'soon'"):
         await worker.serve("soon")  # type: ignore[arg-type]
+
+
+def dangers_told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for record in caplog.records if "Redis may lose jobs" in (line := record.getMessage())]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, ["no append-only file and no snapshots"]),
+        ({"save": "3600 1"}, []),
+        ({"save": "3600 1", "maxmemory-policy": "allkeys-lru"}, ["maxmemory-policy is allkeys-lru"]),
+    ],
+)
+async def test_a_redis_that_may_lose_jobs_is_warned_of_once(
+    space: Space, redis_server: Server, caplog: pytest.LogCaptureFixture, settings: dict[str, str], told: list[str]
+) -> None:
+    worker = space.recording(Seen())
+    with redis_server.client() as client, caplog.at_level(logging.WARNING, "streamdq"):
+        before = {name: client.config_get(name)[name] for name in settings}
+        for name, value in settings.items():
+            client.config_set(name, value)
+        try:
+            await space.burst(worker)
+        finally:
+            for name, value in before.items():
+                client.config_set(name, value)
+    assert [why for line in dangers_told(caplog) for why in told if why in line] == told
+    assert len(dangers_told(caplog)) == len(told)
+    assert all("advice='" in line for line in dangers_told(caplog))
+
+
+async def test_where_a_worker_may_not_ask_for_the_settings_it_is_silent(
+    space: Space, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refused(*_: Any) -> Any:
+        asked.append("save")
+        raise ServerError("NOPERM this user has no permissions to run the 'config|get' command")
+
+    monkeypatch.setattr("streamdq.operations.checks.redis_server.namespace.snapshots", refused)
+    with caplog.at_level(logging.WARNING, "streamdq"):
+        await space.burst(space.recording(Seen()))
+    assert (asked, dangers_told(caplog)) == (["save"], [])

@@ -31,4 +31,4 @@ def serials_in(world: World) -> set[int]:
     """Of the jobs that only the archive has."""
     with Archive(world.archive_url) as archive:
         rows = archive.rows(Wanted(states=(RowState.STORED, RowState.ARCHIVED)), 100_000)
-    return {json.loads(row.letter.body)["n"] for row in rows}
+    return {json.loads(row.dead_letter.body)["n"] for row in rows}

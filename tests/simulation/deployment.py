@@ -64,7 +64,7 @@ class Deployment(World):
         return process
 
     def leader(self) -> Process | None:
-        """The one whose mover is at work."""
+        """The one whose mover is active."""
         holder = self.store.ask("GET", self.keys.mover)
         alive = (process for process, worker in self.workers.items() if holder == worker.name.encode())
         return next(alive, None)

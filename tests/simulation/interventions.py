@@ -218,7 +218,7 @@ def configure_shard(model: Model, call: Call) -> None:
     if b"<" in layout:
         model.happened["configure_shard: jobs stay where they are"] += 1
     elif b"<" in call.args[1]:
-        model.happened["configure_shard: settled"] += 1
+        model.happened["configure_shard: resharded"] += 1
         if status == 1:
             model.check_at_home(call.shard, int(layout))
     if status != 1:

@@ -389,7 +389,7 @@ class Model:
                 )
 
     def check_at_home(self, shard: Shard, shards: int) -> None:
-        """A topic has settled only if each open job is where its id or key leads now: nobody looks elsewhere any more.
+        """A topic is resharded only if each open job is where its id or key leads now: nobody looks elsewhere any more.
         What Redis has lost since may have brought one back.
         """
         for job in [] if self.lost_data else self.jobs_in(shard):
@@ -398,7 +398,7 @@ class Model:
             # It is not always known which job of a call has expired.
             if home != shard[1] and not all(job.may_be_late(self.now_ms, group) for group in open_in):
                 self.broken(
-                    f"its topic has settled, and job {job.serial} is in {shard}, not in {home} of {shards}: {job}"
+                    f"its topic is resharded, and job {job.serial} is in {shard}, not in {home} of {shards}: {job}"
                 )
 
     def jobs_in(self, shard: Shard) -> list[Tracked]:

@@ -47,7 +47,7 @@ class Progress:
     # -- what it is told
 
     def trouble(self) -> None:
-        """A process was killed or stopped, or goes on: perhaps it was the mover at work."""
+        """A process was killed or stopped, or goes on: perhaps it was the active mover."""
         self._troubled_at = self._world.loop.time()
 
     def serves(self, process: Process, group: str, slots: int) -> None:

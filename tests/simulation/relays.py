@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .world import World
 
 _EPOCH_S, _DAY_S, _JULIAN = 1_800_000_000, 86_400, 2_440_587.5
-_CALLS = ("take_lease", "release_lease", "settle", "waiting", "kept", "relayed", "last", "existing")
+_CALLS = ("take_lease", "release_lease", "write_states", "waiting", "kept", "relayed", "last", "existing")
 """Of Rows: one transaction each."""
 
 

@@ -30,7 +30,7 @@ _EPOCH_S = 1_800_000_000.0
 _STUCK_S = 200  # the longest TTR of a group is a minute
 _REST_WITHIN_S = 3_600  # a single slot may have many handlers that hang to go through
 _FAR_OFF_MS = 60_000
-_SETTLED_WITHIN_S = 200  # the longest span of an id is a minute
+_RESHARDED_WITHIN_S = 200  # the longest span of an id is a minute
 
 
 async def come_to_rest(world: World) -> None:
@@ -47,7 +47,7 @@ async def come_to_rest(world: World) -> None:
             await _until_done(partial(relay_all, world))
         await _until_nothing_is_due(world, queue)
         if world.relays:
-            await _until_rows_are_settled(world, queue)
+            await _until_rows_are_written(world, queue)
         if world.links:
             await _until_nothing_waits(world, queue)
         if world.plan.night_s:
@@ -59,7 +59,7 @@ async def come_to_rest(world: World) -> None:
             audit = await queue.audit(topic)
             if not audit.balanced:
                 raise Broken(f"the audit does not balance: {audit}")
-        await _all_settle(world, queue)
+        await _until_all_resharded(world, queue)
         if world.links:
             await _until_all_are_told(world)
         await _everything_ends(world, queue)
@@ -94,7 +94,7 @@ async def _until_done(operation: Callable[[], Awaitable[Any]]) -> None:
     raise Broken("operations go on failing, though nothing is broken any more")
 
 
-async def _until_rows_are_settled(world: World, queue: AsyncQueue) -> None:
+async def _until_rows_are_written(world: World, queue: AsyncQueue) -> None:
     while await put_back(world):
         await _until_nothing_is_due(world, queue)
     world.model.outbox.at_rest(world.model, left_in(world.database))
@@ -165,18 +165,18 @@ def _counted(world: World) -> dict[Shard, dict[str, int]]:
     return found
 
 
-async def _all_settle(world: World, queue: AsyncQueue) -> None:
+async def _until_all_resharded(world: World, queue: AsyncQueue) -> None:
     """Without dead letters and taken ids, nothing is left where it was put before the number of shards changed."""
     for topic in world.topics:
         for group in (await queue.stats(topic)).topics[topic].groups:
             await _until_done(partial(queue.purge, topic, group=group, all=True))
-    for _ in range(_SETTLED_WITHIN_S):
+    for _ in range(_RESHARDED_WITHIN_S):
         left = [topic for topic in world.topics if (await queue.configure(topic)).former]
         if not left:
             return
         await asyncio.sleep(1.0)
         world.check()
-    raise Broken(f"{left} do not settle")
+    raise Broken(f"{left} are still resharding")
 
 
 async def _everything_ends(world: World, queue: AsyncQueue) -> None:

@@ -61,11 +61,11 @@ async def end_schedules(world: World, queue: AsyncQueue) -> None:
     """At the end all go. Of one that was never changed, each occurrence was enqueued, skipped or missed."""
     for schedule in await queue.schedules():
         await queue.unschedule(schedule.topic, schedule.id)
-        definition, settled = schedule.definition, schedule.fired + schedule.skipped + schedule.missed
+        definition, accounted = schedule.definition, schedule.fired + schedule.skipped + schedule.missed
         if schedule.id in world.changed or world.model.lost_data or not schedule.next_ms:
             continue
         assert definition.every_ms is not None
         passed = (schedule.next_ms[0] - definition.anchor_ms) // definition.every_ms - 1
-        if settled + schedule.waiting != passed:
-            raise Broken(f"of {passed} occurrences of {schedule.id}, {settled} are accounted for: {schedule}")
+        if accounted + schedule.waiting != passed:
+            raise Broken(f"of {passed} occurrences of {schedule.id}, {accounted} are accounted for: {schedule}")
         world.note("schedule: all accounted for")

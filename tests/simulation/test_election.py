@@ -1,5 +1,5 @@
 """Who moves what is due, in virtual time: movers alone, each in a process of its own, and everything that may happen to
-the one at work. Exact, for several and for many.
+the active one. Exact, for several and for many.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ class Movers:
         await asyncio.sleep(2 * count + 5)
 
     def leading(self) -> list[Process]:
-        """Those that live and believe to be at work."""
+        """Those that live and believe to be active."""
         return [
             process for process, mover in self.of.items() if mover.leading and process.alive and not process.stopped
         ]
 
     async def replaced_s(self, gone: Process) -> float:
-        """How long it takes until another one is at work."""
+        """How long it takes until another one is active."""
         began = self.here.loop.time()
         while not [process for process in self.leading() if process is not gone]:
             await asyncio.sleep(STEP_S)
             assert self.here.loop.time() - began < 30, "nobody moves"
         return self.here.loop.time() - began
 
-    async def settle(self) -> Process:
-        """Waits until exactly one is at work, by itself and by the lease."""
+    async def until_one_leads(self) -> Process:
+        """Waits until exactly one is active, by itself and by the lease."""
         await asyncio.sleep(10)
         (one,) = self.leading()
         assert self.here.store.ask("GET", self.here.keys.mover) == self.of[one]._name.encode()
@@ -87,7 +87,7 @@ def test_standbys_look_once_a_second_in_all(count: int) -> None:
         await asyncio.sleep(60)
         assert (
             await movers.here.commands_per_s(60) <= LOOKS_PER_S + RENEWALS_PER_S + 0.6
-        )  # what the one at work does besides
+        )  # what the active one does besides
         assert {mover.election.processes for mover in movers.of.values() if not mover.leading} == {count}
 
     run(script)
@@ -116,7 +116,7 @@ def test_one_that_stops_is_replaced_at_once(count: int) -> None:
         (mover,) = movers.leading()
         movers.of[mover]._stopping.set()
         assert await movers.replaced_s(mover) <= 0.1
-        await movers.settle()
+        await movers.until_one_leads()
 
     run(script)
 
@@ -142,7 +142,7 @@ def test_one_that_is_stopped_and_goes_on_gives_way(stopped_s: float) -> None:
             assert await movers.replaced_s(mover) <= REPLACED_S
         await asyncio.sleep(stopped_s)
         movers.here.loop.continue_process(mover)
-        await movers.settle()
+        await movers.until_one_leads()
 
     run(script)
 
@@ -155,7 +155,7 @@ def test_a_stopped_standby_misses_its_turn_and_gets_another() -> None:
         await asyncio.sleep(60)
         assert {mover.election.processes for process, mover in movers.of.items() if process is not standby} >= {3}
         movers.here.loop.continue_process(standby)
-        await movers.settle()
+        await movers.until_one_leads()
         assert movers.of[standby].election.processes == 4
 
     run(script)
@@ -165,7 +165,7 @@ def test_a_lost_lease_is_taken_again() -> None:
     async def script(movers: Movers) -> None:
         await movers.start_many(4)
         movers.here.store.ask("DEL", movers.here.keys.mover)
-        await movers.settle()
+        await movers.until_one_leads()
 
     run(script)
 
@@ -176,7 +176,7 @@ def test_a_failover(lost: int) -> None:
         await movers.start_many(4)
         movers.here.network.drop_all()
         movers.here.store.take_over(min(lost, len(movers.here.store.log)))
-        await movers.settle()
+        await movers.until_one_leads()
         (mover,) = movers.leading()
         movers.here.loop.kill(mover)
         assert await movers.replaced_s(mover) <= REPLACED_S
@@ -192,7 +192,7 @@ def test_the_clock_is_set_and_the_mover_killed(seconds: float) -> None:
         (mover,) = movers.leading()
         movers.here.loop.kill(mover)
         assert await movers.replaced_s(mover) <= REPLACED_S + 1.5  # a lease begins again, at a standby's look
-        await movers.settle()
+        await movers.until_one_leads()
 
     run(script)
 
@@ -204,6 +204,6 @@ def test_replies_are_lost() -> None:
             setattr(movers.here.network.faults, fault, 0.3)
             await asyncio.sleep(30)
         troubles.heal(movers.here)
-        await movers.settle()
+        await movers.until_one_leads()
 
     run(script)

@@ -511,7 +511,7 @@ def too_many_at_once(story: Story) -> None:
         story.now += 300
 
 
-def settled_with_a_job_that_is_not_at_home(story: Story) -> None:
+def resharded_with_a_job_that_is_not_at_home(story: Story) -> None:
     story.enqueue()
     story.call("configure_shard", [1, b"g", b"", 2, b"4", 0], b"2", b"4<@1", b"g", b"", b"")
 
@@ -541,7 +541,7 @@ FAULTS = [
     started_though_lost_too_often, ended_for_the_client_alone, miscounted, dropped_with_an_open_job,
     archived_without_being_dead, archived_nowhere, brought_back_when_done, brought_back_twice, archived_again_nowhere,
     brought_back_to_another_shard_when_done, brought_back_to_two_shards, put_in_another_shard_when_open,
-    brought_back_for_others, too_many_at_once, settled_with_a_job_that_is_not_at_home,
+    brought_back_for_others, too_many_at_once, resharded_with_a_job_that_is_not_at_home,
 ]  # fmt: skip
 
 

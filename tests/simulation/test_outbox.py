@@ -34,7 +34,7 @@ class Shop(Story):
         self.claim()
         self.end("finish")
 
-    def settled(self, **left: str) -> None:
+    def balanced(self, **left: str) -> None:
         self.outbox.at_rest(self.model, {int(serial.removeprefix("n")): state for serial, state in left.items()})
 
 
@@ -47,14 +47,14 @@ def put_back(shop: Shop) -> None:
     shop.relay()
     shop.done()
     shop.tell(2)
-    shop.settled()
+    shop.balanced()
 
 
 def refused(shop: Shop) -> None:
     shop.enqueue()
     shop.commit(2)
     shop.relay(0, serial=2)
-    shop.settled(n2="refused")
+    shop.balanced(n2="refused")
 
 
 def asked_again(shop: Shop) -> None:
@@ -63,7 +63,7 @@ def asked_again(shop: Shop) -> None:
     shop.relay(2)
     shop.done()
     shop.relay(2)
-    shop.settled(n1="kept")
+    shop.balanced(n1="kept")
 
 
 def done_and_lost_before_anybody_looked(shop: Shop) -> None:
@@ -76,7 +76,7 @@ def done_and_lost_before_anybody_looked(shop: Shop) -> None:
     shop.relay()
     shop.done()
     shop.tell(2)
-    shop.settled()
+    shop.balanced()
 
 
 def lost_when_a_later_row_had_its_id(shop: Shop) -> None:
@@ -89,7 +89,7 @@ def lost_when_a_later_row_had_its_id(shop: Shop) -> None:
     shop.call("FLUSHALL", b"OK")
     shop.configure()
     shop.relay(serial=2)
-    shop.settled(n2="kept")
+    shop.balanced(n2="kept")
 
 
 def done_in_a_shard_that_was_deleted_since(shop: Shop) -> None:
@@ -97,7 +97,7 @@ def done_in_a_shard_that_was_deleted_since(shop: Shop) -> None:
     shop.relay()
     shop.done()
     shop.call("drop_shard", 1, b"2", b"0")
-    shop.settled()
+    shop.balanced()
 
 
 def relayed_late(shop: Shop) -> None:
@@ -140,13 +140,13 @@ def relayed_twice_since_it_was_cancelled(shop: Shop) -> None:
 
 def never_relayed(shop: Shop) -> None:
     shop.commit()
-    shop.settled()
+    shop.balanced()
 
 
 def still_waiting(shop: Shop) -> None:
     shop.commit()
     shop.relay()
-    shop.settled(n1="waiting")
+    shop.balanced(n1="waiting")
 
 
 def taken_for_relayed(shop: Shop) -> None:
@@ -177,21 +177,21 @@ def refused_though_nobody_had_its_id(shop: Shop) -> None:
     shop.commit()
     shop.relay()
     shop.done()
-    shop.settled(n1="refused")
+    shop.balanced(n1="refused")
 
 
 def not_put_back(shop: Shop) -> None:
     shop.commit()
     shop.relay()
     shop.call("FLUSHALL", b"OK")
-    shop.settled(n1="kept")
+    shop.balanced(n1="kept")
 
 
 def open_in_a_shard_that_was_deleted(shop: Shop) -> None:
     shop.commit()
     shop.relay()
     shop.call("drop_shard", 1, b"2", b"1")
-    shop.settled()
+    shop.balanced()
 
 
 def done_and_deleted_and_not_put_back(shop: Shop) -> None:
@@ -200,7 +200,7 @@ def done_and_deleted_and_not_put_back(shop: Shop) -> None:
     shop.relay()
     shop.done()
     shop.call("drop_shard", 1, b"2", b"1")
-    shop.settled(n1="kept")
+    shop.balanced(n1="kept")
 
 
 @pytest.mark.parametrize(
@@ -222,5 +222,5 @@ def test_rows_that_are_not_kept_may_lose_their_jobs() -> None:
     shop.commit()
     shop.relay()
     shop.call("FLUSHALL", b"OK")
-    shop.settled()
+    shop.balanced()
     assert shop.now == NOW

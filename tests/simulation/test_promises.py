@@ -15,7 +15,7 @@ from tests.simulation.deployment import Deployment
 IDLE_PER_S = 4.0
 REPLACED_S = 2.5
 BACK_S = 5.0
-SETTLED_S = 60.0
+QUIET_S = 60.0
 SHARDS = 64
 
 
@@ -26,7 +26,7 @@ def test_idle_workers_are_quiet(workers: int) -> None:
         await here.async_queue.enqueue("t", "x", delay="1h")
         for _ in range(workers):
             here.start_worker("t")
-        await asyncio.sleep(SETTLED_S)
+        await asyncio.sleep(QUIET_S)
         assert await here.commands_per_s(120) <= IDLE_PER_S
 
     Deployment(script).run()
@@ -40,7 +40,7 @@ def test_a_group_that_sorts_first_leaves_an_idle_topic_quiet() -> None:
         await asyncio.sleep(1)
         await here.async_queue.enqueue("t", "x")
         await here.starts(2)
-        await asyncio.sleep(SETTLED_S)
+        await asyncio.sleep(QUIET_S)
         assert await here.commands_per_s(120) <= IDLE_PER_S
 
     Deployment(script).run()
@@ -53,7 +53,7 @@ def test_a_paused_topic_with_a_rate_is_left_alone() -> None:
         await here.async_queue.enqueue_many("t", ({"body": n} for n in range(60)))
         await here.starts(5)
         await here.async_queue.pause("t")
-        await asyncio.sleep(SETTLED_S)
+        await asyncio.sleep(QUIET_S)
         assert await here.commands_per_s(120) <= IDLE_PER_S
         await here.async_queue.resume("t")
         await here.starts(60)
@@ -89,7 +89,7 @@ def test_a_mover_that_stops_is_replaced_at_once() -> None:
         await here.async_queue.configure("t", create=True)
         for _ in range(5):
             here.start_worker("t")
-        await asyncio.sleep(SETTLED_S)
+        await asyncio.sleep(QUIET_S)
         stops = here.leader()
         assert stops
         here.terminate(stops)

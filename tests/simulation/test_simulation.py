@@ -39,7 +39,7 @@ FOUND = {
     20261127558: "the judge lost patience with handlers that hang, one after the other, for a TTR of a minute",
     20261124491: "the same, where the topic had been deleted and made anew",
     846215747445095: "the same, where the process that made the shards was killed before it could tell",
-    911720614970017: "a topic seemed to have settled though its jobs were not at home, as a reply of the walk was lost",
+    911720614970017: "resharding seemed complete though its jobs were not at home, as a reply of the walk was lost",
     747091791756021: "the judge forgot that a late request takes entries along for a consumer that has left",
     888013: "the judge forgot that a job may come back from the archive to another shard than it had left",
 }

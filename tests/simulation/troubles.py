@@ -63,7 +63,7 @@ def _go_on(world: World, process: Process) -> None:
 
 
 async def kill_movers(world: World) -> None:
-    """The mover at work: of many processes it is seldom hit by chance."""
+    """The active mover: of many processes it is seldom hit by chance."""
     chance = Random(f"{world.seed} movers")
     while not world.calm:
         await asyncio.sleep(chance.uniform(0.1, 1.0))

@@ -275,7 +275,7 @@ class World:
         return [p for p in self.processes if p in alive and p.alive and p.name.startswith(kind)]
 
     def mover(self) -> Process | None:
-        """The worker whose mover is at work."""
+        """The worker whose mover is active."""
         holder = self.store.ask("GET", NamespaceKeys(self.settings.namespace).mover)
         return next((process for process, worker in self.serving.items() if worker.name.encode() == holder), None)
 

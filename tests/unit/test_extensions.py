@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from streamdq import Queue
+from streamdq.cli import app as cli
+from streamdq.errors import ExtensionBroken
+from streamdq.link.connection import forget_memory
 from tests.waiting import HANG_S
+
+EXTENDED = "memory://extended"
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 ROUND_TRIP = """
@@ -23,10 +31,6 @@ with Queue("memory://codec") as queue, Queue("memory://codec", codec=[]) as othe
     except BodyUnreadable as error:
         print(error.why)
 """
-BROKEN_CODEC = """
-def rot(settings):
-    raise OSError("gone")
-"""
 
 
 def block(first_line: str) -> str:
@@ -36,8 +40,9 @@ def block(first_line: str) -> str:
 class Site:
     """A folder of packages, in front of what is installed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
+        self._capsys = capsys
 
     def install(self, name: str, version: str, entry_points: dict[str, dict[str, str]], **modules: str) -> None:
         """As pip leaves a package."""
@@ -59,14 +64,29 @@ class Site:
             env={**os.environ, "PYTHONPATH": str(self.folder), "NO_COLOR": "1", **environment},
         )  # fmt: skip
 
-    def streamdq(self, *words: str) -> tuple[int, str, str]:
-        done = self.python("-m", "streamdq", "--url", "memory://extended", *words)
+    def process(self, *words: str) -> tuple[int, str, str]:
+        done = self.python("-m", "streamdq", "--url", EXTENDED, *words)
         return done.returncode, done.stdout, done.stderr
+
+    def streamdq(self, *words: str) -> tuple[int, str, str]:
+        """The same in this process, as if it had just begun."""
+        importlib.invalidate_caches()
+        cli.application.cache_clear()
+        for name in [path.stem for path in self.folder.glob("*.py")]:
+            sys.modules.pop(name, None)
+        self._capsys.readouterr()
+        return cli.run(["--url", EXTENDED, *words]), *self._capsys.readouterr()
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Site]:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    yield Site(tmp_path, capsys)
+    cli.application.cache_clear()
+    for path in tmp_path.glob("*.py"):
+        sys.modules.pop(path.stem, None)
+    forget_memory(EXTENDED)
 
 
 @pytest.fixture
@@ -86,7 +106,7 @@ def broken(site: Site, name: str = "backup") -> None:
 
 
 def test_a_command(acme: Site) -> None:
-    code, out, err = acme.streamdq("--help")
+    code, out, err = acme.process("--help")
     assert (code, err) == (0, "")
     assert "Count the jobs that a topic holds." in out.partition("\nTopics:")[2].partition("\nWorkers:")[0]
     assert acme.streamdq("backlog", "--help")[0] == 0
@@ -168,19 +188,20 @@ def test_a_command_of_another_name_replaces_none(site: Site) -> None:
 
 
 @pytest.mark.parametrize("text", ["import sys\nsys.exit(4)", "import sys\ndef rot(settings): sys.exit(4)"])
-def test_a_codec_that_ends_the_process(site: Site, text: str) -> None:
+def test_a_codec_that_ends_the_process(site: Site, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     site.install("bad-one", "0.1", {"streamdq.codecs": {"rot": "bad_one:rot"}}, bad_one=text)
-    done = site.python("-c", ROUND_TRIP, STREAMDQ_CODEC="rot")
-    assert done.returncode == 1
-    assert "ExtensionBroken: the codec rot of bad-one 0.1 can't be used: SystemExit: 4" in done.stderr
+    monkeypatch.setenv("STREAMDQ_CODEC", "rot")
+    with pytest.raises(ExtensionBroken, match=r"^the codec rot of bad-one 0\.1 can't be used: SystemExit: 4$"):
+        Queue(EXTENDED)
 
 
-def test_a_broken_codec_is_an_error(site: Site) -> None:
+def test_a_broken_codec_is_an_error(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.install(
         "bad-one",
         "0.1",
         {"streamdq.codecs": {"rot": "bad_one:rot"}},
         bad_one="def rot(settings): raise OSError('gone')",
     )
-    done = site.python("-c", ROUND_TRIP, STREAMDQ_CODEC="rot")
-    assert "ExtensionBroken: the codec rot of bad-one 0.1 can't be used: OSError: gone" in done.stderr
+    monkeypatch.setenv("STREAMDQ_CODEC", "rot")
+    with pytest.raises(ExtensionBroken, match=r"^the codec rot of bad-one 0\.1 can't be used: OSError: gone$"):
+        Queue(EXTENDED)

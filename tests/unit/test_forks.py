@@ -21,6 +21,7 @@ from streamdq.embedded import server
 from streamdq.exporter.exporter import RedisCollector
 from streamdq.forks import ModuleLock, call_in_child, renew_in_child
 from streamdq.keys import NamespaceKeys
+from streamdq.link import connection
 from streamdq.metrics import declared, recorded
 from streamdq.threads import HandlerThreads
 from tests.waiting import HANG_S
@@ -62,7 +63,7 @@ def in_child(function: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-class ClaimedJob:
+class HeldLocks:
     """Locks that another thread holds until the end of the block."""
 
     def __init__(self, *locks: Any) -> None:
@@ -168,7 +169,7 @@ def test_queues() -> None:
                 assert claim
             queue.close()
 
-        with ClaimedJob(*held):
+        with HeldLocks(*held):
             assert in_child(use) == 0
         queue.enqueue("t", {})
 
@@ -200,9 +201,23 @@ def test_a_queue_that_is_being_closed_in_its_parent() -> None:
         closing.join()
 
 
+def test_a_server_in_memory_that_is_in_the_middle_of_a_command() -> None:
+    with Queue("memory://forks-5") as queue:
+        queue.enqueue("t", {})
+
+        def use() -> None:
+            queue.enqueue("t", {})
+            with queue.take("t", timeout=30) as claim:
+                assert claim
+            queue.close()
+
+        with HeldLocks(connection._fake_servers["memory://forks-5"].lock):
+            assert in_child(use) == 0
+
+
 def test_awaited_queues() -> None:
     queue = AsyncQueue("memory://forks-3")
-    with ClaimedJob(queue._mover_lock):
+    with HeldLocks(queue._mover_lock):
         assert in_child(queue._stop_mover) == 0
 
 
@@ -213,7 +228,7 @@ def test_threads_for_handlers() -> None:
     def use() -> None:
         assert threads.submit(lambda: 5).result() == 5
 
-    with ClaimedJob(*locks_of(threads)):
+    with HeldLocks(*locks_of(threads)):
         assert in_child(use) == 0
 
 
@@ -224,7 +239,7 @@ def test_calls_of_a_storage() -> None:
     def use() -> None:
         assert calls.each(lambda item: item + 1, [1, 2]) == [2, 3]
 
-    with ClaimedJob(*locks_of(calls)):
+    with HeldLocks(*locks_of(calls)):
         assert in_child(use) == 0
 
 
@@ -234,12 +249,12 @@ def test_readers_of_gauges() -> None:
     def use() -> None:
         assert {metric.name for metric in collector.collect()} >= {"streamdq_up"}
 
-    with ClaimedJob(*locks_of(collector)):
+    with HeldLocks(*locks_of(collector)):
         assert in_child(use) == 0
 
 
 def test_the_embedded_servers_of_a_process() -> None:
-    with ClaimedJob(server._registry_lock._lock):
+    with HeldLocks(server._registry_lock._lock):
         assert in_child(server._registry_lock.__enter__) == 0
 
 
@@ -260,7 +275,7 @@ def test_metrics() -> None:
         recorded.redis_errors("forks", "a", 1)
         list(REGISTRY.collect())
 
-    with ClaimedJob(*locks):
+    with HeldLocks(*locks):
         assert in_child(use) == 0
 
 
@@ -274,7 +289,7 @@ def test_properties_that_are_computed_once() -> None:
         for each in found:
             assert getattr(fresh, str(each.attrname)) is not None
 
-    with ClaimedJob(*locks):
+    with HeldLocks(*locks):
         assert in_child(use) == 0
 
 

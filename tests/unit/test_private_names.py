@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2] / "streamdq"
 OTHERS = {
     ("embedded/supervisor.py", "_exit"),  # of os
+    ("link/connection.py", "_at_fork_reinit"),  # of Python's locks
     ("link/connection.py", "_blocked"),  # of fakeredis's sockets, as the next three
     ("link/connection.py", "_db"),
     ("link/connection.py", "_server"),
@@ -30,7 +31,7 @@ OTHERS = {
     ("process/logs.py", "_current_frames"),  # of sys
     ("store/jobs/records.py", "_replace"),  # of named tuples
     ("store/schedules/schedules.py", "_replace"),
-    ("store/topics/settling.py", "_replace"),
+    ("store/topics/resharding.py", "_replace"),
     ("store/topics/changes.py", "_replace"),
     ("process/leaving.py", "_exit"),  # of os
     ("process/leaving.py", "_run_exitfuncs"),  # of atexit

@@ -89,7 +89,7 @@ class Producer:
 
     async def serve(self) -> None:
         loop = asyncio.get_running_loop()
-        await _settled(self.start())
+        await _awaited(self.start())
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             print(json.dumps(await self._carry_out(json.loads(line))), flush=True)
 
@@ -104,7 +104,7 @@ class Producer:
         jobs = _jobs(**order)
         began = time.perf_counter()
         for job, due_ns in jobs:
-            await _settled(self.one(job, due_ns))
+            await _awaited(self.one(job, due_ns))
         return time.perf_counter() - began
 
     async def _bulk(self, **order: object) -> float:
@@ -112,7 +112,7 @@ class Producer:
         began = time.perf_counter()
         for start in range(0, len(jobs), BATCH):
             batch = jobs[start : start + BATCH]
-            await _settled(self.bulk([job for job, _ in batch], [due_ns for _, due_ns in batch]))
+            await _awaited(self.bulk([job for job, _ in batch], [due_ns for _, due_ns in batch]))
         return time.perf_counter() - began
 
     async def _trickle(self, first: int, count: int, between_s: list, per_second: float) -> float:
@@ -122,11 +122,11 @@ class Producer:
         for i in range(count):
             await asyncio.sleep(max(0.0, began + i / per_second - time.perf_counter()))
             due_ns = (now_ms() + round(chance.uniform(*between_s) * 1000)) * MS
-            await _settled(self.one(body(first + i, due_ns), due_ns))
+            await _awaited(self.one(body(first + i, due_ns), due_ns))
         return time.perf_counter() - began
 
 
-async def _settled(found: object) -> None:
+async def _awaited(found: object) -> None:
     if found is not None and inspect.isawaitable(found):
         await found
 

@@ -121,7 +121,7 @@ export interface paths {
         };
         /**
          * Search a topic's jobs
-         * @description An answer has about `limit` jobs (up to a few hundred more), or as many as two seconds of searching or 1 MiB hold: there may be none in it, and yet more to come. Pass `next` as `after`, with the same criteria, to go on; it is null at the end. A job that matches all the time is found; in different answers it may come twice. `as_shown` tells how the job was when it was found: pass it to the actions, which leave jobs alone that have changed since. With more conditions than a request's head has room for, 32 KiB, it is malformed.
+         * @description An answer has about `limit` jobs (up to a few hundred more). It ends earlier after two seconds of searching or 1 MiB; so an answer may be empty although more follow. Pass `next` as `after`, with the same criteria, to go on; it is null at the end. A job that matches all the time is found; in different answers it may come twice. `as_shown` tells how the job was when it was found: pass it to the actions, which leave jobs alone that have changed since. With more conditions than a request's head has room for, 32 KiB, it is malformed.
          */
         get: operations["find_jobs"];
         put?: never;
@@ -202,8 +202,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Delete dead jobs that a search has shown for good, unless they have changed since
-         * @description Delete dead jobs that a search has shown for good, unless they have changed since.
+         * Delete permanently the dead jobs that a search has shown, unless they have changed since
+         * @description Delete permanently the dead jobs that a search has shown, unless they have changed since.
          */
         post: operations["purge_shown"];
         delete?: never;
@@ -386,7 +386,7 @@ export interface paths {
         get: operations["get_schedule"];
         /**
          * Add a schedule under an id, or change it
-         * @description Idempotent: repeated with the same content, it changes nothing. A change holds from the next occurrence on; what is left out is as by default, even if the schedule had it. A paused schedule stays paused. A topic that does not exist is created.
+         * @description Idempotent: repeated with the same content, it changes nothing. A change holds from the next occurrence on; fields that you leave out get their defaults, even if the schedule had other values. A paused schedule stays paused. A topic that does not exist is created.
          */
         put: operations["put_schedule"];
         post?: never;
@@ -694,8 +694,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Delete dead letters for good
-         * @description Delete dead letters for good.
+         * Delete dead letters permanently
+         * @description Delete dead letters permanently.
          */
         post: operations["purge_dead"];
         delete?: never;
@@ -1835,7 +1835,7 @@ export interface components {
         };
         /**
          * ScheduleIn
-         * @description A schedule: either `cron` or `every`. What is left out is as by default.
+         * @description A schedule: either `cron` or `every`. Fields that you leave out get their defaults.
          * @example {
          *       "body": {
          *         "for": "{due}"
@@ -2234,7 +2234,7 @@ export interface components {
         };
         /**
          * TopicIn
-         * @description Settings to change; what is left out stays.
+         * @description Settings to change; others stay as they are.
          * @example {
          *       "retry": "15s 3m 10m",
          *       "ttr": "30s"

@@ -163,7 +163,7 @@ export class Worker<T extends Topics = Topics> {
     if (claim.job.body_unreadable) {
       const why = claim.job.body_unreadable;
       this.#options.log.warn(`streamdq: the server can't read the body of ${claim.job.topic} ${claim.job.id}: ${why}`);
-      return await this.#settle(claim, () => this.#queue.snooze(claim, UNREADABLE, why));
+      return await this.#send(claim, () => this.#queue.snooze(claim, UNREADABLE, why));
     }
     const attempt = new Attempt<never>(this.#queue, claim as Claim<never>);
     let onGrace = () => {};
@@ -184,7 +184,7 @@ export class Worker<T extends Topics = Topics> {
     const outcome = failure
       ? this.#failed(claim, failure.error, attempt.signal)
       : () => this.#queue.finish(claim, limits(claim));
-    await this.#settle(claim, outcome);
+    await this.#send(claim, outcome);
     await Promise.race([handled, graceOver]); // a handler that goes on keeps its slot
     grace.removeEventListener("abort", onGrace);
     attempt.end();
@@ -208,7 +208,7 @@ export class Worker<T extends Topics = Topics> {
   }
 
   /** Ends the claim. If that fails, the job is delivered again when its TTR has passed. */
-  async #settle(claim: Claim, outcome: Outcome): Promise<void> {
+  async #send(claim: Claim, outcome: Outcome): Promise<void> {
     try {
       await outcome();
     } catch (error) {

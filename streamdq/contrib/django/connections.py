@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 def fresh_connections(handler: Callable[P, T]) -> Callable[P, T]:
-    """Decorates a ``def`` handler, below ``@worker.handler``: database connections of its thread that have broken, or
-    are older than ``CONN_MAX_AGE``, are closed before and after each attempt, as Django does around each request.
+    """Decorates a ``def`` handler, below ``@worker.handler``. Before and after each attempt, it closes the thread's
+    database connections that have broken or are older than ``CONN_MAX_AGE``, as Django does around each request.
 
     Raises:
         TypeError: it is an ``async def`` handler, which shares its thread with all others.

@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from ...forks import ModuleLock
 from ...http.app import create_app
 from ...http.auth import Role, Tokens
-from ...http.pages.vouched import KEY, Vouched
+from ...http.pages.signed_in import KEY, SignedInUser
 
 _NOT_PASSED_ON = {"authorization", "connection", "content-length", "cookie", "host", "transfer-encoding"}
 _NOT_PASSED_BACK = {"connection", "content-length", "set-cookie"}
@@ -77,8 +77,8 @@ def answer(request: HttpRequest, base: str, home: str) -> HttpResponse:
     """The page's answer to its user. ``base``: the path below which the pages are; ``home``: that of the admin."""
     user = request.user
     roles = frozenset(role for permission, role in _ROLES.items() if user.has_perm(permission))
-    vouched = Vouched(user.get_username(), roles, home, "Admin")
-    status, headers, body = pages().ask({**_scope(request, base), KEY: vouched}, request.body)
+    signed_in = SignedInUser(user.get_username(), roles, home, "Admin")
+    status, headers, body = pages().ask({**_scope(request, base), KEY: signed_in}, request.body)
     response = HttpResponse(body, status=status)
     for name, value in headers:
         if name not in _NOT_PASSED_BACK:
@@ -103,7 +103,7 @@ def _scope(request: HttpRequest, base: str) -> dict[str, Any]:
 
 
 def _raw_path(request: HttpRequest) -> bytes:
-    """The path as it was sent, where the server tells; only there can a slash in an id be told from others."""
+    """The path as it was sent, where the server tells; only such a server tells a slash within an id from others."""
     target = request.META.get("RAW_URI") or request.META.get("REQUEST_URI") or ""  # gunicorn; uWSGI and mod_wsgi
     sent: bytes = getattr(request, "scope", {}).get("raw_path") or target.encode("latin-1", "replace")
     return sent

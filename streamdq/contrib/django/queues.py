@@ -48,8 +48,8 @@ def enqueue_on_commit(
     ``using``: the database whose transaction it is. The options are those of ``Queue.enqueue``; a ``delay`` begins at
     the commit.
 
-    Where the process dies between the commit and the call, there is no job. Where the call fails, because Redis does
-    not answer or an argument is invalid, there is none either, and the error is raised where the transaction ends,
+    Where the process dies between the commit and the call, there is no job. If the call fails, because Redis does not
+    answer or an argument is invalid, there is none either. The error is then raised where the transaction ends,
     although it has committed. An outbox has neither gap.
     """
 

@@ -21,7 +21,7 @@ from .jobs import job_bytes
 PAGE_BYTES = 1024 * 1024
 _FEWEST_OF_A_SHARD = 10
 
-Place = tuple[int, bytes]
+Position = tuple[int, bytes]
 """The position of a dead letter: when it was buried, and its id. This is the order of the list, over all shards."""
 
 
@@ -35,7 +35,7 @@ class DeadPage:
 
 def dead_page(store: RedisStore, who: Identity, topic: str, group: str, limit: int, after: str) -> Op[DeadPage]:
     """At most ``limit`` dead letters in the order of their burial, until they exceed PAGE_BYTES. A page may be short or
-    empty and still have a next one. If letters are kicked or purged meanwhile, no other letter is skipped.
+    empty and still have a next one. If dead letters are kicked or purged meanwhile, no other letter is skipped.
 
     Raises:
         UnknownTopic, UnknownGroup
@@ -43,13 +43,13 @@ def dead_page(store: RedisStore, who: Identity, topic: str, group: str, limit: i
     """
     yield from known_group(store, topic, group, anew=True)
     shards = store.topics.shards(topic)
-    places, more = yield from _places(store, [shard.dead_of(group) for shard in shards], limit, _place(after))
+    positions, more = yield from _positions(store, [shard.dead_of(group) for shard in shards], limit, _position(after))
     page, size = DeadPage(), 0
-    for number, (buried_ms, raw) in enumerate(places, 1):
+    for number, (buried_ms, raw) in enumerate(positions, 1):
         found = yield from _job(store, who, shards, raw.decode())
         page.jobs += found
         size += sum(map(len, found))
-        page.next = f"{buried_ms}.{raw.decode()}" if more or number < len(places) else None
+        page.next = f"{buried_ms}.{raw.decode()}" if more or number < len(positions) else None
         if number == limit or size >= PAGE_BYTES:
             break
     return page
@@ -66,7 +66,7 @@ def _job(store: RedisStore, who: Identity, shards: Sequence[ShardKeys], id: str)
     return [job_bytes(redact.job(who, job))]
 
 
-def _place(after: str) -> Place:
+def _position(after: str) -> Position:
     if not after:
         return (-1, b"")
     buried, dot, id = after.partition(".")
@@ -75,19 +75,19 @@ def _place(after: str) -> Place:
     return int(buried), id.encode("utf-8", "surrogateescape")
 
 
-def _places(store: RedisStore, keys: Sequence[str], limit: int, after: Place) -> Op[tuple[list[Place], bool]]:
-    """The next positions in order, and whether there are more. If there are many shards, each is asked only for a part
-    of the page; so a page ends early where a shard may have more that was not read.
+def _positions(store: RedisStore, keys: Sequence[str], limit: int, after: Position) -> Op[tuple[list[Position], bool]]:
+    """The next positions in order, and whether there are more. If there are many shards, each gives only a part of the
+    page; so a page ends early where a shard may have more that was not read.
     """
     count = min(limit, max(_FEWEST_OF_A_SHARD, 2 * limit // len(keys))) + 1
     found = yield from ordered.from_time(store.session, [(key, after[0], 0) for key in keys], count)
     of_shards, ends = [], []
     for key, rows in zip(keys, found, strict=True):
         offset = 0
-        while len(rows) == count and rows[-1] <= after:  # many letters of the same millisecond
+        while len(rows) == count and rows[-1] <= after:  # many dead letters of the same millisecond
             offset += count
             (rows,) = yield from ordered.from_time(store.session, [(key, after[0], offset)], count)
         of_shards.append([row for row in rows if row > after])
         ends += rows[-1:] if len(rows) == count else []
-    places = list(merge(*of_shards))
-    return ([place for place in places if place <= min(ends)] if ends else places), bool(ends)
+    positions = list(merge(*of_shards))
+    return ([position for position in positions if position <= min(ends)] if ends else positions), bool(ends)

@@ -102,10 +102,10 @@ async def find_jobs(
 ) -> Response:
     """Search a topic's jobs.
 
-    An answer has about `limit` jobs (up to a few hundred more), or as many as two seconds of searching or 1 MiB hold:
-    there may be none in it, and yet more to come. Pass `next` as `after`, with the same criteria, to go on; it is null
-    at the end. A job that matches all the time is found; in different answers it may come twice. `as_shown` tells how
-    the job was when it was found: pass it to the actions, which leave jobs alone that have changed since. With more
+    An answer has about `limit` jobs (up to a few hundred more). It ends earlier after two seconds of searching or 1
+    MiB; so an answer may be empty although more follow. Pass `next` as `after`, with the same criteria, to go on; it is
+    null at the end. A job that matches all the time is found; in different answers it may come twice. `as_shown` tells
+    how the job was when it was found: pass it to the actions, which leave jobs alone that have changed since. With more
     conditions than a request's head has room for, 32 KiB, it is malformed.
     """
     due = None if due_from is None and due_until is None else (due_from, due_until)
@@ -201,5 +201,5 @@ async def kick_shown(request: Request, topic: TopicPath, shown: LettersIn) -> Re
     problems=_UNKNOWN, responses=_ACTED,
 )  # fmt: skip
 async def purge_shown(request: Request, topic: TopicPath, shown: LettersIn) -> Response:
-    """Delete dead jobs that a search has shown for good, unless they have changed since."""
+    """Delete permanently the dead jobs that a search has shown, unless they have changed since."""
     return await _act(request, topic, shown.jobs, purge_found, shown.group)

@@ -85,7 +85,7 @@ def job_response(job: Job, status: int = 200, headers: dict[str, str] | None = N
 def _put(
     store: RedisStore, topic: str, new: NewJob, on_conflict: OnConflict, durable: str | None
 ) -> Op[tuple[Job, JobExists | None]]:
-    """The job that has the id afterwards, and why it is not this one."""
+    """The job that has the id afterwards, and why it is not the caller's."""
     topic = check_topic(topic)
     bodies = store.session.bodies
     job = encode(new, bodies.most_json_bytes, bodies.seal(topic))
@@ -220,7 +220,7 @@ async def get_job_history(request: Request, topic: TopicPath, id: IdPath) -> Res
 async def _job(request: Request, topic: str, id: str, key: str | None) -> Job:
     job = await (await backend_of(request).queue()).get(topic, id, key=key)
     if job is None:
-        raise ProblemError("no-job", "it has ended, or never was; the history may know it")
+        raise ProblemError("no-job", "the job has ended, or never existed; GET …/history shows past attempts")
     return redact.job(who_asks(request), job)
 
 

@@ -157,7 +157,7 @@ def needs_of(route: APIRoute) -> Needs:
 
 
 def refused(request: Request, error: ProblemError) -> ProblemError:
-    """Counts and logs a refusal. Callers without a valid token who ask too often are told that instead."""
+    """Counts and logs a refusal. Callers without a valid token that exceed their rate get that answer instead."""
     if error.kind == "unauthenticated":
         try:
             count_failure(request)

@@ -1,4 +1,4 @@
-"""Operations on schedules over HTTP. Whoever may enqueue a topic's jobs may also say when."""
+"""Operations on schedules over HTTP. A caller that may enqueue a topic's jobs may also schedule them."""
 
 from __future__ import annotations
 
@@ -123,9 +123,9 @@ async def put_schedule(
 ) -> Response:
     """Add a schedule under an id, or change it.
 
-    Idempotent: repeated with the same content, it changes nothing. A change holds from the next occurrence on; what is
-    left out is as by default, even if the schedule had it. A paused schedule stays paused. A topic that does not exist
-    is created.
+    Idempotent: repeated with the same content, it changes nothing. A change holds from the next occurrence on; fields
+    that you leave out get their defaults, even if the schedule had other values. A paused schedule stays paused. A
+    topic that does not exist is created.
     """
     backend = backend_of(request)
     put = define.preview_schedule if dry_run else define.put_schedule

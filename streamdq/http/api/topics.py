@@ -233,7 +233,7 @@ async def kick_dead(request: Request, topic: TopicPath, which: DeadIn) -> Respon
     problems=_UNKNOWN, responses={200: {"description": "How many are gone.", "model": CountOut}},
 )  # fmt: skip
 async def purge_dead(request: Request, topic: TopicPath, which: DeadIn) -> Response:
-    """Delete dead letters for good."""
+    """Delete dead letters permanently."""
     about(request, group=which.group)
     check_group_scope(who_asks(request), which.group)
     queue = await backend_of(request).queue()

@@ -18,7 +18,7 @@ from ..problems import ProblemError
 from .page_routes import PageRoute, form_of, get, post, redirect, sign_in, sign_out
 from .pages import job_view
 from .render import base_of, page, segment
-from .vouched import vouched_for
+from .signed_in import signed_in_user
 
 router = APIRouter(route_class=PageRoute)
 _TOPIC = "/topics/{topic:segment}"
@@ -73,7 +73,7 @@ async def dead_letters(request: Request, topic: TopicPath) -> Response:
 
 
 def _shown_in(text: str) -> tuple[int, str, str]:
-    """Shard, delivery and id of a letter that the page has shown."""
+    """Shard, delivery and id of a dead letter that the page has shown."""
     found = _SHOWN.fullmatch(text)
     if found is None:
         raise InvalidInput("shown: not a value that a page has sent")
@@ -138,7 +138,7 @@ def _own_path(request: Request, path: str) -> str:
 @get(router, "/login", open=True)
 async def login_page(request: Request) -> Response:
     backend = backend_of(request)
-    if not backend.tokens.required or vouched_for(request) is not None:
+    if not backend.tokens.required or signed_in_user(request) is not None:
         return redirect(f"{base_of(request)}/")
     request.state.who = None  # whatever the cookie says: a page that is open to everyone asks Redis nothing
     return page(request, "login.html", next=request.query_params.get("next", ""), refused="")

@@ -1,5 +1,5 @@
 """What failed, across topics: dead letters and jobs that wait for a retry, with a filter; and what can be done to all
-letters that match: first how many they are, then the action.
+dead letters that match: first how many they are, then the action.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ Text = Annotated[str, Query(max_length=600)]
 
 
 async def _figures(request: Request, backend: Backend, state: State) -> Mapping[tuple[str, str], int] | None:
-    surveyed = await backend.survey.latest()
-    return None if surveyed is None else redact.failed(who_asks(request), surveyed.stats, _FIGURES[state])
+    reading = await backend.topic_cache.latest()
+    return None if reading is None else redact.failed(who_asks(request), reading.stats, _FIGURES[state])
 
 
 def _which(
@@ -82,8 +82,8 @@ async def failed_page(
 # -- the action
 
 
-async def _letters(request: Request, backend: Backend, given: Mapping[str, str], until_ms: int) -> FailedFilter:
-    """Of all topics, as of now: what is counted is what is acted on."""
+async def _filter(request: Request, backend: Backend, given: Mapping[str, str], until_ms: int) -> FailedFilter:
+    """Of all topics, as of now: the counted jobs are those that are acted on."""
     stats = await (await backend.queue()).stats()
     figures = redact.failed(who_asks(request), stats, "dead")
     return _which("dead", places_of(figures, given["in_topic"], given["in_group"]), given, until_ms)
@@ -93,14 +93,14 @@ async def _letters(request: Request, backend: Backend, given: Mapping[str, str],
 async def plan_page(
     request: Request, do: Text = "", in_topic: Text = "", in_group: Text = "", error: Text = "", id: Text = ""
 ) -> Response:
-    """How many letters match, before anything is done to them."""
+    """How many dead letters match, before anything is done to them."""
     if not who_asks(request).may(()):
         raise ProblemError("forbidden", "this takes the role admin")
     backend, action = backend_of(request), action_in(do)
     given = dict(zip(_FIELDS, (in_topic.strip(), in_group.strip(), error, id), strict=True))
     store = await backend.store()
     now_ms = await backend.do(namespace.now_ms(store.session))
-    which = await _letters(request, backend, given, now_ms)
+    which = await _filter(request, backend, given, now_ms)
     tally = await backend.search(request, lambda: backend.do(count_failed(store, which, _COUNTS_S)))
     return page(
         request, "failed_plan.html", action=action, given=given, tally=tally, until=now_ms, here="failed",
@@ -110,14 +110,14 @@ async def plan_page(
 
 @post(router, "/failed/act", sifts=True)
 async def act(request: Request) -> Response:
-    """Acts on the letters that match, of those that the plan has counted."""
+    """Acts on the dead letters that match, of those that the plan has counted."""
     form = await form_of(request)
     given = {name: form.get(name, [""])[0] for name in _FIELDS}
     action, until = action_in(form.get("do", [""])[0]), form.get("until", [""])[0]
     if not (until.isascii() and until.isdigit() and len(until) < 16):
         raise InvalidInput("until: is no time")
     backend = backend_of(request)
-    which = await _letters(request, backend, given, int(until))
+    which = await _filter(request, backend, given, int(until))
     done = await backend.do(act_on_failed(await backend.store(), which, action, _ACTS_S))
     query = {**{name: value for name, value in given.items() if value}, "did": f"failed-{action}", "n": done.total}
     query |= {"left": done.left_alone} if done.left_alone or not done.total else {}

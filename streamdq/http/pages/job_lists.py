@@ -79,7 +79,7 @@ def _ranks(cursor: str, shards: Sequence[ShardKeys]) -> list[int]:
         return [0] * len(shards)
     ranks = cursor.split(".")
     if len(ranks) != len(shards) or not all(rank.isascii() and rank.isdigit() and len(rank) < 16 for rank in ranks):
-        raise InvalidInput("from: not a value that an earlier page ended with")
+        raise InvalidInput("from: invalid; use the link of an earlier page")
     return [int(rank) for rank in ranks]
 
 
@@ -157,7 +157,7 @@ def _starts(cursor: str, streams: int) -> list[str]:
     """Where each stream continues after the previous page."""
     found = _SHOWN_LAST.fullmatch(cursor)
     if found is None:
-        raise InvalidInput("from: not a value that an earlier page ended with")
+        raise InvalidInput("from: invalid; use the link of an earlier page")
     entry, last = found[1], int(found[2])
     return [f"({entry}" if number <= last else entry for number in range(streams)]
 

@@ -76,8 +76,8 @@ _GRADES = ("", "good", "fair", "bad")
 
 
 @dataclass(slots=True)
-class Glance:
-    """One topic, at a glance. ``late``: of each group."""
+class TopicSummary:
+    """One topic's figures. ``late``: of each group."""
 
     name: str
     settings: TopicSettings
@@ -124,18 +124,18 @@ HORIZONS: dict[str, tuple[int, int]] = {  # name: how many steps, of how many ms
 }
 
 
-Place = tuple[int, str]
+Position = tuple[int, str]
 """Where a topic is in the list of all: its concern and its name."""
 
 
 def page_of(
-    order: Sequence[Place], known: Mapping[str, TopicSettings], asked: str, after: str
+    order: Sequence[Position], known: Mapping[str, TopicSettings], asked: str, after: str
 ) -> tuple[list[str], str]:
     """Names of topics that contain ``asked``, from the place ``after`` on, in the order given; and the place to go on
     from, "" at the end. At least one topic, otherwise no more shards than a page may read.
     """
     names: list[str] = []
-    shards, last, begin = 0, "", _place_in(after)
+    shards, last, begin = 0, "", _position_in(after)
     for place in order:
         concern, name = place
         if place <= begin or asked.lower() not in name.lower():
@@ -148,7 +148,7 @@ def page_of(
     return names, ""
 
 
-def _place_in(text: str) -> Place:
+def _position_in(text: str) -> Position:
     concern, _, name = text.partition("/")
     return (int(concern), name) if concern.isdecimal() and concern.isascii() else (-1, "")
 
@@ -157,7 +157,7 @@ def _shards(store: RedisStore, topics: Sequence[str]) -> list[tuple[ShardKeys, T
     return [(shard, store.topics.settings_of(name)) for name in topics for shard in store.topics.all_shards(name)]
 
 
-def glance(store: RedisStore, topics: Sequence[str]) -> Op[list[Glance]]:
+def summary(store: RedisStore, topics: Sequence[str]) -> Op[list[TopicSummary]]:
     """Each topic's figures and lateness. The topics must be known. Consumers are counted for groups with ready jobs
     alone.
     """
@@ -183,14 +183,14 @@ def glance(store: RedisStore, topics: Sequence[str]) -> Op[list[Glance]]:
     return list(found.values())
 
 
-def _new(name: str, settings: TopicSettings) -> Glance:
+def _new(name: str, settings: TopicSettings) -> TopicSummary:
     groups = settings.group_names
     stats = TopicStats(shards=settings.shards, groups={group: GroupStats() for group in groups})
-    return Glance(name, settings, stats, late={group: GroupLateness(group) for group in groups})
+    return TopicSummary(name, settings, stats, late={group: GroupLateness(group) for group in groups})
 
 
 def _look_at_history(
-    store: RedisStore, found: Mapping[str, Glance], shards: Sequence[tuple[ShardKeys, TopicSettings]]
+    store: RedisStore, found: Mapping[str, TopicSummary], shards: Sequence[tuple[ShardKeys, TopicSettings]]
 ) -> Op[None]:
     """How late the last attempts were, and how many jobs died lately."""
     for (name, group), late in (yield from _samples(store, shards)).items():
@@ -202,7 +202,7 @@ def _look_at_history(
 
 
 def _count_consumers(
-    store: RedisStore, found: Mapping[str, Glance], places: Sequence[tuple[ShardKeys, str]]
+    store: RedisStore, found: Mapping[str, TopicSummary], places: Sequence[tuple[ShardKeys, str]]
 ) -> Op[None]:
     """Of the groups that have these places, by the shard with the most."""
     asked = list(places)
@@ -212,7 +212,9 @@ def _count_consumers(
         figures.consumers = max(figures.consumers, count)
 
 
-def _look_at_ready(store: RedisStore, found: Mapping[str, Glance], places: Sequence[tuple[ShardKeys, str]]) -> Op[None]:
+def _look_at_ready(
+    store: RedisStore, found: Mapping[str, TopicSummary], places: Sequence[tuple[ShardKeys, str]]
+) -> Op[None]:
     """How long the first ready jobs have waited, and for whom."""
     if not places:
         return
@@ -227,7 +229,7 @@ def _look_at_ready(store: RedisStore, found: Mapping[str, Glance], places: Seque
             late.unserved = not one.stats.groups[group].consumers
 
 
-def consumers(store: RedisStore, one: Glance, group: str) -> Op[int]:
+def consumers(store: RedisStore, one: TopicSummary, group: str) -> Op[int]:
     """How many consumers the group has, by the shard with the most."""
     shards = [shard for shard in store.topics.shards(one.name) if shard not in one.lost]
     return max(
@@ -237,7 +239,7 @@ def consumers(store: RedisStore, one: Glance, group: str) -> Op[int]:
 
 
 def stands_still(store: RedisStore, coming: Load) -> Op[bool]:
-    """Whether jobs are due and no mover is at work."""
+    """Whether jobs are due and no mover is active."""
     if not coming.overdue:
         return False
     try:
@@ -275,7 +277,7 @@ def _at(ranked: Sequence[int], percent: int) -> int:
     return ranked[-(-len(ranked) * percent // 100) - 1]
 
 
-def coming_load(store: RedisStore, topics: Sequence[Glance], horizon: str, now_ms: int) -> Op[Load]:
+def coming_load(store: RedisStore, topics: Sequence[TopicSummary], horizon: str, now_ms: int) -> Op[Load]:
     """The coming load of all topics together, without what is planned. It counts for each step and reads no job."""
     steps, step_ms = HORIZONS[horizon]
     ends = [now_ms + step_ms * i for i in range(steps + 1)]

@@ -19,7 +19,7 @@ from ..backend import Backend
 from ..problems import KINDS, RETRY_AFTER_S, ProblemError, kind_of, on_http
 from . import sessions
 from .render import HEADERS, base_of, page
-from .vouched import vouched_for
+from .signed_in import signed_in_user
 
 FORM = "application/x-www-form-urlencoded"
 COOKIE = "streamdq_session"
@@ -162,8 +162,8 @@ def post(
 
 
 async def session_of(request: Request, backend: Backend) -> Identity | None:
-    if (vouched := vouched_for(request)) is not None:
-        return vouched.identity
+    if (user := signed_in_user(request)) is not None:
+        return user.identity
     return await sessions.holder(backend, request.cookies.get(COOKIE, ""))
 
 

@@ -29,11 +29,11 @@ from ..api.route import IdPath, TopicPath, backend_of, who_asks
 from ..auth import Identity
 from ..backend import Backend
 from ..problems import ProblemError
-from ..survey import Surveyed
+from ..topic_cache import TopicReading
 from . import charts
 from .job_lists import listed
 from .links import links_of, unfinished_first
-from .overview import HORIZONS, Glance, Load, coming_load, consumers, glance, page_of, stands_still, totals
+from .overview import HORIZONS, Load, TopicSummary, coming_load, consumers, page_of, stands_still, summary, totals
 from .page_routes import PageRoute, get, redirect
 from .planned import plan_ahead
 from .render import base_of, page, segment, shown_body
@@ -56,22 +56,22 @@ async def overview(
     store = await backend.store()
     who = who_asks(request)
     known = _seen(who, await backend.do(store.topics.registry()))
-    surveyed = await backend.survey.latest()
-    concerns = redact.concerns(who, known, surveyed)
+    reading = await backend.topic_cache.latest()
+    concerns = redact.concerns(who, known, reading)
     names, following = page_of(sorted((why, name) for name, why in concerns.items()), known, q, after)
-    found = [redact.glance(who, one) for one in await backend.do(glance(store, names))]
+    found = [redact.summary(who, one) for one in await backend.do(summary(store, names))]
     now_ms = _now_ms(found)
     coming = await _coming(backend, store, found, horizon, now_ms)
     part = len(found) < len(known)
     asked = "" if who.topics.is_all and who.groups.is_all else None
     activity = await _ran(backend, found, past, asked, "", who.groups.holds)
-    whole = redact.stats(who, surveyed.stats) if part and surveyed else totals(one.stats for one in found)
+    whole = redact.stats(who, reading.stats) if part and reading else totals(one.stats for one in found)
     return page(
         request, "overview.html", here="topics", topics=found,
-        problems=_problems(who, surveyed, found), totals=whole, chart=charts.coming(coming), coming=coming, now=now_ms,
+        problems=_problems(who, reading, found), totals=whole, chart=charts.coming(coming), coming=coming, now=now_ms,
         **_charts(activity, past),
         horizon=horizon, horizons=list(HORIZONS), q=q, after=after, next=following, known=len(known), part=part,
-        age_s=surveyed and surveyed.age_s,
+        age_s=reading and reading.age_s,
         still=await backend.do(stands_still(store, coming)),
     )  # fmt: skip
 
@@ -81,14 +81,14 @@ def _seen(who: Identity, known: Mapping[str, TopicSettings]) -> dict[str, TopicS
     return {name: known[name] for name in redact.topics(who, known)}
 
 
-def _now_ms(found: Sequence[Glance]) -> int:
+def _now_ms(found: Sequence[TopicSummary]) -> int:
     return max((one.now_ms for one in found), default=0)
 
 
-def _problems(who: Identity, surveyed: Surveyed | None, found: Sequence[Glance]) -> list[Problem]:
-    """Of the topics that are shown as of now, of the others as they were surveyed."""
+def _problems(who: Identity, reading: TopicReading | None, found: Sequence[TopicSummary]) -> list[Problem]:
+    """Of the topics that are shown as of now, of the others as of the last reading."""
     shown = {one.name for one in found}
-    others = [] if surveyed is None else [one for one in surveyed.problems if one.topic not in shown]
+    others = [] if reading is None else [one for one in reading.problems if one.topic not in shown]
     fresh = [problem for one in found for problem in problems_of(one.name, one.stats, one.died)]
     return in_order([*redact.problems(who, others), *fresh])
 
@@ -99,7 +99,9 @@ def _charts(activity: Activity | None, past: str) -> dict[str, Any]:
     return {"activity": activity, "ran": ran, "late": late, "past": past, "pasts": list(PASTS)}
 
 
-async def _coming(backend: Backend, store: RedisStore, topics: Sequence[Glance], horizon: str, now_ms: int) -> Load:
+async def _coming(
+    backend: Backend, store: RedisStore, topics: Sequence[TopicSummary], horizon: str, now_ms: int
+) -> Load:
     load = await backend.do(coming_load(store, topics, _horizon(horizon), now_ms))
     await backend.do(plan_ahead(store, topics, load))
     return load
@@ -112,10 +114,15 @@ def _horizon(name: str) -> str:
 
 
 async def _ran(
-    backend: Backend, shown: Sequence[Glance], past: str, topic: str | None, group: str, groups: Callable[[str], bool]
+    backend: Backend,
+    shown: Sequence[TopicSummary],
+    past: str,
+    topic: str | None,
+    group: str,
+    groups: Callable[[str], bool],
 ) -> Activity | None:
     """What ran lately: of Prometheus, if there is one that knows it, else of the history. None: neither has it.
-    ``topic``: what to ask Prometheus for, '' for everything; None: it can't be asked for what is shown.
+    ``topic``: what to ask Prometheus for, '' for everything; None: Prometheus lacks what is shown.
     """
     if past not in PASTS:
         raise InvalidInput(f"past: is not one of {', '.join(PASTS)}")
@@ -148,7 +155,7 @@ async def topic_page(
     settings = await _settings(backend, store, topic)
     who = who_asks(request)
     group = redact.group(who, settings, group)
-    one = redact.glance(who, (await backend.do(glance(store, [topic])))[0])
+    one = redact.summary(who, (await backend.do(summary(store, [topic])))[0])
     jobs = redact.listed(who, await backend.do(listed(store, topic, group, state, cursor, one.lost)))
     coming = await _coming(backend, store, [one], horizon, one.now_ms)
     activity = await _ran(backend, [one], past, topic, group, group.__eq__)
@@ -163,7 +170,7 @@ async def topic_page(
     )  # fmt: skip
 
 
-def _keys(store: RedisStore, one: Glance, group: str) -> Op[list[KeyLoad]]:
+def _keys(store: RedisStore, one: TopicSummary, group: str) -> Op[list[KeyLoad]]:
     """The keys for which most jobs wait, if any do."""
     waits = one.stats.groups[group].waiting_for_key > 0
     shards = [shard for shard in store.topics.shards(one.name) if shard not in one.lost] if waits else []

@@ -12,13 +12,13 @@ from ...link.session import Op, Work
 from ...schedules.coming import coming
 from ...store.redis_store import RedisStore
 from ...store.schedules.schedules import Schedules, StoredSchedule
-from .overview import Glance, Load
+from .overview import Load, TopicSummary
 
 MOST_SCHEDULES = 500  # that one page reads
 MOST_TIMES = 5_000  # of cron expressions, each 5 to 10 µs; a page is made anew every two seconds
 
 
-def plan_ahead(store: RedisStore, topics: Sequence[Glance], load: Load) -> Op[None]:
+def plan_ahead(store: RedisStore, topics: Sequence[TopicSummary], load: Load) -> Op[None]:
     """Adds what their active schedules will add to the load. ``load.planned_whole`` is False if some were left out, as
     there are too many, or in time zones that this host does not know.
     """

@@ -19,8 +19,8 @@ from ...job.retry import RetrySchedule
 from ...version import __version__
 from ..api.route import backend_of
 from ..auth import Role
+from .signed_in import signed_in_user
 from .timeline import brief
-from .vouched import vouched_for
 
 # Nothing from other sites, nothing inline, no frames: text in a topic or an error can't become active content.
 HEADERS = {
@@ -144,7 +144,7 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
             namespace=backend.namespace,
             guarded=backend.tokens.required,
             who=who,
-            vouched=vouched_for(request),
+            signed_in=signed_in_user(request),
             admin=who is not None and who.may(()),
             producer=who is not None and who.may((Role.PRODUCER,)),
             note=_note(request),
@@ -160,14 +160,14 @@ def base_of(request: Request) -> str:
 
 
 _NOTES = {
-    "kicked": "Sent back: {n}.", "purged": "Deleted for good: {n}.", "cancelled": "The job is cancelled.",
+    "kicked": "Sent back: {n}.", "purged": "Deleted permanently: {n}.", "cancelled": "The job is cancelled.",
     "rescheduled": "The job has a new due time.", "paused": "The topic is paused.", "resumed": "The topic is resumed.",
     "configured": "The settings are changed.", "as-before": "Nothing was changed.", "due-now": "The job is due now.",
     "schedule-paused": "The schedule is paused.", "schedule-resumed": "The schedule is resumed.",
     "schedule-removed": "The schedule is removed.", "triggered": "A job is enqueued, due now.",
     "found-cancelled": "Cancelled: {n}.", "found-rescheduled": "Rescheduled: {n}.", "found-kicked": "Sent back: {n}.",
-    "found-purged": "Deleted for good: {n}.", "failed-kick": "Sent back: {n}.",
-    "failed-purge": "Deleted for good: {n}.",
+    "found-purged": "Deleted permanently: {n}.", "failed-kick": "Sent back: {n}.",
+    "failed-purge": "Deleted permanently: {n}.",
 }  # fmt: skip
 _NOTHING = "Nothing was changed: the dead letters were gone already."
 

@@ -15,7 +15,7 @@ ON_TIME_MS = 100
 
 
 def brief(ms: int) -> str:
-    """A duration at a glance: 340ms, 3.2s, 4m10s."""
+    """A duration in short: 340ms, 3.2s, 4m10s."""
     if 1000 <= ms < _MINUTE_MS:
         return f"{ms / 1000:.1f}".removesuffix(".0") + "s"
     return show_ms(ms if ms < _MINUTE_MS else ms - ms % 1000)
@@ -180,5 +180,5 @@ _WAITED_FOR = {
 def _still_waits(longest: str, waited: str, paused: bool) -> str:
     if longest == "worker":
         return f": it has been waiting {waited} for a worker."
-    cause = "the topic is paused" if paused else "no mover is at work, or the topic's rate limits it"
+    cause = "the topic is paused" if paused else "no mover is active, or the topic's rate limits it"
     return f", and has not been moved to the ready stream yet: {cause}."

@@ -1,4 +1,4 @@
-"""Who is alive: one process is the mover at work (election.py), and workers that died lose what they hold
+"""Who is alive: one process is the active mover (election.py), and workers that died lose what they hold
 (dead_workers.py).
 
 Both go by heartbeats that processes give in Redis. The mover renews its lease every second; a standby looks at the

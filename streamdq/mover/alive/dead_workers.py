@@ -1,4 +1,4 @@
-"""Takes over the claims of workers that died, whatever their TTR. The mover at work runs it.
+"""Takes over the claims of workers that died, whatever their TTR. The active mover runs it.
 
 A worker that holds claims sends a heartbeat every second. It is dead when the mover has seen the same last heartbeat
 for two seconds, and that heartbeat is older than ``STREAMDQ_WORKER_TIMEOUT_S`` by Redis's clock. Redis's clock alone

@@ -28,7 +28,7 @@ _BLOCK_S, _EACH_BLOCK_S = 600.0, 6.0
 
 
 class Election:
-    """One process's part in it. ``processes``: how many there are, as this one saw them last."""
+    """One process's part in it. ``processes``: how many there are, as this process saw them last."""
 
     def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, name: str, stopping: asyncio.Event) -> None:
         self._link = link
@@ -101,8 +101,8 @@ class Election:
             seen |= news
 
     async def keep(self) -> None:
-        """Renews the lease; returns when another process has it, as this one was stopped for a while. Redis decides
-        that, not a clock here: on a busy machine every wait ends late.
+        """Renews the lease; returns when another process has it, because this process was stopped for a while. Redis
+        decides that, not a clock here: on a busy machine every wait ends late.
         """
         while True:
             await asyncio.sleep(self._ms * _RENEW_AT / 1000)

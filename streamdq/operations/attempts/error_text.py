@@ -1,4 +1,4 @@
-"""What is told of an exception: its message, and the calls that led to it. Reading them may run the user's code, which
+"""How an exception is reported: its message, and the calls that led to it. Reading them may run the user's code, which
 may itself raise anything; and neither must quote a body.
 """
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import linecache
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from traceback import walk_tb
 from types import FrameType
 from typing import TypeGuard, TypeVar
@@ -63,7 +63,7 @@ def told_of(job: Job, error: object) -> str:
 
 def why_invalid(error: ValidationError, *, hidden: bool) -> str:
     """Pydantic's messages without the values. They may quote the user's own validators. ``hidden``: the body must not
-    show, so only the kinds of errors are told: places may be keys of the body.
+    show, so only the kinds of errors are reported: places may be keys of the body.
     """
     try:
         found = error.errors()
@@ -80,6 +80,16 @@ def traceback_of(error: BaseException, *, hidden: bool) -> str:
     ``hidden``: the body must not show, so without messages.
     """
     return without_credentials("\n".join(_lines_of(error, hidden, set())))
+
+
+def calls_shown(calls: Sequence[str]) -> str:
+    """The calls that a handler was in when its TTR passed, likewise. ``calls``: as of ``calls_of``."""
+    lines = []
+    for call in calls:
+        place, _, function = call.rpartition(" ")
+        file, _, line = place.rpartition(":")
+        lines.append(f'  File "{file}", line {line}, in {function}')
+    return without_credentials("\n".join(["When its TTR passed (most recent call last):", *lines]))
 
 
 def without_credentials(traceback: str) -> str:

@@ -25,8 +25,9 @@ from ...store.history.rows import SEPARATOR, Event, moved_ms
 from ...store.jobs.records import job_in
 from ...store.replies import Claimed, Refused
 from ...store.scripts import Scripts
+from ...threads import ThreadOf
 from . import measured
-from .error_text import MAX_ERROR_CHARS, is_a, is_told, text_of, told_of, traceback_of
+from .error_text import MAX_ERROR_CHARS, calls_shown, is_a, is_told, text_of, told_of, traceback_of
 
 _NO_ATTEMPT = -1  # sent instead of the number of used steps: the attempt does not count
 _LONGEST_UNREADABLE_MS = 60_000  # so it runs soon after a key was added
@@ -91,6 +92,8 @@ class ClaimedJob:
     started: float = 0.0  # the same on this host's monotonic clock
     begun: bool = False  # its handler was called
     thread: Future[Any] | None = None  # the call of its handler there
+    runs_in: ThreadOf | None = None  # that thread
+    was_in: Sequence[str] = ()  # the calls that its handler was in when it was cancelled, if nothing else tells
     ended: bool = False
     late: bool = False  # its TTR passed here
     lost: bool = False  # Redis has refused a touch: another worker has the job, or will have it
@@ -155,7 +158,7 @@ def held_in(
         try:
             job = job_in(topic, row.id.decode(), row.record, decoder, kind)
         except ValueError as error:
-            log.error("a claimed job can't be read", topic=topic, id=repr(row.id), group=group, error=what(error))
+            log.error("claimed job unreadable", topic=topic, id=repr(row.id), group=group, error=what(error))
             continue
         job.state, job.attempt = running, 1
         main, entry, past = (row.claim, b"", None) if b"|" not in row.claim else row.parts()
@@ -174,7 +177,7 @@ def held_in(
 
 def unreadable(held: ClaimedJob, error: BodyUnreadable) -> End:
     """The end of an attempt whose body can't be read. The job goes back, uncounted, and comes again later and later: to
-    a worker that can read it, or to this one when it is configured for it. A body that nobody can read is buried.
+    a worker that can read it, or to this worker when it is configured for it. A body that nobody can read is buried.
     """
     measured.unreadable(held)
     if is_a(error, BodyDamaged):
@@ -211,7 +214,9 @@ def tell_calls(end: End, error: BaseException) -> None:
     """Keeps the calls that led to the exception with the end of the attempt, unless the handler raised it to say what
     should follow.
     """
-    if end.outcome in _FAILED and not is_told(error):
+    if end.held.was_in:
+        end.traceback = calls_shown(end.held.was_in)
+    elif end.outcome in _FAILED and not is_told(error):
         end.traceback = traceback_of(error, hidden=end.held.job.is_hidden)
 
 
@@ -279,7 +284,7 @@ def can_be_sent(held: ClaimedJob) -> bool:
         return False
 
 
-def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:
+def send_ends(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:
     """Ends attempts of one shard and one generation of a group that this consumer claimed, all with the same outcome,
     at most MAX_BATCH. Returns the indexes of those refused because another consumer has the job now. Idempotent: a
     repeated batch changes nothing.

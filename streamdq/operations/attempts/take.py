@@ -24,7 +24,7 @@ from .results import (
     End,
     end_of_failure,
     held_in,
-    settle,
+    send_ends,
     tell_calls,
     too_late,
     unreadable,
@@ -111,7 +111,7 @@ def _is_kept(store: RedisStore, held: ClaimedJob, settings: TopicSettings, *, ro
     if end is None and room:
         return True
     ends = [end or End(held, AttemptResult.RELEASED)]
-    yield from settle(store.scripts, held.shard, held.group, store.session.consumer, ends)
+    yield from send_ends(store.scripts, held.shard, held.group, store.session.consumer, ends)
     return False
 
 
@@ -136,7 +136,9 @@ def _end(store: RedisStore, end: End) -> Op[None]:
     if held.ended:
         raise StaleClaim(f"job {held.job.id!r}: this claim has ended already")
     held.took_s = time.monotonic() - held.deadline + held.ttr_ms / 1000
-    refused = yield from settle(store.scripts, held.shard, held.group, held.consumer or store.session.consumer, [end])
+    refused = yield from send_ends(
+        store.scripts, held.shard, held.group, held.consumer or store.session.consumer, [end]
+    )
     held.ended = True
     if end.outcome is AttemptResult.DONE and not refused and store.session.bodies.blocks(held.job.raw_body):
         yield from drop_ended(store.session, [(held.shard, EndedJob(held.job.topic, held.job.id, held.job.raw_body))])

@@ -7,8 +7,8 @@ from __future__ import annotations
 from ...store.rights import COMMANDS
 
 CLUSTER_COMMANDS = ("asking", "client|tracking", "cluster|slots", "hello")
-"""What clients of a Cluster send as well: to learn which node serves which slot, while a slot migrates, and to be told
-when a shard has news.
+"""What clients of a Cluster send as well: to learn which node serves which slot, while a slot migrates, and to be
+notified when a shard has news.
 """
 
 FUNCTION_COMMANDS = ("fcall", "function|load")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Literal
 
 from ...errors import ServerUnavailable
 from ...job.durability import MEMORY
@@ -17,29 +15,17 @@ from ...store.entries import ms_of
 from ...store.history import history_reads
 from ...store.redis_store import RedisStore
 from ...store.topics.changes import listed
-from ...store.topics.settling import Walk
+from ...store.topics.resharding import Walk
 from ..keys.busiest import busiest
 from ..topics.stats import OVERDUE_MS, Stats, stats
 from ..topics.workers import workers
 from .audit import audit
+from .redis_server import Finding, memory_of, persistence_of, role_of, version_of
 
 _NEVER_MS = 10**15
 _BEHIND_S = 2 * 86_400
 _MANY_WAIT = 10_000
 _ALL_RIGHTS = "`streamdq doctor --acl` prints the rights that it needs"
-
-Verdict = Literal["ok", "advice", "problem"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check. ``problem``: jobs are stuck, or are lost when this Redis restarts or fills up;
-    ``advice``: this may become a problem.
-    """
-
-    verdict: Verdict
-    what: str
-    advice: str = ""
 
 
 def doctor(store: RedisStore) -> Op[list[Finding]]:
@@ -47,7 +33,7 @@ def doctor(store: RedisStore) -> Op[list[Finding]]:
     hung handlers and dumps.
     """
     info = yield from namespace.redis_info(store.session)
-    findings = [_version(info), _persistence(info), _memory(info), *_trouble(info)]
+    findings = [version_of(info), persistence_of(info), memory_of(info), *role_of(info)]
     findings += yield from _rights(store)
     if any(found.verdict == "problem" and found.advice == _ALL_RIGHTS for found in findings):
         return findings  # the rest calls scripts
@@ -64,7 +50,7 @@ def doctor(store: RedisStore) -> Op[list[Finding]]:
             Finding("problem", f"counters don't balance, {len(audited.orphans):,} orphans", "run `streamdq audit`")
         )
     findings += yield from _hung(store)
-    findings += yield from _unsettled(store)
+    findings += yield from _resharding(store)
     return findings + (yield from _keys(store)) + (yield from _dumps(store))
 
 
@@ -106,14 +92,14 @@ def _missing_rights(store: RedisStore, keys: Sequence[str]) -> Op[list[str]]:
     return sorted(found)
 
 
-def _unsettled(store: RedisStore) -> Op[list[Finding]]:
+def _resharding(store: RedisStore) -> Op[list[Finding]]:
     """How much is where it was put before the number of shards changed."""
     found = []
     for topic, settings in (yield from store.topics.refresh()).items():
         if settings.former:
             left = yield from Walk(store.session, store.scripts, topic, settings).left()
             about, before = "" if left.exact else "about ", listed(settings.former)
-            what = f"topic {topic} has yet to settle: {about}{left.jobs:,} jobs and {left.taken:,} taken ids"
+            what = f"topic {topic} is still resharding: {about}{left.jobs:,} jobs and {left.taken:,} taken ids"
             found.append(Finding("ok", f"{what} are where they were put among {before} shards, not {settings.shards}"))
     return found
 
@@ -178,11 +164,11 @@ def _levels(store: RedisStore) -> Op[dict[tuple[str, str], tuple[str, str]]]:
 
 def _mover(stats: Stats, name: str | None, processes: int) -> Finding:
     if name is not None:
-        return Finding("ok", f"mover at work: {name}; processes that would take its place: {max(0, processes - 1):,}")
+        return Finding("ok", f"active mover: {name}; processes that would take its place: {max(0, processes - 1):,}")
     waits = any(topic.overdue_ms > OVERDUE_MS and not topic.paused for topic in stats.topics.values())
     return Finding(
         "problem" if waits else "advice",
-        "no mover is at work" + (", and jobs are due" if waits else ""),
+        "no mover is active" + (", and jobs are due" if waits else ""),
         "start a worker: due jobs stay in the bucket until then",
     )
 
@@ -223,44 +209,6 @@ def _dump(id: str, lacking: int, behind_s: int, limit: int) -> Finding:
             f"they take memory: run `streamdq dump`, or `streamdq forget-dump {id}` if it is no longer needed",
         )
     return Finding("ok", f"dump {id} has all history rows" + (f" except {lacking:,}" if lacking else ""))
-
-
-def _version(info: dict[str, str]) -> Finding:
-    name = info.get("server_name", "redis")
-    version = info.get("valkey_version") or info.get("redis_version", "0")
-    if tuple(int(part) for part in version.split(".")[:2]) < (6, 2):
-        return Finding("problem", f"{name} {version}", "streamdq needs Redis 6.2 or later, or Valkey")
-    return Finding("ok", f"{name} {version}, {info.get('redis_mode', 'standalone')}")
-
-
-def _persistence(info: dict[str, str]) -> Finding:
-    if info.get("aof_enabled") == "1":
-        if info.get("aof_last_write_status") == "err":
-            return Finding("problem", "the AOF can't be written", "free space on Redis's disk, or fix its permissions")
-        return Finding("ok", "append-only file is on")
-    if info.get("rdb_last_bgsave_status") == "err":
-        return Finding("problem", "the last snapshot failed", "free space on Redis's disk; CONFIG SET appendonly yes")
-    return Finding(
-        "problem",
-        "no append-only file",
-        "a restart of Redis loses jobs: CONFIG SET appendonly yes, and in redis.conf",
-    )
-
-
-def _memory(info: dict[str, str]) -> Finding:
-    policy, limit = info.get("maxmemory_policy", "noeviction"), int(info.get("maxmemory", 0))
-    if policy != "noeviction":
-        return Finding("problem", f"maxmemory-policy is {policy}", "Redis may delete jobs: set it to noeviction")
-    used = int(info.get("used_memory", 0))
-    if limit and used > 0.9 * limit:
-        return Finding("problem", f"memory is {used / limit:.0%} full", "raise maxmemory: Redis will refuse new jobs")
-    return Finding("ok", "maxmemory-policy is noeviction")
-
-
-def _trouble(info: dict[str, str]) -> list[Finding]:
-    if info.get("role") == "slave":
-        return [Finding("problem", "this is a replica", "connect to its primary, or through Sentinel")]
-    return []
 
 
 def _clock(skew_s: float) -> Finding:

@@ -1,6 +1,6 @@
 """What failed, across topics: dead letters, the last first, and jobs that wait for a retry, the next first. A list is
-read a part at a time and costs the same however many there are; what is done to letters concerns those that were there
-by a time, unless they have changed since.
+read a part at a time and costs the same however many there are; what is done to dead letters concerns those that were
+there by a time, unless they have changed since.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .kick_throttle import SLICE, KickThrottle
 MOST_PLACES = 100
 MOST_LOOKED = 5_000
 _PAGE = 100
-_MOST_AT_ONCE = 10_000  # letters that are acted on in one go
+_MOST_AT_ONCE = 10_000  # dead letters that are acted on in one go
 
 State = Literal["dead", "retrying"]
 Action = Literal["kick", "purge"]
@@ -42,7 +42,7 @@ def action_in(text: str) -> Action:
 @dataclass(frozen=True, slots=True)
 class FailedFilter:
     """What is looked for. ``places``: topics and groups. ``error``: a part of it, in any case. ``until_ms``: of dead
-    letters, those that were buried by then.
+    letters, those that were buried at or before it.
     """
 
     state: State
@@ -77,17 +77,17 @@ class FailedPage:
     looked: int = 0
 
 
-class _Place(NamedTuple):
+class _Source(NamedTuple):
     shard: ShardKeys
     groups: frozenset[str]
     zset: str
 
 
-def _places(store: RedisStore, which: FailedFilter) -> list[_Place]:
+def _sources(store: RedisStore, which: FailedFilter) -> list[_Source]:
     """In an order that stays when numbers change: a list goes on where equal times were passed in it."""
     if which.state == "dead":
         return [
-            _Place(shard, frozenset({group}), shard.dead_of(group))
+            _Source(shard, frozenset({group}), shard.dead_of(group))
             for topic, group in sorted(which.places)
             for shard in store.topics.shards(topic)
         ]
@@ -95,7 +95,7 @@ def _places(store: RedisStore, which: FailedFilter) -> list[_Place]:
     for topic, group in sorted(which.places):
         groups.setdefault(topic, set()).add(group)
     return [
-        _Place(shard, frozenset(names), shard.bucket)
+        _Source(shard, frozenset(names), shard.bucket)
         for topic, names in groups.items()
         for shard in store.topics.shards(topic)
     ]
@@ -103,30 +103,30 @@ def _places(store: RedisStore, which: FailedFilter) -> list[_Place]:
 
 class _Walk:
     """Goes through all places together, by time. ``score`` and ``passed`` are how far it is: the time of the last one,
-    and how many of that time were passed. Each place goes on from its own last time, not from a rank: so what others
+    and how many of that time were passed. Each source goes on from its own last time, not from a rank: so what others
     take out meanwhile hides nothing, but among those of that very millisecond.
     """
 
     def __init__(self, store: RedisStore, which: FailedFilter, start: str) -> None:
         self._store = store
         self._newest_first = which.state == "dead"
-        self._places = _places(store, which)
+        self._sources = _sources(store, which)
         self.score, self._skip = _start_in(start)
         self.passed = 0
         start_ms = which.until_ms if self.score is None else self.score
-        self._from: list[int | None] = [start_ms for _ in self._places]
-        self._rows: list[deque[ordered.Scored]] = [deque() for _ in self._places]
-        self._offsets = [0] * len(self._places)
-        self._more = [True] * len(self._places)
+        self._from: list[int | None] = [start_ms for _ in self._sources]
+        self._rows: list[deque[ordered.Scored]] = [deque() for _ in self._sources]
+        self._offsets = [0] * len(self._sources)
+        self._more = [True] * len(self._sources)
         self._heap: list[tuple[int, int]] = []
 
     @property
     def ended(self) -> bool:
         return not self._heap and not any(self._more)
 
-    def next(self, count: int) -> Op[list[tuple[_Place, bytes, int]]]:
-        """The next ones: (place, member, time); fewer at the end."""
-        found: list[tuple[_Place, bytes, int]] = []
+    def next(self, count: int) -> Op[list[tuple[_Source, bytes, int]]]:
+        """The next ones: (source, member, time); fewer at the end."""
+        found: list[tuple[_Source, bytes, int]] = []
         yield from self._fill([i for i, rows in enumerate(self._rows) if not rows and self._more[i]])
         while self._heap and len(found) < count:
             _, i = heapq.heappop(self._heap)
@@ -141,7 +141,7 @@ class _Walk:
                 continue
             self._skip = 0
             self.score = at_ms
-            found.append((self._places[i], member, at_ms))
+            found.append((self._sources[i], member, at_ms))
         return found
 
     def _push(self, i: int) -> None:
@@ -151,7 +151,7 @@ class _Walk:
     def _fill(self, empty: Sequence[int]) -> Op[None]:
         if not empty:
             return
-        asked = [(self._places[i].zset, self._from[i], self._offsets[i]) for i in empty]
+        asked = [(self._sources[i].zset, self._from[i], self._offsets[i]) for i in empty]
         pages = yield from ordered.by_time(self._store.session, asked, _PAGE, newest_first=self._newest_first)
         for i, page in zip(empty, pages, strict=True):
             self._rows[i].extend(page)
@@ -173,7 +173,7 @@ def _start_in(text: str) -> tuple[int | None, int]:
         return None, 0
     score, _, passed = text.partition(".")
     if not all(part.isascii() and part.isdigit() and len(part) < 16 for part in (score, passed)):
-        raise InvalidInput("from: not a value that an earlier page ended with")
+        raise InvalidInput("from: invalid; use the link of an earlier page")
     return int(score), int(passed)
 
 
@@ -191,18 +191,18 @@ def failed(store: RedisStore, which: FailedFilter, count: int, start: str = "") 
     return part
 
 
-def _matches(store: RedisStore, which: FailedFilter, rows: Sequence[tuple[_Place, bytes, int]]) -> Op[list[Failed]]:
+def _matches(store: RedisStore, which: FailedFilter, rows: Sequence[tuple[_Source, bytes, int]]) -> Op[list[Failed]]:
     wanted = []
-    for place, member, at_ms in rows:
+    for source, member, at_ms in rows:
         if which.state == "dead":
-            (group,), id = place.groups, id_in(member)
+            (group,), id = source.groups, id_in(member)
         else:
             delivery = member_in(member)
-            if delivery.group not in place.groups:
+            if delivery.group not in source.groups:
                 continue
             group, id = delivery.group or "", delivery.id
         if id.startswith(which.id_prefix):
-            wanted.append((place.shard, group, id, at_ms))
+            wanted.append((source.shard, group, id, at_ms))
     known = yield from lookup.progress(store.session, [(shard, group, id) for shard, group, id, _ in wanted])
     return [
         Failed(shard, group, id, at_ms, one.attempt, one.error, one.reason, delivery_of(one))
@@ -222,7 +222,7 @@ def delivery_of(progress: Progress) -> str:
 
 @dataclass(slots=True)
 class Tally:
-    """How many letters there are, or what was done to them. ``whole``: False if there was no time for all."""
+    """How many dead letters there are, or what was done to them. ``whole``: False if there was no time for all."""
 
     of: dict[tuple[str, str], int] = field(default_factory=dict)  # by topic and group
     left_alone: int = 0
@@ -263,25 +263,23 @@ def act_on_failed(store: RedisStore, which: FailedFilter, action: Action, longes
     found, whole = yield from _all(store, which, _MOST_AT_ONCE, ends)
     tally, throttle = Tally(whole=whole), KickThrottle(store.session)
     begun = False
-    for (shard, group), letters in _slices(found):
+    for (shard, group), jobs in _slices(found):
         if time.monotonic() > ends:
             tally.whole = False
             break
         if action == "kick" and begun:
             yield from throttle.wait(shard, group)
-        done = yield from _act(store, action, shard, group, [(one.id, one.delivery) for one in letters])
+        done = yield from _act(store, action, shard, group, [(one.id, one.delivery) for one in jobs])
         if done:
-            tally.add(letters[0], done)
-        tally.left_alone += len(letters) - done
+            tally.add(jobs[0], done)
+        tally.left_alone += len(jobs) - done
         begun = True
     return tally
 
 
-def _act(
-    store: RedisStore, action: Action, shard: ShardKeys, group: str, letters: Sequence[tuple[str, str]]
-) -> Op[int]:
+def _act(store: RedisStore, action: Action, shard: ShardKeys, group: str, jobs: Sequence[tuple[str, str]]) -> Op[int]:
     script = store.scripts.kick_each if action == "kick" else store.scripts.purge_each
-    codes = yield from script(shard, group, letters)
+    codes = yield from script(shard, group, jobs)
     return sum(code == 1 for code in codes)
 
 
@@ -296,11 +294,11 @@ def act_on_shown(
     """
     yield from known_group(store, topic, group, anew=True)
     shards, done = store.topics.shards(topic), 0
-    letters: dict[ShardKeys, list[tuple[str, str]]] = {}
+    jobs: dict[ShardKeys, list[tuple[str, str]]] = {}
     for number, delivery, id in shown:
         if number < len(shards):  # a change of the settings may have removed it
-            letters.setdefault(shards[number], []).append((id, delivery))
-    for shard, some in letters.items():
+            jobs.setdefault(shards[number], []).append((id, delivery))
+    for shard, some in jobs.items():
         for first in range(0, len(some), SLICE):
             done += yield from _act(store, action, shard, group, some[first : first + SLICE])
     return done, len(shown) - done
@@ -310,9 +308,9 @@ def _slices(found: Sequence[Failed]) -> Iterator[tuple[tuple[ShardKeys, str], li
     groups: dict[tuple[ShardKeys, str], list[Failed]] = {}
     for one in found:
         groups.setdefault((one.shard, one.group), []).append(one)
-    for at, letters in groups.items():
-        for first in range(0, len(letters), SLICE):
-            yield at, letters[first : first + SLICE]
+    for at, jobs in groups.items():
+        for first in range(0, len(jobs), SLICE):
+            yield at, jobs[first : first + SLICE]
 
 
 def places_of(figures: Mapping[tuple[str, str], int], topic: str, group: str) -> list[tuple[str, str]]:

@@ -21,7 +21,7 @@ _LONGEST_S = 30.0  # how long to wait in total
 
 
 class KickThrottle:
-    """The waiting of one such operation. It ends for good if nobody claims, as there is nothing to delay then, or if
+    """The waiting of one such operation. It ends permanently if nobody claims, as there is nothing to delay then, or if
     handlers are slow, as due jobs then wait for a free slot in any case.
     """
 

@@ -33,7 +33,7 @@ def dead(store: RedisStore, topic: str, group: str = DEFAULT_GROUP, limit: int =
     yield from known_group(store, topic, group, anew=True)
     shards = store.topics.shards(topic)
     found = yield from ordered.by_rank(store.session, [(shard.dead_of(group), 0) for shard in shards], limit)
-    buried = [(at_ms, id, shard) for shard, letters in zip(shards, found, strict=True) for at_ms, id in letters]
+    buried = [(at_ms, id, shard) for shard, rows in zip(shards, found, strict=True) for at_ms, id in rows]
     jobs: list[Job] = []
     for _, raw, shard in sorted(buried, key=lambda one: one[:2])[:limit]:
         id = id_in(raw)
@@ -60,7 +60,7 @@ def kick(
 def purge(
     store: RedisStore, topic: str, id: str | None = None, *, group: str = DEFAULT_GROUP, all: bool = False
 ) -> Op[int]:
-    """Deletes a dead job for good, or with ``all`` all dead jobs of the group; returns how many.
+    """Deletes a dead job permanently, or with ``all`` all dead jobs of the group; returns how many.
 
     Raises:
         InvalidInput: neither an id nor ``all`` is given, or both; nothing was deleted.

@@ -28,7 +28,7 @@ from .search import Search
 
 ActionResult = Literal["done", "changed", "gone", "refused"]
 Tell = Callable[[ShardKeys, str, ActionResult], None]
-"""Is told what became of each job: its shard, its id, the result."""
+"""Called with what became of each job: its shard, its id, the result."""
 
 _RESULTS: dict[int, ActionResult] = {1: "done", -3: "changed", -4: "gone"}  # by the scripts' codes; others: refused
 _SEQUENCE_LENGTH = 12
@@ -149,30 +149,32 @@ def _count(acted: Acted, tell: Tell | None, shard: ShardKeys, results: Iterable[
 def kick_found(search: Search, tell: Tell | None = None) -> Op[Acted]:
     """Sends back those of the jobs that were dead, in the group of the search or in each in which they were."""
     throttle = KickThrottle(search.store.session)
-    return (yield from _each_letter(search, search.store.scripts.kick_each, tell, throttle))
+    return (yield from _each_dead_letter(search, search.store.scripts.kick_each, tell, throttle))
 
 
 def purge_found(search: Search, tell: Tell | None = None) -> Op[Acted]:
     """Deletes those of the jobs that were dead, in the group of the search or in each in which they were."""
-    return (yield from _each_letter(search, search.store.scripts.purge_each, tell, None))
+    return (yield from _each_dead_letter(search, search.store.scripts.purge_each, tell, None))
 
 
-_LetterScript = Callable[[ShardKeys, str, Sequence[_Known]], Op[list[int]]]
+_DeadLetterScript = Callable[[ShardKeys, str, Sequence[_Known]], Op[list[int]]]
 
 
-def _each_letter(search: Search, script: _LetterScript, tell: Tell | None, throttle: KickThrottle | None) -> Op[Acted]:
+def _each_dead_letter(
+    search: Search, script: _DeadLetterScript, tell: Tell | None, throttle: KickThrottle | None
+) -> Op[Acted]:
     yield from search.some()
     store, acted, began = search.store, Acted(), False
     settings = yield from store.topics.latest(search.topic)
     for shard, part in _slices(search.plan, len(settings.groups)):
-        of_groups = _letters(part, search.criteria.group)
+        of_groups = _by_group(part, search.criteria.group)
         done: set[str] = set()
-        for group, letters in of_groups.items():
+        for group, shown in of_groups.items():
             if throttle and began:
                 yield from throttle.wait(shard, group)
-            codes = yield from script(shard, group, letters)
-            done |= {id for (id, _), code in zip(letters, codes, strict=True) if code == 1}
-        dead = {id for letters in of_groups.values() for id, _ in letters}
+            codes = yield from script(shard, group, shown)
+            done |= {id for (id, _), code in zip(shown, codes, strict=True) if code == 1}
+        dead = {id for shown in of_groups.values() for id, _ in shown}
         left = sorted(dead - done)
         there = dict(zip(left, (yield from lookup.records_there(store.session, shard, left)), strict=True))
         _count(acted, tell, shard, ((id, _became(id, done, there)) for id, _ in part))
@@ -187,7 +189,7 @@ def _became(id: str, done: Collection[str], there: Mapping[str, bool]) -> Action
     return "refused" if id not in there else "changed" if there[id] else "gone"
 
 
-def _letters(shown: Sequence[_Known], group: str | None) -> dict[str, list[_Known]]:
+def _by_group(shown: Sequence[_Known], group: str | None) -> dict[str, list[_Known]]:
     """By group, the ids and deliveries of the jobs that were dead, with their nonces."""
     found: dict[str, list[_Known]] = {}
     for id, deliveries in shown:

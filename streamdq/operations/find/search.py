@@ -30,7 +30,7 @@ _PAGE = 250
 # What a job costs, and what it costs for each group, in reads of a progress. One that waits for its key is
 # also looked up there: 50 jobs of 15 groups took 16 ms.
 _OF_JOB, _OF_GROUP, _OF_WAITING = 6, 2, 6
-# The number of the place and how many there are; then the cursor in it: HSCAN's, or time and member (in hex).
+# The number of the source and how many there are; then the cursor in it: HSCAN's, or time and member (in hex).
 _POSITION = re.compile(
     r"(\d{1,6})\.(\d{1,6})\.(?:(\d{1,19}(?:\+\d{1,6})?)|(\d{1,16})m((?:[0-9a-f]{2}){0,2000}))", re.ASCII
 )
@@ -44,7 +44,7 @@ class Progress(NamedTuple):
     total: int
 
 
-class _Place(NamedTuple):
+class _Source(NamedTuple):
     """What the walk goes through. ``zset``: a bucket, or a group's dead letters; "" = all jobs of the shard."""
 
     shard: ShardKeys
@@ -81,14 +81,16 @@ class Search:
     total: int = 0
     ended: bool = False
     _began: bool = False
-    _places: deque[_Place] = field(default_factory=deque)
+    _sources: deque[_Source] = field(default_factory=deque)
     _cursor: bytes | tuple[int, bytes] = b""
     _read: deque[tuple[Shown, Job | None]] = field(default_factory=deque)
     _due: tuple[int, int] = (0, NEVER_MS)
     _by_due: bool = False
     _in_order: bool = False  # read delayed jobs by due time, wherever that is possible
-    _left_at: dict[_Place, bytes | tuple[int, bytes]] = field(default_factory=dict)  # places that were left in between
-    _all_places: int = 0
+    _left_at: dict[_Source, bytes | tuple[int, bytes]] = field(
+        default_factory=dict
+    )  # sources that were left in between
+    _all_sources: int = 0
     _most: int = _PAGE
     _sieve: Sieve = field(init=False)
 
@@ -137,21 +139,21 @@ class Search:
             raise InvalidInput("soonest: jobs of this search were read before; search anew")
         self._in_order = True
         yield from self._begin()
-        self.ended = not self._places
+        self.ended = not self._sources
         first: list[Job] = []
-        read = 0  # of the place
+        read = 0  # of the source
         while not self.ended:
             if self._by_due and read >= count:
-                self._left_at[self._places[0]] = self._cursor
-                self._leave_place()
+                self._left_at[self._sources[0]] = self._cursor
+                self._leave_source()
                 read = 0
                 continue
-            place = self._places[0]
+            source = self._sources[0]
             page = yield from self._jobs_of_page()
             first = heapq.nsmallest(count, [*first, *page], key=lambda job: (job.due_ms, job.id))
-            read = read + len(page) if self._places and self._places[0] == place else 0
+            read = read + len(page) if self._sources and self._sources[0] == source else 0
         if self._left_at and (self.limit is None or self.found < self.limit):
-            self._places.extend(self._left_at)
+            self._sources.extend(self._left_at)
             self._cursor, self.ended = self._start(), False
         return first
 
@@ -171,7 +173,7 @@ class Search:
             return ""
         cursor = self._cursor
         position = cursor.decode() if isinstance(cursor, bytes) else f"{cursor[0]}m{cursor[1].hex()}"
-        return f"{self._all_places - len(self._places)}.{self._all_places}.{position}"
+        return f"{self._all_sources - len(self._sources)}.{self._all_sources}.{position}"
 
     def rest(self) -> Op[None]:
         """Walks to the end. All matches are then part of the plan."""
@@ -205,10 +207,10 @@ class Search:
         shards = self._shards(settings)
         yield from self._look_at_keys(shards, settings)
         groups = settings.group_names if wanted.group is None else (wanted.group,)
-        self._places.extend(place for shard in shards for place in self._places_in(shard, groups))
-        self._cursor, self._all_places = self._start(), len(self._places)
-        places = [(place.zset or place.shard.jobs, *self._times(place)) for place in self._places]
-        self.total = sum((yield from ordered.sizes(self.store.session, places)))
+        self._sources.extend(source for shard in shards for source in self._sources_in(shard, groups))
+        self._cursor, self._all_sources = self._start(), len(self._sources)
+        sources = [(source.zset or source.shard.jobs, *self._times(source)) for source in self._sources]
+        self.total = sum((yield from ordered.sizes(self.store.session, sources)))
         self._go_on()
 
     def _shards(self, settings: TopicSettings) -> list[ShardKeys]:
@@ -225,12 +227,12 @@ class Search:
         found = _POSITION.fullmatch(self.after)
         if found is None:
             raise InvalidInput("after: not where a search ended")
-        number, places, cursor, time, member = found.groups()
-        if int(places) != self._all_places or int(number) >= self._all_places:
+        number, sources, cursor, time, member = found.groups()
+        if int(sources) != self._all_sources or int(number) >= self._all_sources:
             raise InvalidInput("after: another search ended there, or the topic has changed; search anew")
         for _ in range(int(number)):
-            self._places.popleft()
-        if bool(self._places[0].zset) != (cursor is None):
+            self._sources.popleft()
+        if bool(self._sources[0].zset) != (cursor is None):
             raise InvalidInput("after: another search ended there, or the topic has changed; search anew")
         self._cursor = (int(time), bytes.fromhex(member)) if cursor is None else cursor.encode()
 
@@ -246,67 +248,67 @@ class Search:
         by_due = self.criteria.by_due or (self._in_order and self.criteria.state is JobState.DELAYED)
         self._by_due = by_due and not are_waiting and not (settings.key_rate and any(admitted))
 
-    def _places_in(self, shard: ShardKeys, groups: Sequence[str]) -> list[_Place]:
+    def _sources_in(self, shard: ShardKeys, groups: Sequence[str]) -> list[_Source]:
         if self._by_due:
-            return [_Place(shard, shard.bucket, self.criteria.group or "")]
+            return [_Source(shard, shard.bucket, self.criteria.group or "")]
         if self.criteria.state is JobState.DEAD:
-            return [_Place(shard, shard.dead_of(group), group) for group in groups]
-        return [_Place(shard, "", self.criteria.group or "")]
+            return [_Source(shard, shard.dead_of(group), group) for group in groups]
+        return [_Source(shard, "", self.criteria.group or "")]
 
-    def _times(self, place: _Place) -> tuple[int, int] | tuple[None, None]:
-        """The first and the last time in a place that is in the order of time."""
-        if not place.zset:
+    def _times(self, source: _Source) -> tuple[int, int] | tuple[None, None]:
+        """The first and the last time in a source that is in the order of time."""
+        if not source.zset:
             return None, None
         return self._due if self._by_due else (0, NEVER_MS)
 
     def _start(self) -> bytes | tuple[int, bytes]:
-        if not self._places or not self._places[0].zset:
+        if not self._sources or not self._sources[0].zset:
             return b"0"
-        return self._left_at.pop(self._places[0], None) or (self._times(self._places[0])[0] or 0, b"")
+        return self._left_at.pop(self._sources[0], None) or (self._times(self._sources[0])[0] or 0, b"")
 
     def _page(self, *, jobs: bool) -> Op[None]:
         """Reads a page of matches. ``jobs``: with the jobs; otherwise with as little as is needed."""
         if not self._began:
             yield from self._begin()
-        if not self._places:
+        if not self._sources:
             self.ended = True
             return
-        place = self._places[0]
-        matches = yield from self._asked(place, self._query(place, jobs))
-        known = self.plan.get(place.shard, {})
+        source = self._sources[0]
+        matches = yield from self._asked(source, self._query(source, jobs))
+        known = self.plan.get(source.shard, {})
         new = {match.id: match for match in matches if match.id not in known}  # HSCAN may return a job twice
         for match, job in (yield from self._sieve.sifted(list(new.values()), jobs)):
-            shown = Shown(place.shard, match.id, match.deliveries)
+            shown = Shown(source.shard, match.id, match.deliveries)
             self._read.append((shown, job if jobs else None))
         if self.tell is not None:
             self.tell(Progress(self.looked, self.found + len(self._read), max(self.total, self.looked)))
 
-    def _query(self, place: _Place, jobs: bool) -> Wanted:
+    def _query(self, source: _Source, jobs: bool) -> Wanted:
         wanted = self.criteria
         due = None if wanted.due is None else self._due
         return Wanted(
-            "job" if jobs else wanted.needed, wanted.state or "", place.group, wanted.id_prefix, due,
+            "job" if jobs else wanted.needed, wanted.state or "", source.group, wanted.id_prefix, due,
             wanted.of_groups, wanted.texts,
         )  # fmt: skip
 
-    def _asked(self, place: _Place, asked: Wanted) -> Op[list[Match]]:
-        """The script's answer for a page; goes on to the next place at the end of this one."""
+    def _asked(self, source: _Source, asked: Wanted) -> Op[list[Match]]:
+        """The script's answer for a page; goes on to the next source at the end of this one."""
         scripts, at_end = self.store.scripts, False
         if isinstance(self._cursor, bytes):
-            page = yield from scripts.find_jobs(place.shard, self._cursor, self._most, asked)
+            page = yield from scripts.find_jobs(source.shard, self._cursor, self._most, asked)
             looked, matches, self._cursor, at_end = page.looked, page.matches, page.cursor, page.cursor == b"0"
         else:
-            until = self._times(place)[1]
-            row = yield from scripts.find_in_order(place.shard, place.zset, self._cursor, until, self._most, asked)
+            until = self._times(source)[1]
+            row = yield from scripts.find_in_order(source.shard, source.zset, self._cursor, until, self._most, asked)
             looked, matches, self._cursor, at_end = row.looked, row.matches, (row.at_ms, row.member), row.looked == 0
         self.looked += looked
         if at_end:
-            self._leave_place()
+            self._leave_source()
         return matches
 
-    def _leave_place(self) -> None:
-        self._places.popleft()
-        self._cursor, self.ended = self._start(), not self._places
+    def _leave_source(self) -> None:
+        self._sources.popleft()
+        self._cursor, self.ended = self._start(), not self._sources
 
 
 def check_number(value: object, what: str, least: int) -> None:

@@ -14,9 +14,7 @@ from ..known import topic_names
 
 
 def history(store: RedisStore, topic: str, after: Mapping[int, str] | None = None) -> Op[HistoryPage]:
-    """The topic's history, oldest rows first, at most 500 per shard. To read the next page, pass the ``after`` of this
-    one.
-    """
+    """The topic's history, oldest rows first, at most 500 per shard. For the next page, pass this page's ``after``."""
     yield from topic_names(store, topic)
     page = HistoryPage(after=dict(after or {}))
     for number, shard in enumerate(store.topics.all_shards(topic)):

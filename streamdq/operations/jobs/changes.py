@@ -16,7 +16,7 @@ from .get import ask
 def cancel(store: RedisStore, topic: str, id: str, *, key: str | None = None, durable: str | None = None) -> Op[bool]:
     """Cancel a waiting job. True: the job is deleted, with its dead letters in other groups, and no new attempt of it
     starts in any group. False: nothing was changed, because there is no such job, or no group waits for it: it is
-    running or dead. ``key``: of the job, if it has one: then only the shard of that key is asked. ``durable``: as for
+    running or dead. ``key``: the job's, if it has one; then only the key's shard is read. ``durable``: as for
     ``enqueue``; a cancellation that a failover undoes lets the job run.
 
     Raises:

@@ -54,7 +54,7 @@ class EnqueueReply(NamedTuple):
         return self._replace(kept=kept, unseen=unseen)
 
     def job(self, topic: str, given: Encoded, index: int = 0) -> Job:
-        """The job that has the id now, or had it last: that one's body is None, its state ``ended``."""
+        """The job that has the id now, or had it last: then its body is None and its state ``ended``."""
         if index in self.kept:
             return self.kept[index]
         record = self.taken.get(index)
@@ -114,18 +114,18 @@ def enqueue(
     ``tz``: the time zone, such as "Europe/Paris", in which an ``at`` without one is a local time, "2027-03-28T09:00".
     If clocks skip that time, the first moment after the gap is meant; if it comes twice, the first. ``quiet``: hours of
     that zone, such as "21:00-08:00"; if the job would be due then, it is due when they end. ``window``: the job may be
-    due up to this much later; it is due in the minute in which the fewest other jobs of the topic are.
+    due up to this much later: in the minute in which the fewest other jobs of the topic are due.
 
-    ``on_conflict``: what to do if a job that has not ended has this id: "reject" raises, "keep" returns that job
-    as it is now, "replace" cancels it first, "postpone" gives it this job's body and due time, but no later than
-    ``at_most`` after its first due time. A call that is repeated after a lost connection finds its own job. The state
-    of a new job is ``ready`` if it is due at once and nothing that is due waits before it, otherwise ``delayed``; so it
-    is if the call was repeated, whatever became of the job since. ``version``: of the body's shape (``Worker.upcast``).
+    ``on_conflict``: what to do if a job that has not ended has this id. With "reject" it raises. With "keep" it returns
+    the existing job. With "replace" it cancels that job first. With "postpone" it gives it this job's body and due
+    time, at most ``at_most`` after its first due time. A call that is repeated after a lost connection finds its own
+    job. The state of the returned job is ``ready`` if it is due at once and no due job waits before it, otherwise
+    ``delayed``. ``version``: of the body's shape (``Worker.upcast``).
 
     ``id``: a text, or ``unique("user", "kind")`` for one made of these fields of the body (``streamdq.job.unique``).
-    ``unique_for``: it stays taken for this long from now on, whatever becomes of the job; with ``unique_after``
-    "finish", from when the job has ended. ``rate_of_id``: at most so many jobs may get it, "3/h" in any hour. If only a
-    job that has ended is in the way, "keep" returns what is known of that: its times, the state ``ended``, and no body.
+    ``unique_for``: the id stays taken for this long from now on, even after the job has ended; with ``unique_after``
+    "finish", from the job's end. ``rate_of_id``: at most this many jobs may get the id, such as "3/h" in any hour. If
+    the job that took the id has ended, "keep" returns its times and the state ``ended``, without a body.
     docs/reference/uniqueness.md has a table of all cases.
 
     ``key``: what the job belongs to, such as a customer. Jobs with the same key are in the same shard, and an id is
@@ -136,9 +136,8 @@ def enqueue(
     waiting (a kick of the dead one lets it go on), "run" starts it once all have ended, "cancel" cancels it.
     docs/flows.md has more.
 
-    ``durable``: where the job, or the existing one, is for certain when this returns: "memory" of the server, its
-    "disk" (in the append-only file), or also the memory of "replicas:N". None: as the topic or this process is
-    configured.
+    ``durable``: where the job must be before this returns: in the server's "memory", on its "disk" (the append-only
+    file), or also in the memory of "replicas:N". None: as the topic or this process is configured.
 
     Raises:
         InvalidInput: an argument is invalid; nothing was written.
@@ -275,7 +274,7 @@ def put(
         InvalidInput: a job has ``at_most`` and would not be postponed; nothing was written.
         ServerUnavailable: no reply in time; any of them may have been enqueued. Repeat with the same nonces or ids.
         NotDurable: the same, as far as durability is concerned.
-        DurabilityUnsupported: nothing was written to the shard that it was asked of.
+        DurabilityUnsupported: nothing was written to the shard that can't confirm it.
         BodyStorageUnavailable: nothing was enqueued.
     """
     check_at_most(jobs, on_conflict)

@@ -37,9 +37,8 @@ def enqueue_many(
 ) -> Op[EnqueueResult]:
     """Enqueues any number of jobs, ``batch_size`` at a time (per shard), and holds no more than that in memory.
 
-    Taken ids don't stop it: "reject" and "keep" both leave the existing job and list its id in ``existing``;
-    "replace" replaces it, "postpone" postpones it; either counts as created. ``durable``: as for ``enqueue``, of
-    each batch.
+    Taken ids don't stop it. With "reject" and "keep", the existing job stays, and its id is listed in ``existing``.
+    With "replace" and "postpone", it is changed and counts as created. ``durable``: as for ``enqueue``, of each batch.
 
     Raises:
         InvalidInput: a job is invalid; the batches before it were enqueued, no job of its own batch was.

@@ -27,9 +27,9 @@ _ACTIVE_FIRST = (
 
 
 def get(store: RedisStore, topic: str, id: str, *, key: str | None = None) -> Op[Job | None]:
-    """The job with its progress in each group, or None if it has ended in all of them or never existed. ``key``: of the
-    job, if it has one: then only the shard of that key is asked. If it waits for others, ``waits_for`` has the first
-    500 of them.
+    """The job with its progress in each group, or None if it has ended in all of them or never existed. ``key``: the
+    job's, if it has one; then only the key's shard is read. If it waits for others, ``waits_for`` has
+    the first 500 of them.
     """
     asked: list[ShardKeys] = []
 
@@ -99,7 +99,9 @@ def _ask(
     settings: TopicSettings,
     key: str | None,
 ) -> Op[T | None]:
-    """Asks the previous shards first (previous_shards.py): the first reply that has the job; else that of its home."""
+    """Asks the previous shards first (previous_shards.py): the first reply that has the job; else that of its current
+    shard.
+    """
     *former, current = candidate_shards(check_id(id), settings.shards, settings.former, key)
     for number in former:
         reply = yield from script(store.session.keys.shard(topic, number), settings, id)

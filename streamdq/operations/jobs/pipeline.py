@@ -144,8 +144,8 @@ class _Collected:
         """Sends them. If one call to Redis fails, the others are tried, until as much time has passed as a call may
         take: what is left then for the same node has the same error.
 
-        Whatever interrupts this (a signal, a cancellation) leaves what was not answered for the next time; a job that
-        is there by then is found by its nonce.
+        Whatever interrupts this (a signal, a cancellation) leaves unanswered calls for the next time; a job that was
+        enqueued meanwhile is found by its nonce.
         """
         until, failed = time.monotonic() + self._patience_s, dict[str, Exception]()
         self._unsent += self._batches
@@ -205,9 +205,9 @@ def _awaited(
 
 
 class Pipeline:
-    """Use it in a ``with`` statement. ``enqueue`` is that of the queue, but returns a Pipelined at once: the jobs are
-    sent together when the block ends, or earlier, when there are 500 of them, or 256 KiB. If the block raises, what was
-    not sent by then is not sent. An argument that is invalid raises InvalidInput at once.
+    """Use it in a ``with`` statement. ``enqueue`` takes the queue's arguments and returns a Pipelined at once. The jobs
+    are sent together at the end of the block, or earlier, for each 500 jobs or 256 KiB. If the block raises, jobs that
+    were not sent yet are dropped. An invalid argument raises InvalidInput at once.
 
     Leaving the block raises an ExceptionGroup of the errors of all calls, if there are any; each Pipelined has its own.
     """
@@ -231,7 +231,7 @@ class Pipeline:
 
 
 class AsyncPipeline:
-    """Like Pipeline, for ``async with``. ``enqueue`` is awaited: it sends what has been collected if that is enough."""
+    """Like Pipeline, for ``async with``. ``enqueue`` is awaited: it sends the collected jobs if they are enough."""
 
     def __init__(self, link: AsyncLink, store: RedisStore) -> None:
         self._link = link

@@ -1,7 +1,6 @@
-"""Where ids were at home before a topic's number of shards changed while it held jobs. Such a shard keeps an id as long
-as it has anything of it: a job, or for how long the id is taken. Once it has nothing of an id, it never gets it again,
-as it refuses whoever knows only the earlier number. So to ask there first and then in the id's home of now is safe,
-though these are two calls.
+"""The previous shards of ids: a topic's number of shards changed while it held jobs. A previous shard owns an id until
+it holds neither a job nor a reservation for it. After that it never gets the id again, because it refuses callers that
+know only the earlier number. So two calls are safe: first to the previous shard, then to the current one.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from ...store.schedules.schedules import AHEAD_MS, StoredSchedule
 from .read import Schedule, as_schedule, check_schedule_id, must_exist, schedules_of
 
 
-def settled_ms(known: StoredSchedule, now_ms: int) -> int:
+def plan_after_ms(known: StoredSchedule, now_ms: int) -> int:
     """New plans begin after this: after now, or after the occurrence whose job was enqueued ahead of its time, if
     somebody has cancelled or rescheduled that job. If it was taken back, it is in the plan again.
     """
@@ -36,7 +36,7 @@ def pause_schedule(store: RedisStore, topic: str, id: str = "default") -> Op[Sch
 
     def changed(known: StoredSchedule | None, now_ms: int) -> StoredSchedule:
         there = must_exist(known, topic, id)
-        return replace(there, state="paused", plan=(), last_ms=settled_ms(there, now_ms))
+        return replace(there, state="paused", plan=(), last_ms=plan_after_ms(there, now_ms))
 
     yield from store.topics.get(topic)
     return as_schedule(topic, id, *(yield from schedules_of(store).change(topic, check_schedule_id(id), changed)))
@@ -47,7 +47,9 @@ def resume_schedule(store: RedisStore, topic: str, id: str = "default") -> Op[Sc
 
     def changed(known: StoredSchedule | None, now_ms: int) -> StoredSchedule:
         there = must_exist(known, topic, id)
-        return there if there.state != "paused" else replace(there, state="active", last_ms=settled_ms(there, now_ms))
+        return (
+            there if there.state != "paused" else replace(there, state="active", last_ms=plan_after_ms(there, now_ms))
+        )
 
     yield from store.topics.get(topic)
     return as_schedule(topic, id, *(yield from schedules_of(store).change(topic, check_schedule_id(id), changed)))

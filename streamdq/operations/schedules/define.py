@@ -19,7 +19,7 @@ from ...store.redis_store import RedisStore
 from ...store.schedules.schedules import Changed, ScheduleState, StoredSchedule
 from ...store.topics.changes import expect_schedules
 from ...times.durations import Duration, Moment
-from .changes import settled_ms
+from .changes import plan_after_ms
 from .read import DUE, Schedule, as_schedule, body_in, check_schedule_id, schedules_of
 
 _LONGEST_TIME = b"2027-03-29T09:00:00.000+02:00:00"
@@ -94,9 +94,9 @@ def planned(body: Any, options: ScheduleOptions, *, declared: bool = False) -> t
 def schedule(
     store: RedisStore, topic: str, body: Any = None, *, id: str = "default", **options: Unpack[ScheduleOptions]
 ) -> Op[Schedule]:
-    """Enqueues a job whenever the time comes: by a cron expression of five fields (or six, seconds first) in a time
-    zone, or every so often, for the first time after one interval. Each occurrence is a job of its own; its id is the
-    schedule's, ``@``, and its time in UTC. ``{due}`` in the body's texts stands for that time, in the schedule's zone.
+    """Enqueues a job again and again: by a cron expression of five fields (or six, seconds first) in a time zone, or at
+    an interval. The first interval begins now. Each occurrence is a job of its own; its id is the schedule's, ``@``,
+    and its time in UTC. ``{due}`` in the body's texts stands for that time, in the schedule's zone.
 
     A schedule with this id is changed, from its next occurrence on; if nothing differs, nothing happens.
 
@@ -160,7 +160,9 @@ def _changed(store: RedisStore, topic: str, id: str, definition: Definition, new
         same_pace = known.definition.every_ms == definition.every_ms
         anchored = replace(definition, anchor_ms=known.definition.anchor_ms if same_pace else now_ms)
         state: ScheduleState = "paused" if known.state == "paused" else "active"
-        last_ms = known.last_ms if known.plan and _same_times(known.definition, anchored) else settled_ms(known, now_ms)
+        last_ms = (
+            known.last_ms if known.plan and _same_times(known.definition, anchored) else plan_after_ms(known, now_ms)
+        )
         return replace(known, state=state, definition=anchored, job=job, last_ms=last_ms, plan=(), more=True)
 
     return changed

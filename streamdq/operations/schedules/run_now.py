@@ -42,8 +42,8 @@ def trigger(store: RedisStore, topic: str, id: str = "default") -> Op[Job]:
 
 def backfill(store: RedisStore, topic: str, id: str, start: Moment, end: Moment) -> Op[int]:
     """Enqueues the jobs of the occurrences from ``start`` until before ``end``, due at once in their order; returns how
-    many. Those that are in the queue now are left alone; those that ran and ended run again; those to come are not due
-    yet, and left to the schedule. At most 100,000.
+    many. Queued occurrences are untouched, finished ones run again, and future ones stay with the schedule. At most
+    100,000.
 
     Raises:
         UnknownTopic, ScheduleMissing

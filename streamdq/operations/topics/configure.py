@@ -37,26 +37,25 @@ def configure(
     key_rate: str | Literal[0] | None = None,
     create: bool = False,
 ) -> Op[TopicSettings]:
-    """Changes the given settings, and returns all. Without any, it only reads them. If there is no such topic, it is
-    created, but not under a name that looks like a slip in the name of another one, unless ``create``.
+    """Changes the given settings, and returns all. Without any, it only reads them. A missing topic is created. If its
+    name looks like a misspelt name of another topic, that needs ``create``.
 
     ``rate``: at most this many jobs become ready per second; 0 for no limit. ``groups``: exactly these; others are
     removed, and their open jobs end. ``max_deliveries``: how often a job may be lost with its consumer before it is
     buried. ``durable``: the level of its producers' calls that don't name one; "default" for that of the process.
 
-    ``key_concurrency``: at most this many attempts of a key run at once, for each group; 0 for no limit.
-    ``key_order``: jobs of a key start in the order of their due times, and one that waits for its next attempt holds
-    the key, so that none of them overtakes it; "pass" lets the others pass; False for any order. Unless it is given,
-    ``key_concurrency`` is then 1. ``key_rate``: this many attempts of a key start in a time, ``"5/s"`` or
-    ``"100/10m"``, spread evenly, for each group; 0 for no limit. The first limit of a topic applies to jobs that are
-    enqueued from now on (docs/keys.md).
+    ``key_concurrency``: at most this many attempts of a key run at once, for each group; 0 for no limit. ``key_order``:
+    jobs of a key start in the order of their due times. A job that waits for its next attempt holds the key, so that no
+    other overtakes it; "pass" lets the others pass; False for any order. Unless it is given, ``key_concurrency`` is
+    then 1. ``key_rate``: this many attempts of a key start in a time, ``"5/s"`` or ``"100/10m"``, spread evenly, for
+    each group; 0 for no limit. The first limit of a topic applies to jobs that are enqueued from now on (docs/keys.md).
 
     ``shards``: jobs that are there stay where they are, and keep their ids; new ones are spread over the new number.
 
     Raises:
-        UnknownTopic: there is no such topic, and no settings are given, or its name may be misspelt.
-        TopicNotEmpty: ``shards`` differs, and the topic holds jobs whose keys have limits, or jobs from before the
-            last three changes; or the first limit of keys is set while jobs are where they were before a change.
+        UnknownTopic: there is no such topic, and no settings are given, or its name may be misspelt. TopicNotEmpty:
+        ``shards`` differs, and the topic holds jobs whose keys have limits, or jobs from before the last three changes.
+        Or the first limit of keys is set while the topic is resharding.
     """
     topic = check_topic(topic)
     changes: dict[str, Any] = {}

@@ -62,9 +62,9 @@ def scale(
     concurrency: int = 100,
     attempt: Duration | None = None,
 ) -> Op[Scale]:
-    """How many replicas the group needs so that each attempt starts at most ``slo`` after it is due, from now until
-    ``within`` (at most an hour) from now. ``concurrency``: of one replica. ``attempt``: how long one takes; None: as in
-    the newest history. If neither is known, one replica is enough for any work, and none for no work.
+    """How many replicas the group needs so that each attempt starts at most ``slo`` after it is due. It looks
+    ``within`` ahead, at most an hour. ``concurrency``: of one replica. ``attempt``: how long one takes; None: as in the
+    newest history. If neither is known, one replica is enough for any work, and none for no work.
 
     Docs: docs/kubernetes.md has the formula.
 

@@ -28,12 +28,12 @@ _FINDER = "_reclaim"
 ALIVE_MS = 150_000
 
 
-class Place(NamedTuple):
+class GroupStream(NamedTuple):
     """A stream of a group: the shared one, or its own."""
 
     shard: ShardKeys
     group: str
-    stream: str
+    key: str
 
 
 class Running(NamedTuple):
@@ -81,26 +81,26 @@ class Workers:
 
 def workers(store: RedisStore, topics: Mapping[str, TopicSettings]) -> Op[Workers]:
     """All consumers of these topics, which must be known."""
-    places = _places(store, topics)
-    asked = places[:MOST_STREAMS]
+    streams = _streams(store, topics)
+    asked = streams[:MOST_STREAMS]
     now_ms = yield from namespace.now_ms(store.session)
     found: dict[str, Working] = {}
     busy = []
-    for place, rows in (yield from _consumers(store, asked)):
+    for stream, rows in (yield from _consumers(store, asked)):
         for row in rows:
-            _note(found, place, row, now_ms)
+            _note(found, stream, row, now_ms)
         if any(row.pending for row in rows):
-            busy.append(place)
+            busy.append(stream)
     for name, job in (yield from _running(store, busy[:_MOST_BUSY])):
         if name in found:
             found[name].jobs.append(job)
     yield from _look_at_signs(store, found, now_ms)
-    return Workers(now_ms, sorted(found.values(), key=lambda one: one.name), len(asked) == len(places))
+    return Workers(now_ms, sorted(found.values(), key=lambda one: one.name), len(asked) == len(streams))
 
 
-def _places(store: RedisStore, topics: Mapping[str, TopicSettings]) -> list[Place]:
+def _streams(store: RedisStore, topics: Mapping[str, TopicSettings]) -> list[GroupStream]:
     return [
-        Place(shard, group, stream)
+        GroupStream(shard, group, stream)
         for name, settings in topics.items()
         for shard in store.topics.shards(name)
         for group in settings.group_names
@@ -121,7 +121,7 @@ def _look_at_signs(store: RedisStore, found: dict[str, Working], now_ms: int) ->
         worker.jobs.sort(key=lambda job: job.started_ms)
 
 
-def _note(found: dict[str, Working], place: Place, row: GroupConsumer, now_ms: int) -> None:
+def _note(found: dict[str, Working], stream: GroupStream, row: GroupConsumer, now_ms: int) -> None:
     if row.name == _FINDER:
         return
     one = found.get(row.name)
@@ -129,18 +129,18 @@ def _note(found: dict[str, Working], place: Place, row: GroupConsumer, now_ms: i
         host, pid, since_ms = begun_ms(row.name)
         one = found[row.name] = Working(row.name, host, pid, since_ms)
     one.seen_ms = max(one.seen_ms, now_ms - row.idle_ms)
-    at = place.shard.topic, place.group
+    at = stream.shard.topic, stream.group
     one.claims[at] = one.claims.get(at, 0) + row.pending
 
 
-def _consumers(store: RedisStore, places: Sequence[Place]) -> Op[list[tuple[Place, list[GroupConsumer]]]]:
-    nodes: dict[str, list[Place]] = {}
-    for place in places:
-        nodes.setdefault(store.session.last_node_of(place.stream), []).append(place)
+def _consumers(store: RedisStore, streams: Sequence[GroupStream]) -> Op[list[tuple[GroupStream, list[GroupConsumer]]]]:
+    nodes: dict[str, list[GroupStream]] = {}
+    for stream in streams:
+        nodes.setdefault(store.session.last_node_of(stream.key), []).append(stream)
     results = yield from together(
-        [group_consumers.consumers(store.session, [(one.stream, one.group) for one in part]) for part in nodes.values()]
+        [group_consumers.consumers(store.session, [(one.key, one.group) for one in part]) for part in nodes.values()]
     )
-    found: list[tuple[Place, list[GroupConsumer]]] = []
+    found: list[tuple[GroupStream, list[GroupConsumer]]] = []
     for part, result in zip(nodes.values(), results, strict=True):
         if isinstance(result, ServerUnavailable) and len(nodes) > 1:
             continue  # a node of a Cluster is lost: the others' workers are shown
@@ -148,24 +148,24 @@ def _consumers(store: RedisStore, places: Sequence[Place]) -> Op[list[tuple[Plac
     return found
 
 
-def _running(store: RedisStore, places: Sequence[Place]) -> Op[Iterable[tuple[str, Running]]]:
+def _running(store: RedisStore, streams: Sequence[GroupStream]) -> Op[Iterable[tuple[str, Running]]]:
     """The consumer and the job of the first claims in each stream."""
-    pending = yield from _pending(store, places)
-    entries = yield from stream_entries.entries_at(store.session, [(place.stream, id) for place, id in pending])
-    there = [(place, member_in(entry.value).id) for (place, _), entry in zip(pending, entries, strict=True) if entry]
-    known = yield from lookup.progress(store.session, [(place.shard, place.group, id) for place, id in there])
+    pending = yield from _pending(store, streams)
+    entries = yield from stream_entries.entries_at(store.session, [(stream.key, id) for stream, id in pending])
+    there = [(stream, member_in(entry.value).id) for (stream, _), entry in zip(pending, entries, strict=True) if entry]
+    known = yield from lookup.progress(store.session, [(stream.shard, stream.group, id) for stream, id in there])
     return [
-        (one.consumer, Running(place.shard.topic, place.group, id, one.attempt, one.started_ms, one.deadline_ms))
-        for (place, id), one in zip(there, known, strict=True)
+        (one.consumer, Running(stream.shard.topic, stream.group, id, one.attempt, one.started_ms, one.deadline_ms))
+        for (stream, id), one in zip(there, known, strict=True)
         if one and one.phase is Phase.RUNNING and not one.ahead
     ]
 
 
-def _pending(store: RedisStore, places: Sequence[Place]) -> Op[list[tuple[Place, str]]]:
+def _pending(store: RedisStore, streams: Sequence[GroupStream]) -> Op[list[tuple[GroupStream, str]]]:
     """The first pending entries of each stream."""
     pending = []
-    for group in dict.fromkeys(place.group for place in places):
-        own = [place for place in places if place.group == group]
-        rows = yield from stream_entries.pending(store.session, [(place.stream, "-") for place in own], group, _JOBS)
-        pending += [(place, entry.id) for place, entries in zip(own, rows, strict=True) for entry in entries]
+    for group in dict.fromkeys(stream.group for stream in streams):
+        own = [stream for stream in streams if stream.group == group]
+        rows = yield from stream_entries.pending(store.session, [(stream.key, "-") for stream in own], group, _JOBS)
+        pending += [(stream, entry.id) for stream, entries in zip(own, rows, strict=True) for entry in entries]
     return pending

@@ -1,1 +1,1 @@
-"""The lanes in which jobs wait for their keys."""
+"""Jobs that wait for their keys, in Redis."""

@@ -163,7 +163,7 @@ def _occurrence_in(text: str) -> Occurrence:
 # -- what can be done with them
 
 Changed = Callable[[StoredSchedule | None, int], StoredSchedule]
-"""Makes of a schedule (None: there is none) and Redis's time what it shall be. The same object: nothing changes."""
+"""Makes of a schedule (None: there is none) and Redis's time the new one. The same object: nothing changes."""
 
 
 class Standing(NamedTuple):
@@ -256,9 +256,9 @@ class Schedules:
         )
 
     def change(self, topic: str, id: str, changed: Changed) -> Op[tuple[StoredSchedule, int]]:
-        """Reads the schedule, changes it, plans it, and writes it, once more if somebody else did meanwhile. What was
-        due before is not changed; a job that was enqueued ahead of its time is taken back. The topic must exist.
-        Returns the schedule and Redis's time.
+        """Reads the schedule, changes it, plans it, and writes it, once more if somebody else did meanwhile.
+        Occurrences that were due before are not changed; a job that was enqueued ahead of its time is taken back. The
+        topic must exist. Returns the schedule and Redis's time.
 
         Raises:
             ServerUnavailable: others changed it all the time.
@@ -269,7 +269,7 @@ class Schedules:
             if after is known:
                 return after, now_ms
             if known is not None and known.is_due(now_ms):
-                yield from self._settle(topic, id)
+                yield from self._fire_due(topic, id)
             elif known is not None and known.is_ahead(now_ms):
                 yield from self._scripts.retract(self._first(topic), id)
             elif (written := (yield from self._write(topic, id, after, now_ms))) and written.is_planned():
@@ -306,7 +306,7 @@ class Schedules:
                 yield from self._scripts.retract(self._first(topic), id)
             yield from self.replan(topic, id)
 
-    def _settle(self, topic: str, id: str) -> Op[None]:
+    def _fire_due(self, topic: str, id: str) -> Op[None]:
         """Enqueues what is due, as the mover does."""
         spread = self._topics.settings_of(topic).spread
         fired = yield from self.fire(self._first(topic), spread)

@@ -51,7 +51,8 @@ class JobScripts(ScriptCalls):
         self, k: ShardKeys, spread: Spread, how: str, jobs: list[Any], former: bool = False
     ) -> Op[Enqueued]:
         """``how``: keep, replace or postpone the job that has an id. ``jobs``: id, when, rest of the record, rule.
-        ``former``: this was the ids' home before; those of which nothing is here are ``taken`` by an empty record.
+        ``former``: this is a previous shard of the ids; those of which nothing is here are ``taken`` by an empty
+        record.
         """
         keys = keys_of("enqueue_unique", k)
         args = (self._now(), spread, self._history, REPLACED_BYTES, how, "former" if former else "", *jobs)

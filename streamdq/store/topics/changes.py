@@ -18,13 +18,13 @@ from ...link.session import Op, checked, pause
 from ..commands import one
 from ..counters import GroupCounter, group_field
 from . import group_consumers
-from .settling import Walk
+from .resharding import Walk
 from .shard_state import has_schedules
 from .topics import Topics, changing
 
 _FORCE = "force=True (--force, ?force=true)"
 _RACES = 5
-_PAGES = 200  # to see whether a topic has settled, if nobody has looked yet
+_PAGES = 200  # to see whether a topic's resharding is complete, if nobody has looked yet
 _NOT_EMPTY = (
     "its keys have limits, so the number of shards can change only while it is empty: drain it, or use a new topic"
 )
@@ -38,8 +38,8 @@ def configure(
     killed halfway, the next call or a mover completes the change.
 
     Raises:
-        TopicNotEmpty: another number of shards was asked for, and jobs whose keys have limits are there, or jobs
-            from before the last changes; or limits, while jobs are where they were before a change.
+        TopicNotEmpty: the number of shards would change, and the topic holds jobs whose keys have limits, or jobs from
+        before the last changes; or keys would get limits while the topic is resharding.
     """
     for _ in range(_RACES):
         settings = yield from _configure(topics, topic, (yield from topics.ensure(topic)), changes, groups)
@@ -70,13 +70,13 @@ def _reshard(topics: Topics, topic: str, before: TopicSettings, shards: int, lim
     if limited:
         yield from _check_empty(topics, topic, _NOT_EMPTY)
     elif before.former or (yield from _holds_ids(topics, topic)):
-        yield from _spread_anew(topics, topic, shards)
+        yield from _reshard_in_place(topics, topic, shards)
         return {}
     # A closed topic refuses to enqueue, so that no job goes where nobody would look for it.
     return {"resharding": shards}
 
 
-def _spread_anew(topics: Topics, topic: str, shards: int) -> Op[None]:
+def _reshard_in_place(topics: Topics, topic: str, shards: int) -> Op[None]:
     """Changes the number of shards of a topic that holds jobs, unless somebody else changes the topic meanwhile.
     They stay where they are.
     """
@@ -87,7 +87,7 @@ def _spread_anew(topics: Topics, topic: str, shards: int) -> Op[None]:
     if len(former) > MOST_FORMER:
         walk = Walk(topics.session, topics.scripts, topic, settings)
         if (yield from walk.go_on(_PAGES)):
-            yield from settle(topics, topic, walk)
+            yield from complete_resharding(topics, topic, walk)
             return
         raise TopicNotEmpty(
             f"topic {topic!r} holds jobs from when it had {listed(former)} shards: wait until those of the first "
@@ -98,11 +98,11 @@ def _spread_anew(topics: Topics, topic: str, shards: int) -> Op[None]:
     yield from topics.reconcile(topic, (yield from topics.register(topic, changes, {}, expected=settings.version)))
 
 
-def settle(topics: Topics, topic: str, walk: Walk) -> Op[None]:
+def complete_resharding(topics: Topics, topic: str, walk: Walk) -> Op[None]:
     """Notes that nothing is where it was put by an earlier number of shards, as the walk has found, unless that
     number has changed meanwhile.
     """
-    if walk.has_keys:  # of jobs that were put in while there was one shard, and are at home where their keys are
+    if walk.has_keys:  # of jobs that were enqueued while there was one shard, and are in the shards of their keys
         yield from expect_keys(topics, topic)
     settings = yield from topics.read(topic)
     if settings is not None and walk.is_of(settings) and settings.former:
@@ -111,8 +111,8 @@ def settle(topics: Topics, topic: str, walk: Walk) -> Op[None]:
 
 
 def delete(topics: Topics, topic: str, force: bool) -> Op[None]:
-    """Deletes the topic, its counters and its history; ``force``: with its jobs. Whoever enqueues to it or serves
-    it afterwards makes it again.
+    """Deletes the topic, its counters and its history; ``force``: with its jobs. A call that enqueues to it or serves
+    it afterwards creates it again.
 
     Raises:
         UnknownTopic
@@ -123,7 +123,7 @@ def delete(topics: Topics, topic: str, force: bool) -> Op[None]:
     for _ in range(_RACES):
         if not force:
             yield from _check_empty(topics, topic, refusal)
-            yield from _check_settled(topics, topic)
+            yield from _check_receipts(topics, topic)
             yield from _check_told(topics, topic)
             yield from _check_unscheduled(topics, topic)
             yield from _check_unserved(topics, topic)
@@ -146,7 +146,7 @@ def _check_empty(topics: Topics, topic: str, refusal: str) -> Op[None]:
             raise TopicNotEmpty(f"topic {topic!r} still holds jobs: {refusal}")
 
 
-def _check_settled(topics: Topics, topic: str) -> Op[None]:
+def _check_receipts(topics: Topics, topic: str) -> Op[None]:
     """A database that has yet to read what became of its jobs would take them for lost, and put them back."""
     keys = [key for k in topics.all_shards(topic) for key in (k.archive, k.outbox)]
     commands = [Command(key, ("HLEN", key)) for key in keys]
@@ -195,8 +195,8 @@ def expect_schedules(topics: Topics, topic: str) -> Op[TopicSettings]:
 
 
 def expect_keys(topics: Topics, topic: str) -> Op[TopicSettings]:
-    """Has all processes look for jobs of the topic, which exists, in the shards of their keys as well. First marks
-    the shards: with a registry that is lost before it has the mark, or later, whoever finds it there makes it good.
+    """Has all processes look for jobs of the topic, which exists, in the shards of their keys as well. First marks the
+    shards: if the registry is lost before it has the mark, or later, a process that finds the mark there restores it.
     """
     settings = topics.cached(topic)
     for _ in range(_RACES):
@@ -242,7 +242,7 @@ def _check_limits(topic: str, settings: TopicSettings, changes: Mapping[str, Any
     if settings.former and changes.get("key_limited"):
         raise TopicNotEmpty(
             f"topic {topic!r} holds jobs from when it had {listed(settings.former)} shards: its keys can have limits "
-            "only when it has settled"
+            "only when resharding is complete"
         )
 
 

@@ -40,9 +40,9 @@ class ShardSettings:
 
     def apply(self, topic: str, settings: TopicSettings) -> Op[list[Configured]]:
         """Configures every shard, and removes leaving groups; returns the last reply of each shard. If a Cluster has
-        lost a node, the shards on others are told before that is raised, so that they go on.
+        lost a node, the shards on others are updated before that is raised, so that they go on.
 
-        The topic is in the registry by now, and a dump registers itself first and then with all topics there. So one
+        The topic is in the registry by now, and a dump registers itself first and then with all topics there. So a dump
         that is not read here finds the shards.
         """
         found, lost = dict[ShardKeys, Configured](), list[ServerUnavailable]()
@@ -116,7 +116,7 @@ def forgotten(settings: TopicSettings, applied: TopicSettings | None) -> dict[st
 
 
 def owed(settings: TopicSettings, shards: Sequence[Configured]) -> dict[str, Any]:
-    """What the registry has yet to take over from the shards, which were told of ``settings``; {}: nothing."""
+    """What the registry has yet to take over from the shards, which have ``settings``; {}: nothing."""
     newest, others = max(shards, key=lambda shard: shard.version), [shard.layout for shard in shards if not shard.done]
     if newest.version > settings.version:
         # These settings are out of date; or the registry is, which was lost, or put back from an old copy.

@@ -9,7 +9,7 @@ _LIKE = 0.75
 
 
 def meant_by(name: str, names: Iterable[str]) -> str | None:
-    """The one of the names that is most like this one; None if none is."""
+    """The name that is most similar to ``name``; None if none is similar."""
     from difflib import get_close_matches  # only errors need it
 
     found = get_close_matches(name, sorted(names), n=1, cutoff=_LIKE)
@@ -17,14 +17,14 @@ def meant_by(name: str, names: Iterable[str]) -> str | None:
 
 
 def slip_of(name: str, names: Iterable[str]) -> str | None:
-    """The one of the names that this one would be but for one slip: a letter too many, too few or wrong, or two
-    exchanged. Names that differ in a digit are different names: shop-1 and shop-2.
+    """The name from which this one differs by one slip: a letter too many, too few or wrong, or two exchanged. Names
+    that differ in a digit are different names: shop-1 and shop-2.
     """
     return next((one for one in sorted(names) if _is_slip(name, one)), None)
 
 
 def _is_slip(a: str, b: str) -> bool:
-    if a == b or min(len(a), len(b)) < _SHORTEST:
+    if a == b or abs(len(a) - len(b)) > 1 or min(len(a), len(b)) < _SHORTEST:
         return False
     same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     rest_a, rest_b = a[same:], b[same:]

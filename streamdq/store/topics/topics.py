@@ -1,8 +1,8 @@
 """The registry of topics: this process's cache of it, and how the shards come to match it.
 
 A change of topology takes several calls. First the intended change is written to the registry (``resharding``,
-``leaving``, ``deleting``). Any process can repeat any step. So whoever meets an unfinished change, perhaps of a process
-that was killed, finishes it (``reconcile``). Each write to the registry names the version that it follows.
+``leaving``, ``deleting``). Any process can repeat any step. So a process that finds an unfinished change, perhaps of a
+killed process, finishes it (``reconcile``). Each write to the registry names the version that it follows.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Topics:
                 yield from self.ensure(topic, group, own)
         return self.known
 
-    def ring_for_untold(self) -> Op[None]:
+    def notify_missed(self) -> Op[None]:
         """Tells all processes of what has changed in the registry without a wakeup: somebody changed it by hand, or
         Redis has lost it.
         """
@@ -156,7 +156,7 @@ class Topics:
         settings = yield from self.read(topic)
         if settings is None:
             if group is None and topic not in self.known:  # a producer makes it, and nobody serves it yet
-                yield from self._warn_of_slip(topic)
+                yield from self.warn_of_slips(frozenset([topic]))
             settings = yield from self._make(topic)
         if group is None:
             return settings
@@ -166,9 +166,16 @@ class Topics:
             settings = yield from self.change(topic, {}, {group: wanted})
         return settings
 
-    def _warn_of_slip(self, topic: str) -> Op[None]:
-        if (meant := slip_of(topic, (yield from self._registry.look()))) is not None:
-            log.warning("a new topic without a consumer resembles another one", topic=topic, other=meant)
+    def warn_of_slips(self, topics: frozenset[str]) -> Op[None]:
+        """Of those that are about to be made and have almost the name of another one, which is not among them."""
+        known = yield from self._registry.look()
+        others = known.keys() - topics
+        for topic in sorted(topics - known.keys()):
+            if (meant := slip_of(topic, others)) is not None:
+                log.warning(
+                    "a new topic is made: did you mean another one?", topic=topic, did_you_mean=meant,
+                    advice=f"if its name is a slip, correct it in the code and `streamdq topic delete {topic}`",
+                )  # fmt: skip
 
     def cached(self, topic: str) -> TopicSettings | None:
         """The cached settings; None if there are none, or this process is just creating or repairing the topic."""
@@ -201,7 +208,7 @@ class Topics:
     def repair(self, topic: str) -> Op[TopicSettings]:
         """For use after a script found our settings out of date, or Redis lost the topic. Like ``renew``, but creates a
         topic that Redis has lost (a flush) again, as this process knew it. If a Cluster has lost a node, the shards on
-        others have been told what is new.
+        others have been updated.
         """
         settings = yield from self.read(topic)
         try:

@@ -146,7 +146,7 @@ class Access(TestCase):  # type: ignore[misc] # Django has no types
 
     def test_no_header_makes_somebody_else_of_a_user(self) -> None:
         self.client.login(username="viewer", password="secret")
-        answer = self.client.get(PAGE, HTTP_AUTHORIZATION="Bearer sdq_x", HTTP_STREAMDQ_VOUCHED="root")
+        answer = self.client.get(PAGE, HTTP_AUTHORIZATION="Bearer sdq_x", HTTP_STREAMDQ_SIGNED_IN_USER="root")
         self.assertContains(answer, "viewer")
         assert self.client.get(f"{PAGE}login").status_code == 303
 

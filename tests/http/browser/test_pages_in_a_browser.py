@@ -82,7 +82,7 @@ def test_dead_letters(watching: Page, queue: Queue) -> None:
     watching.page.check('input[value="j2"]')
     watching.page.locator("summary", has_text="Purge selected").click()
     watching.page.locator(".confirm-box").get_by_role("button", name="Purge selected").click()
-    watching.sees("Deleted for good: 1.", ".note")
+    watching.sees("Deleted permanently: 1.", ".note")
     watching.page.locator("summary", has_text="Retry or purge all 2").click()
     watching.click("Retry all")
     watching.sees("Sent back: 2.", ".note")

@@ -32,6 +32,12 @@ def test_what_is_understood(value: Any, steps_ms: tuple[int, ...]) -> None:
     assert RetrySchedule.of(value).steps_ms == steps_ms
 
 
+@pytest.mark.parametrize("value", ["3", " 3 ", "15s 3", "15s,3", ["15s", "3"], "1.5"])
+def test_a_step_in_text_needs_a_unit(value: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^retry: '(3|1.5)' has no unit; write '(3|1.5)s' .*, '15s 3m 10m'$"):
+        RetrySchedule.of(value)
+
+
 @pytest.mark.parametrize("value", [5, 1.5, None, "15s soon", "-1s", [-1], "nan", object(), ["15s"] * (MAX_STEPS + 1)])
 def test_what_is_refused(value: Any) -> None:
     with pytest.raises(InvalidInput, match=r"^retry: "):

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from streamdq import Topic
+from streamdq import Queue, Topic, Worker
 from streamdq.operations.methods import misused
 from streamdq.testing import memory
 
+WORKER: Any = Worker("memory://misuse")
 ORDERS: Any = Topic("order.close", dict)
 MISSPELT = r"^enqueue\(\) got an unexpected keyword argument 'dealy'; did you mean 'delay'\?$"
 
@@ -57,6 +58,37 @@ def test_a_misspelt_option_of_another_method(queue: Any) -> None:
         queue.configure("order.close", shard=2)
     with pytest.raises(TypeError, match=r"^schedule\(\) got an .* 'evry'; did you mean 'every'\?$"):
         queue.schedule("order.close", evry="10m")
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "says"),
+    [
+        (Worker, {"concurency": 4}, r"^Worker\(\) .* 'concurency'; did you mean 'concurrency'\?$"),
+        (Queue, {"namspace": "a"}, r"^Queue\(\) .* 'namspace'; did you mean 'namespace'\?$"),
+        (Topic, {"rety": "1s"}, r"^Topic\(\) .* 'rety'; did you mean 'retry'\?$"),
+        (WORKER.handler, {"rety": "1s"}, r"^handler\(\) .* 'rety'; did you mean 'retry'\?$"),
+        (WORKER.upcast, {"sinc": 2}, r"^upcast\(\) .* 'sinc'; did you mean 'since'\?$"),
+    ],
+)
+def test_a_misspelt_option_of_what_a_program_makes(call: Any, given: dict[str, Any], says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        call(**given)
+
+
+def test_a_misspelt_option_of_find_and_take(queue: Any) -> None:
+    with pytest.raises(TypeError, match=r"^find\(\) .* 'stat'; did you mean 'state'\?$"):
+        queue.find("t", stat="dead")
+    with pytest.raises(TypeError, match=r"^take\(\) .* 'timout'; did you mean 'timeout'\?$"):
+        queue.take("t", timout=1)
+
+
+def test_a_type_error_within_a_constructor_is_its_own() -> None:
+    class Odd(Worker):
+        def take_turns(self, *_: Any) -> None:
+            raise TypeError("of its own")
+
+    with pytest.raises(TypeError, match=r"^of its own$"):
+        Odd()
 
 
 def test_an_option_that_is_like_none(queue: Any) -> None:

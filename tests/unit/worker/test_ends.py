@@ -30,7 +30,7 @@ class Sending(Rig):
         super().__init__({"t": TOPIC}, takes_s=0.01, call_timeout_s=0.001)
         self.link.is_cluster = cluster
         self.sent: list[tuple[str, int, list[str]]] = []
-        self.settled: list[tuple[list[str], set[int]]] = []
+        self.received: list[tuple[list[str], set[int]]] = []
         for name in ("finish", "retry", "bury", "release"):
             self.link.answers[name] = self.take
         self.sender = EndSender(member_of(self.link, self), self)
@@ -42,7 +42,7 @@ class Sending(Rig):
         return [NOW_MS]
 
     def confirmed(self, ends: Sequence[End], stale: Collection[int]) -> None:
-        self.settled.append(([end.held.job.id for end in ends], set(stale)))
+        self.received.append(([end.held.job.id for end in ends], set(stale)))
 
     def put(
         self, id: str, outcome: AttemptResult = AttemptResult.DONE, shard: ShardKeys = A, generation: str = "0"
@@ -67,7 +67,7 @@ async def test_what_ends_while_a_call_is_under_way_travels_together_in_the_next(
         assert rig.sender.unsent == 5
         await rig.sender.drained()
     assert rig.sent == [("finish", 0, ["1", "2"]), ("finish", 0, ["3", "4", "5"])]
-    assert (rig.sender.size, rig.settled) == (0, [(["1", "2"], set()), (["3", "4", "5"], set())])
+    assert (rig.sender.size, rig.received) == (0, [(["1", "2"], set()), (["3", "4", "5"], set())])
 
 
 @in_virtual_time
@@ -139,9 +139,9 @@ async def test_what_redis_does_not_take_is_kept_and_sent_again(fault: Exception)
         rig.put("1")
         await asyncio.sleep(0.1)
         rig.put("2")
-        assert (rig.sender.unsent, rig.settled) == (2, [])
+        assert (rig.sender.unsent, rig.received) == (2, [])
         await rig.sender.drained()
-    assert rig.settled == [(["1", "2"], set())]
+    assert rig.received == [(["1", "2"], set())]
     assert rig.sender.size == 0
 
 
@@ -153,10 +153,10 @@ async def test_an_outcome_that_is_refused_does_not_hold_up_the_others() -> None:
         rig.put("1", AttemptResult.RETRY)
         rig.put("2")
         await asyncio.sleep(1)
-        assert rig.settled == [(["2"], set())]
+        assert rig.received == [(["2"], set())]
         rig.link.answers["retry"] = rig.take
         await rig.sender.drained()
-    assert rig.settled[1:] == [(["1"], set())]
+    assert rig.received[1:] == [(["1"], set())]
 
 
 @in_virtual_time
@@ -174,10 +174,10 @@ async def test_on_cluster_a_lost_node_holds_up_its_own_shards_alone() -> None:
         assert rig.sender.unsent == 0, "others may be claimed meanwhile"
         rig.put("2", shard=B)
         await asyncio.sleep(0.05)
-        assert rig.settled == [(["2"], set())]
+        assert rig.received == [(["2"], set())]
         rig.link.answers["finish"] = rig.take
         await rig.sender.drained()
-    assert rig.settled[1:] == [(["1"], set())]
+    assert rig.received[1:] == [(["1"], set())]
     assert rig.sender.failing == set()
 
 
@@ -196,7 +196,7 @@ async def test_what_waits_when_the_loop_has_failed_is_sent_when_it_runs_again(cl
     rig.link.answers["finish"] = rig.take
     async with rig.running():
         await rig.sender.drained()
-    assert rig.settled == [(["1"], set())]
+    assert rig.received == [(["1"], set())]
 
 
 @in_virtual_time
@@ -216,4 +216,4 @@ async def test_who_is_refused_is_told_by_index() -> None:
         for id in "123":
             rig.put(id)
         await rig.sender.drained()
-    assert rig.settled == [(["1", "2", "3"], {1})]
+    assert rig.received == [(["1", "2", "3"], {1})]

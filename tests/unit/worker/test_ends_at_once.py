@@ -55,7 +55,7 @@ async def test_no_more_is_unsent_than_what_ended_in_a_millisecond() -> None:
         assert len(rig.sent) <= 10, "and not one by one"
         await rig.sender.drained()
         assert sorted(int(id) for _, _, ids in rig.sent for id in ids) == [*range(100)], "each once"
-    assert sum(len(ids) for ids, _ in rig.settled) == 100
+    assert sum(len(ids) for ids, _ in rig.received) == 100
     assert rig.sender.size == 0
 
 
@@ -69,7 +69,7 @@ async def test_also_while_a_call_is_under_way() -> None:
         rig.burst(20, 0.0005)
         assert len(rig.sent) > 1
         await rig.sender.drained()
-    assert len(rig.settled) == len(rig.sent)
+    assert len(rig.received) == len(rig.sent)
 
 
 @in_virtual_time
@@ -93,7 +93,7 @@ async def test_without_a_connection_for_it_the_loop_sends_them(is_open: bool, cl
         rig.burst(50, 0.0005)
         assert rig.sent == []
         await rig.sender.drained()
-    assert sum(len(ids) for ids, _ in rig.settled) == 50
+    assert sum(len(ids) for ids, _ in rig.received) == 50
 
 
 @in_virtual_time
@@ -103,10 +103,10 @@ async def test_what_was_not_confirmed_is_sent_again() -> None:
     async with rig.running():
         rig.burst(10, 0.0005)
         await asyncio.sleep(0.05)
-        assert (rig.settled, rig.sender.size) == ([], 10)
+        assert (rig.received, rig.sender.size) == ([], 10)
         rig.link.answers["finish"] = rig.take
         await rig.sender.drained()
-    assert sorted(int(id) for ids, _ in rig.settled for id in ids) == [*range(10)]
+    assert sorted(int(id) for ids, _ in rig.received for id in ids) == [*range(10)]
 
 
 @in_virtual_time
@@ -134,4 +134,4 @@ async def test_an_end_that_cannot_be_sent_is_left_to_the_loop() -> None:
         clock.now_s += 0.002
         rig.put("later", AttemptResult.DONE)
         await rig.sender.drained()
-    assert [ids for ids, _ in rig.settled] == [["later"]]
+    assert [ids for ids, _ in rig.received] == [["later"]]

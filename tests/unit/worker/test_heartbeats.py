@@ -72,7 +72,7 @@ class Signing(Rig):
         self.holding = self.failing = False
         self.given: list[float] = []
         self.late: list[tuple[asyncio.Task[None] | None, End]] = []
-        self.settled_ends: list[tuple[list[End], set[int]]] = []
+        self.confirmed_ends: list[tuple[list[End], set[int]]] = []
         self.link.answers |= {"heartbeat": self.heartbeat, "ZREM": lambda _: 1}
         self.pulse = Pumped()
         self.idle = False
@@ -103,7 +103,7 @@ class Signing(Rig):
         task.cancel()
 
     def confirmed(self, ends: Sequence[End], stale: Collection[int]) -> None:
-        self.settled_ends.append(([*ends], {*stale}))
+        self.confirmed_ends.append(([*ends], {*stale}))
 
     def heartbeat(self, _: Call) -> Any:
         if self.failing:
@@ -334,10 +334,10 @@ async def test_ends_that_wait_are_sent_while_it_is_blocked(signing: Make) -> Non
         assert len(rig.link.calls["retry"]) > 1, "it is tried again"
         rig.late, refuses = [(None, late[1])], False
         rig.block(1)
-        assert rig.settled_ends == [], "the loop hears of it when it is back"
+        assert rig.confirmed_ends == [], "the loop hears of it when it is back"
         sent = len(rig.link.calls["retry"]), 1
         await asyncio.sleep(0.1)
-        assert rig.settled_ends == [([done], set()), (late, {0})]
+        assert rig.confirmed_ends == [([done], set()), (late, {0})]
         assert task.cancelled()
         async with asyncio.timeout(1):
             await rig.sender.drained()
@@ -363,7 +363,7 @@ async def test_what_the_thread_could_not_send_the_loop_sends(signing: Make) -> N
         sending = asyncio.create_task(rig.sender.run())
         await rig.sender.drained()
         sending.cancel()
-    assert rig.settled_ends == [([end], set())]
+    assert rig.confirmed_ends == [([end], set())]
 
 
 @in_virtual_time

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import threading
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -14,11 +16,12 @@ import pytest
 from streamdq import InvalidInput, Job, RunningJob, StaleClaim
 from streamdq.job.retry import Bury, Retry, Snooze
 from streamdq.operations.attempts.results import AttemptResult, DeadReason, End
+from streamdq.process.loop import cancel_and_wait
 from streamdq.worker import runner as module
 from streamdq.worker import slots
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.rig import Rig, held
-from tests.waiting import forever
+from tests.waiting import HANG_S, forever
 
 
 class Mute(Exception):
@@ -132,7 +135,7 @@ async def test_a_jobs_own_schedule_comes_before_its_topics(
     assert [(end.outcome, end.delay_ms) for end in rig.ends] == [ends]
 
 
-async def test_what_has_ended_and_is_settled_leaves_nothing_to_the_garbage_collector() -> None:
+async def test_what_is_confirmed_leaves_nothing_to_the_garbage_collector() -> None:
     """A job and its attempt that refer to each other would, each time; and the collector stops everything."""
 
     async def handle(body: int, _job: Job) -> None:
@@ -527,9 +530,119 @@ async def test_while_the_loop_is_blocked_a_call_whose_ttr_passes_ends_for_all_of
     assert [(end.held.job.id, end.outcome) for end in found] == [("1", AttemptResult.RETRY), ("2", AttemptResult.RETRY)]
     assert rig.deadlines.overdue(now) == []
     rig.deadlines.cut(task)
-    assert [*rig.deadlines.hung._left] == [task], "it is known as one that goes on"
+    assert [*rig.deadlines.hung._overdue] == [task], "it is known as one that goes on"
     goes_on.set()
     await rig.freed(lambda: rig.runner.idle)
     assert rig.ends == [], "the loop ends none of them again"
-    assert not rig.deadlines.hung._left
+    assert not rig.deadlines.hung._overdue
+    await rig.close()
+
+
+def hangs_in(wait: Callable[[], None]) -> None:
+    wait()
+
+
+async def test_a_thread_that_hangs_is_told_with_its_place() -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        began.set()
+        go_on.wait()
+
+    rig, job = Rig(lambda _body: hangs_in(wait), retry="1s"), held("1")
+    watch = asyncio.create_task(rig.deadlines.run())
+    rig.runner.take([job])
+    await asyncio.to_thread(began.wait, HANG_S)
+    job.deadline = 0.0
+    assert await rig.have_ended(1) == {"1": RETRY}
+    (end,) = rig.ends
+    line = wait.__code__.co_firstlineno + 2
+    assert end.at == f"{__file__}:{line}"
+    assert end.traceback.startswith("When its TTR passed (most recent call last):\n")
+    assert f"in {hangs_in.__qualname__}\n" in end.traceback
+    assert f'File "{__file__}", line {line}, in {wait.__qualname__}\n' in end.traceback, "and below, Event.wait"
+    assert "streamdq/worker" not in end.traceback
+    go_on.set()
+    await cancel_and_wait([watch])
+    await rig.close()
+
+
+@in_virtual_time
+async def test_a_coroutine_that_goes_on_is_told_with_its_place() -> None:
+    go_on = asyncio.Event()
+
+    async def deaf(_body: int) -> None:
+        while not go_on.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await go_on.wait()
+
+    rig = Rig(deaf, retry="1s", show_errors=False)
+    watch = asyncio.create_task(rig.deadlines.run())
+    rig.runner.take([held("1", 1000)])
+    assert await rig.have_ended(1) == {"1": RETRY}
+    assert rig.ends[0].at == f"{__file__}:{deaf.__code__.co_firstlineno + 3}"
+    assert rig.ends[0].traceback == "", "without errors shown, nothing else is kept"
+    go_on.set()
+    watch.cancel()
+
+
+async def test_a_handler_that_blocks_the_loop_is_told_with_its_place() -> None:
+    """Another thread ends it meanwhile."""
+    job = held("1")
+
+    async def blocks(_body: int) -> None:
+        job.deadline = 0.0
+        hangs_in(beside)
+
+    def beside() -> None:
+        thread = threading.Thread(target=rig.deadlines.overdue, args=(time.monotonic(),))
+        thread.start()
+        thread.join()
+
+    rig = Rig(blocks, retry="1s")
+    rig.runner.take([job])
+    assert await rig.have_ended(1) == {"1": RETRY}
+    (end,) = rig.ends
+    assert end.at.startswith(f"{__file__}:")
+    assert f"in {hangs_in.__qualname__}\n" in end.traceback
+    assert f"in {beside.__qualname__}\n" in end.traceback
+    await rig.close()
+
+
+@in_virtual_time
+async def test_a_coroutine_that_is_cancelled_tells_its_place_itself() -> None:
+    async def deep() -> None:
+        await forever()
+
+    async def gathers(_body: int) -> None:
+        await asyncio.gather(deep(), deep())
+
+    rig = Rig(gathers, retry="1s")
+    watch = asyncio.create_task(rig.deadlines.run())
+    rig.runner.take([held("1", 1000)])
+    assert await rig.have_ended(1) == {"1": RETRY}
+    assert f"in {deep.__qualname__}\n" in rig.ends[0].traceback
+    assert rig.ends[0].traceback.endswith("CancelledError: ")
+    watch.cancel()
+
+
+async def test_a_call_that_no_thread_has_begun_goes_back_in_a_drain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is no failure, and the handler does not run later."""
+    call, submitted = Future[Any](), asyncio.Event()
+
+    def submit(*_: Any) -> Future[Any]:
+        submitted.set()
+        return call
+
+    rig = Rig(lambda _body: None, retry="1s")
+    monkeypatch.setattr(rig.runner._threads, "submit", submit)
+    rig.runner.take([held("1")])
+    await submitted.wait()
+    await rig.runner.drain(0)
+    assert await rig.have_ended(1) == {"1": RELEASED}
+    assert call.cancelled()
+    await rig.freed(lambda: rig.runner.idle)
+    assert rig.slots.busy == 0
     await rig.close()

@@ -25,7 +25,7 @@ EXAMPLE_SCHEDULE: dict[str, Any] = {
 
 
 class ScheduleIn(In):
-    """A schedule: either `cron` or `every`. What is left out is as by default."""
+    """A schedule: either `cron` or `every`. Fields that you leave out get their defaults."""
 
     body: Any = Field(
         default=None, description="The body of its jobs; `{due}` in its texts stands for the occurrence's time."

@@ -51,7 +51,7 @@ class TopicsOut(BaseModel):
 
 
 class TopicIn(In):
-    """Settings to change; what is left out stays."""
+    """Settings to change; others stay as they are."""
 
     ttr: Ttr = None
     retry: RetryIn = None

@@ -30,7 +30,7 @@ T = 1_800_000_000_000
         (
             Attempt("g", 1, T, event="delayed"),
             (
-                "It has been due for 10s, and has not been moved to the ready stream yet: no mover is at work, or the "
+                "It has been due for 10s, and has not been moved to the ready stream yet: no mover is active, or the "
                 "topic's rate limits it."
             ),
         ),
@@ -95,7 +95,7 @@ def test_each_attempt_that_failed_tells_what_failed_as_far_as_that_is_kept() -> 
 @pytest.mark.parametrize(
     ("ms", "text"), [(0, "0ms"), (999, "999ms"), (1000, "1s"), (3249, "3.2s"), (61_500, "1m1s"), (86_400_000, "1d")]
 )
-def test_durations_at_a_glance(ms: int, text: str) -> None:
+def test_durations_in_short(ms: int, text: str) -> None:
     assert brief(ms) == text
 
 

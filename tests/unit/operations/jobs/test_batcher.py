@@ -54,10 +54,10 @@ class Server:
             future.set_result(None)
         else:
             future.set_exception(error)
-        await settle()
+        await let_tasks_run()
 
 
-async def settle() -> None:
+async def let_tasks_run() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -65,7 +65,7 @@ async def settle() -> None:
 async def busy(server: Server) -> list[asyncio.Task[Any]]:
     """As many calls as there may be."""
     tasks = [server.want(f"first {n}") for n in range(AT_ONCE)]
-    await settle()
+    await let_tasks_run()
     assert len(server.open) == AT_ONCE
     return tasks
 
@@ -73,7 +73,7 @@ async def busy(server: Server) -> list[asyncio.Task[Any]]:
 async def test_who_is_alone_does_not_wait() -> None:
     server = Server()
     task = server.want(1)
-    await settle()
+    await let_tasks_run()
     assert server.calls == [[1]]
     await server.answer()
     assert await task == "1 done"
@@ -83,7 +83,7 @@ async def test_those_who_come_while_others_are_under_way_go_together() -> None:
     server = Server()
     first = await busy(server)
     later = [server.want(n) for n in range(5)]
-    await settle()
+    await let_tasks_run()
     assert len(server.calls) == AT_ONCE
     await server.answer()
     assert server.calls[-1] == [0, 1, 2, 3, 4]
@@ -100,7 +100,7 @@ async def test_other_kinds_go_their_own_way() -> None:
     server = Server()
     await busy(server)
     server.want("other", kind="b")
-    await settle()
+    await let_tasks_run()
     assert server.calls[-1] == ["other"]
 
 
@@ -108,7 +108,7 @@ async def test_a_call_has_only_so_many() -> None:
     server = Server()
     await busy(server)
     tasks = [server.want(n) for n in range(MOST + 7)]
-    await settle()
+    await let_tasks_run()
     await server.answer()
     await server.answer()
     assert [len(call) for call in server.calls[AT_ONCE:]] == [MOST, 7]
@@ -121,7 +121,7 @@ async def test_an_error_is_raised_for_each_of_them() -> None:
     server = Server()
     await busy(server)
     tasks = [server.want(n) for n in range(3)]
-    await settle()
+    await let_tasks_run()
     await server.answer()
     await server.answer()
     await server.answer(NotDurable("disk", "as told", "an id"))
@@ -136,7 +136,7 @@ async def test_an_error_of_one_call_is_not_that_of_those_who_wait() -> None:
     server = Server()
     first = await busy(server)
     later = server.want("later")
-    await settle()
+    await let_tasks_run()
     await server.answer(ConnectionError())
     while server.open:
         await server.answer()
@@ -149,10 +149,10 @@ async def test_unless_they_have_waited_too_long(monkeypatch: pytest.MonkeyPatch)
     server, now = Server(patience_s=5.0), time.monotonic()
     await busy(server)
     early = server.want("early")
-    await settle()
+    await let_tasks_run()
     monkeypatch.setattr("streamdq.operations.jobs.batcher.time.monotonic", lambda: now + 6)
     late = server.want("late")
-    await settle()
+    await let_tasks_run()
     await server.answer(ConnectionError("no answer"))
     with pytest.raises(ConnectionError, match="no answer"):
         await early
@@ -167,7 +167,7 @@ async def test_a_cancellation_that_somebody_raises_cancels_none_of_them() -> Non
     server = Server()
     await busy(server)
     tasks = [server.want(n) for n in range(3)]
-    await settle()
+    await let_tasks_run()
     await server.answer()
     await server.answer()
     later = server.want("later")
@@ -192,7 +192,7 @@ async def test_an_error_that_can_not_be_copied_is_raised_all_the_same() -> None:
     server = Server()
     await busy(server)
     tasks = [server.want(n) for n in range(3)]
-    await settle()
+    await let_tasks_run()
     await server.answer()
     await server.answer()
     error = Uncopied()
@@ -207,9 +207,9 @@ async def test_who_is_cancelled_while_it_waits_is_left_out() -> None:
     server = Server()
     await busy(server)
     given_up, other = server.want("given up"), server.want("other")
-    await settle()
+    await let_tasks_run()
     given_up.cancel()
-    await settle()
+    await let_tasks_run()
     await server.answer()
     assert server.calls[-1] == ["other"]
     await server.answer()
@@ -221,17 +221,17 @@ async def test_who_is_cancelled_during_its_call_does_not_disturb_the_others() ->
     server = Server()
     first = await busy(server)
     later = [server.want(n) for n in range(3)]
-    await settle()
+    await let_tasks_run()
     first[0].cancel()
-    await settle()
+    await let_tasks_run()
     assert server.calls[-1] == [0, 1, 2]
     later[1].cancel()
-    await settle()
+    await let_tasks_run()
     while server.open:
         future = server.open.pop(0)
         if not future.done():
             future.set_result(None)
-        await settle()
+        await let_tasks_run()
     assert [await later[0], await later[2]] == ["0 done", "2 done"]
     assert not server.batcher._under_way
 
@@ -240,7 +240,7 @@ async def test_when_the_loop_ends_nobody_waits_for_ever() -> None:
     server = Server()
     first = await busy(server)
     later = [server.want(n) for n in range(3)]
-    await settle()
+    await let_tasks_run()
     await server.answer()
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()

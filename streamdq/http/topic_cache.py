@@ -20,8 +20,8 @@ _WAIT_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
-    """What a survey has found. ``began``: nothing in it is older than that, by the monotonic clock. ``problems``: the
+class TopicReading:
+    """One reading of all topics. ``began``: nothing in it is older than that, by the monotonic clock. ``problems``: the
     most urgent first.
     """
 
@@ -40,7 +40,8 @@ T = TypeVar("T")
 
 class Watch(Generic[T]):
     """Reads something every ``EVERY_S`` while somebody asks for it, once for all who ask. Nobody waits for it longer
-    than a moment, and nobody gets what is older than ``OLDEST_S``. ``read`` is told when the reading began.
+    than a moment, and nobody gets a reading older than ``OLDEST_S``. ``read`` gets the moment at which the reading
+    began.
     """
 
     def __init__(self, what: str, read: Callable[[float], Awaitable[T]]) -> None:
@@ -67,30 +68,30 @@ class Watch(Generic[T]):
         try:
             self._found = began, await self._read(began)
         except StreamdqError as error:
-            log.warning("not surveyed", what=self._what, error=str(error))
+            log.warning("reading failed", what=self._what, error=str(error))
 
     async def close(self) -> None:
         if self._task is not None:
             await cancel_and_wait([self._task])
 
 
-class Survey(Watch[Surveyed]):
-    """The survey of all topics."""
+class TopicCache(Watch[TopicReading]):
+    """The latest reading of all topics."""
 
     def __init__(
         self,
         stats: Callable[[], Awaitable[Stats]],
         died: Callable[[Stats], Awaitable[Mapping[tuple[str, str], int]]] | None = None,
     ) -> None:
-        super().__init__("topics", self._surveyed)
+        super().__init__("topics", self._read_topics)
         self._stats = stats
         self._died = died
 
-    async def _surveyed(self, began: float) -> Surveyed:
+    async def _read_topics(self, began: float) -> TopicReading:
         stats = await self._stats()
         died = await self._died(stats) if self._died is not None else {}
         concerns = {name: concern(topic) for name, topic in stats.topics.items()}
-        return Surveyed(began, stats, concerns, _problems(stats, died))
+        return TopicReading(began, stats, concerns, _problems(stats, died))
 
 
 def _problems(stats: Stats, died: Mapping[tuple[str, str], int]) -> list[Problem]:

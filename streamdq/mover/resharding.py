@@ -1,4 +1,4 @@
-"""Looks whether topics have settled whose number of shards changed while they held jobs. The mover at work runs it;
+"""Completes the resharding of topics whose number of shards changed while they held jobs. The active mover runs it;
 without such topics it does nothing.
 """
 
@@ -12,15 +12,15 @@ from ..link.session import Session, arun
 from ..process.logs import log
 from ..process.loop import Failures
 from ..store.scripts import Scripts
-from ..store.topics.changes import settle
-from ..store.topics.settling import Walk
+from ..store.topics.changes import complete_resharding
+from ..store.topics.resharding import Walk
 from ..store.topics.topics import Topics
 
 _LOOK_S = 5.0
 _PAGES = 50  # at one look: a page takes Redis less than a millisecond
 
 
-class Settling:
+class Resharding:
     """Each topic has a walk of its own, which is lost with the mover: the next one begins anew."""
 
     def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics) -> None:
@@ -29,16 +29,16 @@ class Settling:
         self._scripts = scripts
         self._topics = topics
         self._walks: dict[str, Walk] = {}
-        self._failures = Failures("settling", session.keys.namespace)
+        self._failures = Failures("resharding", session.keys.namespace)
 
     async def run(self) -> None:
         """Never returns."""
         while True:
             known = self._topics.known.items()
-            unsettled = {topic: settings for topic, settings in known if settings.former}
-            for topic in self._walks.keys() - unsettled.keys():
+            resharding = {topic: settings for topic, settings in known if settings.former}
+            for topic in self._walks.keys() - resharding.keys():
                 del self._walks[topic]
-            for topic, settings in unsettled.items():
+            for topic, settings in resharding.items():
                 await self._try(topic, settings)
             await asyncio.sleep(_LOOK_S)
 
@@ -51,13 +51,13 @@ class Settling:
             self._failures.worked(topic)
 
     async def look(self, topic: str, settings: TopicSettings) -> None:
-        """Goes on with the topic's walk, and notes if it has settled."""
+        """Goes on with the topic's walk, and completes its resharding if nothing is left."""
         walk = self._walks.get(topic)
         if walk is None or not walk.is_of(settings):
             walk = self._walks[topic] = Walk(self._session, self._scripts, topic, settings)
-        settled = await arun(self._link, walk.go_on(_PAGES))
-        if settled is None:
+        nothing_left = await arun(self._link, walk.go_on(_PAGES))
+        if nothing_left is None:
             await arun(self._link, self._topics.mend(topic))
-        elif settled:
-            await arun(self._link, settle(self._topics, topic, walk))
+        elif nothing_left:
+            await arun(self._link, complete_resharding(self._topics, topic, walk))
             log.info("topic resharded", topic=topic, shards=walk.layout.shards)

@@ -10,7 +10,7 @@ from streamdq.config import MAX_CLAIM
 from streamdq.job.job import Job
 from streamdq.keys import ShardKeys
 from streamdq.link.session import Request
-from streamdq.operations.attempts.results import AttemptResult, ClaimedJob, DeadReason, End, ends_together, settle
+from streamdq.operations.attempts.results import AttemptResult, ClaimedJob, DeadReason, End, ends_together, send_ends
 from streamdq.store.history.rows import SEPARATOR, Event
 from streamdq.store.scripts import Scripts
 from tests.unit.fake_redis import LOST, Call, call_of, session_of
@@ -27,9 +27,9 @@ def held(id: str, body: bytes = b"1") -> ClaimedJob:
     return one
 
 
-def settled(ends: list[End], refused: list[int], **settings: Any) -> tuple[set[int], Call]:
+def sent(ends: list[End], refused: list[int], **settings: Any) -> tuple[set[int], Call]:
     """Which were refused, and the one call that was made."""
-    op = settle(Scripts(session_of(**settings)), SHARD, "g", "me", ends)
+    op = send_ends(Scripts(session_of(**settings)), SHARD, "g", "me", ends)
     request = next(op)
     assert isinstance(request, Request)
     (command,) = request.commands
@@ -78,7 +78,7 @@ DONE, RETRY, SNOOZED, DEAD, RELEASED = (
 def test_each_outcome_is_one_call_of_its_script(
     end: dict[str, Any], script: str, event: Event, tail: tuple[Any, ...], row_error: str, row_reason: str
 ) -> None:
-    refused, call = settled([End(held("j"), **end)], [])
+    refused, call = sent([End(held("j"), **end)], [])
     assert (refused, call.name) == (set(), script)
     _, group, _, generation, consumer, *args = call.args
     if tail:
@@ -92,32 +92,32 @@ def test_each_outcome_is_one_call_of_its_script(
 
 
 def test_the_indexes_of_those_refused_count_from_zero() -> None:
-    refused, call = settled([End(held(id), DONE) for id in "abcd"], [1, 4])
+    refused, call = sent([End(held(id), DONE) for id in "abcd"], [1, 4])
     assert refused == {0, 3}
     assert call.args[7::4] == ("a", "b", "c", "d")
 
 
 def test_without_history_no_rows_are_made() -> None:
-    _, call = settled([End(held("j"), DONE)], [], history_length=0)
+    _, call = sent([End(held("j"), DONE)], [], history_length=0)
     assert call.args[8] == ""
 
 
 @pytest.mark.parametrize("none", [{"failures_length": 0}, {"history_length": 0}])
 def test_where_none_are_kept_no_failure_is_sent(none: dict[str, int]) -> None:
     end = End(held("j"), RETRY, "ValueError: x", steps=1, traceback="line 7")
-    _, call = settled([end], [], **none)
+    _, call = sent([end], [], **none)
     assert call.args[5] == 0
     assert call.args[-2:] == ("ValueError: x", "")
 
 
 def test_of_a_failure_no_credentials_are_sent() -> None:
-    _, call = settled([End(held("j"), RETRY, "ValueError: at https://me:swordfish@shop", steps=1)], [])
+    _, call = sent([End(held("j"), RETRY, "ValueError: at https://me:swordfish@shop", steps=1)], [])
     assert call.args[-1] == "ValueError: at https://…@shop\x1f"
     assert "swordfish" not in str(call.args), "the job keeps the error as well"
 
 
 def test_a_call_that_got_no_reply_can_be_sent_again_as_it_was() -> None:
-    op = settle(Scripts(session_of()), SHARD, "g", "me", [End(held("j"), DONE)])
+    op = send_ends(Scripts(session_of()), SHARD, "g", "me", [End(held("j"), DONE)])
     first: Any = next(op)
     again: Any = op.throw(LOST)
     while not isinstance(again, Request):  # a pause

@@ -18,12 +18,12 @@ from streamdq.errors import ServerUnavailable, StreamdqError, TopicNotEmpty
 from streamdq.keys import candidate_shards
 from streamdq.link.failures import LinkError
 from streamdq.link.session import Op
-from streamdq.mover import settling
+from streamdq.mover import resharding
 from streamdq.operations.topics import configure
 from tests.conftest import EACH_BINARY
 from tests.redis.harness import NAMESPACE, Seen, Space, opened, recorder
 from tests.redis.test_lost_changes import keep, lose_since
-from tests.redis.test_spread_anew import LATER, holders, layout_of, moving, settle
+from tests.redis.test_resharding import LATER, holders, layout_of, look_whether_resharded, moving
 from tests.redis.topology import all_run, steps
 from tests.servers import Binary, Cluster, Server
 from tests.waiting import eventually
@@ -72,7 +72,7 @@ def test_two_operators_at_once(space: Space, other: str) -> None:
                 assert (created, held) == (0, [1] * 8), (first, second)
             assert [producer.cancel("t", id) for id in ids] == [one == 1 for one in held], (first, second)
             assert producer.audit().balanced
-            assert settle(producer) or not layout_of(producer).former
+            assert look_whether_resharded(producer) or not layout_of(producer).former
         if calls < first:
             return
     raise AssertionError("it never ends")
@@ -107,12 +107,12 @@ def test_memory_that_is_full_in_the_middle(space: Space, redis_server: Server) -
 
 
 @pytest.mark.parametrize("what", ["all", "registry", "shards"])
-@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("resharded", [False, True])
 @pytest.mark.parametrize(
     ("before", "after"), [(2, 4), *(pytest.param(*change, marks=LATER) for change in [(4, 2), (3, 5)])]
 )
 async def test_an_old_copy_of_the_data(
-    space: Space, redis_server: Server, before: int, after: int, settled: bool, what: str
+    space: Space, redis_server: Server, before: int, after: int, resharded: bool, what: str
 ) -> None:
     """From before the change; of everything, or of a part, as where the parts are on different nodes of a Cluster."""
     ids = set(moving(before, after, 6))
@@ -121,15 +121,15 @@ async def test_an_old_copy_of_the_data(
         space.queue.enqueue_many("t", [NewJob(id, id=id) for id in ids])
         old = keep(client)
         space.queue.configure("t", shards=after)
-        if settled:
+        if resharded:
             assert all(space.queue.cancel("t", id) for id in ids)
-            assert settle(space.queue)
+            assert look_whether_resharded(space.queue)
             space.queue.enqueue_many("t", [NewJob(f"new {n}", id=f"new {n}") for n in range(8)])
         new = keep(client)
         wanted = set(ids)
         if what == "registry":
             lose_since(client, {**new, b"{test}:topics": old[b"{test}:topics"]})
-            wanted = {f"new {n}" for n in range(8)} if settled else wanted
+            wanted = {f"new {n}" for n in range(8)} if resharded else wanted
         elif what == "shards":
             lose_since(client, {**old, b"{test}:topics": new[b"{test}:topics"]})
         else:
@@ -140,11 +140,11 @@ async def test_an_old_copy_of_the_data(
         again = queue.enqueue_many("t", [NewJob(id, id=id) for id in sorted(wanted)])
         assert (again.created, set(again.existing)) == (0, wanted)
     await all_run(space, wanted)
-    assert settle(space.another_queue()) or not layout_of(space.another_queue()).former
+    assert look_whether_resharded(space.another_queue()) or not layout_of(space.another_queue()).former
 
 
 async def test_a_cluster_under_load(spread: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "_LOOK_S", 0.1)
+    monkeypatch.setattr(resharding, "_LOOK_S", 0.1)
     worker, ids = spread.worker(), list[str]()
     worker.handler("t")(recorder(seen))
     spread.queue.configure("t", shards=2)
@@ -166,7 +166,7 @@ async def test_a_cluster_under_load(spread: Space, seen: Seen, monkeypatch: pyte
             assert holders(spread.queue, "far off") == 1
         assert spread.queue.reschedule("t", "far off", delay=0)
         await eventually(lambda: spread.audit().left == 0, "all done")
-        await eventually(lambda: not layout_of(spread.queue).former, "it has settled")
+        await eventually(lambda: not layout_of(spread.queue).former, "it is resharded")
     assert {*seen.all} == {*ids, "far off"}
 
 

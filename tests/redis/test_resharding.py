@@ -20,13 +20,13 @@ from streamdq.keys import candidate_shards, shard_of
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
 from streamdq.link.session import run
-from streamdq.mover import settling
+from streamdq.mover import resharding
 from streamdq.operations.checks.doctor import doctor
 from streamdq.operations.jobs import enqueue, enqueue_many
 from streamdq.store.jobs.records import encode
 from streamdq.store.topics import changes
-from streamdq.store.topics import settling as walking
-from streamdq.store.topics.settling import Walk
+from streamdq.store.topics import resharding as walking
+from streamdq.store.topics.resharding import Walk
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import Space, taken
 from tests.redis.movers import mover_at
@@ -51,14 +51,14 @@ def moving(before: int, after: int, count: int) -> list[str]:
     return list(islice((id for id in ids if len(candidate_shards(id, after, [before])) > 1), count))
 
 
-def settle(queue: Queue, topic: str = "t") -> bool:
-    """As the mover does; returns whether the topic has settled."""
+def look_whether_resharded(queue: Queue, topic: str = "t") -> bool:
+    """As the mover does; returns whether the topic is resharded."""
     store = queue._store
     walk = Walk(store.session, store.scripts, topic, run(queue._link, store.topics.get(topic, anew=True)))
-    settled = run(queue._link, walk.go_on(1000))
-    if settled:
-        run(queue._link, changes.settle(store.topics, topic, walk))
-    return bool(settled)
+    resharded = run(queue._link, walk.go_on(1000))
+    if resharded:
+        run(queue._link, changes.complete_resharding(store.topics, topic, walk))
+    return bool(resharded)
 
 
 def holders(queue: Queue, id: str, topic: str = "t") -> int:
@@ -162,18 +162,18 @@ def test_what_is_done_by_id_is_done_as_if_nothing_had_changed(
 
 
 @several
-async def test_all_jobs_run_once_and_then_the_topic_settles(space: Space, before: int, after: int) -> None:
+async def test_all_jobs_run_once_and_then_the_topic_is_resharded(space: Space, before: int, after: int) -> None:
     space.queue.configure("t", shards=before)
     ids = {f"a{n}" for n in range(30)}
     space.queue.enqueue_many("t", [NewJob(id, id=id, delay="200ms") for id in ids])
     changed = space.queue.configure("t", shards=after)
     assert changed.layout == Layout(after, (before,), changed.since)
-    assert not settle(space.queue)
+    assert not look_whether_resharded(space.queue)
     more = {f"b{n}" for n in range(30)}
     again = space.queue.enqueue_many("t", [NewJob(id, id=id) for id in sorted(ids | more)])
     assert (again.created, set(again.existing)) == (30, ids)
     await all_run(space, ids | more)
-    assert settle(space.queue)
+    assert look_whether_resharded(space.queue)
     assert layout_of(space.queue) == Layout(after, (), changed.since)
     assert space.queue.configure("t").layout.text == str(after)
     last = {f"c{n}" for n in range(12)}
@@ -181,7 +181,7 @@ async def test_all_jobs_run_once_and_then_the_topic_settles(space: Space, before
     await all_run(space, last)
 
 
-async def test_it_can_change_again_before_it_has_settled(space: Space) -> None:
+async def test_it_can_change_again_before_it_is_resharded(space: Space) -> None:
     put: set[str] = set()
     for count in (2, 5, 3, 4):
         space.queue.configure("t", shards=count)
@@ -197,7 +197,7 @@ async def test_it_can_change_again_before_it_has_settled(space: Space) -> None:
         space.queue.configure("t", shards=7)
     assert space.queue.configure("t", shards=3).former == (2, 5, 4), "one that it had before"
     await all_run(space, put)
-    assert space.queue.configure("t", shards=7).shards == 7, "whoever changes it looks whether it has settled"
+    assert space.queue.configure("t", shards=7).shards == 7, "whoever changes it looks whether it is resharded"
 
 
 def test_keys_decide_as_before(space: Space) -> None:
@@ -216,14 +216,14 @@ def test_keys_decide_as_before(space: Space) -> None:
     assert all(space.queue.reschedule("t", f"j{n}", delay="2h", key=f"k{n % 7}") for n in range(20, 40))
 
 
-def test_jobs_with_keys_from_when_there_was_one_shard_are_found_when_it_has_settled(space: Space) -> None:
+def test_jobs_with_keys_from_when_there_was_one_shard_are_found_when_it_is_resharded(space: Space) -> None:
     """Those that are at home where they are stay, and nobody has said that there are keys."""
     space.queue.configure("t", shards=1)
     at_home = [f"k{n}" for n in range(50) if len(candidate_shards("", 3, [1], f"k{n}")) == 1]
     for key in at_home:
         space.queue.enqueue("t", key, id=f"id of {key}", key=key, delay="1h")
     space.queue.configure("t", shards=3)
-    assert settle(space.queue)
+    assert look_whether_resharded(space.queue)
     assert all(space.another_queue().get("t", f"id of {key}") for key in at_home)
 
 
@@ -276,7 +276,7 @@ def test_ids_of_jobs_with_keys_stay_taken(space: Space, before: int, after: int)
     space.queue.configure("t", shards=after)
     assert claim.job.id == id
     for _ in range(2):
-        assert not settle(space.queue)
+        assert not look_whether_resharded(space.queue)
     with pytest.raises(JobExists):
         space.another_queue().enqueue("t", "x", id=id, key=key, unique_for="1h")
 
@@ -392,7 +392,7 @@ def test_two_who_put_in_the_same_id_while_the_number_changes(space: Space, befor
 
 
 def test_who_slept_between_two_calls_does_not_act_in_a_later_change(space: Space) -> None:
-    """It has asked the id's former home; meanwhile the topic settles, changes back, and changes in the same way."""
+    """It has asked the id's former home; meanwhile the topic is resharded, and changes back and forth."""
     (id,) = moving(2, 4, 1)
     space.queue.configure("t", shards=2)
     space.queue.enqueue("t", "there", id="there", delay="1h")
@@ -403,11 +403,11 @@ def test_who_slept_between_two_calls_does_not_act_in_a_later_change(space: Space
     next(putting)
     next(putting)  # the former home has answered
     space.queue.cancel("t", "there")
-    assert settle(space.queue)
+    assert look_whether_resharded(space.queue)
     space.queue.enqueue("t", "there", id="there", delay="1h")
     space.queue.configure("t", shards=2)
     space.queue.enqueue("t", "quick", id=id, delay="1h")
-    assert settle(space.queue) or space.queue.cancel("t", "there")
+    assert look_whether_resharded(space.queue) or space.queue.cancel("t", "there")
     space.queue.configure("t", shards=4)
     for _ in putting:
         pass
@@ -416,10 +416,10 @@ def test_who_slept_between_two_calls_does_not_act_in_a_later_change(space: Space
 
 
 @several
-async def test_the_mover_settles_it(
+async def test_the_mover_completes_it(
     space: Space, redis_server: Server, before: int, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "_LOOK_S", 0.05)
+    monkeypatch.setattr(resharding, "_LOOK_S", 0.05)
     space.queue.configure("t", shards=before)
     ids = moving(before, after, 3)
     space.queue.enqueue_many("t", [NewJob(id, id=id, delay="1h") for id in ids])
@@ -428,7 +428,7 @@ async def test_the_mover_settles_it(
         for id in ids:
             assert layout_of(space.queue).former == (before,)
             assert space.queue.cancel("t", id)
-        await eventually(lambda: not layout_of(space.queue).former, "it has settled")
+        await eventually(lambda: not layout_of(space.queue).former, "it is resharded")
     assert layout_of(space.queue).shards == after
 
 
@@ -469,7 +469,7 @@ def test_the_walk_begins_anew_where_a_server_was_restarted(
 def test_a_walk_that_ended_early_has_been_nowhere(
     space: Space, monkeypatch: pytest.MonkeyPatch, ends: str, page: int
 ) -> None:
-    """What waited to be looked at again was forgotten, and the topic seemed to have settled."""
+    """What waited to be looked at again was forgotten, and the topic seemed to be resharded."""
     space.queue.configure("t", shards=2)
     space.queue.enqueue_many("t", [NewJob(1, id=id, delay="1h") for id in moving(2, 4, 20)])
     space.queue.configure("t", shards=4)
@@ -497,7 +497,7 @@ def test_how_much_is_left(space: Space) -> None:
 
     def left() -> list[str]:
         found = run(space.queue._link, doctor(space.queue._store))
-        return [one.what for one in found if "settle" in one.what]
+        return [one.what for one in found if "resharding" in one.what]
 
     space.queue.configure("t", shards=2)
     ids = moving(2, 4, 3)
@@ -506,9 +506,9 @@ def test_how_much_is_left(space: Space) -> None:
     assert left() == []
     space.queue.configure("t", shards=4)
     among = "are where they were put among 2 shards, not 4"
-    assert left() == [f"topic t has yet to settle: 3 jobs and 1 taken ids {among}"]
+    assert left() == [f"topic t is still resharding: 3 jobs and 1 taken ids {among}"]
     assert all(space.queue.cancel("t", id) for id in ids)
-    assert left() == [f"topic t has yet to settle: 0 jobs and 1 taken ids {among}"]
+    assert left() == [f"topic t is still resharding: 0 jobs and 1 taken ids {among}"]
     space.queue.delete_topic("t", force=True)
 
     space.queue.configure("t", shards=2)
@@ -527,15 +527,15 @@ def test_a_server_that_is_restarted_at_the_end_of_the_walk(space: Space, monkeyp
     space.queue.cancel("t", "x")
     runs = iter(range(100))
     monkeypatch.setattr(walking, "_run_in", lambda _: str(next(runs)))
-    assert not settle(space.queue)
+    assert not look_whether_resharded(space.queue)
     monkeypatch.setattr(walking, "_run_in", lambda _: "the same")
-    assert settle(space.queue)
+    assert look_whether_resharded(space.queue)
 
 
 def test_a_server_that_lost_its_last_writes_in_the_middle_of_the_walk(
     space: Space, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job is back in a shard that the walk was through with, as another one had yet to settle."""
+    """A job is back in a shard that the walk was through with, as another one was still resharding."""
     space.queue.configure("t", shards=2)
     gone = next(id for id in moving(2, 4, 50) if shard_of(id, 2) == 0)
     waits = next(id for id in moving(2, 4, 50) if shard_of(id, 2) == 1)

@@ -10,12 +10,12 @@ from fastapi import Request
 
 from ..auth import Identity, Role
 
-KEY = "streamdq.vouched"
+KEY = "streamdq.signed_in_user"
 """Where in the scope it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Vouched:
+class SignedInUser:
     """Who it is, and the way back to the application: a path, and what is there."""
 
     name: str
@@ -28,6 +28,6 @@ class Vouched:
         return Identity(self.name, self.roles)
 
 
-def vouched_for(request: Request) -> Vouched | None:
-    found: Vouched | None = request.scope.get(KEY)
+def signed_in_user(request: Request) -> SignedInUser | None:
+    found: SignedInUser | None = request.scope.get(KEY)
     return found

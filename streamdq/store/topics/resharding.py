@@ -1,5 +1,5 @@
-"""Whether a topic has settled after its number of shards changed while it held jobs: no shard has anything of an id
-that is at home in another one by now.
+"""Whether a topic's resharding is complete after its number of shards changed while it held jobs: no shard has anything
+of an id whose current shard is another one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PAGE = 500
 _RUN_ID = re.compile(rb"run_id:(\w+)")
 
 
-class _Place(NamedTuple):
+class _Position(NamedTuple):
     """Where the walk goes on. ``run``: of the server that the cursor is of; ``puts``: the shard's as it began."""
 
     shard: ShardKeys
@@ -30,7 +30,7 @@ class _Place(NamedTuple):
     kind: str = "jobs"  # then taken
     cursor: bytes = b"0"
 
-    def after(self, following: bytes) -> _Place | None:
+    def after(self, following: bytes) -> _Position | None:
         """The place after this page; None at the shard's end."""
         if following != b"0":
             return self._replace(cursor=following)
@@ -38,7 +38,7 @@ class _Place(NamedTuple):
 
 
 class Remaining(NamedTuple):
-    """What is not at home. ``exact``: it was counted, not estimated."""
+    """Jobs and ids outside their current shard. ``exact``: counted, not estimated."""
 
     jobs: int
     taken: int
@@ -46,12 +46,12 @@ class Remaining(NamedTuple):
 
 
 class Walk:
-    """Goes once through all that the shards have ids of. What is not at home can only become less, as shards refuse
-    whoever knows another layout: so one page after the other waits until it has nothing left of that kind, and when
-    the last page has nothing, no page has. It begins a shard anew if a job has come there all the same, as its id was
-    still taken, or an id is taken as its job was still there; or if its server was restarted, or is another one, whose
-    order differs. Nothing tells to which key an id belonged that is still taken, so where there are keys, each of these
-    is waited for.
+    """Goes once through all ids of the shards. Ids outside their current shard can only become fewer, because shards
+    refuse callers with another layout. So the walk stays at a page until the page has none of them; after the last
+    page, no page has any. It begins a shard again if a job or a taken id came there meanwhile, because the shard still
+    owned the id. It does so as well if the shard's server was restarted or replaced, because the order of ids then
+    differs. A taken id does not say to which key it belonged. So in a topic with keys, the walk waits for each of
+    these.
     """
 
     def __init__(self, session: Session, scripts: Scripts, topic: str, settings: TopicSettings) -> None:
@@ -62,33 +62,33 @@ class Walk:
         self.has_keys = False  # some job has
         self.strays = 0  # on the pages that were looked at last
         shards = [session.keys.shard(topic, number) for number in range(self.layout.in_use)]
-        self._places = deque(map(_Place, shards))
-        self._done: list[_Place] = []
+        self._places = deque(map(_Position, shards))
+        self._done: list[_Position] = []
 
     def is_of(self, settings: TopicSettings) -> bool:
         """Whether these are the settings by which it looks."""
         return (self.layout, self._sharded_by_key) == (settings.layout, settings.sharded_by_key)
 
     def go_on(self, pages: int) -> Op[bool | None]:
-        """Looks at so many pages at most. True: the topic has settled; None: it has another layout by now, or a shard
+        """Looks at so many pages at most. True: resharding is complete; None: it has another layout by now, or a shard
         has yet to hear of it. If that, or an error, ends it early, the next one begins where it began.
         """
         places = self._places.copy()  # what a page that could not be looked at leaves as it was
         runs = yield from self._runs(place.shard for place in (*places, *self._done))
         done = _still_done(self._done, runs, places)
-        waiting, self.strays = list[_Place](), 0
+        waiting, self.strays = list[_Position](), 0
         while places and pages > 0:
             place = places.popleft()
             if place.run != runs[place.shard]:
-                place = _Place(place.shard, runs[place.shard])
+                place = _Position(place.shard, runs[place.shard])
             page = yield from self._page(place)
             if page is None:
                 return None
             pages -= 1
             if _run_in(page.server) != place.run:  # its slot migrates, and another node has answered
-                waiting.append(_Place(place.shard))
+                waiting.append(_Position(place.shard))
             elif place.puts not in (b"", page.puts):
-                places.append(_Place(place.shard, place.run))
+                places.append(_Position(place.shard, place.run))
             else:
                 self._sort(place._replace(puts=page.puts), page, places, waiting, done)
         places.extend(waiting)
@@ -96,7 +96,7 @@ class Walk:
         self._places, self._done = places, done
         return not places
 
-    def _page(self, place: _Place) -> Op[ListedIds | None]:
+    def _page(self, place: _Position) -> Op[ListedIds | None]:
         return self._scripts.list_ids(place.shard, self.layout.text, place.kind, place.cursor, _PAGE)
 
     def left(self) -> Op[Remaining]:
@@ -117,7 +117,12 @@ class Walk:
         return Remaining(found["jobs"], found["taken"], exact)
 
     def _sort(
-        self, place: _Place, page: ListedIds, places: deque[_Place], waiting: list[_Place], done: list[_Place]
+        self,
+        place: _Position,
+        page: ListedIds,
+        places: deque[_Position],
+        waiting: list[_Position],
+        done: list[_Position],
     ) -> None:
         """What to do next, after a page."""
         self.has_keys = self.has_keys or any(key for _, key in page.ids)
@@ -130,7 +135,7 @@ class Walk:
         else:
             places.appendleft(following)
 
-    def _strays(self, place: _Place, ids: Sequence[tuple[str, str]]) -> int:
+    def _strays(self, place: _Position, ids: Sequence[tuple[str, str]]) -> int:
         unknown = self._sharded_by_key and place.kind == "taken"  # to which key those belong that have none
         return sum(
             1 for id, key in ids
@@ -148,9 +153,9 @@ class Walk:
         return {shard: runs[node] for shard, node in nodes.items()}
 
 
-def _still_done(done: Iterable[_Place], runs: Mapping[ShardKeys, str], places: deque[_Place]) -> list[_Place]:
+def _still_done(done: Iterable[_Position], runs: Mapping[ShardKeys, str], places: deque[_Position]) -> list[_Position]:
     """Those of them whose server is the same; the others are to be looked at again, as it may have lost writes."""
-    places.extend(_Place(place.shard) for place in done if runs[place.shard] != place.run)
+    places.extend(_Position(place.shard) for place in done if runs[place.shard] != place.run)
     return [place for place in done if runs[place.shard] == place.run]
 
 

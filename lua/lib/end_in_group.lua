@@ -60,9 +60,9 @@ local function forget(s, id, main)
   erase(s, {ids = {id}, mains = {main}, states = states, fields = fields}, {1})
 end
 
--- settle(s, group, ids, mains): notes that `group` has ended the jobs; the last group removes the job. A detached job
+-- end_in_group(s, group, ids, mains): notes that `group` has ended the jobs; the last group removes the job. A detached job
 -- concerns only the groups that have progress with it.
-local function settle(s, group, ids, mains)
+local function end_in_group(s, group, ids, mains)
   if #ids == 0 then return end
   local states, fields = states_of(s, ids)
   local ended, marks, detached = {}, {}, {}

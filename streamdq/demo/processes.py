@@ -1,4 +1,4 @@
-"""The demo's worker processes: hired, watched, and let go."""
+"""The demo's worker processes: started, watched and stopped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _END_S = 15.0
 
 
 @dataclass(slots=True)
-class Hired:
+class WorkerProcess:
     """One worker process."""
 
     name: str
@@ -31,7 +31,7 @@ class Hired:
         return consumer is not None and f"-{self.process.pid}-" in consumer
 
 
-class Staff:
+class WorkerProcesses:
     """The three worker processes; they end with the block."""
 
     def __init__(self, url: str, directory: Path, scale: Scale) -> None:
@@ -42,7 +42,7 @@ class Staff:
             DIRECTORY_VARIABLE: str(directory),
         }
         self._directory = directory
-        self.hired: list[Hired] = []
+        self.spawned: list[WorkerProcess] = []
 
     def __enter__(self) -> Self:
         try:
@@ -52,13 +52,13 @@ class Staff:
                 ("analyst", "analytics", ANALYST_GROUP),
             ):
                 with interrupted_afterwards():  # one that nobody knows of would begin when the demo has gone
-                    self.hired.append(self._hire(name, worker, group))
+                    self.spawned.append(self._spawn(name, worker, group))
         except BaseException:
             self._kill()
             raise
         return self
 
-    def _hire(self, name: str, worker: str, group: str) -> Hired:
+    def _spawn(self, name: str, worker: str, group: str) -> WorkerProcess:
         log = self._directory / f"{name.replace(' ', '-')}.log"
         command = command_line("worker", f"streamdq.demo.shop:{worker}", "--until-eof")
         with log.open("wb") as output:
@@ -66,21 +66,21 @@ class Staff:
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=self._env, start_new_session=True
             )
-        return Hired(name, group, process, log)
+        return WorkerProcess(name, group, process, log)
 
     def at_work(self) -> bool:
-        return all(b"worker started" in one.log.read_bytes() for one in self.hired)
+        return all(b"worker started" in one.log.read_bytes() for one in self.spawned)
 
     def check(self) -> None:
         """Raises StreamdqError if a worker has ended that nobody killed."""
-        for one in self.hired:
+        for one in self.spawned:
             if not one.killed and one.process.poll() is not None:
                 lines = one.log.read_text(errors="replace", encoding="utf-8").splitlines()[-1:]
                 raise StreamdqError(f"demo: worker {one.name} ended with {one.process.returncode}: {' '.join(lines)}")
 
     def end(self) -> None:
         """Lets the workers finish, like SIGTERM."""
-        alive = [one.process for one in self.hired if one.process.poll() is None]
+        alive = [one.process for one in self.spawned if one.process.poll() is None]
         for process in alive:
             process.terminate()
         deadline = time.monotonic() + _END_S
@@ -91,7 +91,7 @@ class Staff:
                 process.kill()
 
     def _kill(self) -> None:
-        for one in self.hired:
+        for one in self.spawned:
             if one.process.poll() is None:
                 one.process.kill()
             one.process.wait()

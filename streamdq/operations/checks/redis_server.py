@@ -1,0 +1,85 @@
+"""Whether the settings of this Redis are safe for jobs: the doctor shows all of it, a worker warns of the worst."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ...errors import StreamdqError
+from ...link.session import Op
+from ...store import namespace
+from ...store.redis_store import RedisStore
+
+_SOON_S = 1.0
+
+Verdict = Literal["ok", "advice", "problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check. ``problem``: jobs are stuck, or are lost when this Redis restarts or fills up;
+    ``advice``: this may become a problem.
+    """
+
+    verdict: Verdict
+    what: str
+    advice: str = ""
+
+
+def dangers(store: RedisStore) -> Op[list[Finding]]:
+    """For a worker's start: a restart of Redis loses all jobs, or Redis deletes some when it is full. Nothing is found
+    where this user may not ask, as with some managed servers, or where Redis does not answer soon.
+    """
+    if store.session.is_fake:
+        return []
+    try:
+        info = yield from namespace.redis_info(store.session, _SOON_S)
+        found = [memory_of(info)] if _evicts(info) else []
+        if info.get("aof_enabled") == "0" and not (yield from namespace.snapshots(store.session, _SOON_S)):
+            found.append(Finding("problem", "no append-only file and no snapshots", persistence_of(info).advice))
+    except StreamdqError:
+        return []
+    return found
+
+
+def version_of(info: Mapping[str, str]) -> Finding:
+    name = info.get("server_name", "redis")
+    version = info.get("valkey_version") or info.get("redis_version", "0")
+    if tuple(int(part) for part in version.split(".")[:2]) < (6, 2):
+        return Finding("problem", f"{name} {version}", "streamdq needs Redis 6.2 or later, or Valkey")
+    return Finding("ok", f"{name} {version}, {info.get('redis_mode', 'standalone')}")
+
+
+def persistence_of(info: Mapping[str, str]) -> Finding:
+    if info.get("aof_enabled") == "1":
+        if info.get("aof_last_write_status") == "err":
+            return Finding("problem", "the AOF can't be written", "free space on Redis's disk, or fix its permissions")
+        return Finding("ok", "append-only file is on")
+    if info.get("rdb_last_bgsave_status") == "err":
+        return Finding("problem", "the last snapshot failed", "free space on Redis's disk; CONFIG SET appendonly yes")
+    return Finding(
+        "problem",
+        "no append-only file",
+        "a restart of Redis loses jobs: CONFIG SET appendonly yes, and in redis.conf",
+    )
+
+
+def memory_of(info: Mapping[str, str]) -> Finding:
+    policy, limit = info.get("maxmemory_policy", "noeviction"), int(info.get("maxmemory", 0))
+    if _evicts(info):
+        return Finding("problem", f"maxmemory-policy is {policy}", "Redis may delete jobs: set it to noeviction")
+    used = int(info.get("used_memory", 0))
+    if limit and used > 0.9 * limit:
+        return Finding("problem", f"memory is {used / limit:.0%} full", "raise maxmemory: Redis will refuse new jobs")
+    return Finding("ok", "maxmemory-policy is noeviction")
+
+
+def _evicts(info: Mapping[str, str]) -> bool:
+    return info.get("maxmemory_policy", "noeviction") != "noeviction"
+
+
+def role_of(info: Mapping[str, str]) -> list[Finding]:
+    if info.get("role") == "slave":
+        return [Finding("problem", "this is a replica", "connect to its primary, or through Sentinel")]
+    return []
