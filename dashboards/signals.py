@@ -314,6 +314,20 @@ BLOCKED = Signal(
     "Jobs that can't start, because a job that they wait for has failed.",
     "{{topic}}",
 )
+WAITING_FOR_JOBS = Signal(
+    "Waiting for other jobs",
+    "max @by (streamdq_jobs_waiting_for_jobs{@topic})",
+    "short",
+    "Jobs that start when other jobs have ended.",
+    "{{topic}}",
+)
+ENDINGS_UNTOLD = Signal(
+    "Ends that were not told",
+    "max @by (streamdq_endings_untold{@topic})",
+    "short",
+    "Jobs that have ended, and those that wait for them have yet to hear of it.",
+    "{{topic}}",
+)
 ENDINGS_OLDEST = Signal(
     "Oldest end that was not told",
     "max @by (streamdq_endings_oldest_untold_seconds{@topic})",

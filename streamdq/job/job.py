@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 from urllib.parse import urlsplit
 
 import typing_extensions
@@ -16,9 +16,11 @@ from pydantic_core import from_json
 from ..errors import BodyDamaged, BodyUnreadable, InvalidInput
 from ..keys import plain
 from ..times.durations import Duration, Moment, to_ms
-from .after import After, Dependencies, OnFailure
 from .retry import RetryInput
 from .uniqueness import DerivedId, UniqueAfter
+
+if TYPE_CHECKING:
+    from .after import After, Dependencies, OnFailure
 
 MAX_ID_BYTES = 255
 MAX_URL_BYTES = 2048

@@ -7,7 +7,7 @@ others tell a job that is not there, and forget it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...config import MAX_BATCH, TopicSettings
@@ -149,17 +149,37 @@ def _attach_at_homes(
     candidates = {i: candidate_shards(p.id, settings.shards, settings.former, p.key) for i, (p, _) in lines.items()}
     for turn in range(1 + len(settings.former)):
         left = [i for i in sorted(lines) if i not in found and turn < len(candidates[i])]
-        calls = _calls({i: candidates[i][turn] for i in left})
-        replies = yield from _attach_each(store, topic, settings, [(n, [lines[i] for i in some]) for n, some in calls])
-        if None in replies:
+        more = yield from _attach_at(store, topic, settings, lines, {i: candidates[i][turn] for i in left})
+        if more is None:
             return None
-        said = [(i, number, one) for (number, some), reply in zip(calls, replies, strict=True)
-                for i, one in zip(some, reply or (), strict=True)]  # fmt: skip
-        found |= {i: _known(lines[i][0], number, one) for i, number, one in said if one.how != UNKNOWN}
+        found |= more
     return found
 
 
-def _calls(homes: dict[int, int]) -> list[tuple[int, list[int]]]:
+def _attach_at(
+    store: RedisStore,
+    topic: str,
+    settings: TopicSettings,
+    lines: Mapping[int, tuple[Parent, str]],
+    homes: Mapping[int, int],
+) -> Op[dict[int, Known] | None]:
+    """The same in these shards. ``homes``: their numbers."""
+    calls, found = _calls(homes), dict[int, Known]()
+    replies = yield from _attach_each(store, topic, settings, [(n, [lines[i] for i in some]) for n, some in calls])
+    for (number, some), reply in zip(calls, replies, strict=True):
+        if reply is None:
+            return None
+        found |= _found({i: lines[i][0] for i in some}, number, reply)
+    return found
+
+
+def _found(parents: Mapping[int, Parent], shard: int, said: Sequence[Attached]) -> dict[int, Known]:
+    """Those of them that are, or were, in the shard of this number. ``said``: of each."""
+    together = zip(parents.items(), said, strict=True)
+    return {i: _known(parent, shard, one) for (i, parent), one in together if one.how != UNKNOWN}
+
+
+def _calls(homes: Mapping[int, int]) -> list[tuple[int, list[int]]]:
     """Which of them go together into a shard, of this number."""
     places: dict[int, list[int]] = {}
     for i, number in homes.items():
