@@ -5,13 +5,13 @@ local ENDINGS = {done = 'o', dead = 'd', cancelled = 'c', replaced = 'r', expire
 local MORE_ENDINGS = {left = 'g', lost = 'l', [''] = '.'}
 
 -- states_at(s, w, n): reads how the n-th PER_FIELD of those it waits for have ended.
--- returns {letters=, generations={i = generation}}
+-- returns {letters={byte, ...}, generations={i = generation}}
 local function states_at(s, w, n)
   if not w.states[n] then
     local key = link_key(s, 'dependencies')
     local text = redis.call('HGET', key, w.member .. '\31' .. n .. '\31s') or ''
     local letters, rest = string.match(text, '^([%l.]*)(.*)$')
-    w.states[n] = {letters = letters, generations = {}}
+    w.states[n] = {letters = {string.byte(letters, 1, -1)}, generations = {}}
     for i, generation in string.gmatch(rest, ',(%d+)=(%d+)') do w.states[n].generations[tonumber(i)] = tonumber(generation) end
   end
   return w.states[n]
@@ -22,7 +22,7 @@ local function keep_states(s, w)
   local key = link_key(s, 'dependencies')
   for n, states in pairs(w.states) do
     if states.is_changed then
-      local out = {states.letters}
+      local out = {string.char(unpack(states.letters))}
       for i, generation in pairs(states.generations) do out[#out + 1] = string.format(',%d=%.0f', i, generation) end
       redis.call('HSET', key, w.member .. '\31' .. n .. '\31s', table.concat(out))
     end
@@ -38,12 +38,13 @@ local function failures_in(letter) return letter ~= '.' and letter ~= 'o' and 1 
 local function hear(s, w, news)
   local states = states_at(s, w, math.floor(news.index / PER_FIELD))
   local i = news.index % PER_FIELD + 1
-  local before, letter, known = string.sub(states.letters, i, i), ENDINGS[news.how] or MORE_ENDINGS[news.how], states.generations[i] or 0
-  if before == '' or before == 'o' or not letter then return end
+  local before, known = states.letters[i] and string.char(states.letters[i]), states.generations[i] or 0
+  local letter = ENDINGS[news.how] or MORE_ENDINGS[news.how]
+  if not before or before == 'o' or not letter then return end
   if news.generation <= known and known ~= news.seen or letter == before and news.generation == known then return end
   w.failed = w.failed + failures_in(letter) - failures_in(before)
   if letter == 'o' then w.done = w.done + 1 end
-  states.letters = string.sub(states.letters, 1, i - 1) .. letter .. string.sub(states.letters, i + 1)
+  states.letters[i] = string.byte(letter)
   states.generations[i] = letter ~= 'o' and news.generation or nil
   states.is_changed, w.is_changed = true, true
 end

@@ -1,12 +1,17 @@
 -- What is told to those that wait for a job (followers.lua), by every script that ends jobs or lets them go on.
 
+-- wake_for_news(s): has the mover tell followers, now.
+local function wake_for_news(s)
+  if not s.has_news then notify_mover(link_key(s, 'wake'), s.now) end
+  s.has_news = true
+end
+
 -- tell_followers(s, field, f): has the mover tell the followers, now.
 local function tell_followers(s, field, f)
   local endings = link_key(s, 'endings')
   keep_followers(s, field, f)
   redis.call('ZADD', endings, string.format('%.0f', s.now), field)
-  if not s.has_news then notify_mover(link_key(s, 'wake'), s.now) end
-  s.has_news = true
+  wake_for_news(s)
 end
 
 -- is_final(f): returns whether the job has ended for good, as far as this shard knows
@@ -63,14 +68,21 @@ end
 -- jobs_leave(s, ids): jobs have left the pool: they are done, or what s.ended_as says. Called with all that leave
 -- (after_removal).
 local function jobs_leave(s, ids)
-  local key, endings = link_key(s, 'followers'), link_key(s, 'endings')
+  local key, endings, now_text = link_key(s, 'followers'), link_key(s, 'endings'), string.format('%.0f', s.now)
+  local kept, due, left = {}, {}, {}
   for i, text in ipairs(redis.call('HMGET', key, unpack(ids))) do
     if text then
-      local f = followers_in(text)
+      local f, n = followers_in(text), #left
       if not is_final(f) then f.how, f.generation = s.ended_as or 'done', next_generation(s, f) end
-      tell_followers(s, ids[i] .. '\31' .. f.life, f)
-      redis.call('HDEL', key, ids[i])
-      redis.call('ZREM', endings, ids[i])
+      local field = ids[i] .. '\31' .. f.life
+      kept[2 * n + 1], kept[2 * n + 2], due[2 * n + 1], due[2 * n + 2] = field, followers_text(f), now_text, field
+      left[n + 1] = ids[i]
     end
   end
+  if #left == 0 then return end
+  redis.call('HSET', key, unpack(kept))
+  redis.call('ZADD', endings, unpack(due))
+  redis.call('HDEL', key, unpack(left))
+  redis.call('ZREM', endings, unpack(left))
+  wake_for_news(s)
 end

@@ -19,8 +19,11 @@ local function followers_in(text)
   return {life = life, generation = tonumber(generation), how = how, list = list}
 end
 
+-- followers_text(f): returns what followers_in reads
+local function followers_text(f) return string.format('%s|%.0f|%s\n', f.life, f.generation, f.how) .. f.list end
+
 -- keep_followers(s, field, f): writes what followers_in reads.
 local function keep_followers(s, field, f)
   local key = link_key(s, 'followers')
-  redis.call('HSET', key, field, string.format('%s|%.0f|%s\n', f.life, f.generation, f.how) .. f.list)
+  redis.call('HSET', key, field, followers_text(f))
 end
