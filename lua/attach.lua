@@ -14,9 +14,11 @@ if ARGV[2] ~= '' and topic[1] ~= ARGV[2] then return false end
 local s = shard(KEYS)
 s.now, s.groups, s.linked = now_ms(ARGV[1]), names(topic[3]), topic[4]
 local followers, endings, reply = link_key(s, 'followers'), link_key(s, 'endings'), {}
+local latest = {} -- what is known of jobs, by field, with what this call adds
 
 -- What is known of the job: its field, and followers_in. nil = nothing.
 local function found(id, life)
+  if latest[id] and (life == '' or latest[id].life == life) then return id, latest[id] end
   local record = redis.call('HGET', jobs, id)
   local text, field = redis.call('HGET', followers, id), id
   if text and not record then -- it was lost
@@ -28,25 +30,33 @@ local function found(id, life)
   if f and not text and is_dead(s, id) then f.how, f.generation = 'dead', s.now end
   if f and (life == '' or f.life == life) then return field, f end
   field = id .. '\31' .. life
+  if latest[field] then return field, latest[field] end
   text = life ~= '' and redis.call('HGET', followers, field)
   if text then return field, followers_in(text) end
 end
 
+local kept = {} -- fields and texts, written together
 for i = 3, #ARGV, 3 do
   local field, f = found(ARGV[i], ARGV[i + 1])
   local one, at = ARGV[i + 2], string.format('%.0f', s.now)
   if not f then
     reply[#reply + 1] = {ARGV[i + 1], 0, 'unknown'}
-  elseif not string.find(f.list, '\31' .. one .. '\n', 1, true) and #f.list > MOST_BYTES then
+  elseif string.find(f.list, '\31' .. one .. '\n', 1, true) then
+    reply[#reply + 1] = {f.life, f.generation, f.how}
+  elseif #f.list > MOST_BYTES then
     reply[#reply + 1] = {f.life, f.generation, 'full'}
   else
-    if not string.find(f.list, '\31' .. one .. '\n', 1, true) then
-      f.list = f.list .. at .. '\31' .. one .. '\n'
-      if not s.linked then s.linked = redis.call('HSET', settings, 'linked', 1) end
-      keep_followers(s, field, f)
-      if f.how ~= '' then redis.call('ZADD', endings, 'NX', string.format('%.0f', s.now + 30000), field) end
-    end
+    f.list = f.list .. at .. '\31' .. one .. '\n'
+    latest[field] = f
+    kept[field] = true
     reply[#reply + 1] = {f.life, f.generation, f.how}
+    if f.how ~= '' then redis.call('ZADD', endings, 'NX', string.format('%.0f', s.now + 30000), field) end
   end
+end
+local args = {}
+for field in pairs(kept) do args[#args + 1], args[#args + 2] = field, followers_text(latest[field]) end
+if #args > 0 then
+  if not s.linked then redis.call('HSET', settings, 'linked', 1) end
+  redis.call('HSET', followers, unpack(args))
 end
 return reply

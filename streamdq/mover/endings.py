@@ -27,7 +27,7 @@ from ..store.topics.topics import Topics
 from ..times.clock import RedisTime
 from .shard_timers import NEVER, ShardTimers
 
-_AT_ONCE = 100  # endings of one look
+_AT_ONCE = MAX_BATCH  # endings of one look
 _LOOKED_AT = 20  # jobs that wait, of one look
 _AGAIN_MS, _AGAIN_AT_MOST_MS = 30_000, 600_000
 _SOON_MS = 1_000
