@@ -239,7 +239,7 @@ def _links(scale: Scale) -> Iterator[Alert]:
         "wait until somebody sends that one back, or cancels them.",
     )
     yield Alert(
-        "StreamdqEndingsUntold",
+        "StreamdqEndingsUndelivered",
         "page",
         f"{signals.ENDINGS_OLDEST.expr(by=_TOPIC)} > {scale.seconds(60)}",
         "1m",

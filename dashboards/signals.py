@@ -321,16 +321,16 @@ WAITING_FOR_JOBS = Signal(
     "Jobs that start when other jobs have ended.",
     "{{topic}}",
 )
-ENDINGS_UNTOLD = Signal(
+ENDINGS_UNDELIVERED = Signal(
     "Ends that were not told",
-    "max @by (streamdq_endings_untold{@topic})",
+    "max @by (streamdq_endings_undelivered{@topic})",
     "short",
     "Jobs that have ended, and those that wait for them have yet to hear of it.",
     "{{topic}}",
 )
 ENDINGS_OLDEST = Signal(
     "Oldest end that was not told",
-    "max @by (streamdq_endings_oldest_untold_seconds{@topic})",
+    "max @by (streamdq_endings_oldest_undelivered_seconds{@topic})",
     "s",
     "For how long jobs that wait for others should have heard that one of these has ended.",
     "{{topic}}",

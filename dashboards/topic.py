@@ -80,7 +80,7 @@ def _waiting() -> PanelRow:
         series_panel(Shown(signals.WAITING_FOR_KEY, by=_BY_GROUP), where=WHERE, width=THIRD),
         series_panel(Shown(signals.WAITING_FOR_JOBS), where=WHERE),
         series_panel(Shown(signals.BLOCKED), where=WHERE),
-        series_panel(Shown(signals.ENDINGS_UNTOLD), where=WHERE),
+        series_panel(Shown(signals.ENDINGS_UNDELIVERED), where=WHERE),
         series_panel(Shown(signals.ENDINGS_OLDEST), where=WHERE),
     ]
 

@@ -11,8 +11,8 @@ local s = shard(KEYS)
 s.now = now_ms(ARGV[1])
 local followers, endings, dependents = link_key(s, 'followers'), link_key(s, 'endings'), link_key(s, 'dependents')
 
--- The followers that are left of f, after those were told; and when to tell them again.
-local function told(f, gone, again)
+-- The followers that are left of f, after these have gone; and when to deliver the ending again.
+local function without(f, gone, again)
   for line in string.gmatch(gone, '[^\n]+') do
     local from, to = string.find(f.list, line .. '\n', 1, true)
     local attached = tonumber(string.match(line, '^%d+'))
@@ -28,7 +28,7 @@ for i = 2, #ARGV, 4 do
   local f, again = text and followers_in(text), tonumber(ARGV[i + 2])
   if f and ARGV[i + 3] ~= '' then
     local before = f.list
-    again = told(f, ARGV[i + 3], again)
+    again = without(f, ARGV[i + 3], again)
     if f.list ~= before and f.list ~= '' then keep_followers(s, field, f) end
   end
   if not f or f.list == '' then

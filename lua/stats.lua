@@ -20,8 +20,8 @@ if topic[6] then
   local s = shard(KEYS)
   local blocked, endings = link_key(s, 'blocked'), link_key(s, 'endings')
   local first = redis.call('ZRANGE', endings, 0, 0, 'WITHSCORES')[2]
-  local untold = redis.call('ZCOUNT', endings, '-inf', string.format('%.0f', now))
-  links = {redis.call('ZCARD', blocked), untold, untold > 0 and tonumber(first) or now}
+  local undelivered = redis.call('ZCOUNT', endings, '-inf', string.format('%.0f', now))
+  links = {redis.call('ZCARD', blocked), undelivered, undelivered > 0 and tonumber(first) or now}
 end
 return {now, head_ms(bucket) or -1, redis.call('HLEN', jobs), redis.call('ZCARD', bucket),
   topic[1] == '1' and 1 or 0, redis.call('HGETALL', counts), dead, tonumber(topic[2] or 0), topic[3] or '', topic[5], links}

@@ -217,8 +217,8 @@ def _put_stats(readings: Readings, shard: ShardKeys, groups: Sequence[str], stat
     readings.put(declared.JOBS, stats.waiting, topic, "delayed")
     readings.put(declared.WAITING_FOR_JOBS, counts.of_shard(ShardCounter.WAITING_FOR_JOBS), topic)
     readings.put(declared.BLOCKED, stats.links.blocked, topic)
-    readings.put(declared.ENDINGS_UNTOLD, stats.links.untold, topic)
-    late_ms = stats.now_ms - stats.links.untold_since_ms if stats.links.untold else 0
+    readings.put(declared.ENDINGS_UNDELIVERED, stats.links.undelivered, topic)
+    late_ms = stats.now_ms - stats.links.undelivered_since_ms if stats.links.undelivered else 0
     readings.put(declared.ENDINGS_OLDEST, late_ms / 1000, topic)
     readings.count(declared.ENQUEUED, shard, counts.of_shard(ShardCounter.ENQUEUED))
     for group in groups:

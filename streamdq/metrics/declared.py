@@ -239,12 +239,12 @@ BLOCKED = ReadMetric(
     "streamdq_jobs_blocked", "Of these, those that can't start, because a job that they wait for has failed.", _TOPIC,
     float.__add__,
 )  # fmt: skip
-ENDINGS_UNTOLD = ReadMetric(
-    "streamdq_endings_untold", "Jobs that have ended, and those that wait for them have yet to be told.", _TOPIC,
+ENDINGS_UNDELIVERED = ReadMetric(
+    "streamdq_endings_undelivered", "Jobs that have ended, and those that wait for them have yet to be told.", _TOPIC,
     float.__add__,
 )  # fmt: skip
 ENDINGS_OLDEST = ReadMetric(
-    "streamdq_endings_oldest_untold_seconds", "For how long the oldest of these has been due to be told.", _TOPIC
+    "streamdq_endings_oldest_undelivered_seconds", "For how long the oldest of these has been due to be told.", _TOPIC
 )
 OLDEST_PENDING = ReadMetric(
     "streamdq_oldest_pending_seconds", "How long ago the oldest unfinished claim was made or touched.", _GROUP
@@ -324,7 +324,7 @@ COUNTERS = (
 HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, OUTBOX_WAIT, BODY_BYTES)
 OWN_GAUGES = (LAST_SUCCESS, HUNG, UNSENT)
 GAUGES = (
-    UP, JOBS, OLDEST_OVERDUE, LAG, WAITING_FOR_KEY, WAITING_FOR_JOBS, BLOCKED, ENDINGS_UNTOLD, ENDINGS_OLDEST,
+    UP, JOBS, OLDEST_OVERDUE, LAG, WAITING_FOR_KEY, WAITING_FOR_JOBS, BLOCKED, ENDINGS_UNDELIVERED, ENDINGS_OLDEST,
     OLDEST_PENDING, TTR, CONSUMERS, DUE_WITHIN, PAUSED, LEASE_HELD,
     LAST_MOVE, CLOCK_SKEW, IMBALANCE, SCHEDULES, SCHEDULES_OVERDUE, UNDUMPED, BUILD_INFO,
 )  # fmt: skip

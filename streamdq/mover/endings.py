@@ -148,7 +148,7 @@ class Endings:
 
     async def _deliver(self, shard: ShardKeys, now_ms: int, endings: Sequence[Ending]) -> int:
         """Tells all followers, and notes which of them have ended, and when to tell the others again. Returns when the
-        first of these is told again.
+        first of these is replies again.
         """
         places: dict[ShardKeys, list[_News]] = {}
         for ending in endings:
@@ -166,13 +166,13 @@ class Endings:
         return min(again)
 
     async def _tell_all(self, places: Mapping[ShardKeys, Sequence[_News]]) -> tuple[dict[str, list[str]], set[str]]:
-        """Returns the lines of followers that have ended, by ending; and the endings that could not be told to all."""
+        """Returns the lines of followers that have ended, by ending; and the endings that could not be replies to all."""
         gone: dict[str, list[str]] = {}
         failed: set[str] = set()
-        told = await asyncio.gather(
+        replies = await asyncio.gather(
             *(self._deliver_to(place, some) for place, some in places.items()), return_exceptions=True
         )
-        for (place, some), lines in zip(places.items(), told, strict=True):
+        for (place, some), lines in zip(places.items(), replies, strict=True):
             if isinstance(lines, BaseException):
                 if not isinstance(lines, Exception):
                     raise lines
@@ -195,16 +195,16 @@ class Endings:
                 for ending, one in some
                 for value in (one.id, one.nonce, one.place, ending.generation, ending.how, "")
             ]
-            told = await arun(self._link, self._scripts.deliver(place, args))
-            if Heard.STARTS in told:
+            replies = await arun(self._link, self._scripts.deliver(place, args))
+            if Heard.STARTS in replies:
                 self._look(place)
-            ended += [(one.ending.field, one.follower.line) for one, now in zip(some, told, strict=True) if not now]
+            ended += [(one.ending.field, one.follower.line) for one, now in zip(some, replies, strict=True) if not now]
         return ended
 
     # -- jobs that wait
 
     async def _look_after(self, shard: ShardKeys) -> int:
-        """Asks those that have not told of their end. Returns when to look again, by Redis's clock; -1: never."""
+        """Asks those that have not replies of their end. Returns when to look again, by Redis's clock; -1: never."""
         found = await arun(self._link, self._scripts.look_after(shard, _LOOKED_AT))
         for id, nonce, asked in found.waiting:
             places: dict[ShardKeys, list[Asked]] = {}

@@ -282,8 +282,8 @@ class LinkStats(NamedTuple):
     """Of jobs that wait for others."""
 
     blocked: int = 0
-    untold: int = 0  # endings that should have been told by now
-    untold_since_ms: int = 0
+    undelivered: int = 0  # endings that should have been told by now
+    undelivered_since_ms: int = 0
 
 
 class ShardStats(NamedTuple):

@@ -100,7 +100,7 @@ async def cancel_all(world: World, queue: AsyncQueue) -> None:
                 continue
 
 
-def untold_in(world: World) -> list[str]:
+def undelivered_in(world: World) -> list[str]:
     """Keys that tell who waits for whom."""
     return [
         key

@@ -14,7 +14,7 @@ from streamdq.errors import StreamdqError
 
 from .archiver import serials_in
 from .link import LATEST_S
-from .linkers import TOLD_WITHIN_S, blocked_in, cancel_all, untold_in, waiting_in
+from .linkers import TOLD_WITHIN_S, blocked_in, cancel_all, undelivered_in, waiting_in
 from .links import at_rest
 from .model import Broken, Shard
 from .plan import GROUPS, KEYS
@@ -138,11 +138,11 @@ async def _until_nothing_waits(world: World, queue: AsyncQueue) -> None:
 async def _until_all_are_told(world: World) -> None:
     """Nothing is left of who waited for whom."""
     for _ in range(0, TOLD_WITHIN_S, 10):
-        if not untold_in(world):
+        if not undelivered_in(world):
             return
         await asyncio.sleep(10.0)
         world.check()
-    raise Broken(f"it is not forgotten who waited for whom: {untold_in(world)}")
+    raise Broken(f"it is not forgotten who waited for whom: {undelivered_in(world)}")
 
 
 def _shard_of(key: str) -> Shard:

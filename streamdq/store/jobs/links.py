@@ -118,10 +118,10 @@ def looked_after_in(reply: Sequence[Any]) -> LookedAfter:
 
 
 def _asked(n: int, others: str, states: str) -> Iterator[Asked]:
-    letters, *generations = states.split(",")
+    marks, *generations = states.split(",")
     known = {int(i): int(number) for i, _, number in (one.partition("=") for one in generations)}
     for i, line in enumerate(others.split("\n")):
-        if letters[i] != "o":
+        if marks[i] != "o":
             topic, shard, life, id = line.split("\x1f")
             yield Asked(n * PER_FIELD + i, topic, int(shard), life, id, known.get(i + 1, 0))
 
@@ -145,9 +145,9 @@ def dependencies(waits: Waits, known: Sequence[Known]) -> list[str]:
     for begin in range(0, len(known), PER_FIELD):
         some = known[begin : begin + PER_FIELD]
         out.append("\n".join(SEPARATOR.join((one.topic, str(one.shard), one.life, one.id)) for one in some))
-        letters = "".join(ENDINGS[one.how] for one in some)
+        marks = "".join(ENDINGS[one.how] for one in some)
         noted = [f",{i}={one.generation}" for i, one in enumerate(some, 1) if one.generation and one.how != "done"]
-        out.append(letters + "".join(noted))
+        out.append(marks + "".join(noted))
     return out
 
 
@@ -174,8 +174,8 @@ def dependencies_in(head: bytes, blocked: bool, stored: Sequence[bytes | None]) 
     total, done, failed, delay_ms, on_failure, _ = head.decode().split("|")
     jobs: list[Dependency] = []
     for others, states in zip(stored[::2], stored[1::2], strict=True):
-        letters = (states or b"").decode().split(",")[0]
-        for line, letter in zip((others or b"").decode().split("\n"), letters, strict=False):
+        marks = (states or b"").decode().split(",")[0]
+        for line, letter in zip((others or b"").decode().split("\n"), marks, strict=False):
             topic, _, _, id = line.split(SEPARATOR)
             jobs.append(Dependency(topic, id, OUTCOMES[letter]))
     how: Any = on_failure

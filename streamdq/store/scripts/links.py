@@ -59,7 +59,7 @@ class LinkScripts(ScriptCalls):
     def endings(self, k: ShardKeys, limit: int) -> Op[Endings]:
         return endings_in((yield from self._run("endings", keys_of("endings", k), (self._now(), limit))))
 
-    def delivered(self, k: ShardKeys, told: Sequence[Any]) -> Op[int]:
-        """``told``: field, generation, when to tell again, and the lines of followers that have ended, for each."""
-        reply: int = yield from self._run("delivered", keys_of("delivered", k), (self._now(), *told))
+    def delivered(self, k: ShardKeys, delivered: Sequence[Any]) -> Op[int]:
+        """``delivered``: field, generation, when to tell again, and the lines of followers that have ended, for each."""
+        reply: int = yield from self._run("delivered", keys_of("delivered", k), (self._now(), *delivered))
         return reply
