@@ -166,7 +166,7 @@ class Endings:
         return min(again)
 
     async def _tell_all(self, places: Mapping[ShardKeys, Sequence[_News]]) -> tuple[dict[str, list[str]], set[str]]:
-        """Returns the lines of followers that have ended, by ending; and the endings that could not be replies to all."""
+        """Returns the lines of followers that have ended, by ending; and the endings that did not reach all."""
         gone: dict[str, list[str]] = {}
         failed: set[str] = set()
         replies = await asyncio.gather(

@@ -60,6 +60,6 @@ class LinkScripts(ScriptCalls):
         return endings_in((yield from self._run("endings", keys_of("endings", k), (self._now(), limit))))
 
     def delivered(self, k: ShardKeys, delivered: Sequence[Any]) -> Op[int]:
-        """``delivered``: field, generation, when to tell again, and the lines of followers that have ended, for each."""
+        """``delivered``: field, generation, when to do so again, and the lines of followers that have ended."""
         reply: int = yield from self._run("delivered", keys_of("delivered", k), (self._now(), *delivered))
         return reply
