@@ -148,7 +148,7 @@ class Endings:
 
     async def _deliver(self, shard: ShardKeys, now_ms: int, endings: Sequence[Ending]) -> int:
         """Tells all followers, and notes which of them have ended, and when to tell the others again. Returns when the
-        first of these is replies again.
+        first of these is delivered again.
         """
         places: dict[ShardKeys, list[_News]] = {}
         for ending in endings:
@@ -204,7 +204,7 @@ class Endings:
     # -- jobs that wait
 
     async def _look_after(self, shard: ShardKeys) -> int:
-        """Asks those that have not replies of their end. Returns when to look again, by Redis's clock; -1: never."""
+        """Asks those whose ends have not been heard of. Returns when to look again, by Redis's clock; -1: never."""
         found = await arun(self._link, self._scripts.look_after(shard, _LOOKED_AT))
         for id, nonce, asked in found.waiting:
             places: dict[ShardKeys, list[Asked]] = {}
