@@ -79,8 +79,8 @@ bench-peers: $(STAMP) ## measure streamdq beside twelve other queues, over an ho
 bench-spark: $(STAMP) ## measure the analysis of 1, 3 and 10 million events, some minutes
 	@$(BIN)/python -m benchmarks.spark --json bench-spark.json
 
-check-analytics: $(STAMP) ## compare every table of the analysis with its SQL; EVENTS=10M
-	@$(BIN)/python -m tests.spark.second --events $(or $(EVENTS),1M)
+check-analytics: $(STAMP) ## measure both engines of the analysis, and compare every table; EVENTS=10000000
+	@$(BIN)/python -m benchmarks.engines --check --events $(or $(EVENTS),1000000)
 
 dashboards: $(STAMP) ## build dashboards and rules; PAGES=URL of the runbook's pages
 	@$(BIN)/python -m dashboards $(if $(PAGES),--pages $(PAGES))

@@ -106,7 +106,7 @@ def _fill(server: RedisServer, bare: redis.Redis, count: int) -> None:
         for at in range(begin + first, begin + first + BATCH):
             times = (at - 9000, at - 10, at - 9, at - 8)
             id = f"{at * 7919 % 2**80:020x}"
-            fields = ("done", id, "default", 1, 0, "host-12345-a1b2c3", *times, "", "", 100, at)
+            fields = ("done", id, "default", 1, 0, "host-12345-a1b2c3", *times, "", "", 100, "", at)
             pipe.xadd(SHARD.history, {"e": SEPARATOR.join(map(str, fields))}, id=f"{at}-0")
         pipe.execute()
     bare.hset(SHARD.counts, "history", count)

@@ -84,6 +84,7 @@ def analyze_here(dump: str, output: str, log: str, others: Mapping[str, str], da
     settings of Spark that replace those of this size. `days`: the first and the last, if not all.
     """
     from streamdq_spark import analysis
+    from streamdq_spark.engines.spark import Spark
     from streamdq_spark.session import FEW_EVENTS, session, settings_for
 
     plan = analysis.plan(dump, output, *days)
@@ -95,7 +96,9 @@ def analyze_here(dump: str, output: str, log: str, others: Mapping[str, str], da
     settings["spark.cleaner.periodicGC.interval"] = f"{_COLLECT_EVERY_S}s"
     with session(None if events < FEW_EVENTS else MASTER, name="bench", settings=settings | log_settings(log)) as spark:
         start = time.perf_counter()
-        analysis.analyze(spark, plan, progress=lambda name, _done, _all: begun.update({name: time.perf_counter()}))
+        analysis.analyze(
+            Spark(spark), plan, progress=lambda name, _done, _all: begun.update({name: time.perf_counter()})
+        )
         end = time.perf_counter()
         live_mb = live_heap_mb(collections)
     times = [*begun.values(), end]
@@ -157,14 +160,11 @@ def _analyzed(dump: Path, out: Path, log: Path, others: Sequence[str], *days: da
 
 def by_duckdb(dump: Path, tables: Path) -> float:
     """How long DuckDB takes, with as many threads as there are cores, for the same tables."""
-    from streamdq_spark.questions import QUESTIONS
-    from tests.spark.second.__main__ import asked_of
-    from tests.spark.second.calculation import calculated
+    from streamdq_spark import analysis
+    from streamdq_spark.engines.duck import DuckDB
 
     begun = time.perf_counter()
-    with calculated(dump, asked_of(dump, tables)) as second:
-        for name in QUESTIONS:
-            second.rows(name)
+    analysis.analyze(DuckDB(), analysis.plan(str(dump), f"{tables}-duckdb"))
     return time.perf_counter() - begun
 
 

@@ -59,6 +59,7 @@ def analyze_here(others: Mapping[str, str], url: str, dump: str, output: str, lo
     `others`: settings of Spark that replace those of this size.
     """
     from streamdq_spark import analysis
+    from streamdq_spark.engines.spark import Spark
     from streamdq_spark.session import session, settings_for
 
     plan = analysis.plan(dump, output)
@@ -68,7 +69,7 @@ def analyze_here(others: Mapping[str, str], url: str, dump: str, output: str, lo
         spark.range(WORKERS).collect()  # the executors are there
         print("begins", flush=True)
         begun = time.perf_counter()
-        analysis.analyze(spark, plan, questions=analysis.chosen(only))
+        analysis.analyze(Spark(spark), plan, questions=analysis.chosen(only))
         print(json.dumps(time.perf_counter() - begun))
 
 

@@ -13,23 +13,25 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from streamdq.dump.local import LocalFolder
+from streamdq.dump.manifest import Manifest
 from streamdq.schedules.civil import zone
 from streamdq.terminal import table
-from streamdq_spark.questions import History
-from streamdq_spark.questions.anomalies import anomalies, incidents
-from streamdq_spark.questions.common import DAY_H, WEEK_H
-from streamdq_spark.questions.forecast import forecast_accuracy
-from streamdq_spark.session import session
+from streamdq_spark.dump_files import Dump
+from streamdq_spark.engines.base import Work
+from streamdq_spark.engines.duck import DuckDB
+from streamdq_spark.known_hours import HOURS
+from streamdq_spark.questions import READ
 
+DAY_H, WEEK_H = 24, 7 * 24
 FIRST = int(datetime(2026, 1, 5, tzinfo=UTC).timestamp()) // 3600
 WEEKS, JUDGED_WEEKS = 13, 4
 LAST = FIRST + WEEKS * WEEK_H
@@ -127,15 +129,17 @@ class Figures:
         return 1 - self.wrong / self.told if self.put and self.told else None
 
 
-class Counted(History):
-    """A history of which only the hours are known."""
-
-    def __init__(self, hours: DataFrame) -> None:
-        self._hours = hours
-        super().__init__(hours, LAST * 3_600_000)
-
-    def hours(self, slo_ms: int) -> DataFrame:  # noqa: ARG002
-        return self._hours
+def of_hours(hours: pa.Table, tz: str) -> Work:
+    """A history of which only the hours are known; those of the last weeks are asked for."""
+    nothing = {"topic": pa.string(), "hour": pa.int64(), "jobs": pa.int64()}
+    values: dict[str, Any] = {
+        "slo_ms": 1000, "tz": tz, "asked": False, "first_hour": LAST - JUDGED_WEEKS * WEEK_H, "end_hour": LAST,
+        "open_hour": LAST, "last_hour": LAST, "now_hour": LAST,
+    }  # fmt: skip
+    folder = LocalFolder(Path("nowhere"))
+    waiting = pa.schema(list(nothing.items())).empty_table()
+    dump = Dump(folder, Manifest(namespace="methods", generation=1), 0)
+    return Work(dump, dict.fromkeys(READ, ()), values, hours, waiting)
 
 
 def made_up(scenario: Scenario, seed: int) -> tuple[dict[str, Any], list[Span]]:
@@ -173,25 +177,24 @@ def _spans(scenario: Scenario, chance: np.random.Generator) -> Iterator[Span]:
             yield Span(first, first + scenario.lasts - 1)
 
 
-def measure(spark: SparkSession, scenarios: Sequence[Scenario] = INCIDENTS, seeds: int = SEEDS) -> dict[str, Figures]:
+def measure(scenarios: Sequence[Scenario] = INCIDENTS, seeds: int = SEEDS) -> dict[str, Figures]:
     """By the scenario's name. Each is so many topics, all of them in one history for each time zone."""
     figures = {scenario.name: Figures() for scenario in scenarios}
     for tz in sorted({scenario.tz for scenario in scenarios}):
         made = {f"{s.name}|{seed}": made_up(s, seed) for s in scenarios if s.tz == tz for seed in range(seeds)}
-        columns = [pa.table({"topic": [topic] * len(own["hour"]), **own}) for topic, (own, _) in made.items()]
-        hours = spark.createDataFrame(pa.concat_tables(columns).combine_chunks(), _COLUMNS).repartition("topic")
-        history = Counted(hours.persist())
-        for row in forecast_accuracy(history, tz=tz).collect():
-            _add_forecast(figures[row["topic"].split("|")[0]], row.asDict())
-        judged = anomalies(history, tz=tz).where(F.unix_seconds("hour") >= (LAST - JUDGED_WEEKS * WEEK_H) * 3600)
+        columns = [
+            pa.table({"topic": [topic] * len(own["hour"]), **own}).cast(HOURS) for topic, (own, _) in made.items()
+        ]
+        work = of_hours(pa.concat_tables(columns), tz)
+        with DuckDB().answers(work, work.dump.folder) as answers:
+            accuracy, incidents = (answers.rows(name).to_pylist() for name in ("forecast_accuracy", "incidents"))
+        for row in accuracy:
+            _add_forecast(figures[row["topic"].split("|")[0]], row)
         told: dict[str, list[Span]] = {topic: [] for topic in made}
-        edges = (F.unix_seconds(name).alias(name) for name in ("first_hour", "last_hour"))
-        for row in incidents(judged).select("topic", *edges).collect():
-            told[row["topic"]].append(Span(row["first_hour"] // 3600, row["last_hour"] // 3600))
+        for row in incidents:
+            told[row["topic"]].append(Span(row["first_hour"] // 3_600_000, row["last_hour"] // 3_600_000))
         for topic, (_, spans) in made.items():
             _add_incidents(figures[topic.split("|")[0]], spans, told[topic])
-        history.forget()
-        hours.unpersist()
     return figures
 
 
@@ -259,8 +262,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"topics of each scenario, by default {SEEDS}")
     seeds = parser.parse_args().seeds
     console = Console(width=110)
-    with session(name="methods") as spark:
-        figures = measure(spark, seeds=seeds)
+    figures = measure(seeds=seeds)
     console.print(*show(figures, seeds), sep="\n")
     found = missed(figures)
     for line in found:

@@ -147,6 +147,31 @@ def _stamp(worker: Worker, log: Path) -> None:
     log.write_text("".join(f"{json.dumps(stamp)}\n" for stamp in stamps), encoding="utf-8")
 
 
+def _answering(worker: Worker, _log: Path) -> None:
+    """Two handlers that answer: one returns what is kept, the other one pushes it to a list."""
+    import redis.asyncio
+
+    from .results import KEPT, PUSHED, REPLY
+
+    @worker.on_startup
+    async def connect() -> None:
+        worker.state = redis.asyncio.Redis.from_url(worker.url or "")
+
+    @worker.on_shutdown
+    async def disconnect() -> None:
+        await worker.state.aclose()
+
+    @worker.handler(KEPT, result="10m")
+    async def returns(order: Order) -> dict[str, int]:
+        return {"order_id": order.order_id}
+
+    @worker.handler(PUSHED)
+    async def pushes(order: Order, job: Job) -> None:
+        await worker.state.lpush(f"{REPLY}{job.id}", json.dumps({"order_id": order.order_id}))
+
+    worker.run()
+
+
 def _mover(worker: Worker, _log: Path) -> None:
     """A process whose mover may be active; it works on no job of the topic."""
 
@@ -219,6 +244,7 @@ def _callback(url: str) -> None:
 
 _ROLES: dict[str, Callable[..., None]] = {
     "noop": _noop, "around": _around, "stamp": _stamp, "witness": _witness, "herd": _herd, "mover": _mover,
+    "answering": _answering,
     LOADED: _loaded,
 }  # fmt: skip
 

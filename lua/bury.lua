@@ -1,5 +1,5 @@
 -- bury: running -> dead, a batch of one group's claims: no step is left, or the job can't succeed.
--- keys: ready, progress, counts, settings, history, wake, bucket, key_tickets, key_waiting, key_admitted,
+-- keys: ready, jobs, progress, counts, settings, history, taken, taken_until, wake, bucket, key_tickets, key_waiting, key_admitted,
 --   key_unstarted, key_counts, key_paused, key_next_start, failures
 -- keys of the group: own, dead
 -- keys, if given: receipts
@@ -11,25 +11,28 @@
 -- ARGV[6] how many failures are kept, 0 = none
 -- ARGV[7] for how long, in ms; 0 = no limit
 -- ARGV[8..] per claim: main, entry (as claimed), id, history row, reason, error, failure ('' = none to keep)
--- returns {now_ms, i, ...}: i (from 1) are the refused claims.
+-- returns {now_ms, i, ...}: i (from 1) are the refused claims; -i: it was aborted, and its job is cancelled.
 -- flags: allow-oom
--- include: stored_format, clock, failures, groups, history, progress, receipt, notify_mover, key_tickets, key_pace,
---   key_limit, end_in_group, link_key, followers, endings, bury_job, fence, trim_ready
+-- include: stored_format, clock, results, failures, groups, history, progress, attempt_row, receipt, notify_mover,
+--   key_tickets, key_pace, key_limit, end_in_group, link_key, followers, endings, report_end, taken, removal,
+--   end_aborted, bury_job, fence, trim_ready
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
-  'key_limit', 'linked')
+  'key_limit', 'after_finish', 'results', 'linked')
 check_format(topic[5])
 local s = shard(KEYS)
 s.now, s.group, s.consumer = now, group, ARGV[5]
-s.history_cap, s.key_limit, s.linked, s.groups = ARGV[3], topic[6], topic[7], served(topic[1], group, topic[4], ARGV[4])
+s.history_cap, s.key_limit, s.groups = ARGV[3], topic[6], served(topic[1], group, topic[4], ARGV[4])
 if not s.groups then return refused(now, ARGV, 7, 8) end
+s.on_removed = after_removal(s, topic[7], topic[9])
+s.results = results_in(topic[8])
 local overtaken = tonumber(topic[3] or 0)
 local now_text, reply, rows, texts = '\31' .. string.format('%.0f', now), {now}, {}, {}
 
 local lost, buried = fence(s, ARGV, 7, 8), 0
 for i = 8, #ARGV, 7 do
   if lost and lost[i] then
-    reply[#reply + 1] = (i - 1) / 7
+    reply[#reply + 1] = lost[i] * (i - 1) / 7
   else
     buried = buried + 1
     local main, entry, id = ARGV[i], ARGV[i + 1], ARGV[i + 2]

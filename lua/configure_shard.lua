@@ -16,8 +16,9 @@
 -- it is newer than ARGV[1], nothing was changed); how jobs are spread, as in ARGV[2]; and 1 if it is marked as
 -- sharded_by_key, or linked. A dropped shard returns the lowest version that the next topic of that name may have
 -- flags: allow-oom
--- include: stored_format, dumps, groups, layout, recheck, notify_mover, sequence, stream_groups
-local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format', 'closed_from')
+-- include: stored_format, results, dumps, groups, layout, recheck, notify_mover, sequence, stream_groups
+local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format', 'closed_from',
+  'results')
 check_format(known[5])
 local had, leaving = names(known[3]), names(known[4])
 local function answer(status, version, shards)
@@ -114,7 +115,8 @@ end
 local ttrs, raised, key_limit = {}, {}, redis.call('HGET', settings, 'key_limit')
 for i, group in ipairs(had) do ttrs[i] = ttr_of(group) end
 for i = 6, #ARGV, 2 do
-  if ARGV[i + 1] ~= '' then redis.call('HSET', settings, ARGV[i], ARGV[i + 1])
+  local value = ARGV[i] == 'results' and with_former(known[7], ARGV[i + 1]) or ARGV[i + 1]
+  if value ~= '' then redis.call('HSET', settings, ARGV[i], value)
   -- A registry that was lost does not know of the limit, but jobs may wait for their keys.
   elseif ARGV[i] == 'key_limit' and key_limit then redis.call('HSET', settings, 'key_limit', '0')
   else redis.call('HDEL', settings, ARGV[i]) end

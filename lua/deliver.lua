@@ -7,14 +7,15 @@
 -- returns {code, ...}: 0 = the job has ended; otherwise this may have to be said again: 2 = it starts, now or after its delay,
 -- because of this call; 1 = it does not
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, progress, leaving_groups, notify_mover, key_tickets, key_pace,
---   key_limit, sequence, end_in_group, link_key, followers, endings, waits, group_states, taken, removal, withdraw,
---   drop_job, due, dependents
+-- include: stored_format, clock, results, groups, history, progress, leaving_groups, notify_mover, key_tickets,
+--   key_pace, key_limit, sequence, end_in_group, link_key, followers, endings, report_end, waits, group_states, taken,
+--   removal, withdraw, drop_job, due, dependents
 local s = shard(KEYS)
-local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format', 'after_finish', 'key_limit', 'linked')
+local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format', 'after_finish', 'key_limit', 'linked', 'results')
 check_format(topic[3])
 s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now_ms(ARGV[1]), ARGV[2], names(topic[1]), topic[2], topic[5]
 s.on_removed = after_removal(s, topic[4], topic[6])
+s.results = results_in(topic[7])
 local waits, order, reply = {}, {}, {}
 
 -- A job that waits or has waited, by its id and nonce; false = it has ended.

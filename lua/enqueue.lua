@@ -10,20 +10,21 @@
 -- nothing was written; 1 = done; 2 = done, and those of the new jobs that are due are ready; 3 = as 2, except for those
 -- with a key. looked: how many of the jobs were enqueued or had a taken id, at least one; the rest is
 -- left for another call. i (from 1) are the jobs whose id was taken, each with the record that has it.
--- include: stored_format, clock, groups, is_current, largest, progress, notify_mover, key_tickets, key_pace, key_limit,
---   sequence
+-- include: stored_format, clock, results, groups, is_current, largest, progress, notify_mover, key_tickets, key_pace,
+--   key_limit, sequence
 local now, shards, most_bytes = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 local topic = redis.call('HMGET', settings, 'shards', 'paused', 'rate', 'groups', 'watch_until', 'largest', 'format',
-  'key_limit', 'sharded_by_key')
+  'key_limit', 'sharded_by_key', 'results')
 check_format(topic[7])
 if not is_current(topic[1], topic[9], shards) then return {0, now, 0} end
 
 local limited = topic[8] and topic[8] ~= '0'
-local s = limited and shard(KEYS)
+local s = (limited or topic[10]) and shard(KEYS)
 if limited then
   s.now, s.key_limit = now, topic[8]
 end
+if topic[10] then s.results = results_in(topic[10]) end
 local head = head_ms(bucket)
 local skips_bucket = topic[2] == '0' and topic[3] == '0' and not (head and head <= now)
 local count = (#ARGV - 3) / 3
@@ -51,6 +52,7 @@ for i = 4, #ARGV, 3 do
     end
   else
     created = created + 1
+    if topic[10] then forget_results(s, id) end
     if #record > longest then longest = #record end
     local key = limited and key_in(ARGV[i + 2], 1)
     if key then

@@ -11,17 +11,18 @@
 -- ARGV[7] what it waits for (waits.lua): total|done|failed|delay_ms|on_failure|0
 -- ARGV[8..] per 500 of those that it waits for: they themselves, how they have ended
 -- returns {status, now_ms, looked, i, record_i, ...} as replace does, of one job
--- include: stored_format, clock, groups, history, is_current, largest, progress, leaving_groups, notify_mover,
---   key_tickets, key_pace, key_limit, sequence, end_in_group, link_key, followers, endings, waits, group_states, taken,
---   removal, withdraw, drop_job, due, dependents
+-- include: stored_format, clock, results, groups, history, is_current, largest, progress, leaving_groups, notify_mover,
+--   key_tickets, key_pace, key_limit, sequence, end_in_group, link_key, followers, endings, report_end, waits,
+--   group_states, taken, removal, withdraw, drop_job, due, dependents
 local now, id, rest = now_ms(ARGV[1]), ARGV[5], ARGV[6]
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
-  'sharded_by_key', 'linked')
+  'sharded_by_key', 'linked', 'results')
 check_format(topic[5])
 if not is_current(topic[1], topic[8], ARGV[2]) then return {0, now, 0} end
 local s = shard(KEYS)
 s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now, ARGV[3], names(topic[2]), topic[4], topic[7]
 s.ended_as, s.on_removed = 'replaced', after_removal(s, topic[6], topic[9])
+s.results = results_in(topic[10])
 local before = redis.call('HINCRBY', counts, 'enqueued', 1) - 1 -- always written, as in enqueue
 local held = redis.call('HGET', jobs, id)
 local is_repeated = held and string.sub(held, -#rest) == rest -- with the same nonce
@@ -41,6 +42,7 @@ for i = 8, #ARGV, 2 do
 end
 redis.call('HSET', dependencies, member, ARGV[7])
 redis.call('HSET', jobs, id, record)
+forget_results(s, id)
 redis.call('HINCRBY', counts, 'waiting_for_jobs', 1)
 note_largest(settings, topic[3], #record)
 local key = topic[7] and topic[7] ~= '0' and key_in(rest, 1)

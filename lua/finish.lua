@@ -8,19 +8,28 @@
 -- ARGV[3] history cap
 -- ARGV[4] generation of the group, as claim returned it
 -- ARGV[5] consumer that claimed them
--- ARGV[6..] per claim: main, entry (as claimed), id, history row
--- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence).
+-- ARGV[6..] per claim: main, entry (as claimed), id, history row; then, if the caller has results, that of each claim, as it
+-- is kept (results.lua), and the text 'results'
+-- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence); -i: it was aborted, and
+-- its job is cancelled.
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, progress, receipt, notify_mover, key_tickets, key_pace, key_limit,
---   end_in_group, link_key, followers, endings, fence, taken, removal, trim_ready
+-- include: stored_format, clock, results, groups, history, progress, attempt_row, receipt, notify_mover, key_tickets,
+--   key_pace, key_limit, end_in_group, link_key, followers, endings, report_end, taken, removal, end_aborted, fence,
+--   trim_ready
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
-  'after_finish', 'key_limit', 'dumps', 'linked')
+  'after_finish', 'key_limit', 'dumps', 'results', 'linked')
 check_format(topic[5])
 local s = shard(KEYS)
 s.now, s.group, s.consumer = now, group, ARGV[5]
 s.history_cap, s.key_limit, s.groups = ARGV[3], topic[7], served(topic[1], group, topic[4], ARGV[4])
-s.on_removed = after_removal(s, topic[6], topic[9])
+s.on_removed = after_removal(s, topic[6], topic[10])
+s.results = results_in(topic[9])
+local sent = {} -- the results, which are taken off the end of the arguments
+if ARGV[#ARGV] == 'results' then
+  table.remove(ARGV)
+  for i = (#ARGV - 5) / 5, 1, -1 do sent[i] = table.remove(ARGV) end
+end
 if not s.groups then return refused(now, ARGV, 4) end
 local overtaken = tonumber(topic[3] or 0)
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
@@ -30,7 +39,7 @@ local shared, ids, fields, n, done, alone, args = {}, {}, {}, 0, 0, #s.groups ==
 local others_too, mains, own_entries, admitted = {}, {}, {}, {} -- admitted: these may be, in a topic that limits its keys
 for i = 6, #ARGV, 4 do
   if lost and lost[i] then
-    reply[#reply + 1] = (i - 2) / 4
+    reply[#reply + 1] = lost[i] * (i - 2) / 4
   else
     done = done + 1
     local main, entry, id = args[i], args[i + 1], args[i + 2]
@@ -43,6 +52,7 @@ for i = 6, #ARGV, 4 do
     end
     rows[done] = args[i + 3] .. now_text
     if receipts then receipt(s, main, entry, '') end
+    if s.results then report_end(s, {group = group, id = id}, sent[(i - 2) / 4] or 'done|') end
   end
 end
 if #own_entries > 0 then redis.call('XDEL', own, unpack(own_entries)) end

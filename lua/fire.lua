@@ -11,16 +11,16 @@
 -- returns {status, now_ms, next_ms, skipped, jobs, unplanned}: status 1 = done, 0 = the caller's settings of the topic
 -- are out of date, nothing was written; next_ms: when to call again, -1 = no occurrence to wait for; jobs: the ids of those
 -- that were enqueued; unplanned: the ids of schedules that need a new plan
--- include: stored_format, clock, groups, largest, progress, leaving_groups, notify_mover, sequence, end_in_group,
---   group_states, schedule
+-- include: stored_format, clock, results, groups, largest, progress, leaving_groups, notify_mover, sequence,
+--   end_in_group, group_states, schedule
 local now, shards, limit, late_after, again = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local lead = tonumber(ARGV[6])
 
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'largest', 'format')
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'largest', 'format', 'results')
 check_format(topic[5])
 if topic[1] ~= shards then return {0, now, -1, 0, {}, {}} end
 local s = shard(KEYS)
-s.groups, s.leaving = names(topic[2]), topic[3]
+s.groups, s.leaving, s.results = names(topic[2]), topic[3], results_in(topic[6])
 local prefix = '\n' .. now .. '\n' -- 13 digits: Lua writes up to 14 in full
 local head = head_ms(bucket)
 local fired, unplanned, earliest, skipped, bytes, longest = {}, {}, nil, 0, 0, 0
@@ -34,6 +34,7 @@ local function start(schedule, occurrence)
   local record = order .. string.format('%.0f', due) .. prefix .. fill_in(schedule.job, text)
   redis.call('HSET', jobs, id, record)
   redis.call('ZADD', bucket, due, order .. id)
+  forget_results(s, id)
   bytes = bytes + #record
   if #record > longest then longest = #record end
   if not earliest or due < earliest then earliest = due end

@@ -8,15 +8,16 @@
 -- returns {now_ms, next_ms, member, n, others, states, ...}: next_ms: when to call again, -1 = no job waits; the rest, for
 -- jobs that wait: ID\31NONCE, and the n-th 500 of those that it waits for, as in waits.lua
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, progress, leaving_groups, notify_mover, key_tickets, key_pace,
---   key_limit, sequence, end_in_group, link_key, followers, endings, waits, group_states, taken, removal, withdraw,
---   drop_job, due, dependents
+-- include: stored_format, clock, results, groups, history, progress, leaving_groups, notify_mover, key_tickets,
+--   key_pace, key_limit, sequence, end_in_group, link_key, followers, endings, report_end, waits, group_states, taken,
+--   removal, withdraw, drop_job, due, dependents
 local MOST_BYTES = 262144
 local s = shard(KEYS)
-local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format', 'after_finish', 'key_limit', 'linked')
+local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format', 'after_finish', 'key_limit', 'linked', 'results')
 check_format(topic[3])
 s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now_ms(ARGV[1]), ARGV[2], names(topic[1]), topic[2], topic[5]
 s.on_removed = after_removal(s, topic[4], topic[6])
+s.results = results_in(topic[7])
 local dependencies, looks = link_key(s, 'dependencies'), link_key(s, 'dependents')
 local due = redis.call('ZRANGEBYSCORE', looks, '-inf', string.format('%.0f', s.now), 'LIMIT', 0, ARGV[3])
 local reply, bytes = {s.now, -1}, 0

@@ -1,7 +1,7 @@
 -- reclaim: running -> ready, the claims of one group whose TTR has passed. Each counts as a crash (crash.lua). A job
 -- that was lost twice in a row waits for a while, four TTRs or 10 s at most, so that it is not claimed together again
 -- with the jobs that were lost with it.
--- keys: ready, jobs, bucket, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
+-- keys: ready, jobs, bucket, progress, counts, settings, history, taken, taken_until, wake, key_tickets, key_waiting, key_admitted,
 --   key_unstarted, key_counts, key_paused, key_next_start
 -- keys of the group: own
 -- ARGV[1] now_ms or ''
@@ -19,16 +19,19 @@
 -- that were missing in the last check as well; they count as lost from now on, as do claims whose record is gone. The
 -- consumers are those with pending entries.
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, largest, progress, crash, recheck, notify_mover, key_tickets,
---   key_pace, key_limit, requeue, end_in_group, hand_over, stream_groups, missing_jobs
+-- include: stored_format, clock, results, groups, history, largest, progress, attempt_row, crash, recheck,
+--   notify_mover, key_tickets, key_pace, key_limit, requeue, end_in_group, link_key, followers, endings, report_end,
+--   taken, removal, end_aborted, hand_over, stream_groups, missing_jobs
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local s = shard(KEYS)
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate',
-  'watch_until', 'recheck:' .. group, 'largest', 'format', 'key_limit')
+  'watch_until', 'recheck:' .. group, 'largest', 'format', 'key_limit', 'after_finish', 'results', 'linked')
 check_format(topic[9])
 local group_ttr = tonumber(topic[1] or topic[2] or ARGV[4])
 s.now, s.group, s.history_cap = now, group, ARGV[3]
 s.groups, s.waits, s.key_limit = names(topic[3]), waits(topic[4], topic[5]), topic[10]
+s.on_removed = after_removal(s, topic[11], topic[13])
+s.results = results_in(topic[12])
 local losses = {apart_ms = apart_ms(group_ttr, now), lost = 0, bytes = 0, crashed = 0, rows = {}}
 losses.stays = function(p, is_running) return is_running and tonumber(p.deadline) > now end
 losses.on_lost = function(job) count_crash(s, losses, job, 'not finished within its TTR by ') end

@@ -1,5 +1,5 @@
 -- retry: running -> delayed, a batch of one group's failed or snoozed attempts. Each delay counts from now.
--- keys: ready, bucket, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
+-- keys: ready, jobs, bucket, progress, counts, settings, history, taken, taken_until, wake, key_tickets, key_waiting, key_admitted,
 --   key_unstarted, key_counts, key_paused, key_next_start, failures
 -- keys of the group: own
 -- keys, if given: receipts
@@ -12,17 +12,21 @@
 -- ARGV[7] for how long, in ms; 0 = no limit
 -- ARGV[8..] per claim: main, entry (as claimed), id, history row, delay_ms, steps to advance (-1: snoozed, so the
 -- attempt does not count), error, failure ('' = none to keep)
--- returns {now_ms, i, ...}: i (from 1) are the refused claims.
+-- returns {now_ms, i, ...}: i (from 1) are the refused claims; -i: it was aborted, and its job is cancelled.
 -- flags: allow-oom
--- include: stored_format, clock, failures, groups, history, progress, receipt, notify_mover, key_tickets, key_pace,
---   key_limit, sequence, end_in_group, fence
+-- include: stored_format, clock, results, failures, groups, history, progress, attempt_row, receipt, notify_mover,
+--   key_tickets, key_pace, key_limit, sequence, end_in_group, link_key, followers, endings, report_end, taken, removal,
+--   end_aborted, fence
 local now, group = now_ms(ARGV[1]), ARGV[2]
-local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group, 'format', 'key_limit', 'key_order')
+local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group, 'format', 'key_limit',
+  'key_order', 'after_finish', 'results', 'linked')
 check_format(topic[3])
 local s = shard(KEYS)
 s.now, s.group, s.consumer = now, group, ARGV[5]
 s.history_cap, s.key_limit, s.groups = ARGV[3], topic[4], served(topic[1], group, topic[2], ARGV[4])
 if not s.groups then return refused(now, ARGV, 8, 8) end
+s.on_removed = after_removal(s, topic[6], topic[8])
+s.results = results_in(topic[7])
 local now_text, reply, rows, texts = '\31' .. string.format('%.0f', now), {now}, {}, {}
 
 -- The job no longer holds its key, unless retries do so in this topic, or it has no limit any more.
@@ -40,7 +44,7 @@ local lost, earliest, retried, snoozed, put_back = fence(s, ARGV, 8, 8), nil, 0,
 local sequence, head = reserve(counts, (#ARGV - 7) / 8), head_ms(bucket)
 for i = 8, #ARGV, 8 do
   if lost and lost[i] then
-    reply[#reply + 1] = i / 8
+    reply[#reply + 1] = lost[i] * i / 8
   else
     sequence, retried = sequence + 1, retried + 1
     local main, entry, id, due = ARGV[i], ARGV[i + 1], ARGV[i + 2], now + tonumber(ARGV[i + 4])

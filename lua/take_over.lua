@@ -4,7 +4,7 @@
 -- one that would be buried if it was lost once more is left to its TTR: perhaps the job itself keeps its consumers from
 -- sending heartbeats, and they live. What it only read goes at once, as that counts as nothing: Redis may
 -- have given the entry to the blocked read of a consumer that stands still, while others wait for it.
--- keys: ready, jobs, bucket, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
+-- keys: ready, jobs, bucket, progress, counts, settings, history, taken, taken_until, wake, key_tickets, key_waiting, key_admitted,
 --   key_unstarted, key_counts, key_paused, key_next_start
 -- keys of the group: own
 -- ARGV[1] now_ms or ''
@@ -18,17 +18,21 @@
 -- returns {taken, lost, more, kept}; taken: attempts that were running. lost: claims whose record is gone. more: 1 = there
 -- may be more to take over now. kept: how many entries stay for now, for silent_ms at most.
 -- flags: allow-oom
--- include: stored_format, clock, groups, history, largest, progress, crash, notify_mover, key_tickets, key_pace,
---   key_limit, requeue, end_in_group, hand_over
+-- include: stored_format, clock, results, groups, history, largest, progress, attempt_row, crash, notify_mover,
+--   key_tickets, key_pace, key_limit, requeue, end_in_group, link_key, followers, endings, report_end, taken, removal,
+--   end_aborted, hand_over
 local now, group, consumer, limit = now_ms(ARGV[1]), ARGV[2], ARGV[5], tonumber(ARGV[7])
 local silent_ms, most = tonumber(ARGV[6]), tonumber(ARGV[8])
 local UNCLAIMED_MS = 100 -- a live consumer claims what it reads sooner
 local read_by = now - UNCLAIMED_MS
 local s = shard(KEYS)
-local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit')
+local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit',
+  'after_finish', 'results', 'linked')
 check_format(topic[7])
 s.now, s.group, s.history_cap = now, group, ARGV[3]
 s.groups, s.waits, s.key_limit = names(topic[3]), waits(topic[4], topic[5]), topic[8]
+s.on_removed = after_removal(s, topic[9], topic[11])
+s.results = results_in(topic[10])
 if not has(s.groups, group) then return {0, 0, 0, 0} end
 local losses = {apart_ms = apart_ms(tonumber(topic[1] or topic[2] or ARGV[4]), now), lost = 0, bytes = 0, crashed = 0, rows = {}}
 local more, kept, stayed, read_at = 0, 0, 0

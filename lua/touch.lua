@@ -7,9 +7,9 @@
 -- ARGV[4] generation of the group, as claim returned it
 -- ARGV[5] consumer that claimed them
 -- ARGV[6..] per claim: main, entry (as claimed), id, ttr_ms from now
--- returns {now_ms, i, ...}: i (from 1) are the refused claims.
+-- returns {now_ms, i, ...}: i (from 1) are the refused claims; -i: the attempt was aborted, and gets no more time.
 -- flags: allow-oom
--- include: stored_format, clock, groups, progress, end_in_group, fence
+-- include: stored_format, clock, groups, progress
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'generation:' .. group, 'format')
 check_format(topic[5])
@@ -21,8 +21,10 @@ for i = 6, #ARGV, 4 do
   local stream, claimed = ready, main
   if entry ~= '' then stream, claimed = own, entry end
   local p = parse(redis.call('HGET', progress, field_of(group, id)))
-  if p and p.state == 'r' and p.main == main and p.entry == entry and p.note == ARGV[5]
-      and #redis.call('XPENDING', stream, group, claimed, claimed, 1) == 1 then
+  local is_held = p and p.state == 'r' and p.main == main and p.entry == entry and p.note == ARGV[5]
+  if is_held and p.aborted then
+    reply[#reply + 1] = (2 - i) / 4
+  elseif is_held and #redis.call('XPENDING', stream, group, claimed, claimed, 1) == 1 then
     redis.call('XCLAIM', stream, group, p.note, 0, claimed, 'IDLE', math.max(0, group_ttr - ttr), 'JUSTID')
     if is_ahead(p) then p.started = string.format('%.0f', now) end -- it must be running by now
     p.deadline = string.format('%.0f', now + ttr)

@@ -269,6 +269,7 @@ class GroupSettings(BaseModel):
 
     ttr_ms: int | None = None
     retry: str | None = None
+    result_ms: int | None = None  # how long the results of its jobs are kept; None: it keeps none
 
 
 class TopicSettings(BaseModel):
@@ -349,6 +350,11 @@ class TopicSettings(BaseModel):
         own = self.groups.get(group)
         return own.ttr_ms if own and own.ttr_ms is not None else self.ttr_ms
 
+    @property
+    def results(self) -> dict[str, int]:
+        """The groups that keep results, and for how long, in ms."""
+        return {name: self.groups[name].result_ms or 0 for name in self.group_names if self.groups[name].result_ms}
+
     def shard_fields(self) -> list[str | int | float]:
         """The settings that a shard's scripts read, as fields and values for HSET ('' removes a field)."""
         fields: list[str | int | float] = [
@@ -357,6 +363,7 @@ class TopicSettings(BaseModel):
             "ttr", self.ttr_ms,
             "key_limit", self._key_limit,
             "key_order", self.key_order or "",
+            "results", ",".join(f"{name}={ms}" for name, ms in self.results.items()),
         ]  # fmt: skip
         if self.sharded_by_key:  # otherwise a mark stays: a registry that was lost does not know of it
             fields += ["sharded_by_key", 1]

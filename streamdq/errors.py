@@ -79,6 +79,53 @@ class IdTaken(JobExists):
         self.until_ms = until_ms
 
 
+class NoResult(InvalidInput):
+    """The topic keeps no results, or not those of this group: its handler has to ask for it, ``result="1d"``."""
+
+
+class ResultTimeout(StreamdqError, TimeoutError):
+    """The job had not ended within the time-out. It goes on; the result can be asked for again."""
+
+
+class JobFailed(StreamdqError):
+    """The job is a dead letter. ``reason``: why it was buried; ``error``: of its last attempt.
+
+    ``kick`` sends it back; then it has no result until it ends again.
+    """
+
+    def __init__(self, topic: str, id: str, reason: str, error: str) -> None:
+        super().__init__(f"job {id!r} of topic {topic!r} was buried ({reason}): {error}")
+        self.topic, self.id, self.reason, self.error = topic, id, reason, error
+
+
+class JobCancelled(StreamdqError):
+    """The job was cancelled before it ran, so it has no result."""
+
+
+class JobExpired(JobCancelled):
+    """The job was given up because it would have started too late (``expire``), so it has no result."""
+
+
+class ResultGone(StreamdqError, LookupError):
+    """There is neither the job nor a result: it was never enqueued, its result was kept for a shorter time, its topic
+    or group was deleted, or Redis has lost it.
+    """
+
+
+class ResultNotKept(StreamdqError):
+    """The job is done, but what its handler returned could not be kept, such as an object that is no JSON. ``error``:
+    why.
+    """
+
+    def __init__(self, topic: str, id: str, error: str) -> None:
+        super().__init__(f"job {id!r} of topic {topic!r} is done, but its result was not kept: {error}")
+        self.topic, self.id, self.error = topic, id, error
+
+
+class ResultTooLarge(ResultNotKept):
+    """The job is done, but its result was too large to be kept: more than 64 KiB, without a storage of large bodies."""
+
+
 class NotSent(StreamdqError):
     """A pipeline did not send the job: its block has not ended, or it raised an exception."""
 
@@ -120,6 +167,10 @@ class WrongLoop(StreamdqError, RuntimeError):
 
 class StaleClaim(StreamdqError):
     """The claim has ended, or was taken over after its TTR passed. It can no longer finish, retry or bury the job."""
+
+
+class JobAborted(StaleClaim):
+    """Somebody has aborted the job: its attempt ends as cancelled, and the job is not tried again."""
 
 
 class ServerError(StreamdqError):

@@ -62,6 +62,11 @@ class NamespaceKeys:
         return f"{{{self.namespace}}}:wake"
 
     @cached_property
+    def aborts(self) -> str:
+        """STREAM, at most 256 entries, expires: tells workers which of the attempts that they run were aborted."""
+        return f"{{{self.namespace}}}:aborts"
+
+    @cached_property
     def secret(self) -> str:
         """STRING: the secret that all HTTP servers sign claims with, the previous one, and when it was replaced."""
         return f"{{{self.namespace}}}:secret"
@@ -172,6 +177,10 @@ class ShardKeys:
     def ready_of(self, group: str) -> str:
         """STREAM of one group's retries and kicked jobs."""
         return f"{self.ready}:{plain(group)}"
+
+    def result_of(self, group: str, id: str) -> str:
+        """STRING, expires: how the group has ended the job, and the result."""
+        return f"{self.prefix}:result:{plain(group)}:{plain(id)}"
 
     def dead_of(self, group: str) -> str:
         """ZSET id -> buried at, ms."""

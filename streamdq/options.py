@@ -74,6 +74,8 @@ OF_TOPIC: Mapping[str, str] = {
     "key_concurrency": "Attempts of a key that run at once at most, for each group; 0: no limit.",
     "key_order": "Jobs of a key start by their due times; `pass`: retries let others pass.",
     "key_rate": 'Attempts of a key that start in a time at most: "5/s", "100/10m"; "0": no limit.',
+    "result": "For how long what handlers return is kept; `0`: no longer. If the topic has several groups, for those "
+    "that are named.",
     "create": "Create the topic, even if its name is nearly that of another one.",
 }
 """Of a topic's settings."""

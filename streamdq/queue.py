@@ -32,9 +32,15 @@ if TYPE_CHECKING:
     from .operations.find.criteria import Bound
     from .operations.find.search import Progress, Search
     from .operations.jobs.pipeline import AsyncPipeline, Pipeline
+    from .operations.results.thread import WaitsThread
+    from .operations.results.waits import Waits
+    from .operations.results.wanted import Wanted
+    from .store.jobs.results import StoredResult
     from .store.redis_store import RedisStore
     from .times.clock import RedisClock
     from .times.durations import Duration, Moment
+
+    Validate = Callable[[bytes], Any] | None
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -144,6 +150,9 @@ class _Base:
         """A forked child has its parent's objects, but not its threads."""
         self._mover: MoverThread | None = None
         self._mover_lock = threading.Lock()
+        self._results: WaitsThread | None = None
+        self._results_lock = threading.Lock()
+        self._waiting: Waits | None = None
 
     @classmethod
     def _link_class(cls) -> type[Any]:
@@ -184,6 +193,7 @@ class Queue(_Base):
     get = _blocking(lambda: operations.jobs.get.get)
     dependencies = _blocking(lambda: operations.jobs.get.dependencies)
     cancel = _blocking(lambda: operations.jobs.changes.cancel)
+    abort = _blocking(lambda: operations.jobs.abort.abort)
     reschedule = _blocking(lambda: operations.jobs.changes.reschedule)
     dead = _blocking(lambda: operations.dead_letters.of_group.dead)
     kick = _blocking(lambda: operations.dead_letters.of_group.kick)
@@ -240,6 +250,44 @@ class Queue(_Base):
         )
         return Found(self, operations.find.search.Search(self._store, topic, criteria, limit, progress))
 
+    def result(
+        self,
+        job: Job | str,
+        id: str | None = None,
+        *,
+        group: str | None = None,
+        key: str | None = None,
+        timeout: Duration = "30s",
+    ) -> Any:
+        """What the job's handler returned, as JSON has it; waits for that, up to ``timeout``. ``job``: a Job, or its
+        topic, and then its ``id``. ``group``: whose result, if several groups of the topic keep theirs. ``key``: of the
+        job, if it has one: then only the shard of that key is asked.
+
+        Raises:
+            NoResult: the topic keeps no results: its handler asks for it, ``@worker.handler(topic, result="1d")``.
+            ResultTimeout: the job has not ended by then. It goes on.
+            JobFailed: it is a dead letter; ``error`` says why.
+            JobCancelled, JobExpired: it was given up.
+            ResultNotKept, ResultTooLarge: it is done, and its result could not be kept.
+            ResultGone: there is neither the job nor its result.
+            InvalidInput: a handler waits for a job that its own worker would run.
+        """
+        return self._result(operations.results.wanted.wanted(job, id, key, group), timeout)
+
+    def _result(self, wanted: Wanted, timeout: Duration, validate: Validate = None) -> Any:
+        timeout_s = operations.results.wanted.timeout_s(timeout)
+        operations.results.inside.check_outside(self.namespace, wanted)
+        group, kept = self._waits().kept(wanted, timeout_s)
+        return carry_out(self, operations.results.value.value(self._store, wanted, group, kept, validate))
+
+    def _waits(self) -> WaitsThread:
+        with self._results_lock:
+            if self._results is None:
+                session = self._store.session
+                arguments = (self._url, self.namespace, session.settings, session.clock)
+                self._results = operations.results.thread.WaitsThread(*arguments)
+            return self._results
+
     def pipeline(self) -> Pipeline:
         """For many single jobs: ``with queue.pipeline() as pipe: order = pipe.enqueue("order.close", body)``. The jobs
         travel together, when the block ends; then ``order.job`` is the job, or raises what ``enqueue`` would.
@@ -264,6 +312,10 @@ class Queue(_Base):
     def close(self) -> None:
         """Closes connections; the embedded server ends when its last user has. A later call opens them again."""
         self._stop_mover()
+        with self._results_lock:
+            results, self._results = self._results, None
+        if results is not None:
+            results.stop()
         self._link.close()
 
     def __enter__(self) -> Self:
@@ -296,6 +348,7 @@ class AsyncQueue(_Base):
     get = _awaited(lambda: operations.jobs.get.get)
     dependencies = _awaited(lambda: operations.jobs.get.dependencies)
     cancel = _awaited(lambda: operations.jobs.changes.cancel)
+    abort = _awaited(lambda: operations.jobs.abort.abort)
     reschedule = _awaited(lambda: operations.jobs.changes.reschedule)
     dead = _awaited(lambda: operations.dead_letters.of_group.dead)
     kick = _awaited(lambda: operations.dead_letters.of_group.kick)
@@ -342,6 +395,29 @@ class AsyncQueue(_Base):
         )
         return AsyncFound(self, operations.find.search.Search(self._store, topic, criteria, limit, progress))
 
+    async def result(
+        self,
+        job: Job | str,
+        id: str | None = None,
+        *,
+        group: str | None = None,
+        key: str | None = None,
+        timeout: Duration = "30s",
+    ) -> Any:
+        """Like Queue.result."""
+        return await self._result(operations.results.wanted.wanted(job, id, key, group), timeout)
+
+    async def _result(self, wanted: Wanted, timeout: Duration, validate: Validate = None) -> Any:
+        operations.results.inside.check_outside(self.namespace, wanted)
+        group, kept = await self._kept(wanted, operations.results.wanted.timeout_s(timeout))
+        return await carry_out_async(self, operations.results.value.value(self._store, wanted, group, kept, validate))
+
+    async def _kept(self, wanted: Wanted, timeout_s: float) -> tuple[str, StoredResult]:
+        self._link.stay()
+        if self._waiting is None:
+            self._waiting = operations.results.waits.Waits(self._link, self._store)
+        return await self._waiting.kept(wanted, timeout_s)
+
     def pipeline(self) -> AsyncPipeline:
         """Like Queue.pipeline, for ``async with``. It is not awaited itself; its ``enqueue`` is."""
         return operations.jobs.pipeline.AsyncPipeline(self._link, self._store)
@@ -360,6 +436,9 @@ class AsyncQueue(_Base):
         import asyncio
 
         await asyncio.to_thread(self._stop_mover)
+        if self._waiting is not None:
+            self._waiting.close()
+            self._waiting = None
         await self._link.close()
 
     async def __aenter__(self) -> Self:
@@ -390,8 +469,17 @@ async def carry_out_async(queue: AsyncQueue, operation: Op[T]) -> T:
     return await arun(queue._link, operation)
 
 
+_NOTHING: Any = object()  # stands for a result that was not given; None is one
+
+
+def _given(result: Any) -> tuple[Any, ...]:
+    return () if result is _NOTHING else (result,)
+
+
 class Claim:
-    """A claimed job. Each method ends or extends the claim, and raises StaleClaim if it was taken over.
+    """A claimed job. Each method ends or extends the claim, and raises StaleClaim if it was taken over. If the job was
+    aborted, ``touch`` and ``finish`` raise JobAborted; from then on ``aborted`` is true. The job ends as cancelled when
+    the claim is ended, in whatever way.
 
     As a context manager, it finishes the job at the end of the block. If the block raises an exception, it fails the
     job and passes the exception on.
@@ -402,12 +490,23 @@ class Claim:
         self._held = held
         self.job = held.job
 
+    @property
+    def aborted(self) -> bool:
+        """Whether the last call that this claim has made said that the job was aborted."""
+        return self._held.aborted
+
     def _run(self, operation: Op[None]) -> None:
         carry_out(self._queue, operation)
 
-    def finish(self) -> None:
-        """Ends the attempt as done, for this group."""
-        self._run(operations.attempts.take.finish(self._queue._store, self._held))
+    def finish(self, result: Any = _NOTHING) -> None:
+        """Ends the attempt as done, for this group. ``result``: what ``Queue.result`` returns, if the topic keeps
+        results.
+
+        Raises:
+            NoResult: it keeps none. The claim goes on.
+            InvalidInput: the result is no JSON, or too large. The claim goes on.
+        """
+        self._run(operations.attempts.take.finish(self._queue._store, self._held, *_given(result)))
 
     def fail(self, error: BaseException | str, delay: Duration | None = None) -> None:
         """Ends the attempt as failed: the job takes the next step of its retry schedule. With ``delay``, it is tried
@@ -422,6 +521,10 @@ class Claim:
     def touch(self, ttr: Duration | None = None) -> None:
         """Starts the TTR again (a heartbeat); with ``ttr``, that time instead."""
         self._run(operations.attempts.take.touch(self._queue._store, self._held, ttr))
+
+    def progress(self, fraction: float | None = None, text: str = "") -> None:
+        """Notes how far the attempt is, as RunningJob.progress, at each call."""
+        self._run(operations.attempts.progress_reports.report(self._queue._store, self._held, fraction, text))
 
     def __enter__(self) -> Self:
         return self
@@ -470,12 +573,17 @@ class AsyncClaim:
         self._held = held
         self.job = held.job
 
+    @property
+    def aborted(self) -> bool:
+        """Like Claim.aborted."""
+        return self._held.aborted
+
     async def _run(self, operation: Op[None]) -> None:
         await carry_out_async(self._queue, operation)
 
-    async def finish(self) -> None:
+    async def finish(self, result: Any = _NOTHING) -> None:
         """Like Claim.finish."""
-        await self._run(operations.attempts.take.finish(self._queue._store, self._held))
+        await self._run(operations.attempts.take.finish(self._queue._store, self._held, *_given(result)))
 
     async def fail(self, error: BaseException | str, delay: Duration | None = None) -> None:
         """Like Claim.fail."""
@@ -488,6 +596,10 @@ class AsyncClaim:
     async def touch(self, ttr: Duration | None = None) -> None:
         """Like Claim.touch."""
         await self._run(operations.attempts.take.touch(self._queue._store, self._held, ttr))
+
+    async def progress(self, fraction: float | None = None, text: str = "") -> None:
+        """Like Claim.progress."""
+        await self._run(operations.attempts.progress_reports.report(self._queue._store, self._held, fraction, text))
 
     async def __aenter__(self) -> Self:
         return self
@@ -624,3 +736,21 @@ class AsyncFound(_Found):
 def search_of(found: Found | AsyncFound) -> Search:
     """The search behind a result. For other modules of streamdq."""
     return found._search
+
+
+def result_of(
+    queue: Queue | AsyncQueue,
+    topic: str,
+    id: str,
+    key: str | None,
+    group: str | None,
+    timeout: Duration,
+    validate: Validate,
+) -> Any:
+    """As the queue's ``result``; ``validate`` makes the value of its JSON. For a Topic."""
+    return queue._result(operations.results.wanted.wanted(topic, id, key, group), timeout, validate)
+
+
+async def kept_by(queue: AsyncQueue, wanted: Wanted, timeout_s: float) -> tuple[str, StoredResult]:
+    """How a group has ended a job, waiting for that. For other modules of streamdq."""
+    return await queue._kept(wanted, timeout_s)

@@ -18,6 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from .job.job import GroupProgress, HandlerProgress
 from .job.retry import RetrySchedule
 from .process.logs import hide_credentials, visible, visible_json
 from .times.durations import show_ms
@@ -225,10 +226,9 @@ def job_view(job: Job) -> RenderableType:
             facts.add_row(Text(name, "dim"), value if isinstance(value, Text) else Text(value))
     groups = table("group", "state", "attempt", "step", "due", "consumer", "error", numbers=("attempt", "step"))
     for name, progress in job.groups.items():
-        why = ": ".join(part for part in (progress.reason, progress.error) if part)
         groups.add_row(
             name, Text(progress.state, _STYLES[progress.state]), str(progress.attempt), str(progress.step),
-            _due_text(progress, utc_text), progress.consumer or "", Text(why),
+            _due_text(progress, utc_text), progress.consumer or "", Text(_why(progress)),
         )  # fmt: skip
     return Group(facts, groups)
 
@@ -245,6 +245,19 @@ def _waits_text(waits: Dependencies | None) -> str | None:
     text += f" (on failure: {waits.on_failure})" + ("; it is blocked" if waits.blocked else "")
     open_jobs = [one for one in waits.jobs if one.outcome != "done"]
     return "\n".join([text, *(f"{one.topic} / {one.id}: {one.outcome or 'has not ended'}" for one in open_jobs[:10])])
+
+
+def _why(progress: GroupProgress) -> str:
+    stops = "aborted, and has yet to stop" if progress.aborted else None
+    return ": ".join(part for part in (progress.reason, progress.error, stops, _done(progress.progress)) if part)
+
+
+def _done(progress: HandlerProgress | None) -> str:
+    """How far a running attempt is, as its handler says."""
+    if progress is None:
+        return ""
+    share = "" if progress.fraction is None else f"{progress.fraction:.0%}"
+    return " ".join(filter(None, (share, progress.text)))
 
 
 _ALWAYS = ("delayed", "ready", "running", "dead", "done")
@@ -605,4 +618,5 @@ def _shards_line(settings: TopicSettings) -> str:
 def _group_line(name: str, group: GroupSettings) -> str:
     own = [f"ttr {show_ms(group.ttr_ms)}"] if group.ttr_ms is not None else []
     own += [f"retry {RetrySchedule.of(group.retry)}"] if group.retry is not None else []
+    own += [f"results kept {show_ms(group.result_ms)}"] if group.result_ms else []
     return f"{name} ({', '.join(own)})" if own else name

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, overload
 
+import typing_extensions
 from typing_extensions import Unpack
 
 from .codec.envelope import check_version
 from .errors import InvalidInput
 from .job.after import After, OnFailure
-from .job.job import NewJob, check_topic, check_ttr
+from .job.job import Job, NewJob, check_topic, check_ttr
 from .job.retry import RetryInput, RetrySchedule
 from .job.uniqueness import DerivedId, UniqueAfter
 from .options import suggesting
@@ -19,9 +21,11 @@ from .times.durations import Duration, Moment
 
 if TYPE_CHECKING:
     from .job.uniqueness import OnConflict
+    from .queue import AsyncQueue, Queue
 
 B = TypeVar("B")
 R = TypeVar("R")
+Returns = typing_extensions.TypeVar("Returns", default=Any)  # that of Python 3.11 has no default
 R_co = TypeVar("R_co", covariant=True)
 _NO_TYPES = (str, bytes, int, float, list, tuple, dict, set)
 
@@ -80,13 +84,14 @@ class Configures(Protocol[R_co]):
     def configure(self) -> Callable[..., R_co]: ...
 
 
-class Topic(Generic[B]):
+class Topic(Generic[B, Returns]):
     """A topic with the type of its bodies: ``orders = Topic("order.close", CloseOrder, ttr="30s")``. Both sides use it,
     ``orders.enqueue(queue, CloseOrder(...))`` and ``@worker.handler(orders)``, and mypy and pyright report a body that
     is of another type. In Redis it is the topic of that name, and workers check bodies as they do for any topic.
 
     ``ttr``, ``retry``: a worker with a handler for it sets them for its group; ``configure`` sets them for the topic.
     ``version``: of the body's shape, for ``enqueue`` and for handlers (``Worker.upcast``); None: not stated.
+    ``result``: the type of what the handler returns, for ``orders.result(queue, job)``.
 
     Raises:
         InvalidInput: an argument is invalid.
@@ -101,6 +106,7 @@ class Topic(Generic[B]):
         ttr: Duration | None = None,
         retry: RetryInput | None = None,
         version: int | None = None,
+        result: type[Returns] | None = None,
     ) -> None:
         self.name = check_topic(name)
         if isinstance(body, _NO_TYPES):
@@ -111,6 +117,7 @@ class Topic(Generic[B]):
         self.ttr = ttr
         self.retry = None if retry is None else RetrySchedule.of(retry)
         self.version = None if version is None else check_version(version)
+        self._returns = result
 
     def __repr__(self) -> str:
         return f"Topic({self.name!r}, {getattr(self.body, '__name__', self.body)})"
@@ -135,6 +142,38 @@ class Topic(Generic[B]):
         if (version := self.version) is not None:
             jobs = (_with_version(job, version) for job in jobs)
         return queue.enqueue_many(self.name, jobs, on_conflict=on_conflict, durable=durable)
+
+    @overload
+    def result(
+        self, queue: Queue, job: Job | str, *, group: str | None = None, timeout: Duration = "30s"
+    ) -> Returns: ...
+
+    @overload
+    def result(
+        self, queue: AsyncQueue, job: Job | str, *, group: str | None = None, timeout: Duration = "30s"
+    ) -> Coroutine[Any, Any, Returns]: ...
+
+    def result(
+        self, queue: Queue | AsyncQueue, job: Job | str, *, group: str | None = None, timeout: Duration = "30s"
+    ) -> Any:
+        """As ``queue.result``, which also says what it raises; to be awaited if that is. The result is of the type that
+        the topic was given, or raises ResultNotKept. ``job``: a Job, or an id.
+        """
+        from .queue import result_of
+
+        if isinstance(job, Job) and job.topic != self.name:
+            raise InvalidInput(f"result: job {job.id!r} is of topic {job.topic!r}, not of {self.name!r}")
+        id = job.id if isinstance(job, Job) else job
+        key = job.key if isinstance(job, Job) else None
+        return result_of(queue, self.name, id, key, group, timeout, self._validate_result)
+
+    @cached_property
+    def _validate_result(self) -> Callable[[bytes], Any] | None:
+        if self._returns is None:
+            return None
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(self._returns).validator.validate_json
 
     def configure(self, queue: Configures[R]) -> R:
         """Makes ``ttr`` and ``retry`` the topic's, for all groups without settings of their own, such as those of

@@ -16,8 +16,8 @@ from playwright.sync_api import Browser, sync_playwright
 from streamdq.demo.simulated import simulate
 from streamdq.dump.local import LocalFolder
 from streamdq_spark.analysis import analyze, plan
+from streamdq_spark.engines.duck import DuckDB
 from streamdq_spark.report import write_report
-from streamdq_spark.session import session
 
 ROOT = Path(__file__).parents[2]
 PICTURE = Path(__file__).with_name("report.webp")
@@ -50,8 +50,7 @@ def _report(folder: Path, page: Path) -> None:
     simulate(LocalFolder(folder / "dump"), _EVENTS, _DAYS, _SEED)
     whole = plan(str(folder / "dump"), str(folder / "tables"))
     first = whole.last_day - timedelta(days=_SHOWN - 1)
-    with session() as spark:
-        summary = analyze(spark, plan(str(folder / "dump"), str(folder / "tables"), first, whole.last_day))
+    summary = analyze(DuckDB(), plan(str(folder / "dump"), str(folder / "tables"), first, whole.last_day))
     write_report(LocalFolder(folder / "tables"), summary, page)
 
 

@@ -6,5 +6,5 @@ local function bury_job(s, job, note)
   redis.call('HSET', s.progress, field_of(job.group, job.id), format(p))
   redis.call('ZADD', s.dead, s.now, job.id)
   redis.call('HINCRBY', s.counts, 'dead:' .. job.group, 1)
-  job_fails(s, job.id, 'dead')
+  report_end(s, job, 'dead|' .. note)
 end

@@ -1,13 +1,14 @@
 -- open_claim(s, ttr): reads what a claim needs to know of the topic and the group. ttr: the group's TTR, if the topic sets
--- none. Sets s.groups, s.waits and s.key_limit.
+-- none. Sets s.groups, s.waits, s.key_limit and s.results.
 -- returns the claim (lua/README.md), without counters
 local function open_claim(s, ttr)
   local topic = redis.call('HMGET', s.settings, 'paused', 'ttr:' .. s.group, 'ttr', 'watch_until', 'groups', 'rate',
     'generation:' .. s.group, 'largest', 'format', 'after_finish', 'key_limit',
-    'linked')
+    'results', 'linked')
   s.groups, s.waits, s.key_limit = names(topic[5]), waits(topic[1], topic[6]), topic[11]
+  s.results = results_in(topic[12])
   return {ttr = tonumber(topic[2] or topic[3] or ttr), watch_until = topic[4], generation = topic[7] or '0', largest = topic[8],
-    format = topic[9], after_finish = topic[10], linked = topic[12], is_paced = string.find(s.key_limit or '', '/') and true or false}
+    format = topic[9], after_finish = topic[10], linked = topic[13], is_paced = string.find(s.key_limit or '', '/') and true or false}
 end
 
 -- load_jobs(s, entries, own_count): reads what there is of the jobs of these entries.
@@ -27,6 +28,10 @@ end
 -- returns the claim and the progress, like begun; nil = the job is not claimed
 local function claim_again(s, claim, entry, job)
   local p = job.progress
+  if p.aborted then
+    drop_entry(s, entry, false)
+    return end_aborted(s, job)
+  end
   redis.call('HINCRBY', s.counts, 'running:' .. s.group, -1)
   if p.note == s.consumer and entry.asked then
     -- The answer is the same as before, and no attempt is lost.
@@ -73,6 +78,7 @@ local function claim_entries(s, claim, entries, own_count)
   claim.has_paused = s.key_limit and redis.call('ZCARD', s.key_paused) > 0
   claim.tail = tail_of(s, claim.ttr, claim.at_once == 0)
   local claims, marks, count, at_once = {}, {}, claim.count, claim.at_once
+  s.on_removed = after_removal(s, claim.after_finish, claim.linked)
 
   for i = 1, n do
     local id, record, state, claimed, mark = entries[i][1], records[i], states[i], nil, nil
@@ -92,8 +98,6 @@ local function claim_entries(s, claim, entries, own_count)
       if claim.started == at_once and at_once < count then claim.tail = tail_of(s, claim.ttr, true) end -- ahead from now on
     end
   end
-  s.ended_as, s.on_removed = 'expired', after_removal(s, claim.after_finish, claim.linked)
-  for _, id in ipairs(claim.late) do job_fails(s, id, 'expired') end
   end_in_group(s, s.group, claim.late, claim.mains)
   remember(s, claim.expired)
   local started = claim.started

@@ -16,9 +16,7 @@ end
 local function count_crash(s, losses, job, why)
   local p = job.progress
   local ahead = is_ahead(p) -- it has not run, as far as is known
-  local known = {consumer = p.note, started = ahead and '' or p.started, due = p.due ~= '' and p.due or nil,
-    moved = string.match(p.entry == '' and p.main or p.entry, '^%d+')}
-  losses.rows[#losses.rows + 1] = rare_row(s, ahead and 'released' or 'reclaimed', job, known)
+  losses.rows[#losses.rows + 1] = attempt_row(s, ahead and 'released' or 'reclaimed', job, '')
   losses.crashed = losses.crashed + 1
   if ahead then
     p.attempt, p.note = p.attempt - 1, AHEAD .. p.note .. ', which was lost'

@@ -1,3 +1,12 @@
+-- cancel_in(s, job, group, p): counts that the job, which was withdrawn, is cancelled for the group, and keeps that. p: its progress, or nil.
+-- returns the history row
+local function cancel_in(s, job, group, p)
+  redis.call('HINCRBY', s.counts, 'cancelled:' .. group, 1)
+  local own = {group = group, id = job.id, record = job.record, progress = p}
+  report_end(s, own, 'cancelled|')
+  return rare_row(s, 'cancelled', own, {due = p and p.deadline ~= '' and p.deadline})
+end
+
 -- drop_job(s, job, dead): cancels the job for every group that still waits for it, and removes it. dead = {[group] =
 -- dead:GROUP} also removes its dead letters; with nil, a job that has dead letters stays as it is.
 -- returns 1 = done; or, with nothing changed: 0 = no group waits for it, or it is dead in one and `dead` is nil; -1 =
@@ -13,12 +22,7 @@ local function drop_job(s, job, dead)
   local withdrawn, main = withdraw(s, job, concerned, states)
   if #withdrawn == 0 then return 0 end
   local rows = {}
-  for i, group in ipairs(withdrawn) do
-    local p = states[group]
-    redis.call('HINCRBY', s.counts, 'cancelled:' .. group, 1)
-    rows[i] = rare_row(s, 'cancelled', {group = group, id = job.id, record = job.record, progress = p},
-      {due = p and p.deadline ~= '' and p.deadline})
-  end
+  for i, group in ipairs(withdrawn) do rows[i] = cancel_in(s, job, group, states[group]) end
   for _, group in ipairs(letters) do
     redis.call('ZREM', dead[group], job.id)
     redis.call('HINCRBY', s.counts, 'purged:' .. group, 1)

@@ -28,6 +28,15 @@ local function served(list, group, generation, claimed)
   return has(groups, group) and (generation or '0') == claimed and groups or nil
 end
 
+-- refused(now, args, width, first): refuses all claims in args[first..], `width` values each, as their group is gone.
+-- first: 6 if it is nil.
+-- returns the script's reply: {now, 1, 2, ...}
+local function refused(now, args, width, first)
+  local reply = {now}
+  for i = 1, (#args - (first or 6) + 1) / width do reply[i + 1] = i end
+  return reply
+end
+
 -- waiting_in(counts): returns how many of the bucket's members are groups' own deliveries, including leaving groups
 local function waiting_in(counts)
   local all, n = redis.call('HGETALL', counts), 0

@@ -19,6 +19,7 @@ end
 -- A running job without a record is lost: it is counted, also in losses.lost. Jobs lost twice in a row are held back, each
 -- for a random time of at most losses.apart_ms: one of them may be what kills their consumers, and the others were only
 -- claimed together with it. The fields of losses: lua/README.md
+-- The job of an attempt that was aborted is cancelled instead.
 -- returns the job of an entry that was left alone, if it has progress; otherwise nil
 local function hand_over(s, losses, entry)
   local sequence, rest = string.sub(entry.member, 1, 12), string.sub(entry.member, 13)
@@ -35,6 +36,7 @@ local function hand_over(s, losses, entry)
   job.is_unread = is_shared and not p and is_same or not is_shared and waits_by_it
   losses.bytes = (losses.bytes or 0) + #(record or '')
   redis.call('XACK', entry.stream, s.group, entry.id)
+  if is_running and record and p.aborted then return end_aborted(s, job) end
   if is_running and not record then
     redis.call('HINCRBY', s.counts, 'running:' .. s.group, -1)
     redis.call('HINCRBY', s.counts, 'lost:' .. s.group, 1)

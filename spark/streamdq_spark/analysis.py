@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from statistics import NormalDist
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamdq.dump.folder import Folder
 from streamdq.dump.local import LocalFolder
@@ -20,26 +22,27 @@ from streamdq.dump.open_folder import open_folder
 from streamdq.errors import InvalidInput
 from streamdq.schedules.civil import zone
 
-from . import day_values, measured, reading
-from .answered import HOURS
-from .day_values import VALUES
-from .dump_files import Dump, open_dump
-from .failures import spark_errors
-from .measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
-from .places import check_reach
-from .questions import COMPARED, QUESTIONS, Context, Question, Span, beside_waiting
-from .reading import Known
+from . import measured
+from .dump_files import Dump, GoodFile, open_dump, read_file
+from .engines.base import Answers, Engine, Work
+from .known_hours import HOURS, keep_hours, known_days, read_hours
+from .measures import BUDGET_DAYS, BURN_LIMITS, BUSY, DEFAULT_TZ, MIN_LATE, OBJECTIVE, SLO_MS
+from .questions import COMPARED, QUESTIONS, Value, needed, tables
 from .side_by_side import Tell, side_by_side
+from .spans import Span
 from .summary import SUMMARY, Summary
-from .tables import of_days, write_table
 from .waiting import Waiting
 
-_AT_ONCE = min(4, os.cpu_count() or 1)
-"""So many questions are asked at once: while one is planned, which takes one core, the tasks of another run. As many
-tasks run as there are cores, so it needs no more memory.
-"""
 _FIRST = ("punctuality", "workers", "time_to_finish", "capacity")
 """Each makes a pass over the events that others rest on: so that these do not wait for the same one."""
+_DAYS_BEFORE, _DAYS_AFTER = 14, 2
+"""The days before of which events are read, for what is told of the last two weeks, and those after, in which attempts
+of the last day may end.
+"""
+_HOURS_BEFORE = 72
+"""So many days before, hours are looked at: eight weeks and the day that begins them, the seven days that tell the
+level, the seven in which hours are compared with it, and one more, as a day by the clock may have 25 hours.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,48 +125,44 @@ def check_output(plan: Plan) -> None:
         pass
 
 
-def chosen(names: Collection[str], *, compare: bool = False) -> dict[str, Question]:
-    """The questions with these names; all if none is given. `compare`: there are time spans to compare, which is one
-    more.
+def chosen(names: Collection[str], *, compare: bool = False) -> tuple[str, ...]:
+    """The tables with these names; all if none is given. `compare`: there are time spans to compare, which is one more.
 
     Raises:
-        InvalidInput: there is no such question.
+        InvalidInput: there is no such table.
     """
     if unknown := [name for name in names if name not in QUESTIONS]:
         raise InvalidInput(f"no table {unknown[0]!r}; tables are {', '.join(QUESTIONS)}")
-    found = {name: question for name, question in QUESTIONS.items() if name in names or not names}
-    return found | ({COMPARED.name: COMPARED} if compare else {})
+    found = tuple(name for name in QUESTIONS if name in names or not names)
+    return (*found, COMPARED) if compare else found
 
 
 def analyze(
-    spark: SparkSession,
+    engine: Engine,
     plan: Plan,
     *,
     waiting: Waiting | None = None,
-    questions: Mapping[str, Question] = QUESTIONS,
+    questions: Sequence[str] = QUESTIONS,
     progress: Tell | None = None,
 ) -> Summary:
-    """Answers the questions, one table each. Idempotent; other days of the tables stay. `progress` is called in several
-    threads, one after another.
+    """Calculates these tables. Idempotent; other days of the tables stay. `progress` is called in several threads, one
+    after another.
 
     What a crash leaves: some tables new and some old, and the summary of the run before.
 
     Raises:
-        BadDump: Spark could not read a file.
+        BadDump: a file could not be read.
         FolderBusy: another analysis writes its tables there.
         FolderError: the output can't be written to.
-        AnalysisError: Spark can't reach a folder.
-        SparkFailed: Spark failed during the work.
+        AnalysisError: the engine failed during the work, or can't reach a folder.
         InvalidInput: the output holds tables of another SLO or time zone by now.
     """
-    for folder in (plan.dump.folder, plan.target):
-        with spark_errors(folder.url):
-            check_reach(spark, folder)
+    engine.check(plan.dump.folder, plan.target)
     own = plan.slo_ms, plan.objective, plan.tz
     with _alone(plan.target):
         measured.check(plan.target, *own)  # again: another analysis may have written there since the plan was made
         measured.note(plan.target, *own)
-        return _analyze(spark, plan, waiting, questions, progress)
+        return _analyze(engine, plan, waiting, questions, progress)
 
 
 def _alone(target: Folder) -> AbstractContextManager[None]:
@@ -172,11 +171,7 @@ def _alone(target: Folder) -> AbstractContextManager[None]:
 
 
 def _analyze(
-    spark: SparkSession,
-    plan: Plan,
-    waiting: Waiting | None,
-    questions: Mapping[str, Question],
-    progress: Tell | None,
+    engine: Engine, plan: Plan, waiting: Waiting | None, questions: Sequence[str], progress: Tell | None
 ) -> Summary:
     dump, first, last = plan.dump, plan.first_day, plan.last_day
     covered = dump.between(first, last)
@@ -184,66 +179,112 @@ def _analyze(
     summary = Summary(first, last, events, len(covered), _lost(dump), _resets(dump), dump.unlisted, dump.bad)
     summary.slo_ms, summary.objective, summary.tz = plan.slo_ms, plan.objective, plan.tz
     summary.compare = (plan.compare[0].text, plan.compare[1].text) if plan.compare else None
-    goes_on = any(file.day > last for file in dump.files)
-    with spark_errors("what waits in Redis"):
-        asked = _waiting(spark, waiting)
-        context = Context(first, last, *asked, plan.slo_ms, plan.objective, plan.tz, plan.compare, goes_on)
-    known = _known(plan)
-    tells_hours = questions.keys() & HOURS.needed
-    if tells_hours:
-        HOURS.forget(plan.target, lambda day: str(first) <= day <= str(last))
-    summary.tables = _answer(spark, plan, context, _asked(questions, waiting), known, progress)
+    work = _work(plan, waiting)
+    with engine.answers(work, plan.target) as answers:
+        counted = side_by_side(_pieces(answers, plan, questions), engine.at_once, progress)
+        if any(view.name == "hours" for view in needed(*questions)):
+            keep_hours(
+                plan.target, answers.rows("hours").select(HOURS.names).cast(HOURS), work.files["earlier"], plan.slo_ms
+            )
+    summary.tables = {name: counted[name] for name in questions}
     plan.target.write(SUMMARY, json.dumps(summary.as_json(), indent=2).encode() + b"\n")
-    if tells_hours == HOURS.needed:
-        HOURS.remember(plan.target, covered, plan.slo_ms)
     return summary
 
 
-def _answer(
-    spark: SparkSession,
-    plan: Plan,
-    context: Context,
-    questions: Mapping[str, Question],
-    known: Known,
-    progress: Tell | None,
-) -> dict[str, int]:
-    """Writes the tables, and returns how many rows they have."""
-    dump, first, last = plan.dump, plan.first_day, plan.last_day
-    with reading.histories(spark, dump, plan.target) as read:
-
-        def write(question: Question) -> int:
-            with spark_errors(question.name):
-                wanted = reading.reading(dump, first, last, question, known)
-                rows = of_days(question.answer(read(wanted), context), question.day, first, last)
-                return write_table(rows, plan.target, question.name, first, last, few=not wanted.many)
-
-        def keep() -> int:
-            with spark_errors("what is kept of each day"):
-                wanted = reading.reading(dump, first, last, questions["hosts"], known)
-                day_values.keep(read(wanted), plan.target, wanted.files, known.values, plan.slo_ms, wanted.valued)
-            return 0
-
-        order = [*(name for name in _FIRST if name in questions), *(name for name in questions if name not in _FIRST)]
-        work: dict[str, Callable[[], int]] = {name: partial(write, questions[name]) for name in order}
-        if questions.keys() >= VALUES.needed:
-            work["values by day"] = keep  # last, when most of it has been computed for the tables
-        counted = side_by_side(work, _AT_ONCE, progress)
-    return {name: counted[name] for name in questions}
+def _pieces(answers: Answers, plan: Plan, questions: Sequence[str]) -> dict[str, Callable[[], int]]:
+    order = [*(name for name in _FIRST if name in questions), *(name for name in questions if name not in _FIRST)]
+    days = plan.target, plan.first_day, plan.last_day
+    return {name: partial(answers.write, tables()[name], *days) for name in order}
 
 
-def events_to_read(plan: Plan, questions: Mapping[str, Question] = QUESTIONS, waiting: Waiting | None = None) -> int:
-    """How many events the question that reads most of them reads."""
-    asked = _asked(questions, waiting)
-    return reading.events_to_read(plan.dump, plan.first_day, plan.last_day, asked, _known(plan))
+def events_to_read(plan: Plan) -> int:
+    """How many events an analysis reads."""
+    return sum(file.rows for file in {file.path: file for files in _files(plan).values() for file in files}.values())
 
 
-def _asked(questions: Mapping[str, Question], waiting: Waiting | None) -> Mapping[str, Question]:
-    return questions if waiting is None else beside_waiting(questions)
+def _work(plan: Plan, waiting: Waiting | None) -> Work:
+    known = _known(plan)
+    return Work(plan.dump, _files(plan), _values(plan, waiting), read_hours(plan.target, known), _waiting(waiting))
 
 
-def _known(plan: Plan) -> Known:
-    of_plan = plan.target, plan.dump, plan.slo_ms
-    return Known(HOURS.days(*of_plan), VALUES.days(*of_plan))
+def _known(plan: Plan) -> frozenset[date]:
+    """The days before of which the hours are known. Those that are asked for are counted again."""
+    days = known_days(plan.target, plan.dump, plan.slo_ms)
+    since = _moved(plan.first_day, -_HOURS_BEFORE)
+    return frozenset(day for day in days if since <= day < plan.first_day)
+
+
+def _files(plan: Plan) -> dict[str, tuple[GoodFile, ...]]:
+    def between(before: int, after: int) -> tuple[GoodFile, ...]:
+        return tuple(plan.dump.between(_moved(plan.first_day, -before), _moved(plan.last_day, after)))
+
+    known = _known(plan)
+    return {
+        "asked": between(0, 0),
+        "recent": between(_DAYS_BEFORE, 0),
+        "running": between(_DAYS_BEFORE, _DAYS_AFTER),
+        "earlier": tuple(file for file in between(_HOURS_BEFORE, 0) if file.day not in known),
+    }
+
+
+def _moved(day: date, days: int) -> date:
+    return date.fromordinal(min(max(day.toordinal() + days, date.min.toordinal()), date.max.toordinal()))
+
+
+def _values(plan: Plan, waiting: Waiting | None) -> dict[str, Value]:
+    """Of the parameters of the questions."""
+    last_ms = _last_ms(plan)
+    first_hour, end_hour = (_hour(_ms(day)) for day in (plan.first_day, plan.last_day + timedelta(days=1)))
+    goes_on = any(file.day > plan.last_day for file in plan.dump.files)
+    now_ms = round(waiting.asked_at.timestamp() * 1000) if waiting else last_ms
+    values: dict[str, Value] = {
+        "slo_ms": plan.slo_ms, "objective": plan.objective, "tz": plan.tz, "asked": waiting is not None,
+        "objective_z": max(0.0, NormalDist().inv_cdf(plan.objective)), "busy": BUSY, "min_late": MIN_LATE,
+        "budget_days": BUDGET_DAYS, "page_1h": BURN_LIMITS["burn_1h"], "page_6h": BURN_LIMITS["burn_6h"],
+        "ticket_3d": BURN_LIMITS["burn_3d"], "first_hour": first_hour, "end_hour": end_hour, "last_ms": last_ms,
+        "last_hour": _hour(last_ms), "now_ms": now_ms, "now_hour": _hour(now_ms),
+        "open_hour": end_hour if goes_on else _hour(last_ms),  # the first that may go on
+        "budget_hour": end_hour - 1 if goes_on else _hour(last_ms),
+    }  # fmt: skip
+    if plan.compare:
+        before, after = plan.compare
+        values |= {
+            "before_since": before.since, "before_until": before.until, "after_since": after.since,
+            "after_until": after.until,
+        }  # fmt: skip
+    return values
+
+
+def _last_ms(plan: Plan) -> int:
+    """When the last event finished, of the days that are asked for and those before."""
+    last = max(file.day for file in plan.dump.files if file.day <= plan.last_day)
+    files = plan.dump.between(last, last)
+    return max(_last_of(plan.dump.folder, file) if file.last_ms is None else file.last_ms for file in files)
+
+
+def _last_of(folder: Folder, file: GoodFile) -> int:
+    """Of a file whose footer does not say."""
+    last: datetime = pc.max(read_file(folder, file)["finished"]).as_py()
+    return round(last.timestamp() * 1000)
+
+
+def _ms(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1000
+
+
+def _hour(ms: int) -> int:
+    return ms // 3_600_000
+
+
+def _waiting(waiting: Waiting | None) -> pa.Table:
+    rows = waiting.rows if waiting else []
+    return pa.table(
+        {
+            "topic": pa.array([topic for topic, _, _ in rows], pa.string()),
+            "hour": pa.array([_hour(round(hour.timestamp() * 1000)) for _, hour, _ in rows], pa.int64()),
+            "jobs": pa.array([jobs for _, _, jobs in rows], pa.int64()),
+        }
+    )
 
 
 def _lost(dump: Dump) -> int:
@@ -291,9 +332,3 @@ def _check_follows(dump: Dump, days: Collection[date]) -> None:
             f"the dump {dump.folder.url} has events of {date.max}, which no day follows, as of a clock that was wrong: "
             f"leave them out with --to {max((day for day in days if day < date.max), default='YYYY-MM-DD')}"
         )
-
-
-def _waiting(spark: SparkSession, waiting: Waiting | None) -> tuple[DataFrame | None, datetime | None]:
-    if waiting is None:
-        return None, None
-    return spark.createDataFrame(waiting.rows, "topic string, due_hour timestamp, jobs long"), waiting.asked_at

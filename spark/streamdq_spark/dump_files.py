@@ -96,6 +96,19 @@ def open_dump(input: str, *, quarantine: bool = False) -> Dump:
     return dump
 
 
+def read_file(folder: Folder, file: GoodFile) -> pa.Table:
+    """The events of a file. Raises: BadDump."""
+    try:
+        with folder.open(file.path) as opened:
+            return parquet.ParquetFile(opened).read().select(arrow_schema().names)
+    except (OSError, pa.ArrowException) as error:
+        told = str(error).splitlines()[0]
+        raise BadDump(
+            f"{folder.full(file.path)} is damaged ({told}); restore it, or remove it and leave its events out: "
+            "--quarantine"
+        ) from error
+
+
 def _unlisted(folder: Folder, manifest: Manifest) -> int:
     known = {file.path for file in manifest.files} | {file.path for file in manifest.replaced}
     found = [path for path in folder.files(EVENTS) if not path.rpartition("/")[2].startswith(("_", "."))]

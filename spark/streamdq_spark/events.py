@@ -8,16 +8,12 @@ from datetime import date
 from urllib.parse import unquote
 
 import pyarrow as pa
-from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from streamdq.dump.arrow import arrow_schema
-from streamdq.dump.folder import Folder
 from streamdq.store.history.rows import COLUMNS, ColumnType
 
-from .dump_files import Dump, GoodFile, open_dump
-from .errors import BadDump
+from .dump_files import Dump, GoodFile, open_dump, read_file
 from .places import check_reach, spark_url, to_read
 
 _AT_ONCE = 16  # files of an hour are small; waiting for a distant store is what takes time
@@ -77,17 +73,5 @@ def read_few(spark: SparkSession, dump: Dump, files: Sequence[GoodFile]) -> Data
     if not files:
         return spark.createDataFrame([], EVENTS)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        tables = list(pool.map(lambda file: _read(dump.folder, file), files))
+        tables = list(pool.map(lambda file: read_file(dump.folder, file), files))
     return spark.createDataFrame(pa.concat_tables(tables).combine_chunks(), EVENTS)
-
-
-def _read(folder: Folder, file: GoodFile) -> pa.Table:
-    try:
-        with folder.open(file.path) as opened:
-            return parquet.ParquetFile(opened).read().select(arrow_schema().names)
-    except (OSError, pa.ArrowException) as error:
-        told = str(error).splitlines()[0]
-        raise BadDump(
-            f"{folder.full(file.path)} is damaged ({told}); restore it, or remove it and leave its events out: "
-            "--quarantine"
-        ) from error

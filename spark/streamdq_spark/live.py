@@ -25,11 +25,11 @@ from streamdq.errors import InvalidInput
 from streamdq.store.history.rows import Event
 from streamdq.times.clock import wall_now
 
+from .columns import FAILED, is_attempt, is_event, ms_between, share
+from .columns import late as timed
 from .failures import spark_errors
 from .measures import SLO_MS
 from .places import check_reach, spark_url
-from .questions.common import FAILED, is_attempt, is_event, ms_between, share
-from .questions.common import late as timed
 from .source import NAME, register
 
 if TYPE_CHECKING:

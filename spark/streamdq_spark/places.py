@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 import pyspark
@@ -75,12 +74,3 @@ def _hadoop_version() -> str:
     jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent, "jars")
     name = "hadoop-client-api-"
     return next((jar.stem.removeprefix(name) for jar in jars.glob(f"{name}*.jar")), "VERSION")
-
-
-def remove_folder(folder: Folder, path: str) -> None:
-    """Removes everything below `path`, if there is anything."""
-    if isinstance(folder, LocalFolder):
-        shutil.rmtree(folder.root / path, ignore_errors=not (folder.root / path).exists())
-        return
-    for file in folder.files(path):
-        folder.remove(file)

@@ -1,12 +1,7 @@
-"""An analysis's tables: Parquet folders, one per question, replaced by the UTC day `dt`.
-
-A table about the whole time has the last day of its run as `dt` and the first as `from_dt`; so results of runs over
-other days stay beside it.
-"""
+"""An analysis's tables as Spark reads and writes them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 
@@ -16,12 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from streamdq.dump.folder import Folder
-from streamdq.dump.local import LocalFolder
 
-from .places import remove_folder, spark_url, to_read
-from .table_files import leftovers, table_files
+from .places import spark_url, to_read
+from .table_files import DAY, FROM_DAY, days_in, remove_days, remove_leftovers, table_files
 
-DAY, FROM_DAY = "dt", "from_dt"
 _AT_ONCE = 16  # footers are small; waiting for a distant store is what takes time
 
 
@@ -43,7 +36,7 @@ def write_table(
     # Spark chooses new names for each write.
     written = [path for path in table_files(folder, table) if path not in before]
     if FROM_DAY not in keys:
-        _remove_days(folder, table, days_in(table, before) - days_in(table, written), first_day, last_day)
+        remove_days(folder, table, days_in(table, before) - days_in(table, written), first_day, last_day)
     if not written:
         whole = f"/{FROM_DAY}={first_day}" if FROM_DAY in keys else ""
         nowhere = spark_url(folder, f"{table}/{DAY}={last_day}{whole}")
@@ -68,25 +61,6 @@ def of_days(rows: DataFrame, day: str | None, first_day: date, last_day: date) -
         return rows.withColumns({DAY: F.lit(str(last_day)), FROM_DAY: F.lit(str(first_day))})
     dated = rows.withColumn(DAY, F.date_format(day, "yyyy-MM-dd"))
     return dated.where(F.col(DAY).between(str(first_day), str(last_day)))
-
-
-def remove_leftovers(folder: Folder, table: str) -> None:
-    """Removes what killed writes left. A folder without locks keeps it: another run may be writing there."""
-    if isinstance(folder, LocalFolder):
-        for path in leftovers(folder, table):
-            remove_folder(folder, path)
-
-
-def days_in(table: str, paths: Iterable[str]) -> set[str]:
-    """The days of these files of the table. A bucket is listed only once, however many days there are."""
-    return {path.removeprefix(f"{table}/{DAY}=").partition("/")[0] for path in paths}
-
-
-def _remove_days(folder: Folder, table: str, days: set[str], first_day: date, last_day: date) -> None:
-    """Removes days that have no rows any more, which a dynamic overwrite would leave alone."""
-    for day in days:
-        if str(first_day) <= day <= str(last_day):
-            remove_folder(folder, f"{table}/{DAY}={day}")
 
 
 def _count(folder: Folder, paths: list[str]) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ MOST_REPLY_BYTES = 64 * 1024
 MOST_PROVISIONAL = 10
 _REPLY_S = 1.0  # how long the rest of a reply may take after its status
 _KEEP_S = 1.5  # some servers close idle connections after 2 s; below that, no call uses a connection that closes
+_JSON = re.compile(r"[/+]json$")  # a type of content
 _HEADERS = {
     "Content-Type": "application/json",
     "User-Agent": f"streamdq/{__version__}",
@@ -69,6 +71,7 @@ class Reply:
 
     status: int
     retry_after_s: float | None
+    json: bytes | None = None  # its body, if that was wanted, and is JSON by its type
 
     @property
     def alive(self) -> bool:
@@ -140,8 +143,10 @@ class Client:
             response_class=_Answer,
         )
 
-    async def post(self, url: URL, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Reply:
-        """Sends one request.
+    async def post(
+        self, url: URL, headers: Mapping[str, str], body: bytes, timeout_s: float, *, wanted: bool = False
+    ) -> Reply:
+        """Sends one request. ``wanted``: the body of the reply is.
 
         Raises:
             CallbackFailed: no answer.
@@ -149,28 +154,34 @@ class Client:
         host = url.raw_host or ""
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._exchange(url, headers, body)
+                return await self._exchange(url, headers, body, wanted)
         except TimeoutError:
             raise CallbackTimeout(f"no answer from {host} within {timeout_s:.3g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise _failure(host, error) from None
 
-    async def _exchange(self, url: URL, headers: Mapping[str, str], body: bytes) -> Reply:
+    async def _exchange(self, url: URL, headers: Mapping[str, str], body: bytes, wanted: bool) -> Reply:
         session = self._trusted if self._targets.trusts(url) else self._checked
         async with session.post(url, data=body, headers=headers, allow_redirects=False) as response:
-            # Only the status counts. The rest is read so that the connection can be used again.
-            if not await _drained(response):
+            # Only the status counts, as a rule. The rest is read so that the connection can be used again.
+            content = bytearray()
+            if not await _drained(response, content if wanted else None):
                 response.close()
-            return Reply(response.status, retry_after_s(response.headers, wall_s(), self._settings.retry_after_s))
+                wanted = False
+            found = bytes(content) if wanted and _JSON.search(response.content_type) else None
+            after_s = retry_after_s(response.headers, wall_s(), self._settings.retry_after_s)
+            return Reply(response.status, after_s, found)
 
 
-async def _drained(response: aiohttp.ClientResponse) -> bool:
-    """Reads the reply's body; returns False if it is too long, too slow or broken."""
+async def _drained(response: aiohttp.ClientResponse, content: bytearray | None) -> bool:
+    """Reads the reply's body, into ``content`` if given; returns False if it is too long, too slow or broken."""
     left = MOST_REPLY_BYTES
     try:
         async with asyncio.timeout(_REPLY_S):
             while left > 0 and (chunk := await response.content.readany()):
                 left -= len(chunk)
+                if content is not None:
+                    content += chunk
     except (aiohttp.ClientError, OSError):
         return False
     return left > 0

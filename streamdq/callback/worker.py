@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from pydantic_core import from_json
 from yarl import URL
 
 from ..codec.trace import traceparent_now
@@ -90,13 +91,24 @@ class CallbackWorker(Worker):
         """The breakers' clock, in seconds. In tests it follows the manual clock."""
         return int(self._clock.argument()) / 1000 if self._clock and self._clock.manual else time.monotonic()
 
-    async def _deliver(self, _body: Any, job: RunningJob) -> None:
+    async def _deliver(self, _body: Any, job: RunningJob) -> Any:
         url = self._check(job)
         try:
             reply = await self._post(url, job)
         except NotNow as busy:
             raise self._put_off(job, url, busy) from None
         self._judge(job, url, reply)
+        return self._result_in(job, reply)
+
+    def _result_in(self, job: Job, reply: Reply) -> Any:
+        """What the receiver has answered, if it is JSON and the topic keeps results."""
+        if not reply.json:
+            return None
+        try:
+            return from_json(reply.json)
+        except ValueError:
+            log.warning("callback: the answer is no JSON, and no result", topic=job.topic, id=job.id)
+            return None
 
     async def _post(self, url: URL, job: RunningJob) -> Reply:
         """Raises:
@@ -136,7 +148,8 @@ class CallbackWorker(Worker):
         headers = self._signer.headers(url, job.id, job.json.decode(), wall_s())
         if trace := traceparent_now() or job.trace:
             headers["traceparent"] = trace
-        return await self._client.post(url, headers, job.json, timeout_s)
+        wanted = self._run is not None and self._run.keeps_results(job.topic)
+        return await self._client.post(url, headers, job.json, timeout_s, wanted=wanted)
 
     def _judge(self, job: Job, url: URL, reply: Reply) -> None:
         if reply.status // 100 == 2:

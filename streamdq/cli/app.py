@@ -136,7 +136,7 @@ def _application_for(arguments: Sequence[str]) -> typer.Typer:
     """With the command that is called; with all of them for help, completion and what is misspelt."""
     named = "" if "_STREAMDQ_COMPLETE" in os.environ else command_in(arguments)
     if not named and "--version" in arguments:
-        named = "find"  # any of those that need little
+        named = "exporter"  # the command whose module needs the least
     known = named in _MODULE_OF or (named and extensions.find(extensions.COMMANDS, named))
     return application(named) if known else application()
 

@@ -249,6 +249,25 @@ def get(context: typer.Context, topic: Topic, id: Id, key: Key = None, as_json: 
         terminal.console().print(terminal.job_view(job))
 
 
+@app.command(cls=WithId)
+def result(
+    context: typer.Context,
+    topic: Topic,
+    id: Id,
+    timeout: Annotated[str, typer.Option(help="How long to wait for the job to end.")] = "0",
+    group: Annotated[str | None, typer.Option(help="Whose result, if several groups keep theirs.")] = None,
+    key: Key = None,
+) -> None:
+    """Show what a job's handler returned, as JSON.
+
+    The topic has to keep results: @worker.handler(topic, result="1d"), or topic configure --result 1d. Exit code 1: the
+    job has not ended in time, or without a result: it is dead, cancelled or expired, or nothing is known of it.
+    """
+    with open_queue(context) as queue:
+        found = queue.result(topic, id, timeout=timeout, group=group, key=key)
+    terminal.print_json(found)
+
+
 def _why_missing(queue: Queue, topic: str, id: str) -> str:
     try:
         queue.configure(topic)  # without options, it only reads
@@ -269,6 +288,37 @@ def cancel(
     with open_queue(context) as queue:
         yes = queue.cancel(topic, id, key=key, durable=durable)
     answer(as_json, {"cancelled": yes}, "cancelled" if yes else _unchanged(id), yes=yes)
+
+
+@app.command(cls=WithId)
+def abort(
+    context: typer.Context,
+    topic: Topic,
+    id: Id,
+    group: Annotated[
+        str | None, typer.Option("--group", help="Abort it for this consumer group alone. Default: for all.")
+    ] = None,
+    key: Key = None,
+    durable: Durable = None,
+    as_json: Json = False,
+) -> None:
+    """Abort a job, also while it runs.
+
+    If it waits, it is cancelled. If it runs, its handler is stopped; however that ends, the job is cancelled and not
+    tried again. Exit code 1: no such job, or it is dead.
+    """
+    with open_queue(context) as queue:
+        result = queue.abort(topic, id, group=group, key=key, durable=durable)
+    yes = result in ("cancelled", "aborting")
+    answer(as_json, {"result": result.value}, _ABORTED[result.value].format(id=id), yes=yes)
+
+
+_ABORTED = {
+    "cancelled": "cancelled",
+    "aborting": "aborting: its handler is told to stop, and the job ends as cancelled",
+    "waiting": "nothing changed: no group has begun with {id!r}; leave out --group",
+    "ended": "nothing changed: {id!r} has ended, or is dead, or never was",
+}
 
 
 @app.command(cls=WithId)

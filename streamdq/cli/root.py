@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 SECTIONS: Mapping[str, Sequence[str]] = {
-    "Jobs": ("enqueue", "get", "cancel", "reschedule", "jobs", "find", "dead", "schedule"),
+    "Jobs": ("enqueue", "get", "result", "cancel", "abort", "reschedule", "jobs", "find", "dead", "schedule"),
     "Topics": ("topic", "stats", "upcoming", "scale"),
     "Workers": ("worker", "mover", "rehearse"),
     "Servers": ("exporter",),
@@ -25,7 +25,7 @@ follow; their ``rich_help_panel`` names the section.
 """
 
 PARTS: Mapping[str, Sequence[str]] = {
-    "jobs": ("enqueue", "get", "cancel", "reschedule", "dead"),
+    "jobs": ("enqueue", "get", "result", "cancel", "abort", "reschedule", "dead"),
     "find": ("find", "jobs"),
     "schedules": ("schedule",),
     "topics": ("topic", "stats", "upcoming", "scale", "audit", "doctor"),

@@ -90,9 +90,12 @@ class _NeededFirst(MetaPathFinder):
     ) -> ModuleSpec | None:
         if path is not None or not _is_in(Path(self._folder), fullname):
             return None
-        if fullname not in sys.stdlib_module_names and not _is_needed(fullname):
+        others = [each for each in sys.path if each not in ("", self._folder)]
+        elsewhere = PathFinder.find_spec(fullname, others, target)
+        # Asked last: it reads the lists of files of all installed packages, which takes up to a second.
+        if elsewhere is None or (fullname not in sys.stdlib_module_names and not _is_needed(fullname)):
             return None
-        return PathFinder.find_spec(fullname, [each for each in sys.path if each not in ("", self._folder)], target)
+        return elsewhere
 
 
 def _is_in(folder: Path, module: str) -> bool:

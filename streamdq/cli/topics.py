@@ -14,6 +14,7 @@ from rich.live import Live
 
 from .. import terminal
 from ..config import DEFAULT_GROUP, Settings
+from ..errors import InvalidInput
 from ..link.opening import check_namespace
 from ..operations import json_out
 from ..operations.checks.acl import more_rights, rights
@@ -237,6 +238,7 @@ def configure(
     key_concurrency: Annotated[int | None, option("key_concurrency", OF_TOPIC)] = None,
     key_order: Annotated[KeyOrder | None, option("key_order", OF_TOPIC)] = None,
     key_rate: Annotated[str | None, option("key_rate", OF_TOPIC)] = None,
+    result: Annotated[list[str] | None, option("result", OF_TOPIC, "Such as 1d, or GROUP=1d; may be repeated.")] = None,
     create: Annotated[bool, option("create", OF_TOPIC)] = False,
     as_json: Json = False,
 ) -> None:
@@ -251,12 +253,23 @@ def configure(
         settings = queue.configure(
             topic, ttr=ttr, retry=retry, shards=shards, max_deliveries=max_deliveries, groups=groups, rate=rate,
             durable=durable, key_concurrency=key_concurrency, key_rate=key_rate, create=create,
-            key_order=None if key_order is None else _KEY_ORDERS[key_order],
+            key_order=None if key_order is None else _KEY_ORDERS[key_order], result=_retention(result),
         )  # fmt: skip
     if as_json:
         terminal.print_json(json_out.settings_json(topic, settings))
     else:
         terminal.console().print(terminal.settings_view(topic, settings))
+
+
+def _retention(texts: list[str] | None) -> str | dict[str, str] | None:
+    """``1d``, or ``GROUP=1d`` for each group."""
+    if not texts:
+        return None
+    if len(texts) == 1 and "=" not in texts[0]:
+        return texts[0]
+    if not all("=" in text for text in texts):
+        raise InvalidInput("--result: name the group of each, such as --result billing=1d")
+    return dict(text.split("=", 1) for text in texts)
 
 
 @TOPIC.command()

@@ -289,7 +289,7 @@ def demo(
 
     Orders are closed unless they are paid in time. Payment notices fail and are retried step by step. A worker is
     killed with -9. A dead letter is sent back. Then an audit proves that nothing was lost. The report shows everything
-    that happened; it needs streamdq[spark]. Exit code 1: something was lost.
+    that happened; it needs streamdq[analytics]. Exit code 1: something was lost.
     """
     from ..demo.run import run_demo
 

@@ -25,6 +25,17 @@ _SAMPLE = "pass for example [Zstd(), Encrypt(key)]; names such as 'zstd encrypt'
 _NAME, _TAG = re.compile(LAYER), re.compile(f"(?:{TAG})?")
 
 
+def result_name(group: str, id: str) -> str:
+    """The name of a job's result, where a codec takes a job's id: no job has this one."""
+    return f"{id}\x1f{group}"
+
+
+def result_in(name: str) -> tuple[str, str] | None:
+    """The group and the id in a result's name; None: it is the id of a job."""
+    id, is_result, group = name.partition("\x1f")
+    return (group, id) if is_result else None
+
+
 class Bodies:
     """The bodies of one namespace. ``write``: the codecs of new bodies, in the order in which they are applied.
     ``read``: further codecs that bodies may have been stored with.
@@ -64,15 +75,46 @@ class Bodies:
     def _seal(self, topic: str, id: str, version: int, plain: bytes) -> bytes:
         made = Envelope(version, (), plain)
         for codec in self._write:
-            layers = (*made.layers, Layer(codec.name, codec.tag))
-            head = Envelope(version, layers, b"").head(len(layers))
-            data = codec.encode(made.data, self._context(topic, id, head))
-            if data is not None:
-                made = Envelope(version, layers, data)
+            made = self._encoded(made, codec, topic, id)
         stored = made.sealed()
         if self.offload is None:
             self._check_size(stored)
         return stored
+
+    def seal_result(self, topic: str, group: str, id: str, plain: bytes, most_bytes: int) -> bytes | None:
+        """What is stored of a job's result, with the codecs of bodies; if it is large, it is in a file. None: it is
+        larger than ``most_bytes``, and there is no storage. It blocks if there is one.
+
+        Raises:
+            BodyStorageUnavailable
+        """
+        if len(plain) > self._max_decoded_bytes:
+            return None  # nobody would read it
+        made, name = Envelope(1, (), plain), result_name(group, id)
+        for codec in self._write:
+            if codec.name != TRACE:
+                made = self._encoded(made, codec, topic, name)
+        if self.offload is not None:
+            made = self._encoded(made, self.offload, topic, name)
+        stored = made.sealed() if made.layers else plain
+        return stored if len(stored) <= most_bytes else None
+
+    def open_result(self, topic: str, group: str, id: str, stored: bytes) -> bytes:
+        """The JSON of a stored result. It blocks if that is in a file (``blocks``).
+
+        Raises:
+            BodyUnreadable, BodyDamaged
+        """
+        try:
+            return self._decode(topic, result_name(group, id), envelope_in(stored))
+        except BodyUnreadable as error:
+            raise type(error)(error.why, f"the result of job {id!r} in topic {topic!r} can't be read") from error
+
+    def _encoded(self, made: Envelope, codec: Codec, topic: str, id: str) -> Envelope:
+        layers = (*made.layers, Layer(codec.name, codec.tag))
+        head = Envelope(made.version, layers, b"").head(len(layers))
+        data = codec.encode(made.data, self._context(topic, id, head))
+        return made if data is None else Envelope(made.version, layers, data)
 
     def _check_size(self, stored: bytes) -> None:
         if len(stored) > self._max_bytes:

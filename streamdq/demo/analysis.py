@@ -1,19 +1,14 @@
-"""What `streamdq demo --report` adds: dumps the history, and writes Spark's analysis of it as a page that stays."""
+"""What `streamdq demo --report` adds: dumps the history, and writes its analysis as a page that stays."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import terminal
 from ..errors import MissingExtra, StreamdqError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 DUMP, TABLES, PAGE = "dump", "tables", "report.html"
 
@@ -23,11 +18,11 @@ def check_installed() -> None:
     Raises:
         MissingExtra: a package that the report needs is not installed.
     """
-    for package in ("pyarrow", "pyspark", "streamdq_spark"):
+    for package in ("pyarrow", "duckdb", "jinja2", "streamdq_spark"):
         try:
             import_module(package)
         except ModuleNotFoundError:
-            raise MissingExtra(package, "spark") from None
+            raise MissingExtra(package, "analytics") from None
 
 
 def keep_history(url: str, namespace: str) -> Path:
@@ -41,17 +36,16 @@ def keep_history(url: str, namespace: str) -> Path:
     return folder
 
 
-def write_up(folder: Path, session: Callable[[], AbstractContextManager[SparkSession]] | None = None) -> Path | None:
-    """Writes the report of the dump in the folder. None if Spark has failed, which is reported."""
+def write_up(folder: Path) -> Path | None:
+    """Writes the report of the dump in the folder. None if that failed, which is reported."""
     from streamdq_spark import analysis
+    from streamdq_spark.engines.duck import DuckDB
     from streamdq_spark.report import write_report
-    from streamdq_spark.session import SMALL
-    from streamdq_spark.session import session as start
 
     try:
         plan = analysis.plan(str(folder / DUMP), str(folder / TABLES))
-        with terminal.progress_bar("starting Spark") as bar, session() if session else start(settings=SMALL) as spark:
-            summary = analysis.analyze(spark, plan, progress=bar.work_on)
+        with terminal.progress_bar("analysing") as bar:
+            summary = analysis.analyze(DuckDB(), plan, progress=bar.work_on)
         write_report(plan.target, summary, folder / PAGE)
     except StreamdqError as error:
         terminal.complain(f"no report: {error}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -197,17 +198,24 @@ class Play:
         if self._now() > self._rush_ends:  # this machine was too busy to catch a worker with running jobs
             self._rush()
             return
+        # Before the victim is chosen: on a busy machine it takes longer than a job.
+        leader = next((found.what for found in self._queue.doctor() if found.what.startswith("active mover")), None)
         running = {one.name: self._running(one) for one in self._processes.spawned}
         victim = max(self._processes.spawned, key=lambda one: len(running[one.name]))
         if len(running[victim.name]) < _LEAST_LOST:
             self._later(_TICK_S / self._scale.speed, self._kill_one)
             return
-        leader = next((found.what for found in self._queue.doctor() if found.what.startswith("active mover")), None)
+        victim.process.send_signal(signal.SIGSTOP)  # none of its jobs ends between this look and the kill
+        lost = self._running(victim)
+        if len(lost) < _LEAST_LOST:
+            victim.process.send_signal(signal.SIGCONT)
+            self._later(_TICK_S / self._scale.speed, self._kill_one)
+            return
         victim.killed = True
         self.killed_ms = wall_ms()
         victim.process.kill()
         victim.process.wait()
-        jobs = f"{len(running[victim.name])} jobs"
+        jobs = f"{len(lost)} jobs"
         self._view.event(f"kill -9 {victim.process.pid}: {victim.name} dies in the middle of {jobs}", "red", rare=True)
         if victim.is_consumer(leader):
             text = f"its mover was the active one: another takes over within {show_ms(Settings().lease_ms)}"

@@ -65,7 +65,7 @@ def _say_of_page(page: Path | None, is_wanted: bool) -> None:
     if page:
         say_where(page)
     elif not is_wanted:
-        say("\na report of all this as a page: streamdq demo --report (needs streamdq[spark], and a minute more)")
+        say("\na report of all this as a page: streamdq demo --report (needs streamdq[analytics])")
 
 
 def _intro(redis: str, scale: Scale) -> list[str]:

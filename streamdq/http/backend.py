@@ -59,6 +59,7 @@ class Backend:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     ticked: float | None = None  # None: there is no heartbeat, as there is no lifespan
     taking: set[asyncio.Task[Any]] = field(default_factory=set)
+    waits: int = 0  # how many requests wait for a result
     refusals: Refusals = field(default_factory=Refusals)
     audit: AuditLog = field(default_factory=AuditLog)
     rates: Rates = field(init=False)

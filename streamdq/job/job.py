@@ -54,6 +54,15 @@ class JobState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class HandlerProgress:
+    """How far a running handler says it is, and when it said so. ``fraction``: from 0 to 1; None: it did not say."""
+
+    fraction: float | None
+    text: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupProgress:
     """One group's progress with a job."""
 
@@ -70,6 +79,8 @@ class GroupProgress:
     reason: str | None = None
     error: str | None = None
     own: bool = False  # it waits in, or was claimed from, the group's own stream
+    aborted: bool = False  # it runs, was told to stop, and ends as cancelled
+    progress: HandlerProgress | None = None  # of a running attempt
 
 
 B = typing_extensions.TypeVar("B", default=Any)  # that of Python 3.11 has no default

@@ -277,6 +277,7 @@ class AsyncLink(_Routes):
     def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits) -> None:
         super().__init__(url, timeout_s, limits, _ASYNC)
         self._tracking: dict[str, Tracking] = {}  # by the name of the Cluster's node
+        self._choosing: dict[str, Tracking] = {}  # the same
         self._threads = HandlerThreads(_WORK_THREADS)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -325,24 +326,35 @@ class AsyncLink(_Routes):
         if not self.is_cluster:
             self._nodes[""].drop_begun()
 
-    async def look(self, node: str, commands: Sequence[Command], timeout_s: float, changed: Changed) -> list[Any]:
-        """Like ``send``, for commands that read keys of a Cluster's node. ``changed`` is called when one of the keys
-        changes after its reply, once for each, and also when that can't be known any more.
+    async def look(
+        self, node: str, commands: Sequence[Command], timeout_s: float, changed: Changed, chosen: bool = False
+    ) -> list[Any]:
+        """Like ``send``, for commands that read keys of a node. ``changed`` is called when one of the keys changes
+        after its reply, once for each, and also when that can't be known any more. ``chosen``: only those keys that a
+        command reads right behind ``CLIENT CACHING YES``.
         """
-        return await self._tracking_at(node).look(commands, timeout_s, changed)
+        self.stay()
+        return await self._tracking_at(node, chosen).look(commands, timeout_s, changed)
 
-    def _tracking_at(self, name: str) -> Tracking:
-        if name not in self._tracking:
-            self._tracking[name] = Tracking(self._node(name).make)
-        return self._tracking[name]
+    def _tracking_at(self, name: str, chosen: bool = False) -> Tracking:
+        known = self._choosing if chosen else self._tracking
+        if name not in known:
+            known[name] = Tracking((self._node(name) if name else self._nodes[""]).make, chosen)
+        return known[name]
+
+    def forget_looks(self, key: str, changed: Changed) -> None:
+        """``changed``, which was told of chosen keys, is no longer called for this one."""
+        for tracking in self._choosing.values():
+            tracking.drop(key, changed)
 
     def _slots_changed(self) -> None:
         """Callers that wait for a change of a key must look at the node that has it now."""
         super()._slots_changed()
-        for name in self._tracking.keys() - self._slots.names:
-            self._tracking.pop(name).close()
-        for name, tracking in self._tracking.items():
-            tracking.forget(partial(self._is_at, name))
+        for known in (self._tracking, self._choosing):
+            for name in known.keys() - self._slots.names:
+                known.pop(name).close()
+            for name, tracking in known.items():
+                tracking.forget(partial(self._is_at, name))
 
     def _is_at(self, name: str, key: str) -> bool:
         return self._slots.node_of(key) == name
@@ -373,7 +385,7 @@ class AsyncLink(_Routes):
     async def close(self) -> None:
         """Like Link.close."""
         self._threads.shutdown()
-        for tracking in self._tracking.values():
+        for tracking in (*self._tracking.values(), *self._choosing.values()):
             tracking.close()
         for node in list(self._nodes.values()):
             node.close()

@@ -42,15 +42,16 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 class Request:
     """Commands to send together. It results in their replies, or a LinkError.
 
-    ``node``: of a Cluster; cluster.py makes one for each node. ``changed``: see AsyncLink.look; it is None unless the
-    commands are sent there. ``after_s``: how long to wait before. ``begun``: waits for the replies; the commands were
-    sent before (``begin``).
+    ``node``: of a Cluster; cluster.py makes one for each node. ``changed``, ``chosen``: see AsyncLink.look;
+    ``changed`` is None unless the commands are sent there. ``after_s``: how long to wait before. ``begun``: waits for
+    the replies; the commands were sent before (``begin``).
     """
 
     commands: Sequence[Command]
     timeout_s: float
     blocking: bool = False
     changed: Callable[[str], None] | None = None
+    chosen: bool = False
     node: str = ""
     after_s: float | None = None
     begun: Callable[[], Awaitable[list[Any]]] | None = None
@@ -128,13 +129,14 @@ class Session:
         timeout_s: float | None = None,
         within_s: float = float("inf"),
         changed: Callable[[str], None] | None = None,
+        chosen: bool = False,
     ) -> Op[list[Any]]:
         """The replies of commands sent together, including error replies, within one overall deadline.
 
         A call that is not ``repeatable`` is sent again only if Redis can't have run it. What a Cluster's node has
         answered is not sent again because another node has not: a job that was enqueued may have ended meanwhile. With
         ``timeout_s``, the commands may block in Redis for that long and are sent only once. ``changed``: the commands
-        look at keys, and it is called when these change (AsyncLink.look).
+        look at keys, and it is called when these change; ``chosen``: not at all of those (AsyncLink.look).
 
         Raises:
             ServerUnavailable: no reply by the deadline.
@@ -142,7 +144,7 @@ class Session:
         """
         failures.calls_of(self.keys.namespace)
         if timeout_s is not None:
-            return (yield from self._call_once(Request(commands, timeout_s, True, changed)))
+            return (yield from self._call_once(Request(commands, timeout_s, True, changed, chosen)))
         request, pause_s = Request(commands, min(within_s, self.settings.call_timeout_s)), _FIRST_PAUSE_S
         deadline = time.monotonic() + request.timeout_s
         known: dict[int, Any] = {}  # what some of a Cluster's nodes have answered when others have not
@@ -275,7 +277,7 @@ async def _await(link: AsyncLink, step: Step) -> Any:
     if step.begun is not None:
         return await step.begun()
     if step.changed is not None:
-        return await link.look(step.node, step.commands, step.timeout_s, step.changed)
+        return await link.look(step.node, step.commands, step.timeout_s, step.changed, step.chosen)
     return await (link.at(step.node) if step.node else link).send(step.commands, step.timeout_s, step.blocking)
 
 

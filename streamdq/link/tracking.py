@@ -27,7 +27,11 @@ from .node import FAILURES
 Changed = Callable[[str], None]
 """Is called once with a key that was looked at: it has changed, or may have."""
 
+CHOOSE = ("CLIENT", "CACHING", "YES")
+"""Of a connection that tells of chosen keys alone, before a command that reads one."""
+
 _BEGIN = (Command("", ("HELLO", "3")), Command("", ("CLIENT", "TRACKING", "ON")))
+_BEGIN_CHOOSING = (_BEGIN[0], Command("", ("CLIENT", "TRACKING", "ON", "OPTIN")))
 _READ_BYTES = 65536
 
 
@@ -42,10 +46,13 @@ class _Call:
 
 
 class Tracking:
-    """The connection to one node, which is opened when it is needed. ``make`` creates one that is not connected yet."""
+    """The connection to one node, which is opened when it is needed. ``make`` creates one that is not connected yet.
+    ``chosen``: Redis remembers only those keys that a command reads right behind ``CLIENT CACHING YES``.
+    """
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], Any], chosen: bool = False) -> None:
         self._make = make
+        self._chosen = chosen
         self._opening = asyncio.Lock()
         self._connection: Any = None
         self._reading: asyncio.Task[None] | None = None
@@ -82,7 +89,8 @@ class Tracking:
             parser = hiredis.Reader(protocolError=InvalidResponse, replyError=connection._parser.parse_error)
             self._connection = connection
             self._reading = asyncio.create_task(self._read(connection, parser))
-            for command, reply in zip(_BEGIN, await self._send(_BEGIN, None), strict=True):
+            begin = _BEGIN_CHOOSING if self._chosen else _BEGIN
+            for command, reply in zip(begin, await self._send(begin, None), strict=True):
                 if isinstance(reply, ResponseError):
                     raise _refused(command, reply) from reply
         except BaseException:
@@ -118,7 +126,7 @@ class Tracking:
 
     def _take_reply(self, reply: Any) -> None:
         call = self._calls[0]
-        key = call.commands[len(call.replies)].key
+        key = self._key_to_watch(call.commands, len(call.replies))
         if isinstance(reply, ResponseError):
             count_reply(reply)
         # Redis remembers a key of which it can only say that it is missing as well.
@@ -130,10 +138,22 @@ class Tracking:
             if not call.done.done():
                 call.done.set_result(call.replies)
 
+    def _key_to_watch(self, commands: Sequence[Command], i: int) -> str:
+        """The key of which Redis tells after the i-th command; "" if it tells nothing."""
+        is_chosen = not self._chosen or (i > 0 and commands[i - 1].args == CHOOSE)
+        return commands[i].key if is_chosen else ""
+
     def _tell(self, keys: Sequence[str]) -> None:
         for key in keys:
             for changed in self._watchers.pop(key, ()):
                 changed(key)
+
+    def drop(self, key: str, changed: Changed) -> None:
+        """``changed`` no longer waits for the key."""
+        if (waiting := self._watchers.get(key)) is not None:
+            waiting.discard(changed)
+            if not waiting:
+                del self._watchers[key]
 
     def forget(self, is_here: Callable[[str], bool]) -> None:
         """Tells of keys that another node has now."""
@@ -164,6 +184,6 @@ def _refused(command: Command, reply: ResponseError) -> StreamdqError:
         return as_streamdq(reply)
     what = "|".join(map(str.lower, command.args[:2])) if command.args[0] == "CLIENT" else command.args[0].lower()
     return AuthenticationFailed(
-        f"Redis does not allow this user +{what}, without which nothing can wait for jobs on a Cluster: {reply}; "
+        f"Redis does not allow this user +{what}, without which nothing can wait for changes of keys: {reply}; "
         "`streamdq doctor --acl` prints the rights that it needs"
     )

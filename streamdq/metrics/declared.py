@@ -24,7 +24,7 @@ from . import library_locks as library_locks
 
 PROCESS_NUMBER = "STREAMDQ_PROCESS_NUMBER"
 OTHER = "other"
-OUTCOMES = ("done", "retry", "snoozed", "dead", "released", "stale")
+OUTCOMES = ("done", "retry", "snoozed", "dead", "released", "aborted", "stale")
 BECAME = ("enqueued", "skipped", "missed")
 """What became of a schedule's occurrence."""
 REASONS = ("exhausted", "buried", "invalid", "crashed")
@@ -106,8 +106,8 @@ DUPLICATE = Counter("streamdq_jobs_duplicate", "Jobs that this process did not e
 MOVED = Counter("streamdq_jobs_moved", "Due jobs and retries moved from the bucket to a ready stream.", _TOPIC)
 ATTEMPTS = Counter(
     "streamdq_job_attempts",
-    "Attempts that ended: done, retry, snoozed (put off), dead, released (handed back), stale (another consumer has "
-    "the job by now).",
+    "Attempts that ended: done, retry, snoozed (put off), dead, released (handed back), aborted (somebody has "
+    "aborted the job), stale (another consumer has the job by now).",
     (*_GROUP, "outcome"),
 )
 RETRIES = Counter(

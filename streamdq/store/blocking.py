@@ -60,10 +60,18 @@ def _by_shard(streams: Mapping[str, tuple[ShardKeys, str]], reply: Sequence[Any]
 
 def listen(session: Session, streams: Sequence[str], seen: Mapping[str, bytes], block_s: float) -> Op[dict[str, bytes]]:
     """Blocks until a stream has an entry newer than ``seen``, at most ``block_s``; returns {stream: newest id}."""
+    found = yield from read_new(session, streams, seen, block_s)
+    return {name: entries[-1][0] for name, entries in found.items()}
+
+
+def read_new(
+    session: Session, streams: Sequence[str], seen: Mapping[str, bytes], block_s: float
+) -> Op[dict[str, list[tuple[bytes, list[bytes]]]]]:
+    """As ``listen``, but returns the entries, which are newer than ``seen``: {stream: [(id, fields), ...]}."""
     ids = [seen.get(name, b"0-0") for name in streams]
     args = ("XREAD", "BLOCK", int(block_s * 1000), "STREAMS", *streams, *ids)
     replies = yield from session.call([Command(streams[0], args)], timeout_s=block_s + _BLOCK_GRACE_S)
-    return {name.decode(): entries[-1][0] for name, entries in checked(replies[0]) or []}
+    return {name.decode(): entries for name, entries in checked(replies[0]) or []}
 
 
 def newest(session: Session, streams: Sequence[str], changed: Callable[[str], None]) -> Op[dict[str, bytes]]:

@@ -152,14 +152,42 @@ def claimed_in(reply: Sequence[Any]) -> Claimed | None:
 
 
 class Refused(NamedTuple):
-    """Redis's time, and which claims of a batch (from 0) were refused because they were taken over."""
+    """Redis's time, and which claims of a batch (from 0) were refused because they were taken over, or were aborted;
+    the jobs of the latter are cancelled, unless the call was a touch.
+    """
 
     now_ms: int
     stale: frozenset[int]
+    aborted: frozenset[int] = frozenset()
 
 
 def refused_in(reply: Sequence[int]) -> Refused:
-    return Refused(reply[0], frozenset(i - 1 for i in reply[1:]))
+    if len(reply) == 1:  # nearly always
+        return Refused(reply[0], frozenset())
+    refused = reply[1:]
+    return Refused(reply[0], frozenset(i - 1 for i in refused if i > 0), frozenset(-i - 1 for i in refused if i < 0))
+
+
+class AbortedClaim(NamedTuple):
+    """The claim of an attempt that was aborted: its consumer and entries."""
+
+    consumer: bytes
+    main: bytes
+    entry: bytes
+
+
+class AbortReply(NamedTuple):
+    """Reply of abort. ``status`` 2: the attempts of ``claims`` run; 1: cancelled; 0: nothing to abort; OUTDATED;
+    -3: no group has begun with the job.
+    """
+
+    status: int
+    claims: tuple[AbortedClaim, ...]
+
+
+def abort_reply_in(reply: Sequence[Any]) -> AbortReply:
+    status, *rest = reply
+    return AbortReply(status, tuple(map(AbortedClaim, rest[::3], rest[1::3], rest[2::3])))
 
 
 class Reclaimed(NamedTuple):

@@ -7,7 +7,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import chain
@@ -23,12 +23,14 @@ from ..operations.attempts.results import ClaimedJob, End, can_be_sent
 from ..process.cancellations import uncancelled
 from ..process.logs import OWN_CODE, calls_in, calls_of, log, what
 from ..process.loop import wait
+from ..store.aborts import AbortedAttempt
 from ..store.scripts import Scripts
 from ..times.durations import Duration
 from .ends import Ends
-from .handlers import is_complete
+from .handlers import Handler, is_complete
 from .hung import HungHandlers
 from .member import Member
+from .progress_sender import ProgressSender
 from .slots import Slots
 
 _LONGEST_CUT_S = LONGEST_CUT_MS / 1000
@@ -46,13 +48,18 @@ class Deadlines:
     ``running``: the attempts that each task makes; one, or those of a batch.
     """
 
-    def __init__(self, member: Member, slots: Slots, ends: Ends, hung: HungHandlers) -> None:
+    def __init__(
+        self, member: Member, handlers: Mapping[str, Handler], slots: Slots, ends: Ends, hung: HungHandlers
+    ) -> None:
         self.running: dict[asyncio.Task[None], list[ClaimedJob]] = {}
         self.hung = hung
         self._member = member
+        self._handlers = handlers
         self._slots = slots
         self._ends = ends
         self._touches = Touches(member, self)
+        self._reports = ProgressSender(member, self.aborted)
+        self.report = self._reports.put
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._context = copy_context()  # touches are sent in it, not in that of a handler
@@ -121,6 +128,30 @@ class Deadlines:
                     self._cut(task, [held], time.monotonic())
                 return
 
+    def notified(self, attempt: AbortedAttempt) -> None:
+        """Somebody has aborted this attempt; it may be another worker's, or have ended."""
+        if attempt.consumer == self._member.consumer.encode():
+            running = chain.from_iterable(self.running.values())
+            for held in [*running, *self._slots.in_line()]:
+                if (held.shard.prefix, held.main, held.entry) == (attempt.shard, attempt.main, attempt.entry):
+                    self.aborted(held)
+
+    def aborted(self, held: ClaimedJob) -> None:
+        """Its job was aborted: an ``async def`` handler is cancelled, unless it goes on for others of its batch; a
+        ``def`` handler can see it. What has not started goes back: then Redis cancels it.
+        """
+        if held.aborted or held.ended:
+            return
+        job: Any = held.job
+        held.aborted = job.aborted = True
+        for task, attempts in self.running.items():
+            if held in attempts:
+                is_async = self._handlers[held.job.topic].is_async
+                if is_async and all(one.aborted or one.late or one.ended for one in attempts):
+                    task.cancel()
+                return
+        self._ends.release(held)
+
     def _cut(self, task: asyncio.Task[None], held: list[ClaimedJob], now: float) -> None:
         self._note_calls(task, held)
         for one in held:
@@ -154,7 +185,7 @@ class Deadlines:
         Once the handler was cancelled, it comes too late.
         """
         ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
-        if held.late:
+        if held.late or held.aborted:
             return
         held.touch_ms = ttr_ms
         held.deadline = time.monotonic() + ttr_ms / 1000  # last: Touches reads it first
@@ -169,6 +200,7 @@ class Deadlines:
 
     def close(self) -> None:
         self._touches.close()
+        self._reports.close()
 
     # -- while the event loop is blocked: in another thread (heartbeats.py)
 
@@ -222,8 +254,8 @@ class Deadlines:
             error: Exception | None = None
             try:
                 batch = {held: held.touch_ms for held in touched[key][:_MOST_TOUCHES]}
-                for lost in run(link, self._touches.tell(scripts, *key, batch)):
-                    self._loop.call_soon_threadsafe(self.lost, lost)
+                for refused, held in run(link, self._touches.tell(scripts, *key, batch)):
+                    self._loop.call_soon_threadsafe(refused, held)
             except Exception as raised:
                 error = raised
             yield error
@@ -309,13 +341,15 @@ class Touches:
         return True
 
     async def _call(self, shard: ShardKeys, generation: str, batch: dict[ClaimedJob, int]) -> None:
-        for lost in await arun(self._member.link, self.tell(self._member.scripts, shard, generation, batch)):
-            self._deadlines.lost(lost)
+        for refused, held in await arun(self._member.link, self.tell(self._member.scripts, shard, generation, batch)):
+            refused(held)
 
     def tell(
         self, scripts: Scripts, shard: ShardKeys, generation: str, batch: Mapping[ClaimedJob, int]
-    ) -> Op[list[ClaimedJob]]:
-        """Returns those whose claim was taken over."""
+    ) -> Op[list[tuple[Callable[[ClaimedJob], None], ClaimedJob]]]:
+        """Returns those that Redis has refused, each with what is to be called with it, in the loop: their claim was
+        taken over, or their job was aborted.
+        """
         member = self._member
         deadlines = [(held, held.deadline) for held in batch]
         deadlines = [(held, at) for held, at in deadlines if held.touch_ms == batch[held]]  # no other touch has come
@@ -324,7 +358,12 @@ class Touches:
         refused = yield from scripts.touch(shard, member.group, generation, member.consumer, group_ttr_ms, claims)
         for held, deadline in deadlines:
             held.extended_until = deadline
-        return [held for i, held in enumerate(batch) if i in refused.stale and not held.ended]
+        lost, aborted = self._deadlines.lost, self._deadlines.aborted
+        return [
+            (aborted if i in refused.aborted else lost, held)
+            for i, held in enumerate(batch)
+            if (i in refused.stale or i in refused.aborted) and not held.ended
+        ]
 
     def close(self) -> None:
         for task in self._sending:

@@ -8,7 +8,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -37,6 +37,8 @@ from ..operations.attempts.results import (
 )
 from ..process.logs import log, place_of, users_calls, way, what, where, where_called
 from ..process.loop import cancel_and_wait
+from ..store.jobs.results import not_kept
+from ..store.replies import Refused
 from ..store.scripts import Scripts
 from ..times.durations import show_ms
 from .member import Member
@@ -95,10 +97,19 @@ class Ends:
         """How it ends when the handler has returned, or raised this."""
         return End(held, _DONE) if error is None else self.raised(held, error)
 
+    def result_refused(self, held: ClaimedJob, why: str) -> bytes:
+        """What is kept of a result that can't be: an error, as much of it as may be shown."""
+        if self._show_errors and not held.job.is_hidden:
+            log.warning("result not kept", error=why, **self._member.naming(held.job))
+            return not_kept(why)
+        kind = why.partition(":")[0]
+        log.warning("result not kept", error=kind, **self._member.naming(held.job))
+        return not_kept(f"{kind}: its message is not kept")
+
     def raised(self, held: ClaimedJob, error: BaseException) -> End:
         """How it ends when the handler has raised this, or was cancelled."""
         cancelled = is_a(error, asyncio.CancelledError)  # by the watchdog or by the drain; `late` tells which
-        if cancelled and (held.lost or (self.is_draining and not held.late)):
+        if cancelled and self._goes_back(held):
             return End(held, AttemptResult.RELEASED)
         naming = self._member.naming(held.job)
         log.debug("attempt failed", error=text_of(error).partition(":")[0], way=way(error), **naming)
@@ -110,6 +121,10 @@ class Ends:
         else:
             hide(end, own=cancelled)
         return end
+
+    def _goes_back(self, held: ClaimedJob) -> bool:
+        """Whether its job does, after a handler that was cancelled. An aborted one is cancelled by that."""
+        return held.lost or held.aborted or (self.is_draining and not held.late)
 
     def too_late(self, held: ClaimedJob) -> End:
         """How it ends when it came too late to start; one that was stopped before goes back."""
@@ -163,8 +178,8 @@ class Clock(Protocol):
 class Confirmed(Protocol):
     """Hears of ends that Redis has received (reports.py)."""
 
-    def confirmed(self, ends: Sequence[End], stale: Collection[int]) -> None:
-        """``ends``: of one topic and outcome; ``stale``: the indexes of those that Redis refused."""
+    def confirmed(self, ends: Sequence[End], refused: Refused) -> None:
+        """``ends``: of one topic; their outcome is the same, but ABORTED for those that were aborted."""
 
 
 class EndSender:
@@ -187,7 +202,7 @@ class EndSender:
         self.failing: set[ShardKeys] = set()
         self._filled = asyncio.Event()
         self._empty = asyncio.Event()
-        self._begun: set[asyncio.Task[set[int]]] = set()
+        self._begun: set[asyncio.Task[Refused]] = set()
         self._since = _NEVER  # when the first end came that was not sent
         self._gauge = declared.UNSENT.labels(member.namespace, member.group)
         self._gauge.set(0)
@@ -247,7 +262,7 @@ class EndSender:
                 task.add_done_callback(partial(self._answered, key, batch))
         self._since = _NEVER
 
-    def _answered(self, key: _Key, batch: list[End], task: asyncio.Task[set[int]]) -> None:
+    def _answered(self, key: _Key, batch: list[End], task: asyncio.Task[Refused]) -> None:
         """A call that was begun has ended. If it failed, ``run`` sends its ends again, and says what is wrong."""
         self._begun.discard(task)
         if task.cancelled() or task.exception() is not None:
@@ -256,11 +271,11 @@ class EndSender:
             return
         self._are_confirmed(batch, task.result())
 
-    def _are_confirmed(self, batch: list[End], stale: set[int]) -> None:
+    def _are_confirmed(self, batch: list[End], refused: Refused) -> None:
         with self._lock:
             self.size -= len(batch)
         self._gauge.set(self.size)
-        self._reports.confirmed(batch, stale)
+        self._reports.confirmed(batch, refused)
         if self.size == 0:
             self._empty.set()
 
@@ -285,7 +300,7 @@ class EndSender:
                 try:
                     if not (batch := self._take(key)):
                         break
-                    stale = run(link, self._call(scripts, key[0], batch))
+                    refused = run(link, self._call(scripts, key[0], batch))
                 except Exception as raised:
                     self._put_back(key, batch)
                     if not isinstance(raised, StreamdqError) and self._give_up_unsendable(key):
@@ -293,7 +308,7 @@ class EndSender:
                     error = raised
                     self._loop.call_soon_threadsafe(self._filled.set)
                 else:
-                    self._loop.call_soon_threadsafe(self._are_confirmed, batch, stale)
+                    self._loop.call_soon_threadsafe(self._are_confirmed, batch, refused)
                 yield error
 
     # -- in the loop
@@ -378,7 +393,7 @@ class EndSender:
             try:
                 if not (batch := self._take(key)):
                     return
-                stale = await arun(self._link, self._call(self._member.scripts, key[0], batch))
+                refused = await arun(self._link, self._call(self._member.scripts, key[0], batch))
             except BaseException as error:
                 self._put_back(key, batch)
                 if not isinstance(error, Exception) or isinstance(error, StreamdqError):
@@ -386,7 +401,7 @@ class EndSender:
                 if not self._give_up_unsendable(key):
                     raise
                 continue
-            self._are_confirmed(batch, stale)
+            self._are_confirmed(batch, refused)
 
     def _give_up_unsendable(self, key: _Key) -> bool:
         """Drops ends that can't be sent, which would keep back all others; their jobs are taken over when their TTR
@@ -403,7 +418,7 @@ class EndSender:
             log.error("outcomes not sent: their handlers have changed the Job", topic=topic, attempts=dropped)
         return dropped > 0
 
-    def _call(self, scripts: Scripts, shard: ShardKeys, batch: list[End]) -> Op[set[int]]:
+    def _call(self, scripts: Scripts, shard: ShardKeys, batch: list[End]) -> Op[Refused]:
         return send_ends(scripts, shard, self._member.group, self._member.consumer, batch)
 
     def _groups(self, topic: str) -> int:

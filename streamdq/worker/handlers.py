@@ -21,6 +21,7 @@ from ..job.job import Job
 from ..process.leaving import leave_child
 from .running_job import RunningJob
 
+Keep = Callable[[Any], None]
 _LAZY = (GeneratorType, AsyncGeneratorType, map, filter)
 
 
@@ -39,6 +40,7 @@ class Handler:
     version: int | None = None  # of the bodies that it takes; None: whatever comes
     upcasts: Sequence[Upcast] = ()  # in their order
     takes_body: bool = True
+    result_ms: int | None = None  # how long what it returns is kept
 
     def accept(self, job: Job) -> Any:
         """The function's argument, from a body that is encoded or has a version.
@@ -106,6 +108,7 @@ def handler_of(
     retry: str | None,
     version: int | None = None,
     expected: Any = Any,
+    result_ms: int | None = None,
 ) -> Handler:
     """Reads the function's signature: the first parameter is the body, one annotated RunningJob or named ``job`` the
     job. A function without a parameter for the body, such as that of a schedule, is called without it.
@@ -126,7 +129,7 @@ def handler_of(
     validate = _validator(expected if body_type is Any else body_type, name)
     return Handler(
         topic, function, validate, inspect.iscoroutinefunction(code), job_name, batch, ttr_ms, retry, version,
-        takes_body=takes_body,
+        takes_body=takes_body, result_ms=result_ms,
     )  # fmt: skip
 
 
@@ -281,6 +284,12 @@ def _in_parent(depth: int, error: BaseException | None) -> BaseException | None:
     return error
 
 
+async def run_keeping(keep: Keep, function: Callable[..., Any], *args: Any) -> BaseException | None:
+    """As ``run``; ``keep`` is called with what the function has returned in the end."""
+    result, error = called(function, *args)
+    return await completed(result, keep) if error is None else error
+
+
 async def run(function: Callable[..., Any], *args: Any) -> BaseException | None:
     """Calls the function and awaits what it returns, as ``completed`` does; returns the exception."""
     depth = forks.depth
@@ -294,10 +303,10 @@ async def run(function: Callable[..., Any], *args: Any) -> BaseException | None:
     return None if result is None else await completed(result)
 
 
-async def completed(result: Any) -> BaseException | None:
+async def completed(result: Any, keep: Keep | None = None) -> BaseException | None:
     """Awaits the result of a call, and the results of that, until nothing is left to await; returns the exception. A
     plain function may return the coroutine, Task or Future that does its work. A generator is an error, because none
-    of its code has run.
+    of its code has run. ``keep``: is called with the last result.
     """
     depth = forks.depth
     try:
@@ -310,6 +319,8 @@ async def completed(result: Any) -> BaseException | None:
                 raise TypeError(f"the handler returned a {type(result).__name__}: none of its code has run")
             else:
                 break
+        if keep is not None:
+            keep(result)
     except BaseException as error:
         return _in_parent(depth, error)
     return _in_parent(depth, None)

@@ -23,8 +23,9 @@ _TOO_EARLY = "middleware: it returned before call_next() had ended; await call_n
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
     """How an attempt has ended for one of its jobs, confirmed by Redis. ``outcome``: done, retry, snoozed, dead,
-    released (handed back uncounted), or stale: its claim had been taken over, so this end does not count. ``error``
-    and ``reason``: what is kept of a failure. ``delay_ms``: until the next attempt. ``took_s``: how long it ran.
+    released (handed back uncounted), aborted (its job is cancelled), or stale: its claim had been taken over, so this
+    end does not count. ``error`` and ``reason``: what is kept of a failure. ``delay_ms``: until the next attempt.
+    ``took_s``: how long it ran.
     """
 
     job: Job

@@ -19,6 +19,7 @@ from ..operations.attempts.error_text import is_a, is_told, text_of, why_invalid
 from ..operations.attempts.results import AttemptResult, End, class_of
 from ..process.logs import as_exc_info, cause_of, log, parts_of, way, what
 from ..process.loop import cancel_and_wait
+from ..store.replies import Refused
 from ..threads import HandlerThreads
 from .ended_files import EndedFiles
 from .ends import PASSED
@@ -30,9 +31,11 @@ _MOST = 1000
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LEVELS = {
     AttemptResult.DONE: "debug", AttemptResult.RETRY: "warning", AttemptResult.DEAD: "error",
-    AttemptResult.SNOOZED: "info", AttemptResult.RELEASED: "info", AttemptResult.STALE: "info",
+    AttemptResult.SNOOZED: "info", AttemptResult.RELEASED: "info", AttemptResult.ABORTED: "info",
+    AttemptResult.STALE: "info",
 }  # fmt: skip
 _GO_ON = frozenset({AttemptResult.RETRY, AttemptResult.SNOOZED})
+_OVER = frozenset({AttemptResult.DONE, AttemptResult.ABORTED})
 _FAILED = frozenset({AttemptResult.RETRY, AttemptResult.DEAD})
 _listeners_of = attrgetter("held.listeners")
 
@@ -55,19 +58,24 @@ class Reports:
         self._files = files
         self._show_errors = show_errors
 
-    def confirmed(self, ends: Sequence[End], stale: Collection[int]) -> None:
-        """Redis has received these ends of one topic and outcome; it refused those whose index is in ``stale``."""
+    def confirmed(self, ends: Sequence[End], refused: Refused) -> None:
+        """Redis has received these ends of one topic and outcome; those that were aborted have ended as ABORTED."""
         self._freed.set()
+        stale = refused.stale
         if any(map(_listeners_of, ends)):
             tell(ends, stale)
-        outcome = ends[0].outcome
-        if outcome is AttemptResult.DONE:
-            if self._files is not None:
-                self._files.put(ends, stale)
+        if refused.aborted:
+            self._drop_files([end for end in ends if end.outcome in _OVER], ())
+        elif ends[0].outcome is AttemptResult.DONE:
+            self._drop_files(ends, stale)
             if not stale and not log.shows("debug"):
                 return
         for i, end in enumerate(ends):
-            self._report(end, AttemptResult.STALE if i in stale else outcome)
+            self._report(end, AttemptResult.STALE if i in stale else end.outcome)
+
+    def _drop_files(self, ends: Sequence[End], stale: Collection[int]) -> None:
+        if self._files is not None:
+            self._files.put(ends, stale)
 
     def _report(self, end: End, outcome: AttemptResult) -> None:
         job = end.held.job

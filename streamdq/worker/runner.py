@@ -10,13 +10,15 @@ from operator import attrgetter
 from typing import Any, cast
 
 from ..job.job import ENCODED
-from ..operations.attempts.error_text import is_a
+from ..operations.attempts.error_text import is_a, text_of
 from ..operations.attempts.results import AttemptResult, ClaimedJob, DeadReason, End
+from ..operations.attempts.returned import each_result, kept_result
+from ..operations.results.inside import Inside, inside
 from ..process.logs import log, what
 from ..threads import HandlerThreads, ThreadOf
 from .deadline import Deadlines
 from .ends import Ends
-from .handlers import Handler, called, completed, drop, run
+from .handlers import Handler, called, completed, drop, run, run_keeping
 from .member import Member
 from .middleware import Attempt, Middleware, listen, run_middleware
 from .queues import HandlerQueues
@@ -25,6 +27,18 @@ from .slots import Slots
 
 _DEAF_S = 1.0  # how long the drain waits for a handler that ignores its cancellation
 _is_elsewhere = attrgetter("job.is_elsewhere")
+
+
+class Returned:
+    """What a handler returns; if it never does, as a middleware has not called it, None."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: Any = None
+
+    def keep(self, value: Any) -> None:
+        self.value = value
 
 
 class Runner:
@@ -46,12 +60,17 @@ class Runner:
         self._deadlines = deadlines
         self._running = deadlines.running
         self._ends = ends
-        self._services = Services(deadlines.touch, queues)
+        self._services = Services(deadlines.touch, deadlines.report, queues)
         self._middleware = middleware
         self._with_files = member.session.bodies.files is not None
         self._threads = HandlerThreads(slots.concurrency)
         self._loop = asyncio.get_running_loop()
-        self.context = copy_context()  # each attempt starts in a copy of it
+        self.use_context()
+
+    def use_context(self) -> None:
+        """From now on, each attempt starts in a copy of the present context, and is known as one of this worker."""
+        self.context = copy_context()
+        self.context.run(inside.set, Inside(self._member.namespace, self._member.group, self._handlers))
 
     def begin(self) -> None:
         """A worker whose system starts no thread ends before it claims jobs: each would fail, and use up its retries.
@@ -107,16 +126,22 @@ class Runner:
         fit, bodies = self._check(handler, held)
         if not fit:
             return
+        returned = Returned() if self.keeps(handler.topic) else None
         if self._middleware:
-            error = await self._through_middleware(handler, fit, bodies)
+            error = await self._through_middleware(handler, fit, bodies, returned)
         else:
-            error = await self._handled(handler, fit, bodies)
+            error = await self._handled(handler, fit, bodies, returned)
+        if returned is not None and error is None:
+            error = await self._encode(handler, fit, returned)
         ended = time.monotonic()
         self._slots.took(started, ended)
+        self._end(fit, error, ended - started)
+
+    def _end(self, fit: Sequence[ClaimedJob], error: BaseException | None, took_s: float) -> None:
         ends = self._ends
         for one in fit:
             if one.begun:
-                ends.end(one, ends.returned(one, error), ended - started)
+                ends.end(one, ends.returned(one, error), took_s)
             else:
                 ends.end(one, ends.too_late(one))
 
@@ -138,22 +163,58 @@ class Runner:
         return fit, bodies
 
     def _handled(
-        self, handler: Handler, fit: list[ClaimedJob], bodies: list[Any]
+        self, handler: Handler, fit: list[ClaimedJob], bodies: list[Any], returned: Returned | None
     ) -> Coroutine[Any, Any, BaseException | None]:
         """Calls the handler; the exception that it raises."""
-        if handler.is_async:
-            return run(_call, handler, fit, bodies)
-        return self._in_thread(handler, fit, bodies)
+        if not handler.is_async:
+            return self._in_thread(handler, fit, bodies, returned)
+        if returned is not None:
+            return run_keeping(returned.keep, _call, handler, fit, bodies)
+        return run(_call, handler, fit, bodies)
+
+    # -- what it returns
+
+    def keeps(self, topic: str) -> bool:
+        """Whether what handlers of the topic return is kept."""
+        own = self._member.topics.settings_of(topic).groups.get(self._member.group)
+        return own is not None and bool(own.result_ms)
+
+    async def _encode(self, handler: Handler, fit: Sequence[ClaimedJob], returned: Returned) -> BaseException | None:
+        """Makes what is kept of it for each job. Returns the exception with which that was cancelled, as the TTR has
+        passed.
+        """
+        begun = [one for one in fit if one.begun]
+        bodies, group = self._member.session.bodies, self._member.group
+        try:
+            values = each_result(returned.value, len(begun)) if handler.batch is not None else [returned.value]
+        except TypeError as error:
+            for one in begun:
+                one.result = self._ends.result_refused(one, text_of(error))
+            return None
+
+        def encode() -> list[tuple[bytes, str]]:
+            return [
+                kept_result(bodies, handler.topic, group, one.job.id, value)
+                for one, value in zip(begun, values, strict=False)
+            ]
+
+        try:
+            encoded = encode() if bodies.offload is None else (await self._threaded(begun, called, encode))[0]
+        except asyncio.CancelledError as cancelled:
+            return cancelled
+        for one, (stored, why) in zip(begun, encoded, strict=False):
+            one.result = self._ends.result_refused(one, why) if why else stored
+        return None
 
     async def _through_middleware(
-        self, handler: Handler, fit: list[ClaimedJob], bodies: list[Any]
+        self, handler: Handler, fit: list[ClaimedJob], bodies: list[Any], returned: Returned | None
     ) -> BaseException | None:
         called, raised = False, None
 
         async def call() -> BaseException | None:
             nonlocal called, raised
             called = True
-            raised = await self._handled(handler, fit, bodies)
+            raised = await self._handled(handler, fit, bodies, returned)
             return raised
 
         first = fit[0]
@@ -165,19 +226,22 @@ class Runner:
         if not called:  # that was its decision, not the clock's
             for one in fit:
                 one.begun = True
-        was_cut = self._ends.is_draining or any(one.late and not one.ended for one in fit)
+        was_cut = self._ends.is_draining or any(map(_is_cut, fit))
         if error is None and was_cut and is_a(raised, asyncio.CancelledError):
             return raised  # the handler was stopped halfway: to catch that doesn't make it done
         return error
 
     # -- in threads
 
-    async def _in_thread(self, handler: Handler, fit: list[ClaimedJob], bodies: list[Any]) -> BaseException | None:
+    async def _in_thread(
+        self, handler: Handler, fit: list[ClaimedJob], bodies: list[Any], returned: Returned | None
+    ) -> BaseException | None:
         try:
             result, error = await self._threaded(fit, called, _call, handler, fit, bodies)
         except asyncio.CancelledError as cancelled:
             return cancelled
-        return await completed(result) if error is None else error
+        keep = None if returned is None else returned.keep
+        return await completed(result, keep) if error is None else error
 
     async def _fetch(self, held: list[ClaimedJob]) -> None:
         """Reads the bodies that are in files. The TTR counts meanwhile."""
@@ -244,6 +308,10 @@ class Runner:
         """Shuts the threads down."""
         self._slots.close()
         self._threads.shutdown()
+
+
+def _is_cut(held: ClaimedJob) -> bool:
+    return (held.late or held.aborted) and not held.ended
 
 
 def _call(handler: Handler, fit: list[ClaimedJob], bodies: list[Any]) -> Any:

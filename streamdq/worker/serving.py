@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import FrameType
@@ -27,7 +26,8 @@ from ..operations.topics.stats import stats
 from ..process.logs import log, what
 from ..process.loop import cancel_and_wait, running_loop, supervise
 from ..process.signals import ONE_SIGNAL_S, install, uninstall
-from ..store.blocking import listen
+from ..store.aborts import attempt_in
+from ..store.blocking import read_new
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
 from .consumer import Consumer, Limits
@@ -115,7 +115,7 @@ class WorkerRun:
         ends = Ends(member, self._sender, self.consumer, show_errors=config.show_errors)
         self._slots = Slots(config.concurrency, config.handlers, ends, config.scheduler, freed)
         self._hung = HungHandlers(member, config.concurrency, at.settings.hung_exit_s, self.stopping)
-        self._deadlines = Deadlines(member, self._slots, ends, self._hung)
+        self._deadlines = Deadlines(member, config.handlers, self._slots, ends, self._hung)
         middleware = tuple(config.hooks.middleware)
         self._runner = Runner(member, config.handlers, self._slots, self._deadlines, ends, self._queues, middleware)
         self._mover = Mover(self.link, self.session, self._store.scripts, self._topics, self.name, self._ended)
@@ -134,7 +134,7 @@ class WorkerRun:
                 started = True
             if not started:
                 return
-            self._runner.context = copy_context()  # with what the functions have set
+            self._runner.use_context()  # with what the functions have set
             # If Redis can't be reached at the start, that is an error; later the loops wait for it to come back.
             await self._prepare()
             bodies = {"mover": self._mover.run, "outcomes": self._sender.run, "watchdog": self._deadlines.run}
@@ -215,6 +215,10 @@ class WorkerRun:
         """The jobs whose handlers run."""
         return self._deadlines.jobs
 
+    def keeps_results(self, topic: str) -> bool:
+        """Whether what handlers of the topic return is kept."""
+        return self._runner.keeps(topic)
+
     def stop(self) -> None:
         if running_loop() is self._loop:
             self.stopping.set()
@@ -240,7 +244,7 @@ class WorkerRun:
     async def _prepare(self) -> None:
         await arun(self.link, self._topics.warn_of_slips(self.handlers.named))
         for topic, handler in self.handlers.items():
-            own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry}
+            own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry, "result_ms": handler.result_ms}
             await arun(self.link, self._topics.serve(topic, self._group, own))
         await may_wait(self.link, self.session)
         await self._schedules.put()
@@ -258,15 +262,20 @@ class WorkerRun:
 
     async def _watch_topics(self) -> None:
         """A loop's body: looks at the registry, and at the declared schedules, whenever the registry changes, and in
-        any case now and then.
+        any case now and then. The same read brings the news of aborted attempts.
         """
-        seen: dict[str, bytes] = {}
+        keys, seen, found = self.session.keys, dict[str, bytes](), dict[str, Any]()
         least_s = _SCHEDULES_S if self._config.declared else _REGISTRY_S
         while True:
-            await self._look_for_topics()
-            await self._schedules.keep()
+            if keys.wake in found or not found:
+                await self._look_for_topics()
+                await self._schedules.keep()
             block_s = self._mover.election.apart_s(least_s, _EACH_REGISTRY_S)
-            seen |= await arun(self.link, listen(self.session, [self.session.keys.wake], seen, block_s))
+            found = await arun(self.link, read_new(self.session, [keys.wake, keys.aborts], seen, block_s))
+            seen |= {name: entries[-1][0] for name, entries in found.items()}
+            for _, fields in found.get(keys.aborts, ()):
+                if (attempt := attempt_in(fields)) is not None:
+                    self._deadlines.notified(attempt)
 
     async def _look_for_topics(self) -> None:
         """Serves all shards of the topics with handlers. A handler for every topic serves the topics that have the

@@ -16,6 +16,7 @@ from ..codec.protocol import Codec
 from ..config import DEFAULT_GROUP, Settings
 from ..errors import HandlersHung, InvalidInput
 from ..job.job import check_group, check_topic, check_ttr
+from ..job.result import check_retention
 from ..job.retry import RetryInput, RetrySchedule
 from ..operations.schedules.define import ScheduleOptions, planned
 from ..operations.schedules.read import check_schedule_id
@@ -113,16 +114,29 @@ class Worker(Generic[S]):
         retry: RetryInput | None = None,
         batch: int | None = None,
         version: int | None = None,
+        result: Duration | None = None,
     ) -> Callable[[F], F]: ...
 
     @overload
     def handler(
-        self, topic: Topic[B], *, ttr: Duration | None = None, retry: RetryInput | None = None, batch: None = None
+        self,
+        topic: Topic[B],
+        *,
+        ttr: Duration | None = None,
+        retry: RetryInput | None = None,
+        batch: None = None,
+        result: Duration | None = None,
     ) -> Callable[[Callable[Concatenate[B, P], R]], Callable[Concatenate[B, P], R]]: ...
 
     @overload
     def handler(
-        self, topic: Topic[B], *, ttr: Duration | None = None, retry: RetryInput | None = None, batch: int
+        self,
+        topic: Topic[B],
+        *,
+        ttr: Duration | None = None,
+        retry: RetryInput | None = None,
+        batch: int,
+        result: Duration | None = None,
     ) -> Callable[[Callable[Concatenate[list[B], P], R]], Callable[Concatenate[list[B], P], R]]: ...
 
     @suggesting
@@ -134,11 +148,14 @@ class Worker(Generic[S]):
         retry: RetryInput | None = None,
         batch: int | None = None,
         version: int | None = None,
+        result: Duration | None = None,
     ) -> Callable[[Any], Any]:
         """Registers a function for a topic. ``ttr`` and ``retry`` become this group's settings of the topic; a job's
         own settings override them. ``batch``: the function gets lists of up to this many jobs that are due together.
         ``version``: of the newest body that it takes; a job with a newer one is handed back, for a newer release of the
-        worker. None: the newest ``upcast``'s; without any, it takes whatever comes. What is not given, a Topic says.
+        worker. None: the newest ``upcast``'s; without any, it takes whatever comes. ``result``: for how long what it
+        returns is kept for ``Queue.result``, as JSON; 0: no longer. None: as the topic has it for this group. What is
+        not given, a Topic says.
 
         Raises:
             InvalidInput: the topic has a handler already, or the function's signature can't be served.
@@ -151,11 +168,12 @@ class Worker(Generic[S]):
         ttr_ms = None if ttr is None else check_ttr(ttr)
         schedule = None if retry is None else str(RetrySchedule.of(retry))
         takes = None if version is None else check_version(version)
+        result_ms = None if result is None else check_retention(result)
 
         def register(function: F) -> F:
             if name in self._implied and self._handlers[name].function is not function:
                 raise InvalidInput(f"topic {name!r} has a handler already; one function per topic and worker")
-            self._handlers[name] = handler_of(name, function, batch, ttr_ms, schedule, takes, expected)
+            self._handlers[name] = handler_of(name, function, batch, ttr_ms, schedule, takes, expected, result_ms)
             self._implied.discard(name)
             return function
 

@@ -47,6 +47,26 @@ async def test_the_body_is_posted_and_2xx_finishes_the_job(space: Space, receive
     assert space.state("j1") == "gone"
 
 
+@pytest.mark.parametrize(
+    ("reply", "result"),
+    [
+        (answer(200, "Content-Type: application/json", body='{"paid": true}'), {"paid": True}),
+        (answer(201, "Content-Type: application/problem+json; charset=utf-8", body="[1]"), [1]),
+        (answer(200, "Content-Type: application/json", body="{"), None),
+        (answer(200, "Content-Type: text/html", body="1"), None),
+        (answer(204), None),
+    ],
+)
+async def test_a_json_answer_is_the_result_if_the_topic_keeps_results(
+    space: Space, receiver: Receiver, reply: bytes, result: object
+) -> None:
+    receiver.reply = reply
+    space.queue.configure("t", result="1d", create=True)
+    space.queue.enqueue("t", 1, id="j1", url=receiver.url)
+    await space.burst(caller(space, "t"))
+    assert await asyncio.to_thread(space.queue.result, "t", "j1") == result
+
+
 async def test_callbacks_are_counted_by_outcome_and_answer(space: Space, receiver: Receiver) -> None:
     def counted() -> dict[tuple[str, str], float]:
         (family,) = declared.CALLBACKS.collect()

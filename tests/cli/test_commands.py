@@ -95,6 +95,42 @@ def test_get_of_no_job_is_a_no(run: Run) -> None:
     assert (result.code, result.json) == (1, None)
 
 
+def test_a_result_is_shown_as_json(run: Run, queue: Queue) -> None:
+    assert run("topic", "configure", "t", "--result", "1d", "--create").code == 0
+    queue.enqueue("t", 1, id="x")
+    waits = run("result", "t", "x")
+    assert (waits.code, "has not ended within 0" in waits.err) == (1, True)
+    with queue.take("t") as claim:
+        assert claim
+        claim.finish(result={"pages": [1, None]})
+    done = run("result", "t", "x", "--timeout", "5s")
+    assert (done.code, done.json) == (0, {"pages": [1, None]})
+    assert run("result", "t", "y").code == 1
+    assert "results kept 1d" in run("topic", "configure", "t").out
+    assert run("topic", "configure", "t", "--result", "default=0").code == 0
+    assert run("result", "t", "x").code == 2
+
+
+def test_abort_tells_what_it_found(run: Run, queue: Queue) -> None:
+    queue.enqueue("t", 1, id="x")
+    claim = queue.take("t")
+    assert claim
+
+    claim.progress(0.4, "page 12")
+    assert "40% page 12" in run("get", "t", "x").out
+    shown = run("get", "t", "x", "--json").json
+    first, alone = run("abort", "t", "x", "--json"), run("abort", "t", "x", "--group", "default")
+    claim.fail("stopped")
+    after = run("abort", "t", "x", "--json")
+
+    assert shown["groups"]["default"]["progress"]["fraction"] == 0.4
+    assert (first.code, first.json) == (0, {"result": "aborting"})
+    assert "its handler is told to stop" in alone.out
+    assert (after.code, after.json) == (1, {"result": "ended"})
+    assert "'x' has ended" in run("abort", "t", "x").out
+    assert queue.get("t", "x") is None
+
+
 def test_cancel_answers_yes_once(run: Run, queue: Queue) -> None:
     queue.enqueue("t", 1, id="x", delay="1h")
 
@@ -402,7 +438,7 @@ def test_a_misspelt_topic_is_not_a_missing_job(run: Run) -> None:
     asked = run("get", "order.clsoe", "a")
     assert (asked.code, "did you mean 'order.close'?" in asked.out) == (1, True)
     assert run("get", "order.clsoe", "a", "--json").out == "null\n"
-    for command in (("cancel",), ("reschedule", "--delay", "1h"), ("history",)):
+    for command in (("cancel",), ("abort",), ("reschedule", "--delay", "1h"), ("history",)):
         result = run(*command, "order.clsoe", "a")
         assert (result.code, result.out) == (2, "")
         assert "did you mean 'order.close'?" in result.err
@@ -431,9 +467,9 @@ def test_url_and_namespace_come_from_the_environment(
 @pytest.mark.parametrize(
     "command",
     [
-        "enqueue", "get", "cancel", "reschedule", "stats", "upcoming", "scale", "dead list", "dead kick", "dead purge",
-        "topic keys", "topic pause", "topic resume", "topic configure", "topic delete", "jobs", "history", "audit",
-        "doctor", "worker", "mover", "demo", "serve", "token", "dump", "compact", "forget-dump",
+        "enqueue", "get", "cancel", "abort", "reschedule", "stats", "upcoming", "scale", "dead list", "dead kick",
+        "dead purge", "topic keys", "topic pause", "topic resume", "topic configure", "topic delete", "jobs", "history",
+        "audit", "doctor", "worker", "mover", "demo", "serve", "token", "dump", "compact", "forget-dump",
         "simulate-history",
     ],
 )  # fmt: skip
@@ -475,6 +511,7 @@ def test_a_topic_is_deleted(run: Run, queue: Queue) -> None:
     [
         ("enqueue", "t", "1"),
         ("cancel", "t", "a"),
+        ("abort", "t", "a"),
         ("reschedule", "t", "a", "--delay", "1h"),
         ("enqueue", "t", "--file", "{file}"),
     ],

@@ -5,12 +5,12 @@ import pytest
 from tests.extras import run_without
 
 COMMANDS = [
-    ("pyarrow", "spark", ("capacity", "tables")),
-    ("jinja2", "spark", ("capacity", "tables")),
-    ("pyspark", "spark", ("analyze", "dump", "--output", "tables")),
+    ("pyarrow", "analytics", ("capacity", "tables")),
+    ("jinja2", "analytics", ("capacity", "tables")),
+    ("pyarrow", "analytics", ("analyze", "dump", "--output", "tables")),
     ("pyspark", "spark", ("what-if", "dump", "--retry", "t=1m")),
     ("pyspark", "spark", ("live", "--output", "tables")),
-    ("pyarrow", "sql", ("sql", "dump", "select 1")),
+    ("pyarrow", "analytics", ("sql", "dump", "select 1")),
     ("pyarrow", "dump", ("--url", "redis://unused", "dump", "--out", "dump")),
 ]
 

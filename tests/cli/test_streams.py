@@ -104,6 +104,7 @@ def test_a_file_of_tokens_keeps_what_it_has_when_the_disk_is_full(tmp_path: Path
     before = file.read_text()
     (tmp_path / "limited.py").write_text(
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "sys.dont_write_bytecode = True; "  # Python would leave it cut, and every later import of the module fails
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 10},) * 2); "
         "from streamdq.cli.app import main; sys.argv[0] = 'streamdq'; sys.exit(main())"
     )

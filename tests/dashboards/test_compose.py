@@ -15,6 +15,7 @@ import yaml
 from streamdq import Queue
 from streamdq.cli import app as cli
 from tests.dashboards.tools import needs_promtool
+from tests.servers import Server
 
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "examples" / "compose"
@@ -131,8 +132,8 @@ def module(name: str) -> ModuleType:
 
 
 @pytest.fixture
-def queue() -> Iterator[Queue]:
-    with Queue("memory://") as opened:
+def queue(newest: Server) -> Iterator[Queue]:
+    with Queue(newest.url) as opened:
         yield opened
 
 

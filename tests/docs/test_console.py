@@ -202,6 +202,7 @@ SHOWN = {
     "redis": Shown(),
     "reference/simulation": Shown(),
     "reliability": Shown(),
+    "results": Shown(),
     "schedules": Shown(),
 }
 """Pages whose commands are typed in a folder and a Redis of their own. Those of FOLLOWED are typed there."""

@@ -10,6 +10,7 @@ import pytest
 from tests.docs.test_pages import page
 
 ANSWERS = {
+    "abort": "handlers#abort-a-running-job",
     "acks_late": "glossary#words-from-other-queues",
     "audit log": "faq#is-there-an-audit-log-of-what-operators-did",
     "autoscale": "faq#does-it-autoscale",
@@ -44,6 +45,7 @@ ANSWERS = {
     "idempotency key": "idempotency#pass-an-idempotency-key",
     "jitter": "faq#is-there-exponential-backoff-or-jitter",
     "Kafka": "when-not#very-high-rates",
+    "kill": "faq#can-i-cancel-abort-or-kill-a-running-job",
     "multi-tenant": "faq#how-do-i-make-it-multi-tenant",
     "OAuth": "faq#is-there-sso-oauth-or-ldap-for-the-operations-page",
     "payload": "glossary#words-from-other-queues",
@@ -52,7 +54,7 @@ ANSWERS = {
     "PostgreSQL": "faq#can-i-use-rabbitmq-sqs-kafka-or-postgresql-instead",
     "prefetch": "glossary#words-from-other-queues",
     "priority": "faq#can-a-job-have-a-priority",
-    "progress": "faq#can-a-handler-report-progress",
+    "progress": "handlers#report-progress",
     "RabbitMQ": "faq#can-i-use-rabbitmq-sqs-kafka-or-postgresql-instead",
     "rate": "faq#can-i-limit-the-rate",
     "redrive": "glossary#words-from-other-queues",
@@ -70,7 +72,7 @@ ANSWERS = {
     "visibility timeout": "faq#what-is-the-difference-between-ttr-and-a-visibility-timeout",
     "webhook": "any-language#receive-webhooks",
     "Windows": "faq#does-it-run-on-windows",
-    "workflow": "when-not#results-and-workflows",
+    "workflow": "when-not#workflows",
 }
 """By a term, the page and section that answers it."""
 

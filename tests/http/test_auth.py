@@ -22,9 +22,9 @@ TOKENS = Tokens.parse("\n".join(line for _, line in MADE.values()))
 # role: what it may do beside looking at a job
 MAY = {
     Role.PRODUCER: {
-        "put_job", "post_job", "put_bulk", "cancel_job", "reschedule_job", "list_topics", "get_job", "get_job_history",
-        "list_schedules", "get_schedule", "put_schedule", "remove_schedule", "pause_schedule", "resume_schedule",
-        "trigger_schedule", "backfill_schedule", "cancel_shown", "reschedule_shown",
+        "put_job", "post_job", "put_bulk", "cancel_job", "abort_job", "reschedule_job", "list_topics", "get_job",
+        "get_job_history", "list_schedules", "get_schedule", "put_schedule", "remove_schedule", "pause_schedule",
+        "resume_schedule", "trigger_schedule", "backfill_schedule", "cancel_shown", "reschedule_shown",
     },
     Role.WORKER: {
         "take_job", "finish_claim", "fail_claim", "bury_claim", "release_claim", "snooze_claim", "touch_claim",

@@ -71,6 +71,37 @@ async def test_a_claim_that_was_taken_over_is_refused(api: Api, redis_server: Se
         assert kind(await api.end(how, late, **more)) == "stale-claim", how
 
 
+async def test_an_aborted_job(api: Api, redis_server: Server) -> None:
+    async def abort(id: str, **query: str) -> Any:
+        return await api.client.post(api.job("t", id) + "/abort", params=query)
+
+    assert kind(await abort("a")) == "unknown-topic"
+    await api.put("a")
+    claim = (await api.take(timeout="60s")).json()["claim"]
+    assert (await abort("a")).json() == {"result": "aborting"}
+    group = (await api.get("a")).json()["groups"]["default"]
+    assert (group["aborted"], group["progress"]) == (True, None)
+    assert (await abort("a", group="default")).json() == {"result": "aborting"}
+    assert kind(await api.end("touch", claim)) == "job-aborted"
+    assert kind(await api.end("finish", claim)) == "job-aborted"
+    assert kind(await api.end("finish", claim)) == "stale-claim"
+    assert kind(await abort("a")) == "no-job"
+    await api.put("b", delay="1h")
+    assert (await abort("b")).json() == {"result": "cancelled"}
+    await api.put("c")
+    claim = (await api.take(timeout="60s")).json()["claim"]
+    await abort("c")
+    assert (await api.end("fail", claim, error="stopped")).status_code == 204
+    await api.put("d")
+    await api.end("bury", (await api.take(timeout="60s")).json()["claim"], reason="no")
+    assert kind(await abort("d")) == "job-busy"
+    with Queue(redis_server.url, NAMESPACE) as queue:
+        queue.configure("t", groups=["default", "other"])
+        await api.put("e", delay="1h")
+        assert kind(await abort("e", group="other")) == "job-busy"
+        assert queue.audit().balanced
+
+
 async def test_finish_may_be_repeated(api: Api, open_api: Open, redis_server: Server) -> None:
     """Its answer may have been lost; whichever server is asked. What else is asked with it is refused."""
     await api.put("a")

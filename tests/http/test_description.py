@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from jsonschema_rs import Draft202012Validator
 
-from streamdq.http import create_app
 from streamdq.http.problems import KINDS
+from tests.http.description import DESCRIPTION
 
-DESCRIPTION: dict[str, Any] = create_app("memory://unused", authentication="mine").openapi()
 OPERATIONS = {
     operation["operationId"]: operation for path in DESCRIPTION["paths"].values() for operation in path.values()
 }
@@ -75,7 +74,7 @@ def answers(operation: dict[str, Any]) -> dict[str, str | None]:
 
 
 THINGS = {"JobOut", "ScheduleOut", "TopicOut"}
-COUNTS = {"BulkOut", "CountOut", "ActedOut", "BackfillOut"}
+COUNTS = {"BulkOut", "CountOut", "ActedOut", "BackfillOut", "AbortOut"}
 MUTATIONS = {
     operation["operationId"]: (method, operation)
     for path in DESCRIPTION["paths"].values()

@@ -13,7 +13,6 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from streamdq.errors import InvalidInput
-from streamdq.http import create_app
 from streamdq.http.api.bulk import JobLine
 from streamdq.http.api.models.claims import BuryIn, ClaimIn, FailIn, TouchIn
 from streamdq.http.api.models.common import WhenIn
@@ -23,10 +22,10 @@ from streamdq.http.api.models.jobs import JobIn
 from streamdq.http.api.models.topics import TopicIn
 from streamdq.job.retry import RetrySchedule
 from streamdq.times.durations import _to_ms, to_ms
+from tests.http.description import DESCRIPTION
 from tests.http.harness import JSON, Api, kind
 
 MEGABYTE = 1024 * 1024
-DESCRIPTION: dict[str, Any] = create_app("memory://unused", authentication="mine").openapi()
 MODELS: list[type[BaseModel]] = [
     JobIn,
     JobLine,

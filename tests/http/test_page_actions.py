@@ -42,6 +42,29 @@ async def test_reschedule_and_cancel(site: Api, queue: Queue) -> None:
     assert (await post(site, "/topics/t/jobs/a/reschedule", delay="1h")).status_code == 409
 
 
+async def test_abort(site: Api, queue: Queue) -> None:
+    queue.enqueue("t", 1, id="a")
+    claim = queue.take("t")
+    assert claim
+    claim.progress(0.4, "page <12>")
+    page = await see(site, "/topics/t/jobs/a")
+    assert "Abort the job" in page
+    assert '<progress max="1" value="0.4">40 %</progress> 40 % page &lt;12&gt;' in page
+    done = await post(site, "/topics/t/jobs/a/abort")
+    page = await see(site, done.headers["location"])
+    assert "told to stop; however it ends, the job is cancelled" in page
+    assert "running, told to stop" in page
+    claim.fail("stopped")
+    page = await see(site, "/topics/t/jobs/a")
+    assert "Attempt 1" in page
+    assert "aborted" in page
+    assert (await post(site, "/topics/t/jobs/a/abort")).status_code == 409
+    queue.enqueue("t", 1, id="b", delay="1h")
+    assert "Abort the job" not in await see(site, "/topics/t/jobs/b")
+    done = await post(site, "/topics/t/jobs/b/abort")  # from a page that was opened while it ran
+    assert "The job is cancelled." in await see(site, done.headers["location"])
+
+
 async def test_what_is_wrong_with_a_delay_is_said_beside_its_field(site: Api, queue: Queue) -> None:
     queue.enqueue("t", 1, id="a/b", delay="1h")
     answer = await post(site, "/topics/t/jobs/a%2Fb/reschedule", delay="<soon>")

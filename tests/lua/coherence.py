@@ -20,7 +20,7 @@ _ENTRY = rb"(?:\d+-\d+|-)"
 _PAST = rb"\d+(?:\+\d+)?\|\d+\|\d+"  # attempt, step, crashes
 FORM = re.compile(
     # started and deadline are of a running attempt; a job that waits has only a due time
-    rb"r\|%(past)b\|%(entry)b\|[0-9a-f]{12}\|(?:%(entry)b)?\|-?\d+\|\d+\|.*"
+    rb"[ra]\|%(past)b\|%(entry)b\|[0-9a-f]{12}\|(?:%(entry)b)?\|-?\d+\|\d+\|.*"
     rb"|w\|%(past)b\|%(entry)b\|[0-9a-f]{12}\|\|\|\d*\|.*"
     rb"|d\|%(past)b\|%(entry)b\|[0-9a-f]{12}\|\|\|\|[^|]*\|.*"
     rb"|x\|0\|0\|0\|%(entry)b\|\|\|\|\|" % {b"past": _PAST, b"entry": _ENTRY},
@@ -114,6 +114,7 @@ def by_group(progress: dict[bytes, bytes]) -> dict[bytes, dict[bytes, Progress]]
         group, _, id = field.partition(MARK)
         assert FORM.fullmatch(value), value
         state, _, _, _, main, sequence, entry, started, deadline, _ = value.split(b"|", 9)
+        state = b"r" if state == b"a" else state  # told to stop, it runs until it ends
         found[group][id] = Progress(state, main, sequence, entry, started, deadline)
     return found
 

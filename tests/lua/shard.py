@@ -251,7 +251,7 @@ class Shard:
 
     def call(self, name: str, *args: Any) -> Any:
         """Any other script, by name."""
-        if name in ("cancel", "reschedule"):
+        if name in ("cancel", "abort", "reschedule"):
             args = (self.settings, *args)
         return self._step(getattr(self.scripts, name)(self.k, *args))
 

@@ -38,7 +38,7 @@ def claimed(shard: Shard, *ids: str, group: str | None = None) -> list[ClaimedRo
 
 def test_all_of_a_batch_that_are_held(shard: Shard, end: End) -> None:
     rows = claimed(shard, *"abcdef")
-    assert end(*rows) == (START_MS, frozenset())
+    assert end(*rows) == (START_MS, frozenset(), frozenset())
     assert {shard.state(id) for id in "abcdef"} == {after(end)}
     if after(end) != "running":
         assert end(*rows).stale == {0, 1, 2, 3, 4, 5}

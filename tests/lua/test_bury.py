@@ -7,7 +7,7 @@ from tests.lua.shard import START_MS, Shard
 
 def test_it_is_kept_with_why(shard: Shard) -> None:
     shard.enqueue("j")
-    assert shard.bury(shard.take()) == (START_MS, frozenset())
+    assert shard.bury(shard.take()) == (START_MS, frozenset(), frozenset())
     job = shard.job("j")
     progress = job.groups["default"]
     assert (progress.state, progress.attempt, progress.reason, progress.error) == (

@@ -14,7 +14,7 @@ from tests.lua.shard import START_MS, Shard
 def test_a_batch_leaves_nothing_behind(shard: Shard) -> None:
     shard.enqueue("i", "j", "k")
     rows = shard.claim().rows
-    assert shard.finish(*rows) == (START_MS, frozenset())
+    assert shard.finish(*rows) == (START_MS, frozenset(), frozenset())
     assert shard.empty()
     assert shard.counts == {"enqueued": 3, "done:default": 3}
     assert shard.history() == [[f"row of {id}", str(START_MS)] for id in "ijk"]

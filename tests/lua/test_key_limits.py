@@ -46,7 +46,7 @@ class Walk:
             "enqueue": 8, "unique": 2, "claim": 8, "finish": 5, "retry": 3, "bury": 2, "release": 2, "kick": 2,
             "cancel": 2, "reschedule": 3, "purge": 1, "replace": 2, "later": 6, "reclaim": 2, "take_over": 1,
             "pause": 1, "expire": 1, "remove": 1, "relimit": 2, "regroup": 1, "postpone": 2,
-            "pause_key": 3,
+            "pause_key": 3, "abort": 4,
         }  # fmt: skip
         (name,) = self.random.choices(list(calls), list(calls.values()))
         getattr(self, name)()
@@ -168,6 +168,9 @@ class Walk:
 
     def cancel(self) -> None:
         self.shard.call("cancel", self.any_id())
+
+    def abort(self) -> None:
+        self.shard.call("abort", self.any_id(), self.random.choice(("", self.group())))
 
     def reschedule(self) -> None:
         self.shard.call("reschedule", self.any_id(), self.random.choice(("+0", "+3000", "+30000")))

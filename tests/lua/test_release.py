@@ -9,7 +9,7 @@ from tests.lua.shard import START_MS, Shard
 def test_it_is_ready_at_once_and_the_attempt_is_not_counted(shard: Shard) -> None:
     shard.enqueue("j")
     row = shard.take()
-    assert shard.release(row) == (START_MS, frozenset())
+    assert shard.release(row) == (START_MS, frozenset(), frozenset())
     assert shard.state("j") == "ready"
     job = shard.job("j")
     assert job.groups["default"].error is None

@@ -13,7 +13,7 @@ def test_it_waits_from_now_on(shard: Shard) -> None:
     shard.enqueue("j")
     row = shard.take()
     shard.clock.advance("10s")
-    assert shard.retry(row, delay_ms=3000) == (START_MS + 10_000, frozenset())
+    assert shard.retry(row, delay_ms=3000) == (START_MS + 10_000, frozenset(), frozenset())
     job = shard.job("j")
     progress = job.groups["default"]
     assert (progress.state, progress.attempt, progress.step, progress.error) == ("delayed", 1, 1, "Oops: again")

@@ -13,7 +13,7 @@ def test_the_deadline_moves(shard: Shard) -> None:
     shard.enqueue("j")
     row = shard.take()
     shard.clock.advance("50s")
-    assert shard.touch(row, ttr_ms=30_000) == (START_MS + 50_000, frozenset())
+    assert shard.touch(row, ttr_ms=30_000) == (START_MS + 50_000, frozenset(), frozenset())
     job = shard.job("j")
     assert job.groups["default"].deadline_ms == START_MS + 80_000
     shard.clock.advance("29999ms")

@@ -53,7 +53,7 @@ class _Run:
 
     def __init__(self, mutants: Sequence[Mutant], options: Options, tell: Callable[[Result], None]) -> None:
         self.broken = ["no test was found"]
-        self._mutants, self._options, self._tell = mutants, options, tell
+        self._mutants, self._options, self._notify = mutants, options, tell
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self) -> None:
@@ -76,7 +76,7 @@ class _Run:
                 return lane.killer(mutants[number], choice, simulated=not quick)
 
             for number, killer in self._in_lanes(session, kill, len(mutants)):
-                self._tell(Result(mutants[number], killer))
+                self._notify(Result(mutants[number], killer))
         return True
 
     def _in_lanes(self, session: pytest.Session, work: Work, count: int) -> Iterator[tuple[int, Any]]:

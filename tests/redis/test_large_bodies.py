@@ -308,3 +308,26 @@ async def test_it_works_in_a_bucket(space: Space, seen: Seen, monkeypatch: pytes
             assert await seen.count(1) == [LARGE]
             await eventually(lambda: not bucket.keys, "the file is gone")
         bucket.end()
+
+
+@pytest.mark.usefixtures("later")
+def test_the_sweep_spares_results_until_they_are_gone(
+    space: Space, files: Store, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = space.another_queue(**files.settings)
+    queue.configure("t", shards=4, result="3d")
+    for n in range(4):
+        queue.enqueue("t", n, id=f"j{n}", key="merchant-7" if n else None)
+        with queue.take("t") as claim:
+            assert claim
+            claim.finish(result=LARGE)
+    two_days_on(monkeypatch)
+    found = swept(queue)
+    assert (found.used, found.deleted) == (4, 0)
+    assert queue.result("t", "j1") == LARGE
+    with redis_server.client() as client:
+        for key in client.scan_iter("*:result:default:j[12]"):
+            client.delete(key)
+    found = swept(queue)
+    assert (found.used, found.deleted, len(files.files)) == (2, 2, 2)
+    assert queue.result("t", "j3") == LARGE

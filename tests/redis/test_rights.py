@@ -24,7 +24,14 @@ from streamdq.http.auth import Role, new_token
 from streamdq.link.connection import AsyncLink
 from streamdq.link.opening import open_session
 from streamdq.mover.mover import Mover
-from streamdq.operations.checks.acl import CLUSTER_COMMANDS, DISK_COMMANDS, FUNCTION_COMMANDS, more_rights, rights
+from streamdq.operations.checks.acl import (
+    CLUSTER_COMMANDS,
+    DISK_COMMANDS,
+    FUNCTION_COMMANDS,
+    TRACKING_COMMANDS,
+    more_rights,
+    rights,
+)
 from streamdq.store.rights import COMMANDS
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics.topics import Topics
@@ -387,7 +394,8 @@ def test_the_list_names_what_is_sent_and_nothing_else(redis_server: Server) -> N
     }
     sent = lua | (python & known)
     by_the_client = {"select"}  # for a URL with a database
-    of_some = {name.partition("|")[0] for name in (*CLUSTER_COMMANDS, *DISK_COMMANDS, *FUNCTION_COMMANDS)}
+    some = (*CLUSTER_COMMANDS, *DISK_COMMANDS, *FUNCTION_COMMANDS, *TRACKING_COMMANDS)
+    of_some = {name.partition("|")[0] for name in some}
     assert set(COMMANDS) - by_the_client == sent - of_some - WORDS
     assert list(COMMANDS) == sorted(COMMANDS)
 

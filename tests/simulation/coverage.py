@@ -34,6 +34,7 @@ _OUTCOMES = (
     "enqueue_unique: postponed", "enqueue_unique: id taken", "enqueue_unique: taken by a job that has ended",
     *(f"{script}: {code}" for script in ("cancel", "reschedule") for code in (1, 0, -1, -2, -3, -4)),
     *(f"found {action}: done" for action in ("cancel", "reschedule", "kick", "purge")),
+    *(f"abort: {code}" for code in (2, 1, 0, -2, -3)), *(f"{script}: aborted" for script in (*_ENDS, "touch")),
     "remove_consumer: handed back", "move: other groups", "move: no permit",
     "configure_shard: 1", "configure_shard: 0", "configure_shard: jobs stay where they are",
     "configure_shard: resharded",
@@ -73,6 +74,7 @@ RARE = frozenset({
     "archive: 0", "bury: crashed", "call audit_entries", "configure_shard: 0",
     "killed in leave_group", "killed in relay",
     "relay: fenced off", "restore: 0", "restore: settings out of date",
+    "touch: aborted",
 })  # fmt: skip
 """What the fixed set of histories lacks; longer runs have it."""
 

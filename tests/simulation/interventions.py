@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from .model import NO_LIMIT, Call, Delivery, KeyLimit, Model, Shard, Step, Tracked, due_of, key_in, shard_of, whole
@@ -59,6 +59,42 @@ def cancel(model: Model, call: Call) -> None:
         open_in = [group for group in model.groups_of(job) if not job.of(group).ended]
         if open_in:
             model.broken(f"job {job.serial} is open in {open_in}, and cancel did not find it")
+
+
+def abort(model: Model, call: Call) -> None:
+    """From now on no attempt of the job is given out; one that runs ends as cancelled."""
+    status, *rest = call.reply
+    model.happened[f"abort: {status}"] += 1
+    job, only = model.live.get((call.shard, call.args[1].decode())), call.args[5].decode()
+    groups = model.groups.get(call.shard, {}) if job and not job.gone else {}
+    concerned = {group: job.of(group) for group in groups if job and only in ("", group)}
+    if status == 0 and job is not None and not job.expire_ms:
+        open_in = [group for group in model.groups_of(job) if group in concerned and not concerned[group].ended]
+        if open_in:
+            model.broken(f"job {job.serial} is open in {open_in}, and abort did not find it: {job}")
+    elif status > 0 and (job is None or all(one.ended not in ("", "aborting") for one in concerned.values())):
+        model.broken(f"aborted {call.args[1]!r}, which was not open: {job}")
+    elif status > 0 and job is not None:
+        told = {(who.decode(), main, entry) for who, main, entry in zip(rest[::3], rest[1::3], rest[2::3], strict=True)}
+        for group, delivery in concerned.items():
+            _abort_in(model, call, group, delivery, told)
+        if status == 1 and not only:
+            job.gone = "cancelled"
+
+
+def _abort_in(
+    model: Model, call: Call, group: str, delivery: Delivery, told: Collection[tuple[str, bytes, bytes]]
+) -> None:
+    claim = delivery.claim
+    if claim is not None and (claim.consumer, *claim.proof) in told:
+        delivery.ended = "aborting"
+    elif model.is_held(claim, call.now_ms):
+        model.broken(f"{call.args[1]!r} was aborted, and {claim} in {group} was not told")
+    elif delivery.ended in ("", "aborting"):
+        delivery.end("cancelled", call.now_ms)
+    elif delivery.ended == "dead" and not call.args[5]:
+        delivery.end("purged", call.now_ms)
+        model.count(call.shard, "purged", group)
 
 
 def reschedule(model: Model, call: Call) -> None:
@@ -308,6 +344,7 @@ INTERVENTIONS: dict[str, Step] = {
         find_jobs,
         find_in_order,
         cancel,
+        abort,
         reschedule,
         kick,
         purge,

@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from .model import NEVER_MS, Call, Model, Shard, Tracked, Waits
 
-_FOR_GOOD = ("purged", "archived", "expired", "restored")
+_FOR_GOOD = ("purged", "archived", "expired", "restored", "cancelled")
 
 
 def enqueue_after(model: Model, call: Call, job: Tracked) -> None:
@@ -94,6 +94,8 @@ def outcome(model: Model, job: Tracked | None) -> str:
         return "dead"
     if any(end in _FOR_GOOD for end in ends):
         return "failed"
+    if "aborting" in ends:
+        return "late"  # and perhaps cancelled, unseen, with its consumer
     must = model.groups_of(job)
     if any(not job.of(group).ended and job.may_be_late(model.now_ms, group) for group in must):
         return "late"  # and perhaps given up

@@ -42,7 +42,9 @@ class Delivery:
 
     due_ms: int  # its next attempt starts no earlier
     claim: Claim | None = None
-    ended: str = ""  # done, dead, purged, expired, archived; restored: it came back from the archive to another shard
+    # done, dead, purged, expired, cancelled, archived; restored: it came back from the archive to another shard;
+    # aborting: it runs, and ends as cancelled, perhaps unseen, with its consumer
+    ended: str = ""
     ended_ms: int = 0
     archived_as: Serial = 0  # the job's serial then; a job that is postponed for other groups gets another one
     least: int = 0  # attempts that count, before the current one
@@ -275,6 +277,14 @@ class Model:
         self._judging, self.now_ms, self.lost_data = True, latest, True
         self.moves.clear()
         self.disturb()
+
+    def running(self) -> list[tuple[str, str]]:
+        """Topic and id of the jobs that some consumer holds."""
+        return [
+            (job.shard[0], job.id)
+            for job in self.live.values()
+            if not job.gone and any(one.claim is not None and not one.ended for one in job.deliveries.values())
+        ]
 
     def states(self) -> set[str]:
         """The states that some job has now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,20 @@ async def operate(world: World) -> None:
 
 async def cancel(world: World, queue: AsyncQueue, _: str) -> None:
     await queue.cancel(*world.known_id())
+
+
+async def abort_some(world: World) -> None:
+    """The main function of a process that aborts jobs."""
+    random = world.aborts
+    async with AsyncQueue(settings=world.settings) as queue:
+        while not world.calm:
+            await asyncio.sleep(random.expovariate(3.0))
+            runs = world.model.running() if random.random() < 0.7 else []
+            topic, id = random.choice(runs) if runs else world.known_id(random)
+            with world.client("abort"):
+                group = None if random.random() < 0.7 else random.choice(GROUPS[:2])
+                result = await queue.abort(topic, id, group=group)
+                world.note(f"abort: {result}")
 
 
 async def reschedule(world: World, queue: AsyncQueue, _: str) -> None:

@@ -564,3 +564,82 @@ def test_what_redis_lost_is_asked_of_nobody() -> None:
     story.claim(consumer=b"c2")
     story.end("finish", consumer=b"c2")
     story.rest()
+
+
+# -- aborts
+
+
+def abort(story: Story, status: int, *told: bytes, group: bytes = b"") -> None:
+    story.call("abort", [status, *told], b"", b"a", b"9", b"1", b"g", group)
+
+
+def aborted(story: Story, name: str, *more: bytes) -> None:
+    """The claim is ended, and its holder learns that its job was aborted."""
+    kept = (b"5000", b"0") if name in ("retry", "bury") else ()
+    rest = {"retry": (b"0", b"1", b"no", b""), "bury": (b"buried", b"no", b"")}.get(name, more)
+    story.call(name, [story.now, -1], b"", b"g", b"0", b"1", b"c1", *kept, b"1-0", b"", b"a", b"", *rest)
+
+
+def begun() -> Story:
+    story = Story()
+    story.enqueue()
+    story.claim()
+    story.start()
+    return story
+
+
+@pytest.mark.parametrize("name", ["finish", "retry", "bury", "release"])
+def test_an_aborted_job_is_cancelled_however_its_attempt_ends(name: str) -> None:
+    story = begun()
+    abort(story, 2, b"c1", b"1-0", b"")
+    aborted(story, name)
+    story.rest()
+
+
+def test_an_aborted_job_is_cancelled_with_its_consumer_unseen() -> None:
+    story = begun()
+    abort(story, 2, b"c1", b"1-0", b"")
+    story.now += 5000
+    story.rest()
+
+
+def test_an_aborted_job_that_is_done_all_the_same() -> None:
+    story = begun()
+    abort(story, 2, b"c1", b"1-0", b"")
+    with pytest.raises(Broken, match="though it was aborted"):
+        story.end("finish")
+
+
+def test_an_aborted_job_that_is_claimed_again() -> None:
+    story = begun()
+    abort(story, 2, b"c1", b"1-0", b"")
+    story.now += 5000
+    with pytest.raises(Broken, match="where it is aborting"):
+        story.claim(consumer=b"c2", claim=b"-|2-0|2|0|0|")
+
+
+def test_a_job_that_is_cancelled_by_an_abort_and_claimed() -> None:
+    story = Story()
+    story.enqueue()
+    abort(story, 1)
+    with pytest.raises(Broken, match="cancelled"):
+        story.claim()
+
+
+def test_an_abort_that_does_not_notice_who_runs_the_job() -> None:
+    story = begun()
+    with pytest.raises(Broken, match="was not told"):
+        abort(story, 1)
+
+
+def test_an_abort_that_does_not_find_an_open_job() -> None:
+    story = Story()
+    story.enqueue()
+    with pytest.raises(Broken, match="abort did not find it"):
+        abort(story, 0)
+
+
+def test_an_end_that_is_refused_as_aborted_though_nobody_aborted_it() -> None:
+    story = begun()
+    with pytest.raises(Broken, match="told of an abort"):
+        aborted(story, "finish")

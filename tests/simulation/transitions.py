@@ -81,7 +81,8 @@ def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: byt
         later = model.groups.get(call.shard, {}).keys() & before.deliveries  # they may have it, too
         open_also = [group for group in later if not before.of(group).ended]
         if replaces and (open_in or open_also):
-            if any(model.is_held(before.of(group).claim, now_ms) for group in {*open_in, *open_also}):
+            aborting = {group for group, one in before.deliveries.items() if one.ended == "aborting"}
+            if any(model.is_held(before.of(group).claim, now_ms) for group in {*open_in, *open_also, *aborting}):
                 model.broken(f"job {before.serial} was replaced while it ran")
             before.gone = "replaced"
         elif not all(before.may_be_late(model.now_ms, group) for group in open_in):
@@ -214,7 +215,8 @@ def _hand_back(model: Model, call: Call) -> None:
     }
     for given, id in zip(call.reply[4], call.reply[5], strict=True):
         job = model.live.get((call.shard, id.decode()))
-        held = job.of(group).claim if job and not job.gone else None
+        is_open = job and not job.gone and not job.of(group).ended
+        held = job.of(group).claim if job and is_open else None
         if given or held is None or held.consumer != consumer or entries.get(id) != (held.proof[1] or held.proof[0]):
             continue
         model.happened["claim: handed back"] += 1
@@ -316,20 +318,37 @@ def _check_pace(model: Model, job: Tracked, group: str, now_ms: int, pace: float
 def _accepted(model: Model, call: Call) -> Iterator[tuple[Tracked, Delivery, Sequence[bytes]]]:
     """The claims of a batch that were not refused: the job, its delivery, and the arguments."""
     group, consumer, width = call.args[1].decode(), call.args[4].decode(), _OF_CLAIM[call.name]
-    refused = set(call.reply[1:])
+    refused = {abs(number): number < 0 for number in call.reply[1:]}
     for number, start in enumerate(range(_BEFORE_CLAIMS.get(call.name, 5), len(call.args), width), start=1):
         args = call.args[start : start + width]
         job = model.live.get((call.shard, args[2].decode()))
+        delivery = job.of(group) if job else None
+        held = delivery.claim if delivery else None
+        if refused.get(number):
+            _end_aborted(model, call, delivery, ((args[0], args[1]), consumer))
+            if job:
+                model.note_end(job.serial, group, consumer, call.name)
+            continue
         if number in refused:
             model.happened[f"{call.name}: refused"] += 1
             continue
-        delivery = job.of(group) if job else None
-        held = delivery.claim if delivery else None
+        if delivery and delivery.ended == "aborting":
+            model.broken(f"{call.name} of {args[:3]} in {group} was accepted, though it was aborted: {delivery}")
         if not job or not delivery or not held or (held.proof, held.consumer) != ((args[0], args[1]), consumer):
             model.broken(f"{call.name} of {args[:3]} in {group} by {consumer} was accepted, but held by {delivery}")
             continue
         model.note_end(job.serial, group, held.consumer, call.name)
         yield job, delivery, args
+
+
+def _end_aborted(model: Model, call: Call, delivery: Delivery | None, proof: tuple[tuple[bytes, bytes], str]) -> None:
+    """The attempt was aborted, and is told so; a touch alone leaves it to run."""
+    model.happened[f"{call.name}: aborted"] += 1
+    held = delivery.claim if delivery else None
+    if delivery is None or held is None or delivery.ended != "aborting" or (held.proof, held.consumer) != proof:
+        model.broken(f"{call.name} by {proof} was told of an abort, but it is {delivery}")
+    elif call.name != "touch":
+        delivery.end("cancelled", call.reply[0])
 
 
 def finish(model: Model, call: Call) -> None:

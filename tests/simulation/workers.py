@@ -104,6 +104,8 @@ async def _do(world: World, body: Any, job: RunningJob) -> None:
     if what == "kill" and (world.calm or not world.plan.crashes):
         what = "raise"
     world.note(f"handler {what}")
+    if world.reporting:
+        await job.progress(0.5, what)
     if seconds:
         await asyncio.sleep(seconds)
     if what == "raise":

@@ -79,6 +79,8 @@ class World:
         self.model.outbox.clock, self.model.outbox.keeps = self.loop.time, trades.random() < 0.6
         self.links = Random(f"{seed} links").random() < 0.35  # jobs wait for others
         self.model.after_step = note_ends
+        self.aborts = Random(f"{seed} what is aborted")
+        self.reporting = _takes_part(seed, "aborts", 0.485, 0.59)  # their handlers say how far they are
         self.serving: dict[Process, Worker] = {}
         self.progress = Progress(self)
         self.troubled_at = 0.0  # the network or Redis; infinite while it lasts
@@ -211,8 +213,12 @@ class World:
     def _start_some(self) -> None:
         """Those that only some histories have."""
         plan = self.plan
-        for kind, main in (("schedules", keep_schedules), ("finds", find_and_act)):
-            if Random(f"{self.seed} {kind}").random() < 0.3:  # so that other seeds' histories stay as they are
+        for kind, main, least, most in (
+            ("schedules", keep_schedules, 0.0, 0.3),
+            ("finds", find_and_act, 0.0, 0.3),
+            ("aborts", operators.abort_some, 0.485, 0.59),
+        ):
+            if _takes_part(self.seed, kind, least, most):
                 self.start(kind, partial(main, self))
         if self.links:
             self.start("links", partial(link, self))
@@ -335,11 +341,16 @@ class World:
         self.ids.append((topic, id))
         return id
 
-    def known_id(self) -> tuple[str, str]:
-        return self.random.choice(self.ids[-30:] or [(self.topics[0], "none")])
+    def known_id(self, random: Random | None = None) -> tuple[str, str]:
+        return (random or self.random).choice(self.ids[-30:] or [(self.topics[0], "none")])
 
     @staticmethod
     def here() -> Process:
         process = running.get()
         assert process is not None
         return process
+
+
+def _takes_part(seed: int, kind: str, least: float, most: float) -> bool:
+    """By a choice of its own, so that other seeds' histories stay as they are."""
+    return least <= Random(f"{seed} {kind}").random() < most

@@ -13,7 +13,6 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import TimestampType
 
 from streamdq_spark.events import EVENTS
-from streamdq_spark.questions import History
 from streamdq_spark.session import pandas_unnoticed
 from tests.spark.plain import Happened, Table
 
@@ -21,18 +20,10 @@ TIMES = {"created", "due", "moved", "started", "finished"}
 ARROW = pa.schema([(f.name, to_arrow_type(f.dataType, timezone="UTC")) for f in EVENTS])
 
 
-SEVERAL_SLOTS = 100_000
-"""As if there were so many events: lives lie in several slots."""
-
-
 def frame(spark: SparkSession, log: Iterable[Happened]) -> DataFrame:
     """By Arrow, which takes thousands of rows in no time."""
     rows = [{k: None if v is None else v * 1000 if k in TIMES else v for k, v in e._asdict().items()} for e in log]
     return spark.createDataFrame(pa.Table.from_pylist(rows, ARROW), EVENTS)
-
-
-def history_of(spark: SparkSession, log: Iterable[Happened]) -> History:
-    return History(frame(spark, log), size=SEVERAL_SLOTS)
 
 
 def collected(table: DataFrame) -> Table:
@@ -69,7 +60,10 @@ def assert_same(found: Table, wanted: Table) -> None:
         return repr([row.get(k) for k in texts])
 
     left, right = sorted(found, key=place), sorted(wanted, key=place)
-    assert [place(row) for row in left] == [place(row) for row in right]
+    have, want = [place(row) for row in left], [place(row) for row in right]
+    if have != want:  # told here, as pytest takes minutes to compare thousands of texts
+        only = {"found": sorted(set(have) - set(want))[:3], "wanted": sorted(set(want) - set(have))[:3]}
+        raise AssertionError(f"{len(have)} rows where there should be {len(want)}; only there: {only}")
     for mine, theirs in zip(left, right, strict=True):
         for key in keys:
             assert _equal(mine[key], theirs[key]), f"{key}: {mine[key]} is not {theirs[key]} in\n{mine}\n{theirs}"

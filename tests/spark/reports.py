@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from streamdq_spark.questions.compared import Span
 from streamdq_spark.report import TABLES, About, render
+from streamdq_spark.spans import Span
 from tests.spark import plain
 from tests.spark.plain import Happened
 

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyarrow import parquet
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from streamdq.dump.arrow import arrow_schema
 from streamdq.dump.manifest import MANIFEST, Manifest
@@ -18,9 +17,9 @@ from streamdq.errors import HistoryUnreadable
 from streamdq.store.history.rows import VERSION_KEY
 from streamdq_spark.analysis import analyze, plan
 from streamdq_spark.dump_files import open_dump
+from streamdq_spark.engines.spark import Spark
 from streamdq_spark.errors import BadDump
 from streamdq_spark.events import read_events
-from streamdq_spark.questions import Context, History, Question
 from streamdq_spark.session import FEW_EVENTS
 from streamdq_spark.tables import read_table
 from tests.spark.dumps import days_of, write_dump, write_file, write_manifest
@@ -28,11 +27,7 @@ from tests.spark.dumps import days_of, write_dump, write_file, write_manifest
 EVENTS_EACH, FILES = 10, 10
 
 
-def count(history: History, _: Context) -> DataFrame:
-    return history.events.agg(F.count("*").alias("n"), F.count_if(F.col("event") == "done").alias("done"))
-
-
-COUNT = {"count": Question("count", count)}
+COUNT = ("throughput",)
 
 
 @pytest.fixture
@@ -202,11 +197,11 @@ def test_a_day_that_no_calendar_has_is_no_day(dump: Path) -> None:
 def test_numbers_are_those_of_the_good_files(spark: SparkSession, dump: Path, tmp_path: Path) -> None:
     other_version(dump)
     out = tmp_path / "out"
-    summary = analyze(spark, plan(str(dump), str(out), quarantine=True), questions=COUNT)
+    summary = analyze(Spark(spark), plan(str(dump), str(out), quarantine=True), questions=COUNT)
     assert (summary.events, summary.files, len(summary.quarantined)) == (EVENTS_EACH - 1, FILES - 1, 1)
     good = days_of(1, EVENTS_EACH)[1:]
-    (row,) = read_table(spark, open_folder(str(out)), "count").collect()
-    assert (row.n, row.done) == (EVENTS_EACH - 1, sum(row["event"] == "done" for row in good))
+    rows = read_table(spark, open_folder(str(out)), "throughput").collect()
+    assert sum(row.done for row in rows) == sum(row["event"] == "done" for row in good)
     assert "schema version '9'" in (out / "analysis.json").read_text()
 
 
@@ -225,14 +220,14 @@ def test_what_is_damaged_within_is_an_error_of_the_run(
     spark: SparkSession, dump: Path, tmp_path: Path, few: int, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The footer is whole and so all checks pass; the pages are not. Few events are read by the driver."""
-    monkeypatch.setattr("streamdq_spark.reading.FEW_EVENTS", few)
+    monkeypatch.setattr("streamdq_spark.engines.spark.FEW_EVENTS", few)
     file = first_file(dump)
     held = bytearray(file.read_bytes())
     footer = int.from_bytes(held[-8:-4], "little") + 8
     held[4 : len(held) - footer] = bytes(len(held) - footer - 4)
     file.write_bytes(held)
     with pytest.raises(BadDump, match=rf"{file.name} is damaged \({told}\); restore it, or"):
-        analyze(spark, plan(str(dump), str(tmp_path / "out")), questions=COUNT)
+        analyze(Spark(spark), plan(str(dump), str(tmp_path / "out")), questions=COUNT)
 
 
 @pytest.mark.parametrize(

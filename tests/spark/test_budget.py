@@ -1,15 +1,11 @@
 """The error budget of 28 days, on histories of which the figures are known."""
 
-import pytest
-from pyspark.sql import SparkSession
-
-from streamdq_spark.questions.budget import budget
 from tests.spark import plain
-from tests.spark.frames import assert_same, collected, history_of
+from tests.spark.answers import answer
+from tests.spark.frames import assert_same
 from tests.spark.logs import MONDAY, done
 from tests.spark.plain import DAY, HOUR, Happened
 
-pytestmark = pytest.mark.thorough
 END = MONDAY + 28 * DAY  # the last hour begins an hour before
 LATE, SLO, OBJECTIVE = 5000, 1000, 0.99
 
@@ -24,7 +20,7 @@ def hourly(topic: str, late: dict[int, int], each: int = 10, days: int = 28) -> 
     return log
 
 
-def test_what_is_known_of_a_history_is_told(spark: SparkSession) -> None:
+def test_what_is_known_of_a_history_is_told() -> None:
     log = [
         *hourly("fine", {}),
         *hourly("now", {0: 10, 1: 3}),  # 10 of 10 in the last hour
@@ -34,7 +30,7 @@ def test_what_is_known_of_a_history_is_told(spark: SparkSession) -> None:
         *hourly("hardly any", {0: 1}, each=1),
         *hourly("begun", {2: 4}, days=1),
     ]
-    rows = {row["topic"]: row for row in collected(budget(history_of(spark, log), slo_ms=SLO, objective=OBJECTIVE))}
+    rows = {row["topic"]: row for row in answer(log, "budget", slo_ms=SLO, objective=OBJECTIVE)}
     whole = 28 * 24 * 10
     assert {topic: (row["attempts"], row["late"], row["alert"]) for topic, row in rows.items()} == {
         "fine": (whole, 0, "none"),

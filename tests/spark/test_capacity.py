@@ -4,15 +4,13 @@ import heapq
 import math
 import random
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from functools import cache
 
 import pytest
-from pyspark.sql import SparkSession
 
-from streamdq_spark.questions.capacity import capacity
 from tests.spark import plain
-from tests.spark.frames import assert_same, collected, history_of
+from tests.spark.answers import answer
+from tests.spark.frames import assert_same
 from tests.spark.logs import MONDAY, corners, done, random_log
 from tests.spark.plain import DAY, HOUR, Happened
 
@@ -96,22 +94,19 @@ def test_with_so_many_slots_the_objective_is_met(shape: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("tz", ["UTC", "America/New_York"])
-def test_it_equals_the_plain_calculation_with_what_waits(spark: SparkSession, tz: str) -> None:
-    log = random_log(seed=5, jobs=1500) + corners()
+def test_it_equals_the_plain_calculation_with_what_waits(tz: str) -> None:
+    log = random_log(seed=5, jobs=1500) + [e for e in corners() if e.group]
     asked_at = max(e.finished for e in log) + 20 * 60_000
     first = asked_at // HOUR * HOUR
     waiting = {("orders", first): 90, ("orders", first + 5 * HOUR): 7, ("new", first + HOUR): 4, ("few", first): 1}
-    rows = [(topic, datetime.fromtimestamp(hour / 1000, UTC), jobs) for (topic, hour), jobs in waiting.items()]
-    asked = spark.createDataFrame(rows, "topic string, due_hour timestamp, jobs long")
-    start = datetime.fromtimestamp(asked_at / 1000, UTC)
-    found = collected(capacity(history_of(spark, log), asked, start=start, slo_ms=5000, objective=0.9, tz=tz))
+    found = answer(log, "capacity", waiting=waiting, asked_at=asked_at, slo_ms=5000, objective=0.9, tz=tz)
     assert_same(found, plain.capacity(log, waiting, asked_at, 5000, 0.9, tz))
     new = next(row for row in found if row["topic"] == "new" and row["load"])
     assert (new["group"], new["load"], new["slots"], new["workers"]) == (None, 4, None, None)
 
 
 @pytest.mark.thorough
-def test_what_waits_is_not_expected_once_more(spark: SparkSession) -> None:
+def test_what_waits_is_not_expected_once_more() -> None:
     """All jobs are enqueued ten hours before they are due: what is due within ten hours waits, and no more comes."""
     log = [
         done("t", MONDAY + hour * HOUR + 1000 * n, id=f"{hour}.{n}", created=MONDAY + (hour - 10) * HOUR + 1000 * n)
@@ -119,14 +114,12 @@ def test_what_waits_is_not_expected_once_more(spark: SparkSession) -> None:
         for n in range(20)
     ]
     start = MONDAY + 22 * DAY
-    hours = [datetime.fromtimestamp((start + k * HOUR) / 1000, UTC) for k in range(10)]
-    asked = spark.createDataFrame([("t", at, 5) for at in hours], "topic string, due_hour timestamp, jobs long")
-    rows = collected(capacity(history_of(spark, log), asked, start=datetime.fromtimestamp(start / 1000, UTC)))
+    rows = answer(log, "capacity", waiting={("t", start + k * HOUR): 5 for k in range(10)}, asked_at=start)
     assert [row["load"] for row in sorted(rows, key=lambda row: row["hour"])] == pytest.approx([5.0] * 10 + [20.0] * 14)
 
 
 @pytest.mark.thorough
-def test_a_delay_that_the_handler_gave_is_known_from_the_failure_on(spark: SparkSession) -> None:
+def test_a_delay_that_the_handler_gave_is_known_from_the_failure_on() -> None:
     """Each job fails when it is enqueued, and again comes due after ten hours: half of what comes waits by then."""
     log = [
         done("t", MONDAY + hour * HOUR + 1000 * n, id=f"{hour - again * 10}.{n}", error=(None if again else "E"),
@@ -134,8 +127,7 @@ def test_a_delay_that_the_handler_gave_is_known_from_the_failure_on(spark: Spark
         for hour in range(10, 22 * 24) for again in (0, 1) for n in range(10)
     ]  # fmt: skip
     start = MONDAY + 22 * DAY
-    asked = spark.createDataFrame([], "topic string, due_hour timestamp, jobs long")
-    rows = collected(capacity(history_of(spark, log), asked, start=datetime.fromtimestamp(start / 1000, UTC)))
+    rows = answer(log, "capacity", waiting={}, asked_at=start)
     loads = [row["load"] for row in sorted(rows, key=lambda row: row["hour"])]
     assert loads == pytest.approx([10.0] * 10 + [20.0] * 14)
     assert_same(rows, plain.capacity(log, {}, start))

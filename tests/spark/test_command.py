@@ -10,22 +10,19 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from pyspark.sql import SparkSession
 
 from dashboards import slo as alerts
 from streamdq import Queue
 from streamdq.cli import app as cli
 from streamdq.config import TopicSettings
 from streamdq.dump.manifest import StreamMark
-from streamdq.dump.open_folder import open_folder
 from streamdq_spark.commands import analyze as cli_analyze
 from streamdq_spark.measures import OBJECTIVE, SLO_MS
 from streamdq_spark.report import write_report
-from streamdq_spark.tables import read_table
 from tests.servers import Server
 from tests.spark.conftest import Command
 from tests.spark.dumps import START, days_of, event, write_dump, write_manifest
-from tests.spark.frames import collected
+from tests.spark.frames import rows_of, written
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +34,8 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def told(spark: SparkSession, out: Path, table: str) -> dict[str, Any]:
-    (row,) = collected(read_table(spark, open_folder(str(out)), table))
+def told(out: Path, table: str) -> dict[str, Any]:
+    (row,) = rows_of(written(out / table))
     return row
 
 
@@ -46,9 +43,7 @@ def told(spark: SparkSession, out: Path, table: str) -> dict[str, Any]:
 
 
 @pytest.mark.thorough
-def test_the_slo_is_the_one_that_is_asked_for(
-    command: Command, spark: SparkSession, dump: Path, tmp_path: Path
-) -> None:
+def test_the_slo_is_the_one_that_is_asked_for(command: Command, dump: Path, tmp_path: Path) -> None:
     out, report = tmp_path / "out", tmp_path / "report.html"
     slo = ["--slo", "400ms", "--objective", "90%"]
     tables = [word for name in ("punctuality", "punctuality_topics", "changes") for word in ("--only", name)]
@@ -56,10 +51,10 @@ def test_the_slo_is_the_one_that_is_asked_for(
     assert code == 0
     assert {"slo_ms": 400, "objective": 0.9}.items() <= json.loads(said).items()
     for name in ("punctuality", "punctuality_topics"):
-        row = told(spark, out, name)
+        row = told(out, name)
         assert (row["attempts"], row["within_slo"], row["share_within_slo"]) == (20, 5, 0.25)
         assert row["budget_burn"] == pytest.approx(7.5)
-    late = [row for row in collected(read_table(spark, open_folder(str(out)), "changes")) if row["measure"] == "late"]
+    late = [row for row in rows_of(written(out / "changes")) if row["measure"] == "late"]
     assert [row["now"] for row in late] == [0.75]
     page = report.read_text().replace("\N{NO-BREAK SPACE}", " ")
     assert "within 400 ms; objective 90 %" in page
@@ -68,9 +63,7 @@ def test_the_slo_is_the_one_that_is_asked_for(
 
 
 @pytest.mark.thorough
-def test_hours_are_compared_by_the_clocks_of_the_zone_that_is_asked_for(
-    command: Command, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_hours_are_compared_by_the_clocks_of_the_zone_that_is_asked_for(command: Command, tmp_path: Path) -> None:
     """Five weeks of a job at nine in Paris and none else, the last of them after clocks were put forward."""
     first, changed = START + timedelta(weeks=8), START + timedelta(days=83)  # 2026-03-29
     days = [first + timedelta(days=n) for n in range(35)]
@@ -88,10 +81,10 @@ def test_hours_are_compared_by_the_clocks_of_the_zone_that_is_asked_for(
         out = tmp_path / tz.replace("/", "-")
         code, said, _ = command(*job, "--output", out, "--tz", tz)
         assert (code, json.loads(said)["tz"]) == (0, tz)
-        rows = collected(read_table(spark, open_folder(str(out)), "forecast"))
+        rows = rows_of(written(out / "forecast"))
         best = max(rows, key=lambda row: row["expected"])
         assert best["hour"] // 3_600_000 % 24 == hour
-        judged = collected(read_table(spark, open_folder(str(out)), "anomalies"))
+        judged = rows_of(written(out / "anomalies"))
         assert any(row["anomaly"] for row in judged) == (tz == "UTC")
     code, _, said = command(*job, "--output", tmp_path / "UTC", "--tz", "Europe/Paris")
     assert code == 2
@@ -156,7 +149,6 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.thorough
 def test_the_forecast_is_joined_with_what_waits_in_redis(
     command: Command,
-    spark: SparkSession,
     newest: Server,
     weeks: Path,
     tmp_path: Path,
@@ -180,7 +172,7 @@ def test_the_forecast_is_joined_with_what_waits_in_redis(
     code, said, _ = command("--url", newest.url, *job, "--waiting", "--report", report)
     assert code == 0
     assert "forecast" in said
-    rows = collected(read_table(spark, open_folder(str(tmp_path / "out")), "forecast"))
+    rows = rows_of(written((tmp_path / "out") / "forecast"))
     waiting = {
         topic: sum(row["waiting"] for row in rows if row["topic"] == topic) for topic in {r["topic"] for r in rows}
     }

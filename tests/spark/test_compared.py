@@ -5,11 +5,10 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from pyspark.sql import SparkSession
 
-from streamdq_spark.questions.compared import Span, compared
 from tests.spark import plain
-from tests.spark.frames import assert_same, collected, history_of
+from tests.spark.answers import answer
+from tests.spark.frames import assert_same
 from tests.spark.logs import MONDAY, done
 from tests.spark.plain import HOUR, WEEK, Happened
 
@@ -23,11 +22,7 @@ def spans(*ends: int) -> plain.Spans:
 
 
 WEEKS = spans(MONDAY, MONDAY + WEEK, MONDAY + 2 * WEEK)
-
-
-def both(own: plain.Spans) -> tuple[Span, Span]:
-    first, second = (Span(*one, "") for one in own)
-    return first, second
+DAYS = ("2026-01-05..2026-01-11", "2026-01-12..2026-01-18")
 
 
 def made_up(
@@ -60,7 +55,7 @@ def changed(log: list[Happened]) -> set[tuple[str, str, str | None, str]]:
 
 
 @pytest.mark.thorough
-def test_a_change_is_found_and_what_stayed_is_not(spark: SparkSession) -> None:
+def test_a_change_is_found_and_what_stayed_is_not() -> None:
     def slower(e: Happened) -> Happened:
         if e.topic == "t1":
             return e._replace(started=e.started and e.started - 100, due=e.due and e.due - 100)
@@ -70,7 +65,7 @@ def test_a_change_is_found_and_what_stayed_is_not(spark: SparkSession) -> None:
     assert changed(log) == {
         ("t1", "duration_p50", None, "worse"), ("t2", "error", "New", "new"), ("t2", "error", "KeyError", "gone"),
     }  # fmt: skip
-    assert_same(collected(compared(history_of(spark, log), *both(WEEKS))), plain.compared(log, WEEKS))
+    assert_same(answer(log, "compared", compare=DAYS), plain.compared(log, WEEKS))
 
 
 @pytest.mark.thorough

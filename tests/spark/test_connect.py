@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from streamdq import Queue
+from streamdq_spark.analysis import analyze, plan
+from streamdq_spark.engines.duck import DuckDB
 from streamdq_spark.questions import QUESTIONS
 from tests.servers import Server
 from tests.spark.cluster import connect_server
+from tests.spark.frames import assert_same, rows_of, written
 from tests.spark.lived import ORDERS, live
-from tests.spark.second.__main__ import asked_of
-from tests.spark.second.calculation import calculated, differences, names
 from tests.spark.shared import GIVEN_UP_S
 
 pytestmark = [pytest.mark.usefixtures("class_archive"), pytest.mark.thorough]
@@ -62,7 +63,7 @@ PARTS = 3
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_tables_are_what_sql_makes_of_them(server: str, dump: Path, tmp_path: Path, part: int) -> None:
+def test_tables_are_those_of_duckdb(server: str, dump: Path, tmp_path: Path, part: int) -> None:
     out = tmp_path / "out"
     wanted = list(QUESTIONS)[part::PARTS]
     job: list[str | Path] = ["analyze", dump, "--output", out, "--json", "--master", server]
@@ -73,10 +74,11 @@ def test_tables_are_what_sql_makes_of_them(server: str, dump: Path, tmp_path: Pa
     done = streamdq(*job, "--report", tmp_path / "report.html", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert list(json.loads(done.stdout)["tables"]) == wanted
-    asked = asked_of(dump, out)
-    with calculated(dump, asked) as second:
-        for name in set(names()) & set(wanted):
-            assert differences(name, second.written(out, name, asked), second.rows(name)) == []
+    compare = ("2026-01-05..2026-01-05", "2026-01-06..2026-01-06")
+    here = plan(str(dump), str(tmp_path / "here"), compare=compare if part == 0 else None)
+    analyze(DuckDB(), here, questions=wanted)
+    for name in wanted:
+        assert_same(rows_of(written(out / name)), rows_of(written(tmp_path / "here" / name)))
     assert ("<h2>Which retries help?</h2>" in (tmp_path / "report.html").read_text()) == ("retries" in wanted)
 
 

@@ -8,18 +8,16 @@ from typing import Any
 
 import pytest
 from pyarrow import parquet as pq
-from pyspark.sql import SparkSession
 
 from streamdq.dump.local import LocalFolder
 from streamdq_spark.analysis import analyze, plan
-from streamdq_spark.questions import QUESTIONS
+from streamdq_spark.engines.duck import DuckDB
+from streamdq_spark.questions import QUESTIONS, tables
 from streamdq_spark.report import load_tables
 from tests.spark.dumps import START, as_row, event, write_dump
 from tests.spark.frames import rows_of
 from tests.spark.logs import random_log
-from tests.spark.shared import SharedSpark
 
-pytestmark = [pytest.mark.thorough]
 FIRST = START + timedelta(days=80)
 DAYS = [(FIRST + timedelta(days=n)).date() for n in range(3)]
 SILENT = DAYS[1]
@@ -77,19 +75,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def run(spark: SparkSession, folder: Path, first: date, last: date) -> None:
-    analyze(spark, plan(str(folder / "dump"), str(folder / "out"), first, last))
+def run(folder: Path, first: date, last: date) -> None:
+    analyze(DuckDB(), plan(str(folder / "dump"), str(folder / "out"), first, last))
 
 
 @pytest.fixture(scope="module")
-def before_and_after(shared_spark: SharedSpark, folder: Path) -> tuple[dict[str, Rows], dict[str, Rows]]:
+def before_and_after(folder: Path) -> tuple[dict[str, Rows], dict[str, Rows]]:
     """The tables of the three days, and the same folder after each day by itself."""
-    spark = shared_spark.session()
-    run(spark, folder, DAYS[0], DAYS[-1])
+    run(folder, DAYS[0], DAYS[-1])
     before = told(folder / "out")
     for day in DAYS:
         if day != SILENT:
-            run(spark, folder, day, day)
+            run(folder, day, day)
     return before, told(folder / "out")
 
 
@@ -99,7 +96,7 @@ def test_a_day_by_itself_has_the_same_rows(
 ) -> None:
     before, after = (tables[name] for tables in before_and_after)
     assert before
-    if QUESTIONS[name].day:
+    if tables()[name].day:
         assert after == before
         return
     assert [row for row in after if (row["from_dt"], row["dt"]) == WHOLE] == before

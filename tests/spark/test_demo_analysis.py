@@ -1,11 +1,9 @@
 """What the demo ends with."""
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from streamdq import Queue
 from streamdq.demo.analysis import as_json, keep_history, say_where, write_up
@@ -27,9 +25,8 @@ def kept(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return keep_history(newest.url, "demo")
 
 
-@pytest.mark.thorough
-def test_it_is_a_page_that_stays(spark: SparkSession, kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = write_up(kept, lambda: nullcontext(spark))
+def test_it_is_a_page_that_stays(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = write_up(kept)
     assert page == kept / "report.html"
     assert "order.close" in page.read_text()
     assert as_json(page) == {"report": str(page)}
@@ -37,10 +34,10 @@ def test_it_is_a_page_that_stays(spark: SparkSession, kept: Path, capsys: pytest
     assert page.as_uri() in capsys.readouterr().out
 
 
-def test_without_spark_it_says_so_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_it_says_so_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamdq.demo.run.Queue", None)
     monkeypatch.setitem(sys.modules, "streamdq_spark", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'streamdq\[spark\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'streamdq\[analytics\]'"):
         run_demo(1.0, as_json=False, as_page=True)
 
 

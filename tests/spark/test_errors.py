@@ -3,11 +3,10 @@
 import random
 
 import pytest
-from pyspark.sql import SparkSession
 
-from streamdq_spark.questions.errors import error_classes, hosts
 from tests.spark import plain
-from tests.spark.frames import assert_same, collected, history_of
+from tests.spark.answers import answer
+from tests.spark.frames import assert_same
 from tests.spark.logs import MONDAY, done
 from tests.spark.plain import DAY, HOUR, WEEK, Happened
 from tests.spark.test_compared import RUNS, made_up
@@ -21,7 +20,7 @@ def on_hosts(log: list[Happened], seed: int) -> list[Happened]:
     return [e._replace(consumer=chance.choice(NAMES)) for e in log]
 
 
-def test_a_bad_host_is_found_and_a_difficult_topic_is_held_against_nobody(spark: SparkSession) -> None:
+def test_a_bad_host_is_found_and_a_difficult_topic_is_held_against_nobody() -> None:
     """On red three times as many attempts fail; green has all of a topic that always fails; in one hour
     everything failed for all.
     """
@@ -35,12 +34,12 @@ def test_a_bad_host_is_found_and_a_difficult_topic_is_held_against_nobody(spark:
         log.append(e)
         if n % 5 == 0:
             log.append(e._replace(topic="hard", event="dead", error="Bury", consumer=NAMES[2]))
-    rows = collected(hosts(history_of(spark, log)))
+    rows = answer(log, "hosts")
     assert {(row["host"], row["measure"]) for row in rows if row["verdict"] == "bad"} == {("red", "failed")}
     assert_same(rows, plain.hosts(log))
 
 
-def test_a_class_of_errors_is_new_spreads_fades_or_is_gone(spark: SparkSession) -> None:
+def test_a_class_of_errors_is_new_spreads_fades_or_is_gone() -> None:
     def each(error: str, before: int, after: int) -> list[Happened]:
         """So many of twenty attempts of each hour fail, in the first week and in the second."""
         log = []
@@ -52,7 +51,7 @@ def test_a_class_of_errors_is_new_spreads_fades_or_is_gone(spark: SparkSession) 
         return log
 
     log = each("New", 0, 1) + each("Spreading", 1, 3) + each("Fading", 3, 1) + each("Gone", 1, 0) + each("Same", 1, 1)
-    rows = collected(error_classes(history_of(spark, log)))
+    rows = answer(log, "error_classes")
     assert {row["error"]: row["verdict"] for row in rows} == {
         "New": "new", "Spreading": "spreading", "Fading": "fading", "Gone": "gone", "Same": "same",
     }  # fmt: skip

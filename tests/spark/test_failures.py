@@ -124,26 +124,33 @@ import sys
 import psutil
 from pyspark.sql import functions as F
 from streamdq.cli import app
-from streamdq_spark import questions
-from streamdq_spark.questions import Question
+from streamdq_spark.engines.spark import SparkAnswers
+from streamdq_spark.failures import spark_errors
 
-def killed(history, context):
+def killed(spark):
     (java,) = psutil.Process().children()
     java.kill()
     java.wait()
-    return history.events.limit(1)
+    spark.range(1).collect()
 
-def too_large(history, context):
-    halves = [F.expr(f"repeat(concat(id, '{n}'), 500000000)") for n in "ab"]
-    return history.events.select(F.length(F.concat(*halves)).alias("n"))
+def too_large(spark):
+    halves = [F.expr(f"repeat('{n}', 500000000)") for n in "ab"]
+    spark.range(1).select(F.length(F.concat(*halves, F.col("id").cast("string")))).collect()
 
-questions.QUESTIONS |= {question.__name__: Question(question.__name__, question) for question in (killed, too_large)}
+WRONG, write = {"errors": killed, "hosts": too_large}, SparkAnswers.write
+
+def wrongly(self, table, *where):
+    with spark_errors(table.name):
+        WRONG.get(table.name, lambda spark: None)(self._spark)
+    return write(self, table, *where)
+
+SparkAnswers.write = wrongly
 sys.exit(app.run(sys.argv[1:]))
 """
 
 
 def analyze(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, with a question that kills Spark, and one that wants too much of it."""
+    """The command in a process of its own, in which one table kills Spark, and one wants too much of it."""
     command = [
         sys.executable,
         "-c",
@@ -169,8 +176,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--only", "killed"), "killed: Spark's Java process has ended."),
-        (("--only", "too_large", "--memory", "512m"), "too_large: Spark ran out of memory: give it more"),
+        (("--engine", "spark", "--only", "errors"), "errors: Spark's Java process has ended."),
+        (("--engine", "spark", "--only", "hosts", "--memory", "512m"), "hosts: Spark ran out of memory: give it more"),
         (("--master", "nonsense"), "Spark did not start: no Spark answers at that master"),
     ],
 )
@@ -187,7 +194,17 @@ def test_a_failure_is_one_line_and_its_log_is_kept(folder: Path, arguments: tupl
 @pytest.mark.usefixtures("class_archive")
 def test_a_success_says_nothing_on_stderr_and_leaves_no_log(folder: Path) -> None:
     """Though most questions find nothing in cancels."""
-    done = analyze(folder, "--only", "retries", "--only", "throughput", "--report", str(folder / "report.html"))
+    done = analyze(
+        folder,
+        "--engine",
+        "spark",
+        "--only",
+        "retries",
+        "--only",
+        "throughput",
+        "--report",
+        str(folder / "report.html"),
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(r"retries\s+0", done.stdout)
     assert not list(folder.glob("streamdq-spark-*.log"))

@@ -11,15 +11,14 @@ from benchmarks.spark_methods import (
     measure,
     missed,
 )
-from tests.spark.shared import SharedSpark
 
 pytestmark = pytest.mark.thorough
 SEEDS = 3
 
 
 @pytest.fixture(scope="module")
-def figures(shared_spark: SharedSpark) -> dict[str, Figures]:
-    return measure(shared_spark.session(), seeds=SEEDS)
+def figures() -> dict[str, Figures]:
+    return measure(seeds=SEEDS)
 
 
 def test_the_aims_are_reached(figures: dict[str, Figures]) -> None:

@@ -1,112 +1,50 @@
-"""Each answer equals the plain calculation over the same events, to the row."""
+"""Each table equals the plain calculation over the same events, to the row."""
 
-import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
+from __future__ import annotations
+
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from streamdq_spark.failures import SPARK_ERRORS
-from streamdq_spark.questions import (
-    History,
-    advice,
-    anomalies,
-    budget,
-    capacity,
-    changes,
-    cost,
-    dead_letters,
-    duplicates,
-    errors,
-    finish,
-    forecast,
-    lateness_causes,
-    punctuality,
-    retries,
-    throughput,
-    workers,
-)  # fmt: skip
-from streamdq_spark.questions.common import complete_hours, percentile, ranks_of_many
+from streamdq_spark import questions
+from streamdq_spark.measures import MIN_LATE
+from streamdq_spark.questions import COMPARED, GIVEN, QUESTIONS, READ, needed, tables, views
 from tests.spark import plain
-from tests.spark.frames import assert_same, collected, history_of
+from tests.spark.answers import answer, answered
+from tests.spark.frames import assert_same
 from tests.spark.logs import MONDAY, corners, done, random_log
-from tests.spark.plain import DAY, HOUR, Happened, Table
+from tests.spark.plain import DAY, HOUR, WEEK, Happened, Table
 
+SPANS = ((MONDAY, MONDAY + WEEK), (MONDAY + WEEK, MONDAY + 2 * WEEK))
+COMPARE = ("2026-01-05..2026-01-11", "2026-01-12..2026-01-18")
 pytestmark = pytest.mark.thorough  # make test compares them for one real history: test_real_history.py
-Answer = Callable[[History], DataFrame]
-ByHand = Callable[[Sequence[Happened]], Table]
-
-
-def incidents(history: History) -> DataFrame:
-    return anomalies.incidents(anomalies.anomalies(history))
-
-
-ANSWERS: list[tuple[Answer, ByHand]] = [
-    (punctuality.punctuality, plain.punctuality),
-    (punctuality.punctuality_topics, plain.punctuality_topics),
-    (lateness_causes.lateness_causes, plain.lateness_causes),
-    (throughput.throughput, plain.throughput),
-    (retries.retries, plain.retries),
-    (dead_letters.dead_letters, plain.dead_letters),
-    (finish.time_to_finish, plain.time_to_finish),
-    (workers.workers, plain.workers),
-    (duplicates.duplicates, plain.duplicates),
-    (cost.cost_by_topic, plain.cost_by_topic),
-    (cost.cost_by_key, plain.cost_by_key),
-    (advice.advice, plain.advice),
-    (anomalies.anomalies, plain.anomalies),
-    (incidents, plain.incidents),
-    (forecast.forecast, plain.forecast),
-    (forecast.forecast_accuracy, plain.forecast_accuracy),
-    (changes.changes, plain.changes),
-    (capacity.capacity, plain.capacity),
-    (budget.budget, plain.budget),
-    (budget.budget_incidents, plain.budget_incidents),
-    (errors.errors, plain.errors),
-    (errors.error_classes, plain.error_classes),
-    (errors.hosts, plain.hosts),
-]
+FOLDER = Path(questions.__file__).parent
+OF_LIVES = ("time_to_finish", "duplicates", "cost_by_topic", "cost_by_key")
 
 
 @pytest.fixture(scope="module")
 def log() -> list[Happened]:
-    return random_log(seed=7, jobs=2500) + corners()
+    return random_log(seed=7, jobs=2500) + [e for e in corners() if e.group]
 
 
 @pytest.fixture(scope="module")
-def made() -> Iterator[dict[SparkSession, History]]:
-    kept: dict[SparkSession, History] = {}
-    yield kept
-    with suppress(*SPARK_ERRORS):
-        for history in kept.values():
-            history.forget()
+def found(log: list[Happened]) -> dict[str, Table]:
+    return answered(log, [*QUESTIONS, COMPARED], compare=COMPARE)
 
 
-@pytest.fixture
-def history(spark: SparkSession, log: list[Happened], made: dict[SparkSession, History]) -> History:
-    """What it has computed for one answer it has for the next, as long as the session lasts."""
-    if spark not in made:
-        made[spark] = history_of(spark, log)
-        made[spark].keep(made[spark].events)
-    return made[spark]
+def by_hand(name: str, log: list[Happened]) -> Table:
+    table: Table = plain.compared(log, SPANS) if name == COMPARED else getattr(plain, name)(log)
+    first = min(e.finished for e in log) // DAY * DAY  # a row of an earlier hour, of workers, is of no day of the dump
+    return [row for row in table if row.get("hour", first) >= first]
 
 
-@pytest.mark.parametrize(("answer", "by_hand"), ANSWERS, ids=lambda f: f.__name__)
-def test_it_equals_the_plain_calculation(
-    answer: Answer, by_hand: ByHand, history: History, log: list[Happened]
-) -> None:
-    wanted = by_hand(log)
+@pytest.mark.parametrize("name", [*QUESTIONS, COMPARED])
+def test_it_equals_the_plain_calculation(name: str, found: dict[str, Table], log: list[Happened]) -> None:
+    wanted = by_hand(name, log)
     assert wanted
-    assert_same(collected(answer(history)), wanted)
-
-
-@pytest.mark.parametrize("answer", [answer for answer, _ in ANSWERS], ids=lambda f: f.__name__)
-def test_of_nothing_there_is_no_answer(answer: Answer, spark: SparkSession) -> None:
-    assert collected(answer(history_of(spark, []))) == []
+    assert_same(found[name], wanted)
 
 
 @pytest.mark.parametrize(
@@ -114,35 +52,27 @@ def test_of_nothing_there_is_no_answer(answer: Answer, spark: SparkSession) -> N
     [("k", "k"), (None, "k"), ("k", "later k"), (None, None)],
     ids=["always", "recorded later", "postponed to another", "never"],
 )
-def test_a_life_is_one_job_whatever_its_keys(
-    first: str | None, later: str | None, spark: SparkSession, log: list[Happened]
-) -> None:
+def test_a_life_is_one_job_whatever_its_keys(first: str | None, later: str | None, log: list[Happened]) -> None:
     def key_of(e: Happened) -> str | None:
         begin = later if e.attempt > 1 else first
         return begin and f"{begin}{len(e.id) % 3}"
 
     log = [e._replace(key=key_of(e)) for e in log]
-    history = history_of(spark, log)
-    for answer, by_hand in ANSWERS:
-        if answer.__name__ in ("time_to_finish", "duplicates", "cost_by_topic", "cost_by_key"):
-            assert_same(collected(answer(history)), by_hand(log))
-    history.forget()
+    for name, rows in answered(log, OF_LIVES).items():
+        assert_same(rows, by_hand(name, log))
 
 
-def test_what_waits_is_joined_with_the_forecast(spark: SparkSession) -> None:
+def test_what_waits_is_joined_with_the_forecast() -> None:
     log = [done("old", MONDAY + day * DAY + 60_000 * i, id=f"{day}.{i}") for day in range(15) for i in range(day + 1)]
     start = MONDAY + 15 * DAY
     waiting = {("old", start): 7, ("old", start + 23 * HOUR): 1, ("new", start + HOUR): 5, ("old", start - HOUR): 3}
-    rows = [(topic, datetime.fromtimestamp(hour / 1000, UTC), jobs) for (topic, hour), jobs in waiting.items()]
-    asked = spark.createDataFrame(rows, "topic string, due_hour timestamp, jobs long")
-    at = datetime.fromtimestamp((start + 1234) / 1000, UTC)
-    found = collected(forecast.forecast(history_of(spark, log), asked, start=at))
+    found = answer(log, "forecast", waiting=waiting, asked_at=start + 1234)
     assert_same(found, plain.forecast(log, waiting, start))
     first = next(row for row in found if row["topic"] == "old" and row["hour"] == start)
     assert (first["weeks"], first["expected"], first["waiting"], first["load"]) == (2, 5.5, 7, 7.0)
 
 
-def test_what_came_first_is_told_by_the_entries_and_not_by_the_clock(spark: SparkSession) -> None:
+def test_what_came_first_is_told_by_the_entries_and_not_by_the_clock() -> None:
     """Of each job two steps of the schedule. The clock is set back an hour in the midst; or all takes place in one
     millisecond, in which entries are numbered beyond nine; and a job that was kicked goes through the steps again.
     """
@@ -159,27 +89,20 @@ def test_what_came_first_is_told_by_the_entries_and_not_by_the_clock(spark: Spar
     ]  # fmt: skip
     log += [done("set back", at - HOUR + n, id=f"d{n}", event="dead", entry=f"{at}-{98 + n}") for n in (1, 2, 0)]
     log += [done("set back", at, id="first", event="dead", entry=f"{at}-50")]
-    waits = {(row["topic"], row["step"]): row["wait_ms"] for row in collected(retries.retries(history_of(spark, log)))}
-    assert waits == {
+    found = answered(log, QUESTIONS)
+    assert {(row["topic"], row["step"]): row["wait_ms"] for row in found["retries"]} == {
         ("set back", 0): None, ("set back", 1): 15 * seconds, ("set back", 2): 30 * seconds,
         ("at once", 0): None, ("at once", 1): 0, ("at once", 2): 0,
     }  # fmt: skip
-    (dead,) = [
-        row for row in collected(dead_letters.dead_letters(history_of(spark, log))) if row["topic"] == "set back"
-    ]
+    (dead,) = [row for row in found["dead_letters"] if row["topic"] == "set back"]
     assert (dead["last_id"], dead["last"]) == ("d2", at)
-    (whole,) = [
-        row
-        for row in collected(finish.time_to_finish(history_of(spark, log)))
-        if row["scope"] == "job" and row["topic"] == "set back"
-    ]
+    (whole,) = [row for row in found["time_to_finish"] if row["scope"] == "job" and row["topic"] == "set back"]
     assert whole["after_due_max_ms"] == 60 * seconds - HOUR  # from the first due time, not from a retry's
-    history = history_of(spark, log)
-    for answer, by_hand in ANSWERS:
-        assert_same(collected(answer(history)), by_hand(log))
+    for name, rows in found.items():
+        assert_same(rows, by_hand(name, log))
 
 
-def test_letters_that_were_sent_back_are_counted_for_their_own_group_and_life(spark: SparkSession) -> None:
+def test_letters_that_were_sent_back_are_counted_for_their_own_group_and_life() -> None:
     """Buried at the first attempt, so that no other event of the job tells of trouble; the next may come later."""
     at, rest = MONDAY + HOUR, dict[str, Any](error="E", reason="exhausted")
     log = [
@@ -193,46 +116,49 @@ def test_letters_that_were_sent_back_are_counted_for_their_own_group_and_life(sp
             ]
         )
     ]  # fmt: skip
-    found = collected(dead_letters.dead_letters(history_of(spark, log)))
+    found = answer(log, "dead_letters")
     assert {row["group"]: (row["dead"], row["kicked"]) for row in found} == {"one": (5, 2), "two": (1, 0)}
     assert_same(found, plain.dead_letters(log))
 
 
-@pytest.mark.parametrize("spread", [1, 40, 10**10])
-def test_percentiles_of_many_values_are_exact(spark: SparkSession, spread: int) -> None:
-    """From buckets: a few values, as many as a bucket may hold, and such as hardly ever meet; some below zero."""
-    chance, levels = random.Random(spread), {"p50": 0.5, "p99": 0.99}
-    values = {
-        key: [round(chance.gauss(0.3, 1) * spread) for _ in range(n)]
-        for key, n in (("many", 3000), ("two", 2), ("one", 1))
-    }
-    rows = [(key, value) for key, own in values.items() for value in own]
-    ranks = ranks_of_many(spark.createDataFrame(rows, "key string, ms long"), ["key"], "ms", [*levels.values()])
-    found = ranks.groupBy("key").agg(
-        *(percentile(F.col("ms"), at).alias(name) for name, at in levels.items()), F.max("ms").alias("max")
-    )
-    assert_same(
-        collected(found),
-        [
-            {"key": key, **{name: plain.quantile(own, at) for name, at in levels.items()}, "max": max(own)}
-            for key, own in values.items()
-        ],
-    )
+def test_a_silence_of_years_has_no_hours() -> None:
+    """As after a clock that began in 1970: the days that are looked back do not reach it."""
+    log = [done("t", 5 * HOUR), *(done("t", MONDAY + n * HOUR, id=f"{n}") for n in range(30))]
+    rows = answer(log, "anomalies")
+    assert {row["hour"] for row in rows} == {MONDAY + n * HOUR for n in range(1, 29)}
 
 
-def test_hours_do_not_depend_on_a_time_zone(spark: SparkSession) -> None:
-    log = [done("t", MONDAY + 20 * 60_000)]
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")  # half an hour off
-    try:
-        assert [row["hour"] for row in collected(throughput.throughput(history_of(spark, log)))] == [MONDAY]
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
+# -- the files
 
 
-def test_a_silence_of_years_has_no_hours(spark: SparkSession) -> None:
-    """As after a clock that began in 1970."""
-    hours = history_of(spark, [done("t", 5 * HOUR), done("t", MONDAY)]).hours(1000)
-    end = MONDAY // HOUR + 10
-    at = [row["at"] for row in collected(complete_hours(hours, ["done"], end, longest=100))]
-    assert sorted(at) == [*range(6, 106), *range(MONDAY // HOUR, end)]
+@pytest.mark.parametrize("name", [*QUESTIONS, COMPARED])
+def test_a_table_s_header_says_what_it_is(name: str) -> None:
+    text = (FOLDER / f"{name}.sql").read_text()
+    assert text.startswith(f"-- {name}: ")
+    assert "-- One row for each" in text
+    table = tables()[name]
+    assert table.columns
+    assert table.day is None or table.columns[table.day] == "time"
+
+
+def test_all_that_is_read_is_there() -> None:
+    assert set(tables()) == {*QUESTIONS, COMPARED}
+    for statement in (*tables().values(), *views().values()):
+        assert set(statement.sources) <= {*READ, *GIVEN, *views()}, statement.name
+    used = {view.name for name in tables() for view in needed(name)}
+    assert used == set(views())
+
+
+def test_a_view_s_name_is_in_its_first_line() -> None:
+    for path in (FOLDER / "views").glob("*.sql"):
+        assert path.read_text().startswith(f"-- {path.stem}: ")
+
+
+def test_lines_fit() -> None:
+    for path in FOLDER.rglob("*.sql"):
+        assert [line for line in path.read_text().splitlines() if len(line) > 140] == [], path.name
+
+
+def test_fewest_late_attempts_are_those_of_the_measures() -> None:
+    assert re.search(r"fewer than five late attempts|Fewer than :min_late", (FOLDER / "budget.sql").read_text())
+    assert MIN_LATE == 5

@@ -2,7 +2,6 @@
 Redis has it, to the row.
 """
 
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from streamdq.dump import Dumper
 from streamdq.dump.local import LocalFolder
 from streamdq_spark.analysis import analyze, plan
+from streamdq_spark.engines.duck import DuckDB
 from streamdq_spark.report import TABLES, load_tables, write_report
 from streamdq_spark.summary import Summary
 from tests.conftest import BINARIES
@@ -21,8 +21,6 @@ from tests.spark import plain
 from tests.spark.dumps import happened_in
 from tests.spark.frames import assert_same
 from tests.spark.plain import Happened, Table
-from tests.spark.second import calculation as second
-from tests.spark.shared import SharedSpark
 from tests.waiting import until
 
 JOBS = 120
@@ -69,25 +67,15 @@ def log(servers: Pool, folder: Path) -> list[Happened]:
 
 
 @pytest.fixture(scope="module")
-def summary(log: list[Happened], folder: Path, shared_spark: SharedSpark) -> Summary:
+def summary(log: list[Happened], folder: Path) -> Summary:
     assert log
-    return analyze(shared_spark.session(), plan(str(folder / "dump"), str(folder / "tables")))
+    return analyze(DuckDB(), plan(str(folder / "dump"), str(folder / "tables")))
 
 
 @pytest.fixture(scope="module")
 def tables(summary: Summary, folder: Path) -> dict[str, Table]:
     loaded = load_tables(LocalFolder(folder / "tables"), TABLES, summary.first_day, summary.last_day)
     return {name: [{key: _ms(value) for key, value in row.items()} for row in rows] for name, rows in loaded.items()}
-
-
-def asked_for(summary: Summary) -> second.Asked:
-    return second.Asked(summary.first_day, summary.last_day)
-
-
-@pytest.fixture(scope="module")
-def sql(summary: Summary, folder: Path) -> Iterator[second.Second]:
-    with second.calculated(folder / "dump", asked_for(summary)) as found:
-        yield found
 
 
 def _ms(value: object) -> object:
@@ -108,12 +96,6 @@ def test_the_run_had_what_is_to_be_counted(log: list[Happened]) -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_what_plain_python_makes_of_it(name: str, tables: dict[str, Table], log: list[Happened]) -> None:
     assert_same(tables.get(name, []), getattr(plain, name)(log))  # an empty table leaves no file
-
-
-@pytest.mark.parametrize("name", second.names())
-def test_a_table_is_what_sql_makes_of_it(name: str, sql: second.Second, summary: Summary, folder: Path) -> None:
-    found = sql.written(folder / "tables", name, asked_for(summary))
-    assert second.differences(name, found, sql.rows(name)) == []
 
 
 def test_its_report_says_how_much_was_done(summary: Summary, log: list[Happened], folder: Path) -> None:

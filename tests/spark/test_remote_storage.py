@@ -16,6 +16,7 @@ from streamdq.dump.compaction import compact
 from streamdq.dump.open_folder import open_folder
 from streamdq_spark.analysis import analyze, chosen, plan
 from streamdq_spark.dump_files import open_dump
+from streamdq_spark.engines.spark import Spark
 from streamdq_spark.errors import AnalysisError, BadDump
 from streamdq_spark.events import read_events
 from streamdq_spark.report import write_report
@@ -66,9 +67,9 @@ def test_what_both_know_is_read_and_written_there(spark: SparkSession, mounted: 
     source, target = f"{mounted}/dump", f"{mounted}/out"
     fill(open_folder(source), files=3)
     compact(open_folder(source), grace_s=0)
-    summary = analyze(spark, plan(source, target), questions=ONE)
+    summary = analyze(Spark(spark), plan(source, target), questions=ONE)
     assert (summary.events, summary.files, summary.unlisted) == (18, 2, 0)
-    assert analyze(spark, plan(source, target), questions=ONE) == summary
+    assert analyze(Spark(spark), plan(source, target), questions=ONE) == summary
     rows = collected(read_table(spark, open_folder(target), "throughput"))
     assert [row["done"] for row in rows] == [9, 9]
     assert (tmp_path / "mounted" / "out" / "analysis.json").exists()
@@ -81,7 +82,7 @@ def test_what_spark_does_not_know_is_told(spark: SparkSession, memory: str, tmp_
     fill(open_folder(memory), files=2)
     found = "can't reach memory://elsewhere/dump: it has no file system for memory://; dump to a folder that is mounted"
     with pytest.raises(AnalysisError, match=found):
-        analyze(spark, plan(memory, str(tmp_path / "out")), questions=ONE)
+        analyze(Spark(spark), plan(memory, str(tmp_path / "out")), questions=ONE)
     assert not (tmp_path / "out").exists()
     with pytest.raises(AnalysisError, match=found):
         read_events(spark, memory)
@@ -91,10 +92,10 @@ def test_a_bucket_needs_hadoop_s_jar(spark: SparkSession, bucket: Bucket, tmp_pa
     source = f"{bucket.url}/dump"
     fill(open_folder(source), files=2)
     with pytest.raises(AnalysisError, match=AWS):
-        analyze(spark, plan(source, str(tmp_path / "out")), questions=ONE)
+        analyze(Spark(spark), plan(source, str(tmp_path / "out")), questions=ONE)
     fill(open_folder(str(tmp_path / "dump")), files=1)
     with pytest.raises(AnalysisError, match=AWS):
-        analyze(spark, plan(str(tmp_path / "dump"), f"{bucket.url}/out"), questions=ONE)
+        analyze(Spark(spark), plan(str(tmp_path / "dump"), f"{bucket.url}/out"), questions=ONE)
     assert not any(key.startswith("out/") for key in bucket.keys)
 
 

@@ -8,7 +8,7 @@ from threading import Barrier, Event
 
 import pytest
 
-from streamdq_spark.questions.once import Once
+from streamdq_spark.once import Once
 from streamdq_spark.side_by_side import side_by_side
 from tests.waiting import HANG_S
 

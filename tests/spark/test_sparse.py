@@ -8,21 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from streamdq.dump.local import LocalFolder
 from streamdq.errors import InvalidInput
 from streamdq.store.history.rows import Event
 from streamdq_spark.analysis import analyze, chosen, plan
-from streamdq_spark.questions import QUESTIONS, Context
+from streamdq_spark.engines.duck import DuckDB
+from streamdq_spark.questions import QUESTIONS, tables
 from streamdq_spark.report import load_tables
 from streamdq_spark.summary import Summary
-from streamdq_spark.tables import read_table
 from tests.spark import plain
 from tests.spark.dumps import EPOCH, START, TIMES, event, write_dump
-from tests.spark.frames import assert_same, collected, history_of, rows_of, written
+from tests.spark.frames import assert_same, rows_of, written
 from tests.spark.plain import Happened
-from tests.spark.shared import SharedSpark
 
 Case = tuple[list[dict[str, Any]], Path, Summary]
 NOT_RUN: dict[str, Any] = {"started": None, "moved": None, "consumer": None, "error": None, "reason": None}
@@ -30,8 +28,6 @@ BARE: dict[str, Any] = dict.fromkeys(
     ("consumer", "created", "due", "moved", "started", "error", "reason", "body_bytes")
 )
 """All that may be null is: docs/reference/history.md."""
-
-pytestmark = [pytest.mark.thorough]
 
 
 def of_kind(kind: Event, **columns: Any) -> list[dict[str, Any]]:
@@ -61,41 +57,34 @@ def happened(row: dict[str, Any]) -> Happened:
 
 
 @pytest.fixture(scope="module", params=CASES)
-def case(request: pytest.FixtureRequest, shared_spark: SharedSpark, tmp_path_factory: pytest.TempPathFactory) -> Case:
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """A case's events, the folder of its dump and tables, and what the analysis said of it."""
     folder, rows = tmp_path_factory.mktemp("sparse"), CASES[request.param]
     write_dump(folder / "dump", rows, hours_each=24)
-    return rows, folder, analyze(shared_spark.session(), plan(str(folder / "dump"), str(folder / "out")))
-
-
-@pytest.fixture(scope="module")
-def columns(shared_spark: SharedSpark) -> dict[str, list[str]]:
-    """Those that a question's answer has, whatever it finds."""
-    nothing, days = history_of(shared_spark.session(), []), Context(START.date(), START.date())
-    return {name: question.answer(nothing, days).columns for name, question in QUESTIONS.items()}
+    return rows, folder, analyze(DuckDB(), plan(str(folder / "dump"), str(folder / "out")))
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_every_question_answers_it(case: Case, name: str, columns: dict[str, list[str]]) -> None:
+def test_every_question_answers_it(case: Case, name: str) -> None:
     rows, folder, summary = case
     wanted = getattr(plain, name)([happened(row) for row in rows])
     assert summary.tables[name] == len(wanted)
     assert json.loads((folder / "out" / "analysis.json").read_text())["tables"][name] == len(wanted)
     found = written(folder / "out" / name)
     assert_same(rows_of(found), wanted)
-    assert found.column_names == columns[name]
+    assert found.column_names == list(tables()[name].columns)
 
 
-def test_days_in_which_nothing_happened(spark: SparkSession, tmp_path: Path) -> None:
+def test_days_in_which_nothing_happened(tmp_path: Path) -> None:
     """Between two days that have something, and asked for by themselves."""
     write_dump(tmp_path / "dump", [event(n, NOON + timedelta(days=2 * n, minutes=1)) for n in range(2)])
     dump, out, between = str(tmp_path / "dump"), str(tmp_path / "out"), (START + timedelta(days=1)).date()
     some = chosen(["throughput", "retries", "workers"])
-    whole = analyze(spark, plan(dump, out), questions=some)
+    whole = analyze(DuckDB(), plan(dump, out), questions=some)
     assert whole.tables == {"throughput": 2, "retries": 1, "workers": 2}
     with pytest.raises(InvalidInput, match="has no events on the requested days: it holds 2026-01-05 to"):
         plan(dump, out, between, between)
     before = plan(dump, out, between, (START + timedelta(days=2)).date())
-    assert analyze(spark, before, questions=some).tables == {"throughput": 1, "retries": 1, "workers": 1}
-    assert len(collected(read_table(spark, LocalFolder(tmp_path / "out"), "throughput"))) == 2
+    assert analyze(DuckDB(), before, questions=some).tables == {"throughput": 1, "retries": 1, "workers": 1}
+    assert written(tmp_path / "out" / "throughput").num_rows == 2
     assert load_tables(LocalFolder(tmp_path / "out"), ["throughput"], between, between) == {"throughput": []}

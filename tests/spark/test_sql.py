@@ -296,4 +296,4 @@ def test_duckdb_needs_no_spark(folder: Path) -> None:
 def test_duckdb_that_is_asked_for_and_missing_is_told(folder: Path) -> None:
     code, err = run_without("duckdb", "sql", str(folder / "dump"), "select 1", "--engine", "duckdb")
     assert code == 2
-    assert "pip install 'streamdq[sql]'" in err
+    assert "pip install 'streamdq[analytics]'" in err

@@ -28,6 +28,7 @@ def test_the_key_table_is_that_of_the_code() -> None:
         names.standbys,
         names.mover_stopped,
         names.wake,
+        names.aborts,
         names.secret,
         names.probe,
         names.dumps,
@@ -36,7 +37,7 @@ def test_the_key_table_is_that_of_the_code() -> None:
         names.session("HASH"),
         names.sessions("HASH"),
     }
-    built |= {shard.ready_of("GROUP"), shard.dead_of("GROUP")}
+    built |= {shard.ready_of("GROUP"), shard.dead_of("GROUP"), shard.result_of("GROUP", "ID")}
     built |= {getattr(shard, name) for name in shard.__slots__ if name not in ("namespace", "topic", "shard", "prefix")}
     listed = set(re.findall(r"^\| `(\{?NS[^`]+)` \|", KEYS, re.MULTILINE))
     assert listed == {key.replace("{topic:0}", "{topic:shard}") for key in built}
@@ -103,8 +104,7 @@ def test_the_files_on_its_way_have_the_functions_named(file: str, functions: lis
 
 PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_OURS = {
-    "callback.toml", "shop/jobs.py", "manifest.json", "answered.json", "analysis.json", "measured.json",
-    "values-by-day.json",
+    "callback.toml", "shop/jobs.py", "manifest.json", "hours.json", "analysis.json", "measured.json",
 }  # fmt: skip
 """Files that a page tells its readers to write, or that a command writes."""
 

@@ -81,7 +81,8 @@ def test_the_registry_as_redis_and_fakeredis_write_it(text: str) -> None:
 
 def test_what_a_shard_is_told() -> None:
     topic = TopicSettings(shards=4, rate=10, ttr_ms=5, paused=True, groups={"a": GroupSettings(ttr_ms=7)})
-    assert topic.shard_fields() == ["paused", 1, "rate", 10, "ttr", 5, "key_limit", "", "key_order", "", "ttr:a", 7]
+    told = ["paused", 1, "rate", 10, "ttr", 5, "key_limit", "", "key_order", "", "results", "", "ttr:a", 7]
+    assert topic.shard_fields() == told
     assert TopicSettings(groups={"a": GroupSettings()}).shard_fields()[2:4] == ["rate", 0]
     assert TopicSettings(groups={"a": GroupSettings()}).shard_fields()[-2:] == ["ttr:a", ""]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 from streamdq.errors import ServerUnavailable
@@ -48,7 +49,7 @@ def test_touches_are_sent() -> None:
     async def main() -> None:
         link: Any = FakeLink()
         link.answers["touch"] = lambda _: [1]
-        deadlines: Any = None  # it is told of none
+        deadlines: Any = SimpleNamespace(lost=None, aborted=None)  # none is
         touches = Touches(member_of(link), deadlines)
         for _ in range(2):
             touches.put(held("1"), 1000)

@@ -16,6 +16,7 @@ from streamdq import Queue
 from streamdq.cli import app as cli
 from streamdq.errors import ExtensionBroken
 from streamdq.link.connection import forget_memory
+from tests.servers import Server
 from tests.waiting import HANG_S
 
 EXTENDED = "memory://extended"
@@ -40,8 +41,9 @@ def block(first_line: str) -> str:
 class Site:
     """A folder of packages, in front of what is installed."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], url: str) -> None:
         self.folder = folder
+        self._url = url
         self._capsys = capsys
 
     def install(self, name: str, version: str, entry_points: dict[str, dict[str, str]], **modules: str) -> None:
@@ -65,7 +67,7 @@ class Site:
         )  # fmt: skip
 
     def process(self, *words: str) -> tuple[int, str, str]:
-        done = self.python("-m", "streamdq", "--url", EXTENDED, *words)
+        done = self.python("-m", "streamdq", "--url", self._url, *words)
         return done.returncode, done.stdout, done.stderr
 
     def streamdq(self, *words: str) -> tuple[int, str, str]:
@@ -75,14 +77,16 @@ class Site:
         for name in [path.stem for path in self.folder.glob("*.py")]:
             sys.modules.pop(name, None)
         self._capsys.readouterr()
-        return cli.run(["--url", EXTENDED, *words]), *self._capsys.readouterr()
+        return cli.run(["--url", self._url, *words]), *self._capsys.readouterr()
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Site]:
+def site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], newest: Server
+) -> Iterator[Site]:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
-    yield Site(tmp_path, capsys)
+    yield Site(tmp_path, capsys, newest.url)
     cli.application.cache_clear()
     for path in tmp_path.glob("*.py"):
         sys.modules.pop(path.stem, None)

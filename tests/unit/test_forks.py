@@ -37,11 +37,12 @@ LIVES_IN_ONE_PROCESS = {
     "streamdq/process/log_lines.py:HandedOver.flush": "of a thread that waits",
     "streamdq/process/log_lines.py:LineWriter.flush": "of a thread that waits",
     "streamdq/mover/mover.py:MoverThread.__init__": "of the thread that starts it; a child starts its own",
+    "streamdq/operations/results/thread.py:WaitsThread.__init__": "the same",
     "streamdq/worker/ends.py:Ends.__init__": "of a worker, which a child of a handler does not run",
     "streamdq/worker/ends.py:EndSender.__init__": "the same",
     "streamdq/process/processes.py:Supervisor.__init__": "a command of its own, which forks nothing",
     "streamdq/process/signals.py:Stop.__init__": "reentrant, and asked by the main thread alone",
-    "spark/streamdq_spark/questions/once.py:Once.__init__": "of an analysis, which forks nothing",
+    "spark/streamdq_spark/once.py:Once.__init__": "of an analysis, which forks nothing",
     "spark/streamdq_spark/side_by_side.py:_Pieces.__init__": "of an analysis, which forks nothing",
 }
 """Places that make a lock which is not renewed, and why nobody misses it."""

@@ -65,12 +65,16 @@ export class UnknownGroup extends NotFound {}
 /** The job has ended, or never was. */
 export class NoSuchJob extends NotFound {}
 export class NoSuchSchedule extends NotFound {}
+/** There is neither the job nor a result of it. */
+export class NoSuchResult extends NotFound {}
 /** Another job has the id. */
 export class JobExists extends ProblemError {}
 /** The job is running or dead. */
 export class JobBusy extends ProblemError {}
 /** The claim has ended: its TTR passed and the job was taken over, or it was ended in another way. */
 export class StaleClaim extends ProblemError {}
+/** Somebody has aborted the job: it ends as cancelled. */
+export class JobAborted extends StaleClaim {}
 export class TopicNotEmpty extends ProblemError {}
 export class TooManyTopics extends ProblemError {}
 export class RateLimited extends ProblemError {}
@@ -96,9 +100,11 @@ export const CLASSES = {
   "unknown-group": UnknownGroup,
   "no-job": NoSuchJob,
   "no-schedule": NoSuchSchedule,
+  "no-result": NoSuchResult,
   "job-exists": JobExists,
   "job-busy": JobBusy,
   "stale-claim": StaleClaim,
+  "job-aborted": JobAborted,
   "topic-not-empty": TopicNotEmpty,
   "too-many-topics": TooManyTopics,
   "rate-limited": RateLimited,

@@ -19,6 +19,7 @@ export type Job<Body = unknown> = Omit<Schemas["JobOut"], "body"> & { body: Body
 /** A claimed job. Whoever has `claim` can end the attempt. */
 export type Claim<Body = unknown> = Omit<Schemas["ClaimOut"], "job"> & { job: Job<Body> };
 export type JobHistory = Schemas["JobHistoryOut"];
+export type JobResult = Schemas["ResultOut"];
 export type Stats = Schemas["StatsOut"];
 export type TopicSettings = Schemas["TopicOut"];
 export type BulkResult = Schemas["BulkOut"];
@@ -124,6 +125,23 @@ export class Queue<T extends Topics = Topics> {
   }
 
   /**
+   * How the job has ended, with its `result`, as soon as it has; `outcome` is `waiting` if it has not within `wait_s`, at most 60.
+   *
+   * @throws NoSuchResult if there is neither the job nor a result of it.
+   * @throws InvalidInput if the topic keeps no results.
+   */
+  async result(
+    topic: TopicOf<T>,
+    id: string,
+    options: { wait_s?: number; group?: string; key?: string } & CallOptions = {},
+  ): Promise<JobResult> {
+    const { wait_s, group, key, ...rest } = options;
+    const params = { path: { topic, id }, query: { wait_s, group, key } };
+    const ask = (signal: AbortSignal) => this.http.GET("/v1/topics/{topic}/jobs/{id}/result", { params, signal });
+    return await this.send(ask, { repeatable: true, timeout_ms: 90_000, ...rest });
+  }
+
+  /**
    * Cancels a waiting job: no new attempt of it starts.
    *
    * @throws NoSuchJob if there is none, also if an earlier request, whose answer was lost, has cancelled it.
@@ -138,6 +156,24 @@ export class Queue<T extends Topics = Topics> {
     const params = { path: { topic, id }, query };
     const ask = (signal: AbortSignal) => this.http.DELETE("/v1/topics/{topic}/jobs/{id}", { params, signal });
     await this.send(ask, { repeatable: true, signal });
+  }
+
+  /**
+   * Aborts a job, also while it runs: `cancelled` if it waited, `aborting` if its handler is told to stop. However that
+   * ends, the job is cancelled, and no new attempt starts.
+   *
+   * @throws NoSuchJob if there is none, also if an earlier request, whose answer was lost, has cancelled it.
+   * @throws JobBusy if it is dead.
+   */
+  async abort(
+    topic: TopicOf<T>,
+    id: string,
+    options: Query<"abort_job"> & CallOptions = {},
+  ): Promise<"cancelled" | "aborting"> {
+    const { signal, ...query } = options;
+    const params = { path: { topic, id }, query };
+    const ask = (signal: AbortSignal) => this.http.POST("/v1/topics/{topic}/jobs/{id}/abort", { params, signal });
+    return (await this.send(ask, { repeatable: true, signal })).result;
   }
 
   /**
@@ -214,10 +250,14 @@ export class Queue<T extends Topics = Topics> {
     return (found as Claim<T[K]> | undefined) ?? null;
   }
 
-  /** Ends the attempt as done. Like every way to end a claim, it is repeated if the answer is lost, which is safe. */
-  async finish(claim: Claim | string, options: EndOptions = {}): Promise<void> {
-    const body = { claim: tokenOf(claim) };
-    await this.send((signal) => this.http.POST("/v1/claims/finish", { body, signal }), ending(options));
+  /**
+   * Ends the attempt as done. `result`: what `result` returns, if the topic keeps results. Like every way to end a claim, it is
+   * repeated if the answer is lost, which is safe.
+   */
+  async finish(claim: Claim | string, options: { result?: unknown } & EndOptions = {}): Promise<void> {
+    const { result, ...rest } = options;
+    const body = result === undefined ? { claim: tokenOf(claim) } : { claim: tokenOf(claim), result };
+    await this.send((signal) => this.http.POST("/v1/claims/finish", { body, signal }), ending(rest));
   }
 
   /**

@@ -92,6 +92,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/topics/{topic}/jobs/{id}/abort": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Abort a job, also while it runs
+         * @description A job that waits is cancelled. One that runs is told to stop: however its attempt ends then, the job ends as cancelled, and no new attempt starts. Safe to repeat. A job that is dead can't be aborted.
+         */
+        post: operations["abort_job"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/topics/{topic}/jobs/{id}/reschedule": {
         parameters: {
             query?: never;
@@ -106,6 +126,26 @@ export interface paths {
          * @description The job may be delayed, ready, or waiting for its next attempt. A job that is running or dead can't be rescheduled.
          */
         post: operations["reschedule_job"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/topics/{topic}/jobs/{id}/result": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the result of a job, and wait for it if necessary
+         * @description The topic has to keep results: its handler asks for that, or the topic's setting `result`. The answer comes as soon as the job has ended for the group, however it ended. 404 `no-result`: there is neither the job nor a result of it.
+         */
+        get: operations["get_result"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -243,7 +283,7 @@ export interface paths {
         put?: never;
         /**
          * End the attempt as done, for this group
-         * @description Safe to repeat if the answer was lost, like every other way to end a claim: for ten minutes, the same request gets a 200. A claim that was taken over gets a 409, whatever happened to the job.
+         * @description Safe to repeat if the answer was lost, like every other way to end a claim: for ten minutes, the same request gets a 200. A claim that was taken over gets a 409, whatever happened to the job. If the job was aborted, it ends as cancelled, and the answer is a 409, too. A result that can't be kept, as it is too large or the topic keeps none, gets a 422, and the claim goes on.
          */
         post: operations["finish_claim"];
         delete?: never;
@@ -343,7 +383,7 @@ export interface paths {
         put?: never;
         /**
          * Start the claim's TTR again (a heartbeat), or set another one
-         * @description Start the claim's TTR again (a heartbeat), or set another one.
+         * @description A 409 `job-aborted` means that somebody has aborted the job: stop, and end the claim in any way; the job is then cancelled.
          */
         post: operations["touch_claim"];
         delete?: never;
@@ -788,6 +828,21 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * AbortOut
+         * @description What came of an abort.
+         * @example {
+         *       "result": "aborting"
+         *     }
+         */
+        AbortOut: {
+            /**
+             * Result
+             * @description `cancelled`: no attempt ran, and no new one starts. `aborting`: an attempt runs and is told to stop; it ends as cancelled, and no new one starts.
+             * @enum {string}
+             */
+            result: "cancelled" | "aborting";
+        };
         /** ActedJobOut */
         ActedJobOut: {
             /** Id */
@@ -1229,6 +1284,30 @@ export interface components {
             traceback?: string;
         };
         /**
+         * FinishIn
+         * @description A claim to end as done.
+         * @example {
+         *       "claim": "v1.W10.c2lnbmF0dXJl"
+         *     }
+         * @example {
+         *       "claim": "v1.W10.c2lnbmF0dXJl",
+         *       "result": 42
+         *     }
+         */
+        FinishIn: {
+            /**
+             * Claim
+             * @description The `claim` of a take.
+             * @example v1.W10.c2lnbmF0dXJl
+             */
+            claim: string;
+            /**
+             * Result
+             * @description The job's result, any JSON, if the topic keeps results of the claim's group. Left out: it has none.
+             */
+            result?: unknown;
+        };
+        /**
          * FoundJobOut
          * @example {
          *       "attempt": 0,
@@ -1388,6 +1467,14 @@ export interface components {
              * @description The error of the last attempt.
              */
             error: string | null;
+            /** @description Of a running attempt, if its handler says. */
+            progress?: components["schemas"]["HandlerProgressOut"] | null;
+            /**
+             * Aborted
+             * @description It runs, was told to stop, and ends as cancelled.
+             * @default false
+             */
+            aborted?: boolean;
         };
         /** GroupSettingsOut */
         GroupSettingsOut: {
@@ -1395,6 +1482,11 @@ export interface components {
             ttr_ms: number | null;
             /** Retry */
             retry: string | null;
+            /**
+             * Result Ms
+             * @description For how long results are kept; null: they are not.
+             */
+            result_ms?: number | null;
         };
         /**
          * GroupStatsOut
@@ -1433,6 +1525,24 @@ export interface components {
              * @description Of the delayed ones, those that wait for their next attempt.
              */
             retrying: number;
+        };
+        /**
+         * HandlerProgressOut
+         * @description How far a running handler says it is.
+         */
+        HandlerProgressOut: {
+            /**
+             * Fraction
+             * @description From 0 to 1; null if it did not say.
+             */
+            fraction: number | null;
+            /** Text */
+            text: string;
+            /**
+             * At Ms
+             * @description When it said so.
+             */
+            at_ms: number;
         };
         /**
          * HealthOut
@@ -1761,6 +1871,59 @@ export interface components {
             id: string;
             /** What */
             what: string;
+        };
+        /**
+         * ResultOut
+         * @description How a job ended in one group.
+         * @example {
+         *       "ended_ms": 1899998200000,
+         *       "group": "default",
+         *       "id": "report-7",
+         *       "outcome": "done",
+         *       "result": {
+         *         "pages": 12
+         *       },
+         *       "topic": "report.make"
+         *     }
+         */
+        ResultOut: {
+            /** Topic */
+            topic: string;
+            /** Id */
+            id: string;
+            /** Group */
+            group: string;
+            /**
+             * Outcome
+             * @description `error`: it is done, and its result could not be kept. `waiting`: it has not ended yet.
+             * @enum {string}
+             */
+            outcome: "done" | "dead" | "cancelled" | "expired" | "error" | "waiting";
+            /**
+             * Ended Ms
+             * @description When it ended, if that is still known.
+             */
+            ended_ms?: number | null;
+            /**
+             * Result
+             * @description What the handler returned, of a job that is done.
+             */
+            result?: unknown;
+            /**
+             * Result Unreadable
+             * @description Why this server can't read the result, which is null then.
+             */
+            result_unreadable?: string | null;
+            /**
+             * Reason
+             * @description Of a dead job: why it was buried.
+             */
+            reason?: string | null;
+            /**
+             * Error
+             * @description Of a dead job; or why the result could not be kept.
+             */
+            error?: string | null;
         };
         /**
          * ScaleOut
@@ -2293,6 +2456,13 @@ export interface components {
              * @description Attempts of a key that start in a time at most: "5/s", "100/10m"; "0": no limit.
              */
             key_rate?: string | null;
+            /**
+             * Result
+             * @description For how long what handlers return is kept; `0`: no longer. If the topic has several groups, for those that are named.
+             */
+            result?: string | {
+                [key: string]: string;
+            } | null;
         };
         /**
          * TopicOut
@@ -3307,6 +3477,123 @@ export interface operations {
             };
         };
     };
+    abort_job: {
+        parameters: {
+            query?: {
+                /** @description Abort it for this consumer group alone. Left out: for all. */
+                group?: string | null;
+                /** @description The job's key, if it has one. Left out: the job is found all the same. */
+                key?: string | null;
+                /** @description Where the change is for certain when this is answered: in the `memory` of Redis, on its `disk`, or also in the memory of `replicas:N`. Left out: as the topic is configured. */
+                durable?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The topic, percent-encoded. */
+                topic: string;
+                /** @description The job's id, percent-encoded. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is cancelled, or told to stop. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AbortOut"];
+                };
+            };
+            /** @description A valid token is needed */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such job; No such topic; There is nothing here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The job's state does not allow it */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value can't be accepted */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An error in the server */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Redis can't give this durability */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is shutting down; Durability was not confirmed in time; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     reschedule_job: {
         parameters: {
             query?: {
@@ -3450,6 +3737,114 @@ export interface operations {
                 };
             };
             /** @description The server is shutting down; Durability was not confirmed in time; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_result: {
+        parameters: {
+            query?: {
+                /** @description Whose result, if several groups of the topic keep theirs. */
+                group?: string | null;
+                /** @description The job's key, if it has one. Left out: the job is found all the same. */
+                key?: string | null;
+                /** @description How long to wait for the job to end. */
+                wait_s?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The topic, percent-encoded. */
+                topic: string;
+                /** @description The job's id, percent-encoded. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description How the job has ended. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResultOut"];
+                };
+            };
+            /** @description It has not ended yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResultOut"];
+                };
+            };
+            /** @description A valid token is needed */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such topic; No such consumer group; Neither the job nor a result of it; There is nothing here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value can't be accepted */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An error in the server */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is shutting down; Too many requests are waiting; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4234,7 +4629,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["ClaimIn"];
+                "application/json": components["schemas"]["FinishIn"];
             };
         };
         responses: {
@@ -4281,6 +4676,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description No such topic */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The request took too long to arrive */
             408: {
                 headers: {
@@ -4290,7 +4694,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The claim has ended */
+            /** @description The claim has ended; The job was aborted */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4346,7 +4750,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            /** @description The server is shutting down; The storage of large bodies does not answer; Redis does not answer; Redis refuses the request; A newer version has written the data */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -4987,7 +5391,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The claim has ended */
+            /** @description The claim has ended; The job was aborted */
             409: {
                 headers: {
                     [name: string]: unknown;

@@ -3,7 +3,7 @@
 import { setMaxListeners } from "node:events";
 import { setTimeout as pause } from "node:timers/promises";
 
-import { StaleClaim, StreamdqError, UnknownTopic } from "./errors.js";
+import { JobAborted, StaleClaim, StreamdqError, UnknownTopic } from "./errors.js";
 import type { Claim, Duration, Job, Queue, Topics } from "./queue.js";
 
 /** Thrown by a handler: try again after `delay`, without using up a step of the retry schedule. */
@@ -213,6 +213,7 @@ export class Worker<T extends Topics = Topics> {
       await outcome();
     } catch (error) {
       if (!(error instanceof StreamdqError)) throw error;
+      if (error instanceof JobAborted) return; // it is cancelled, whatever its handler has done
       const what = error instanceof StaleClaim ? "was taken over" : "could not be ended";
       this.#options.log.warn(`streamdq: the claim of ${claim.job.topic} ${claim.job.id} ${what}:`, error);
     }
@@ -276,7 +277,7 @@ export class Attempt<Body> {
 
   /**
    * Starts the TTR again, or sets another one, in seconds. If another worker has the job by now, the signal is aborted, and
-   * StaleClaim thrown.
+   * StaleClaim thrown; if somebody has aborted the job, JobAborted.
    */
   async touch(ttr_s?: number): Promise<void> {
     const asked_ms = performance.now();

@@ -9,6 +9,7 @@ import {
   Bury,
   Forbidden,
   InvalidInput,
+  JobAborted,
   JobBusy,
   JobExists,
   NoSuchJob,
@@ -91,6 +92,19 @@ test("a job is enqueued under its id, read, rescheduled and cancelled", async ()
   await queue.cancel(name, job.id);
   assert.equal(await queue.get(name, job.id), null);
   await assert.rejects(queue.cancel(name, job.id), NoSuchJob);
+});
+
+test("a job is aborted while it waits and while it runs", async () => {
+  const name = topic();
+  await queue.enqueue(name, { order_id: 1 }, { id: "a", delay: "1h" });
+  assert.equal(await queue.abort(name, "a"), "cancelled");
+  await queue.enqueue(name, { order_id: 1 }, { id: "b" });
+  const claim = await queue.take(name, { timeout: "10s" });
+  assert.ok(claim);
+  assert.equal(await queue.abort(name, "b"), "aborting");
+  await assert.rejects(queue.touch(claim, "5m"), JobAborted);
+  await assert.rejects(queue.finish(claim), JobAborted);
+  await assert.rejects(queue.abort(name, "b"), NoSuchJob);
 });
 
 test("a taken id is an error, or what on_conflict says", async () => {

@@ -16,6 +16,7 @@ from streamdq.cli.common import Json, commands, open_queue
 from streamdq.errors import InvalidInput, MissingExtra
 from streamdq.times.durations import to_ms
 
+from ..engines.choice import Name, choose, started
 from .options import DAY, Master, Memory, Quarantine, Verbose, date_of
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ..waiting import Waiting
 
 app = commands()
+_NAMES = {Name.DUCKDB: "DuckDB", Name.SPARK: "Spark"}
 _Report = Annotated[
     Path | None, typer.Option(help="Also write an HTML report.", metavar="FILE", dir_okay=False, show_default=False)
 ]
@@ -62,6 +64,10 @@ def analyze(
         str, typer.Option(help="The time zone by whose clocks hours are compared with those of earlier weeks.")
     ] = "UTC",
     compare: _Compare = None,
+    engine: Annotated[
+        Name,
+        typer.Option(help="Who calculates: DuckDB on this machine, or Spark, also beyond it; auto says which and why."),
+    ] = Name.AUTO,
     master: Master = None,
     waiting: Annotated[
         bool,
@@ -75,19 +81,18 @@ def analyze(
     quarantine: Quarantine = False,
     as_json: Json = False,
 ) -> None:
-    """Analyse a dump of the history with Spark.
+    """Analyse a dump of the history, with DuckDB or Spark.
 
     Writes a Parquet table for each question: punctuality, throughput, retries, dead letters, duplicates, advice on TTR
     and retry schedule, unusual hours, the coming load. A repeated run replaces the days it covers. Needs
-    streamdq[spark].
+    streamdq[analytics], or streamdq[spark] for more than one machine takes.
     """
     try:
         from streamdq_spark import analysis
 
         from ..report import write_report
-        from ..session import session, settings_for
     except ModuleNotFoundError as error:
-        raise MissingExtra(error.name or "pyspark", "spark") from error
+        raise MissingExtra(error.name or "pyarrow", "analytics") from error
     days = date_of(first), date_of(last)
     questions = analysis.chosen(only or (), compare=compare is not None)
     _check_page(page, report)
@@ -104,11 +109,12 @@ def analyze(
     asked = _waiting(context) if waiting else None
     analysis.check_output(plan)
     _check_report(report)
-    settings = settings_for(analysis.events_to_read(plan, questions, asked), master)
-    started = session(master, settings=settings, memory=memory, verbose=verbose)
-    with terminal.progress_bar("starting Spark") as bar, started as spark:
+    events = analysis.events_to_read(plan)
+    name = _chosen(engine, plan, events, master)
+    at_work = started(name, events, master, memory=memory, verbose=verbose)
+    with terminal.progress_bar(f"starting {_NAMES[name]}") as bar, at_work as calculates:
         summary = analysis.analyze(
-            spark,
+            calculates,
             plan,
             waiting=asked,
             questions=questions,
@@ -120,6 +126,14 @@ def analyze(
         terminal.print_json(summary.as_json())
     else:
         _tell(summary.as_json(), plan, output, report)
+
+
+def _chosen(engine: Name, plan: Plan, events: int, master: str | None) -> Name:
+    """The engine. Which one, and why, is told unless the command said so."""
+    name, why = choose(engine, (plan.dump.folder, plan.target), events, master)
+    if engine is Name.AUTO and master is None:
+        terminal.console(stderr=True).print(Text(f"engine: {_NAMES[name]} ({why})", "dim"))
+    return name
 
 
 def _tell(summary: dict[str, Any], plan: Plan, output: str, report: Path | None) -> None:

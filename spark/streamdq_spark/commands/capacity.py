@@ -35,7 +35,7 @@ def capacity(
     """How many workers the coming hours need.
 
     Shows the table `capacity` of the newest analysis in that folder: for queues that share workers, hour by hour, so
-    that attempts start within the objective of that analysis. Needs streamdq[spark], but starts no Spark. For the next
+    that attempts start within the objective of that analysis. Needs streamdq[analytics]. For the next
     minutes: streamdq scale.
     """
     try:
@@ -43,7 +43,7 @@ def capacity(
         from ..report.pools import pools
         from ..table_files import table_files
     except ModuleNotFoundError as error:
-        raise MissingExtra(error.name or "pyarrow", "spark") from error
+        raise MissingExtra(error.name or "pyarrow", "analytics") from error
     folder = open_folder(tables)
     if not (newest := max((_days(path) for path in table_files(folder, _TABLE) if "from_dt=" in path), default=None)):
         raise InvalidInput(f"there is no table {_TABLE} in {folder.url}: pass the output folder of streamdq analyze")

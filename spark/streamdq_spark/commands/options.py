@@ -16,7 +16,7 @@ Memory = Annotated[
         show_envvar=True,
         show_default=False,
         metavar="SIZE",
-        help="Java's heap, such as 4g [half of the machine's memory, at most 4g].",
+        help="Memory for Java's heap, such as 4g [half of the machine's, at most 4g], or for DuckDB [most of it].",
     ),
 ]
 Master = Annotated[

@@ -57,13 +57,13 @@ def ask(
     """Ask a dump of the history in SQL.
 
     The view events has the columns of the history, and late_ms, mover_ms, run_ms and hour; with --tables, each table
-    of an analysis is a view. DuckDB answers in seconds where it is installed (streamdq[sql]) and the folders are local;
-    else Spark.
+    of an analysis is a view. DuckDB answers in seconds where it is installed (streamdq[analytics]) and the folders are
+    local; else Spark.
     """
     try:
         from ..sql.examples import EXAMPLES
     except ModuleNotFoundError as error:
-        raise MissingExtra(error.name or "pyarrow", "sql") from error
+        raise MissingExtra(error.name or "pyarrow", "analytics") from error
     if examples:
         _show({name: (held.what, held.query) for name, held in EXAMPLES.items()}, as_json)
         return
@@ -107,7 +107,7 @@ def _by_duckdb(engine: Engine, source: Source) -> bool:
     if engine is Engine.SPARK or (engine is Engine.AUTO and not installed):
         return False
     if not installed:
-        raise MissingExtra("duckdb", "sql")
+        raise MissingExtra("duckdb", "analytics")
     from ..sql import duck
 
     local = duck.can_read(source)

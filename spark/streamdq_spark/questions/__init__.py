@@ -1,199 +1,151 @@
-"""The questions that an analysis answers, one module each, and their context.
+"""The questions that an analysis answers: a file of SQL for each table, in what Spark's SQL and DuckDB's share.
 
-A question is a function `(history, context) -> DataFrame`; what several questions need is computed once, by `History`.
-It collects no rows. Its last step is a `select`
-that is the schema of its table. Tables are partitioned by `dt`, the UTC day of the events that a row counts; for
-questions about the whole time, it is the last day. So a rerun replaces exactly the rows that it computes.
+A file begins with its header: what it answers, what a row is, the columns with their types, and, after ``Day:``, the
+column by whose UTC day rows are replaced; rows of tables without one belong to the whole time. Files in `views` are
+intermediate results that several tables need: each is computed once. `functions.sql` holds what both call, and
+`functions.ENGINE.sql` what the engines name differently. Parameters are named, as :slo_ms; Python fills them in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+_COLUMN = re.compile(r"^--   (\w+) +(text|integer|number|numbers|time|flag)\b", re.MULTILINE)
+_DAY = re.compile(r"\bDay: (\w+)\.")
+_SOURCE = re.compile(r"\b(?:FROM|JOIN) ([a-z_]+)\b")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
-from ..measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
-from . import (
-    advice,
-    anomalies,
-    budget,
-    by_day,
-    capacity,
-    changes,
-    compared,
-    cost,
-    dead_letters,
-    duplicates,
-    errors,
-    finish,
-    forecast,
-    history,
-    lateness_causes,
-    punctuality,
-    retries,
-    throughput,
-    workers,
-)
-from .common import DAY_H, HOUR_S, day_number
-from .compared import Span
-from .history import History
-
-__all__ = [
-    "COMPARED", "QUESTIONS", "Context", "History", "Question", "Span", "advice", "anomalies", "budget", "by_day",
-    "capacity", "changes", "compared", "cost", "dead_letters", "duplicates", "errors", "finish", "forecast", "history",
-    "lateness_causes", "punctuality", "retries", "throughput", "workers",
-]  # fmt: skip
+Value = int | float | str | bool
+QUESTIONS = (
+    "punctuality", "punctuality_topics", "lateness_causes", "throughput", "retries", "dead_letters", "time_to_finish",
+    "workers", "duplicates", "cost_by_topic", "cost_by_key", "advice", "anomalies", "incidents", "changes", "forecast",
+    "forecast_accuracy", "capacity", "errors", "error_classes", "hosts", "budget", "budget_incidents",
+)  # fmt: skip
+"""The tables, in the order in which they are told."""
+COMPARED = "compared"
+"""One more, where there are two time spans."""
+READ = ("asked", "recent", "running", "earlier")
+"""The events of a dump, of different days: of those that are asked for; with 14 days before; with these and two days
+after; with all before that any table looks back to.
+"""
+GIVEN = ("known_hours", "waiting", "pools")
+"""What Python hands in: hours that an earlier run has counted; what waits in Redis (topic, hour, jobs); and which
+queues share workers (topic, group, pool), from the view `worked_on`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
-    """What a question may know beside the events. Both days belong to the time that is asked for."""
-
-    first_day: date
-    last_day: date
-    waiting: DataFrame | None = None  # topic, due_hour (timestamp), jobs: what waits in Redis, if it was asked
-    asked_at: datetime | None = None  # when it was
-    slo_ms: int = SLO_MS  # an attempt that starts within it is on time
-    objective: float = OBJECTIVE  # the share of attempts that should be on time
-    tz: str = DEFAULT_TZ  # by whose clocks hours are the same hour of a week
-    compare: tuple[Span, Span] | None = None  # two time spans, if they should be compared
-    goes_on: bool = False  # whether there are events of later days, so that the last hour is complete
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One table. `answer` gets the events from `lookback` before the first day to `lookahead` after the last.
-
-    `day` is the timestamp column whose UTC day a row belongs to; rows of days that were not asked for are dropped.
-    None: every row belongs to the last day. The runner adds `dt`. `by_hour`: of the days before, it only needs
-    `History.hours`, except of those within `whole` before the first. `by_day`: of these, it only needs `ByDay` beside.
-    """
+class Statement:
+    """A query, its columns with their types, if they are told, and what it reads."""
 
     name: str
-    answer: Callable[[History, Context], DataFrame]
-    day: str | None = None
-    lookback: timedelta = timedelta(0)
-    lookahead: timedelta = timedelta(0)
-    by_hour: bool = False
-    whole: timedelta = timedelta(0)
-    by_day: bool = False
+    text: str
+    columns: Mapping[str, str]
+    day: str | None
+    sources: tuple[str, ...]
+
+    def rendered(self, values: Mapping[str, Value]) -> str:
+        """With its parameters as literals."""
+        return _rendered(self.text, values)
 
 
-def _of_events(answer: Callable[[History], DataFrame], day: str | None = None) -> Question:
-    """A question that only needs the events."""
-
-    def from_history(history: History, _: Context) -> DataFrame:
-        return answer(history)
-
-    return Question(answer.__name__, from_history, day)
+@cache
+def tables() -> Mapping[str, Statement]:
+    return dict(_statements())
 
 
-def _forecast(history: History, context: Context) -> DataFrame:
-    return forecast.forecast(history, context.waiting, start=context.asked_at, slo_ms=context.slo_ms, tz=context.tz)
+@cache
+def views() -> Mapping[str, Statement]:
+    return dict(_statements("views"))
 
 
-def _forecast_accuracy(history: History, context: Context) -> DataFrame:
-    return forecast.forecast_accuracy(history, start=context.asked_at, slo_ms=context.slo_ms, tz=context.tz)
+def event_view(rows: str, values: Mapping[str, Value]) -> str:
+    """The query that makes of rows of a dump what the statements read."""
+    return _rendered(_without_comments(_read("events.sql")).replace(":rows", rows), values)
 
 
-def _budget(history: History, context: Context) -> DataFrame:
-    until = context.last_day if context.goes_on else None
-    return budget.budget(history, slo_ms=context.slo_ms, objective=context.objective, until=until)
+def functions(engine: str, values: Mapping[str, Value]) -> Iterator[str]:
+    """The statements that define the functions."""
+    for text in _without_comments(_read(f"functions.{engine}.sql")).split(";"):
+        if text.strip():
+            yield _rendered(text.strip(), values)
+    for text in _without_comments(_read("functions.sql")).split(";"):
+        head, _, body = text.strip().removeprefix("CREATE FUNCTION ").partition(" RETURN")
+        if "(" not in head:
+            continue
+        kind, _, body = (body.removeprefix("S ")).partition(" RETURN")
+        name, _, given = head.removesuffix(")").partition("(")
+        if engine == "duckdb":
+            names = ", ".join(one.split()[0] for one in given.split(","))
+            yield f"CREATE MACRO {name}({names}) AS {body}"
+        else:
+            yield f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({given}) RETURNS {kind} RETURN {body}"
 
 
-def _budget_incidents(history: History, context: Context) -> DataFrame:
-    until = context.last_day if context.goes_on else None
-    return budget.budget_incidents(history, slo_ms=context.slo_ms, objective=context.objective, until=until)
+def needed(*names: str) -> list[Statement]:
+    """The views that these tables or views are made of, each after those that it reads itself."""
+    found: dict[str, Statement] = {}
+
+    def add(name: str) -> None:
+        statement = tables().get(name) or views()[name]
+        for source in statement.sources:
+            made_of = "worked_on" if source == "pools" else source
+            if made_of in views() and made_of not in found:
+                add(made_of)
+        if name in views():
+            found[name] = statement
+
+    for name in names:
+        add(name)
+    return list(found.values())
 
 
-def _capacity(history: History, context: Context) -> DataFrame:
-    return capacity.capacity(
-        history,
-        context.waiting,
-        start=context.asked_at,
-        slo_ms=context.slo_ms,
-        objective=context.objective,
-        tz=context.tz,
-    )
+def _rendered(text: str, values: Mapping[str, Value]) -> str:
+    return _PARAMETER.sub(lambda found: _literal(values[found[1]]), text)
 
 
-def _error_classes(history: History, context: Context) -> DataFrame:
-    return errors.error_classes(history, slo_ms=context.slo_ms)
+def _literal(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, float):
+        text = repr(value)
+        return text if "e" in text else f"{text}e0"
+    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
 
 
-def _hosts(history: History, context: Context) -> DataFrame:
-    return errors.hosts(history, slo_ms=context.slo_ms)
+def _statements(folder: str = "") -> Iterator[tuple[str, Statement]]:
+    for path in (_FOLDER.joinpath(folder) if folder else _FOLDER).iterdir():
+        name, dot, ending = path.name.partition(".")
+        if not dot or ending != "sql" or name in ("events", "functions"):
+            continue
+        whole = path.read_text()
+        head = whole[: len(whole) - len(_without_header(whole))]
+        text = _without_comments(whole)
+        day = _DAY.search(head.replace("\n-- ", " "))
+        own = set(re.findall(r"(?:\bWITH|,) (\w+) AS \(", text)) | set(
+            re.findall(r"^\), (\w+) AS \(", text, re.MULTILINE)
+        )
+        sources = tuple(dict.fromkeys(source for source in _SOURCE.findall(text) if source not in own))
+        yield name, Statement(name, text, dict(_COLUMN.findall(head)), day[1] if day else None, sources)
 
 
-def _punctuality(history: History, context: Context) -> DataFrame:
-    return punctuality.punctuality(history, slo_ms=context.slo_ms, objective=context.objective)
+def _without_header(text: str) -> str:
+    lines = text.splitlines(keepends=True)
+    while lines and lines[0].startswith("--"):
+        lines.pop(0)
+    return "".join(lines)
 
 
-def _punctuality_topics(history: History, context: Context) -> DataFrame:
-    return punctuality.punctuality_topics(history, slo_ms=context.slo_ms, objective=context.objective)
+def _without_comments(text: str) -> str:
+    return "\n".join(line.partition("--")[0].rstrip() for line in text.splitlines()).strip()
 
 
-def _anomalies(history: History, context: Context) -> DataFrame:
-    until = context.last_day if context.goes_on else None
-    return anomalies.anomalies(history, slo_ms=context.slo_ms, until=until, tz=context.tz)
+def _read(name: str) -> str:
+    return _FOLDER.joinpath(name).read_text()
 
 
-def _incidents(history: History, context: Context) -> DataFrame:
-    since, until = (
-        day_number(day) * DAY_H * HOUR_S for day in (context.first_day, context.last_day + timedelta(days=1))
-    )
-    of_days = F.unix_seconds("hour").between(since, until - 1)
-    return anomalies.incidents(_anomalies(history, context).where(of_days))
-
-
-def _changes(history: History, context: Context) -> DataFrame:
-    return changes.changes(history, slo_ms=context.slo_ms)
-
-
-def _compared(history: History, context: Context) -> DataFrame:
-    if context.compare is None:
-        raise ValueError("nothing to compare: the context has no time spans")
-    return compared.compared(history, *context.compare)
-
-
-# The same for all of them, so that they share one history.
-_LOOKBACK = timedelta(days=max(anomalies.LOOKBACK_DAYS, forecast.LOOKBACK_DAYS))
-_DAYS = timedelta(days=by_day.DAYS)
-_ALL = (
-    Question("punctuality", _punctuality, "hour"),
-    Question("punctuality_topics", _punctuality_topics),
-    _of_events(lateness_causes.lateness_causes, "hour"),
-    _of_events(throughput.throughput, "hour"),
-    _of_events(retries.retries),
-    _of_events(dead_letters.dead_letters),
-    _of_events(finish.time_to_finish),
-    replace(_of_events(workers.workers, "hour"), lookahead=workers.LOOKAHEAD),
-    _of_events(duplicates.duplicates),
-    _of_events(cost.cost_by_topic),
-    _of_events(cost.cost_by_key),
-    _of_events(advice.advice),
-    Question("anomalies", _anomalies, "hour", _LOOKBACK, by_hour=True),
-    Question("incidents", _incidents, lookback=_LOOKBACK, by_hour=True),
-    Question("changes", _changes, lookback=_DAYS, whole=_DAYS, by_day=True),
-    Question("forecast", _forecast, lookback=_LOOKBACK, by_hour=True),
-    Question("forecast_accuracy", _forecast_accuracy, lookback=_LOOKBACK, by_hour=True),
-    Question("capacity", _capacity, lookback=_LOOKBACK, by_hour=True, whole=_DAYS, by_day=True),
-    _of_events(errors.errors, "day"),
-    Question("error_classes", _error_classes, lookback=_DAYS, whole=_DAYS, by_day=True),
-    Question("hosts", _hosts, lookback=_DAYS, whole=_DAYS, by_day=True),
-    Question("budget", _budget, lookback=_LOOKBACK, by_hour=True),
-    Question("budget_incidents", _budget_incidents, lookback=_LOOKBACK, by_hour=True),
-)
-QUESTIONS: dict[str, Question] = {question.name: question for question in _ALL}
-COMPARED = Question("compared", _compared)
-"""Asked where there are two time spans."""
-
-
-def beside_waiting(questions: Mapping[str, Question]) -> dict[str, Question]:
-    """The same questions if it is known what waits: how long before they were due attempts were enqueued is not kept
-    by day.
-    """
-    return {name: replace(asked, by_day=asked.by_day and name != "capacity") for name, asked in questions.items()}
+_FOLDER = files(__name__)

@@ -8,10 +8,10 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ..columns import ms_between
 from ..events import read_files
 from ..failures import spark_errors
 from ..places import check_reach
-from ..questions.common import ms_between
 from ..tables import read_table
 from . import EVENTS_VIEW, Found, Source, answers_nothing, found_in, refused
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from streamdq.store.history.rows import Event
 
-from ..questions.common import LIFE, entry_order, is_event, is_released, is_snoozed
+from ..columns import LIFE, entry_order, is_event, is_released, is_snoozed
 from ..questions.pools import Queue, pool_numbers
 
 

@@ -25,7 +25,7 @@ from ..backend import Backend, left
 from ..problems import ProblemError
 from ..signing import pack, unpack
 from .jobs import job_bytes
-from .models.claims import BuryIn, ClaimIn, ClaimOut, EndedOut, FailIn, SnoozeIn, TouchIn
+from .models.claims import BuryIn, ClaimIn, ClaimOut, EndedOut, FailIn, FinishIn, SnoozeIn, TouchIn
 from .route import JSON, Route, TopicPath, backend_of, check_group_scope, may_still, operation, who_asks
 
 router = APIRouter(route_class=Route)
@@ -131,6 +131,7 @@ _ENDED: dict[int, dict[str, Any]] = {
     200: {"description": "This claim has ended like that before.", "model": EndedOut},
 }
 _STALE, _STALE_OR_UNKNOWN = ["stale-claim"], ["stale-claim", "unknown-topic"]
+_OR_ABORTED = [*_STALE, "job-aborted"]
 
 
 async def _end(
@@ -143,14 +144,17 @@ async def _end(
     return Response(status_code=204) if state is None else Response(to_json({"state": state}), media_type=JSON)
 
 
-@_ending("/v1/claims/finish", problems=_STALE, responses=_ENDED)
-async def finish_claim(request: Request, claim: ClaimIn) -> Response:
+@_ending("/v1/claims/finish", problems=[*_OR_ABORTED, "unknown-topic", "storage-unavailable"], responses=_ENDED)
+async def finish_claim(request: Request, claim: FinishIn) -> Response:
     """End the attempt as done, for this group.
 
     Safe to repeat if the answer was lost, like every other way to end a claim: for ten minutes, the same request gets
-    a 200. A claim that was taken over gets a 409, whatever happened to the job.
+    a 200. A claim that was taken over gets a 409, whatever happened to the job. If the job was aborted, it ends as
+    cancelled, and the answer is a 409, too. A result that can't be kept, as it is too large or the topic keeps none,
+    gets a 422, and the claim goes on.
     """
-    return await _end(request, claim, engine.finish, AttemptResult.DONE)
+    given = (claim.result,) if "result" in claim.model_fields_set else ()
+    return await _end(request, claim, lambda store, held: engine.finish(store, held, *given), AttemptResult.DONE)
 
 
 @_ending("/v1/claims/fail", problems=_STALE_OR_UNKNOWN, responses=_ENDED)
@@ -187,9 +191,13 @@ async def release_claim(request: Request, claim: ClaimIn) -> Response:
     return await _end(request, claim, engine.release, AttemptResult.RELEASED)
 
 
-@_ending("/v1/claims/touch", problems=_STALE_OR_UNKNOWN, responses={204: {"description": "Done."}})
+@_ending("/v1/claims/touch", problems=[*_OR_ABORTED, "unknown-topic"], responses={204: {"description": "Done."}})
 async def touch_claim(request: Request, claim: TouchIn) -> Response:
-    """Start the claim's TTR again (a heartbeat), or set another one."""
+    """Start the claim's TTR again (a heartbeat), or set another one.
+
+    A 409 `job-aborted` means that somebody has aborted the job: stop, and end the claim in any way; the job is then
+    cancelled.
+    """
     backend = backend_of(request)
     held = await _own(request, backend, claim)
     await backend.do(engine.touch(await backend.store(), held, claim.ttr))

@@ -13,6 +13,7 @@ from ...job.job import MAX_KEY_CHARS, Job, JobState, NewJob, check_topic
 from ...job.uniqueness import OnConflict
 from ...link.session import Op
 from ...operations.history.job_history import latest_rows, with_failures
+from ...operations.jobs.abort import AbortResult
 from ...operations.jobs.enqueue import put, refusal
 from ...operations.json_out import event_json, job_fields
 from ...options import OF_JOB
@@ -25,7 +26,7 @@ from ..problems import ProblemError
 from ..request_body import is_same_json
 from .bulk import Loader
 from .models.common import WhenIn, due_from
-from .models.jobs import BulkOut, JobHistoryOut, JobIn, JobOut
+from .models.jobs import AbortOut, BulkOut, JobHistoryOut, JobIn, JobOut
 from .route import (
     JSON,
     NDJSON,
@@ -66,6 +67,9 @@ KeyIn = Annotated[
     Query(
         description="The job's key, if it has one. Left out: the job is found all the same.", max_length=MAX_KEY_CHARS
     ),
+]
+AbortGroupIn = Annotated[
+    str | None, Query(description="Abort it for this consumer group alone. Left out: for all.", max_length=64)
 ]
 _DURABILITY = ["not-durable", "durability-unsupported"]
 
@@ -246,6 +250,28 @@ async def cancel_job(
     if not await (await backend_of(request).queue()).cancel(topic, id, key=key, durable=durable):
         await _refuse(request, topic, id, key, "cancelled")
     return Response(status_code=204)
+
+
+@operation(
+    router, "POST", _JOB + "/abort", roles=_PRODUCER, tag="Jobs", notable=True,
+    problems=["no-job", "unknown-topic", "job-busy", *_DURABILITY],
+    responses={200: {"description": "It is cancelled, or told to stop.", "model": AbortOut}},
+)  # fmt: skip
+async def abort_job(
+    request: Request, topic: TopicPath, id: IdPath, group: AbortGroupIn = None, key: KeyIn = None,
+    durable: DurableIn = None,
+) -> Response:  # fmt: skip
+    """Abort a job, also while it runs.
+
+    A job that waits is cancelled. The handler of a running job is stopped: however its attempt ends then, the job ends
+    as cancelled, and no new attempt starts. Safe to repeat. A job that is dead can't be aborted.
+    """
+    result = await (await backend_of(request).queue()).abort(topic, id, group=group, key=key, durable=durable)
+    if result is AbortResult.WAITING:
+        raise ProblemError("job-busy", "no group has begun with the job: leave out the group, or wait")
+    if result is AbortResult.ENDED:
+        await _refuse(request, topic, id, key, "aborted")
+    return Response(to_json({"result": result.value}), media_type=JSON)
 
 
 @operation(

@@ -11,6 +11,7 @@ from ...config import DEFAULT_GROUP
 from ...errors import InvalidInput
 from ...job.job import check_id
 from ...operations.dead_letters.failed import act_on_shown, action_in
+from ...operations.jobs.abort import AbortResult
 from ..api.route import IdPath, TopicPath, backend_of, check_group_scope, refused, who_asks
 from ..audit_log import about
 from ..auth import Role
@@ -99,6 +100,14 @@ async def cancel(request: Request, topic: TopicPath, id: IdPath) -> Response:
     if not await (await backend_of(request).queue()).cancel(topic, id):
         raise ProblemError("job-busy", "The job can't be cancelled: it has ended, or is running or dead.")
     return _back(request, topic, None, "cancelled")
+
+
+@post(router, _JOB + "/abort", Role.PRODUCER)
+async def abort(request: Request, topic: TopicPath, id: IdPath) -> Response:
+    result = await (await backend_of(request).queue()).abort(topic, id)
+    if result is AbortResult.ENDED:
+        raise ProblemError("job-busy", "The job can't be aborted: it has ended, or is dead.")
+    return _back(request, topic, id, "aborting" if result is AbortResult.ABORTING else "cancelled")
 
 
 @post(router, _JOB + "/reschedule", Role.PRODUCER)

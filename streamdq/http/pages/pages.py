@@ -37,6 +37,7 @@ from .overview import HORIZONS, Load, TopicSummary, coming_load, consumers, page
 from .page_routes import PageRoute, get, redirect
 from .planned import plan_ahead
 from .render import base_of, page, segment, shown_body
+from .results import shown_result
 from .timeline import Attempt, Story, brief, story_of, why
 
 router = APIRouter(route_class=PageRoute)
@@ -227,6 +228,7 @@ async def job_view(
         request, "job.html", status, delay=delay, wrong=wrong, topic=topic, id=id, job=job,
         story=story, body=body, now=now_ms, settings=settings,
         waits_for=waits_for, shown_parents=unfinished_first(waits_for), followers=followers,
+        results=[await shown_result(backend, store, shard, name, id) for name in who.groups.of(settings.results)],
         events=_events(story, settings), lookback=LOOKBACK_ROWS,
         ttrs=_by_value(settings, lambda group: brief(settings.ttr_of(group))),
         retries=_by_value(settings, lambda group: str(settings.retry_of(group))),

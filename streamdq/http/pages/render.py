@@ -161,6 +161,7 @@ def base_of(request: Request) -> str:
 
 _NOTES = {
     "kicked": "Sent back: {n}.", "purged": "Deleted permanently: {n}.", "cancelled": "The job is cancelled.",
+    "aborting": "The job's handler is told to stop; however it ends, the job is cancelled.",
     "rescheduled": "The job has a new due time.", "paused": "The topic is paused.", "resumed": "The topic is resumed.",
     "configured": "The settings are changed.", "as-before": "Nothing was changed.", "due-now": "The job is due now.",
     "schedule-paused": "The schedule is paused.", "schedule-resumed": "The schedule is resumed.",

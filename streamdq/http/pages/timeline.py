@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...job.job import GroupProgress, Job, JobState
+from ...job.job import GroupProgress, HandlerProgress, Job, JobState
 from ...operations.history.job_history import JobEvent
 from ...store.history.rows import Event, HistoryRow
 from ...times.durations import show_ms
@@ -38,6 +38,7 @@ class Attempt:
     error: str = ""
     reason: str = ""
     traceback: str = ""
+    progress: HandlerProgress | None = None  # it runs, and its handler says how far it is
 
     def ran_ms(self, now_ms: int) -> int | None:
         if self.started_ms is None:
@@ -76,6 +77,7 @@ class Story:
     complete: bool = True
 
 
+ABORTED = "aborted"  # in the history: the reason of a cancelled row whose attempt ran
 SNOOZED = "snoozed"  # in the history: a released row with an error
 _ATTEMPTS = (Event.DONE, Event.RETRY, Event.DEAD, Event.RELEASED, Event.RECLAIMED, Event.EXPIRED)
 
@@ -89,7 +91,7 @@ def story_of(events: Iterable[JobEvent], job: Job | None, moved: dict[str, int],
         row = event.row
         story.created_ms = story.created_ms or row.created_ms
         story.body_bytes = story.body_bytes or row.body_bytes or None
-        if row.event in _ATTEMPTS:
+        if _is_attempt(row):
             story.events.append(_ended(event))
         else:
             story.events.append(row)  # events that are not attempts: cancelled, kicked
@@ -99,6 +101,10 @@ def story_of(events: Iterable[JobEvent], job: Job | None, moved: dict[str, int],
         still = [_open(one, job, moved) for one in job.groups.values() if one.state in _OPEN]
         story.events += sorted(still, key=lambda one: one.started_ms or max(now_ms, one.due_ms or 0))
     return story
+
+
+def _is_attempt(row: HistoryRow) -> bool:
+    return row.event in _ATTEMPTS or (row.event is Event.CANCELLED and row.reason == ABORTED)
 
 
 def _tell_messages(story: Story, job: Job) -> None:
@@ -143,8 +149,9 @@ def _open(progress: GroupProgress, job: Job, moved: dict[str, int]) -> Attempt:
         progress.due_ms or job.due_ms,
         moved.get(progress.group),
         progress.started_ms,
-        event="running" if running else progress.state.value,
+        event="aborting" if progress.aborted else progress.state.value,
         consumer=progress.consumer or "",
+        progress=progress.progress,
     )
 
 

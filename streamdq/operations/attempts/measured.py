@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from ...store.history.rows import moved_ms
 if TYPE_CHECKING:
     import prometheus_client
 
+    from ...store.replies import Refused
     from .results import ClaimedJob, End
 
 
@@ -64,22 +65,22 @@ def expect(namespace: str, steps: Mapping[str, int], group: str) -> None:
         declared.MOVED.labels(namespace, topic)
 
 
-def attempts_ended(ends: Sequence[End], stale: Collection[int], now_ms: int) -> None:
-    """Counts ended attempts of one topic, group and outcome, which Redis confirmed at ``now_ms`` except for the indexes
-    in ``stale``.
-    """
+def attempts_ended(ends: Sequence[End], refused: Refused) -> None:
+    """Counts ended attempts of one topic, group and outcome, which Redis confirmed except for those ``refused``."""
     if not declared.counting():
         return
     shard, group, outcome = ends[0].held.shard, ends[0].held.group, ends[0].outcome.value
     topic = declared.topic_labels().of(shard.namespace, shard.topic)
     figures = _figures(shard.namespace, topic, group)
-    if stale:
-        figures.attempts["stale"].inc(len(stale))
-    figures.attempts[outcome].inc(len(ends) - len(stale))
+    now_ms, stale, aborted = refused
+    for refusal, count in (("stale", len(stale)), ("aborted", len(aborted))):
+        figures.attempts[refusal].inc(count)
+    figures.attempts[outcome].inc(len(ends) - len(stale) - len(aborted))
     if outcome in ("released", "snoozed"):
         return
     _observe(figures, [end.held for end in ends])
-    kept = [end for i, end in enumerate(ends) if i not in stale] if stale else ends
+    without = stale | aborted
+    kept = [end for i, end in enumerate(ends) if i not in without] if without else ends
     if outcome == "done":
         _observe_finish(figures, kept, now_ms)
         _note_success((shard.namespace, topic), kept, now_ms)

@@ -23,6 +23,7 @@ from ...store.batches import FREED_BYTES, MAX_BYTES, most_jobs, parts
 from ...store.history.failures import Failure, failure_text
 from ...store.history.rows import SEPARATOR, Event, moved_ms
 from ...store.jobs.records import job_in
+from ...store.jobs.results import done
 from ...store.replies import Claimed, Refused
 from ...store.scripts import Scripts
 from ...threads import ThreadOf
@@ -31,6 +32,7 @@ from .error_text import MAX_ERROR_CHARS, calls_shown, is_a, is_told, text_of, to
 
 _NO_ATTEMPT = -1  # sent instead of the number of used steps: the attempt does not count
 _LONGEST_UNREADABLE_MS = 60_000  # so it runs soon after a key was added
+_NOTHING_SENT = done(b"")
 _STALLED_S = 0.25  # if a claim took longer, the process or the network had stalled
 _CLASS = re.compile(r"[^\W\d][\w.]{0,99}(?=: )")
 
@@ -45,6 +47,7 @@ class AttemptResult(StrEnum):
     SNOOZED = "snoozed"
     DEAD = "dead"
     RELEASED = "released"
+    ABORTED = "aborted"  # however its handler ended
     STALE = "stale"
 
 
@@ -96,14 +99,17 @@ class ClaimedJob:
     was_in: Sequence[str] = ()  # the calls that its handler was in when it was cancelled, if nothing else tells
     ended: bool = False
     late: bool = False  # its TTR passed here
+    aborted: bool = False  # somebody has aborted it, as far as is known here
     lost: bool = False  # Redis has refused a touch: another worker has the job, or will have it
     give_up_at: float = float("inf")  # when it ends in any case, although its handler goes on; if it is late, or lost
     touching: bool = False  # a touch of `touch_ms` is about to be sent
     touch_ms: int = 0
+    report: str | None = None  # how far its handler says it is, if that is to be sent
     extended_until: float = 0.0  # the deadline of the last touch that Redis has received
     took_s: float = 0.0
     consumer: str = ""  # the consumer that claimed it, if another one ends it
     listeners: Sequence[Callable[[Any], None]] = ()  # are told how it ended
+    result: bytes | None = None  # what is kept of what it has returned, if anything is
     receipt: bool = False  # Redis keeps a receipt of its end: callers over HTTP may lose the answer and ask again
 
     @property
@@ -267,6 +273,8 @@ def ends_together(ends: Sequence[End], groups: int) -> list[End]:
     batch = list(ends[:most])
     if any(end.held.job.key is not None for end in batch):
         batch = batch[:_MOST_OF_KEYS]
+    if any(end.held.result is not None for end in batch):
+        batch = next(parts(batch, lambda end: len(end.held.result or b""), most))
     # If the topic is paused or has a rate, release reads each record for the due time; others only free its memory.
     max_bytes = MAX_BYTES if outcome is AttemptResult.RELEASED else FREED_BYTES
     if sum(map(len, map(_body_of, batch))) <= max_bytes:
@@ -284,10 +292,10 @@ def can_be_sent(held: ClaimedJob) -> bool:
         return False
 
 
-def send_ends(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:
+def send_ends(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[Refused]:
     """Ends attempts of one shard and one generation of a group that this consumer claimed, all with the same outcome,
-    at most MAX_BATCH. Returns the indexes of those refused because another consumer has the job now. Idempotent: a
-    repeated batch changes nothing.
+    at most MAX_BATCH. Returns which were refused because another consumer has the job now, or because they were
+    aborted: these have ended as ABORTED. Idempotent: a repeated batch changes nothing.
     """
     outcome = ends[0].outcome
     event = (Event.RELEASED if outcome is AttemptResult.SNOOZED else Event(outcome)).value
@@ -308,12 +316,26 @@ def send_ends(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, end
             ]
         elif outcome is AttemptResult.DEAD:
             args += [end.reason, end.error, failure_of(end)]
+    args += _results_of(ends)
     first = ends[0].held
     refused: Refused = yield from _SCRIPTS[outcome](
         scripts, shard, group, first.generation, consumer, args, first.receipt
     )
-    measured.attempts_ended(ends, refused.stale, refused.now_ms)
-    return set(refused.stale)
+    measured.attempts_ended(ends, refused)
+    _note_aborted(ends, refused)
+    return refused
+
+
+def _note_aborted(ends: Sequence[End], refused: Refused) -> None:
+    for i in refused.aborted:
+        ends[i].outcome, ends[i].held.aborted = AttemptResult.ABORTED, True
+
+
+def _results_of(ends: Sequence[End]) -> list[Any]:
+    """What ``finish`` is sent of what the attempts have returned."""
+    if ends[0].outcome is not AttemptResult.DONE or all(end.held.result is None for end in ends):
+        return []  # an attempt whose TTR passed may have returned something all the same
+    return [*(end.held.result or _NOTHING_SENT for end in ends), "results"]
 
 
 def _failure_of(end: End) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from ...config import TopicSettings
-from ...errors import BodyUnreadable, GroupMissing, StaleClaim
+from ...errors import BodyUnreadable, GroupMissing, InvalidInput, JobAborted, NoResult, StaleClaim
 from ...job.job import JobState, check_group, check_topic, check_ttr
 from ...job.retry import Bury
 from ...keys import ShardKeys
-from ...link.session import Op, pause
+from ...link.session import Op, Work, pause
 from ...store.blocking import Entries, read_streams
 from ...store.redis_store import RedisStore
 from ...times.durations import Duration, to_ms
@@ -29,6 +30,7 @@ from .results import (
     too_late,
     unreadable,
 )
+from .returned import kept_result
 
 _LONGEST_BLOCK_S = 5.0
 _CLUSTER_BLOCK_S = 0.2
@@ -135,22 +137,55 @@ def _end(store: RedisStore, end: End) -> Op[None]:
     held = end.held
     if held.ended:
         raise StaleClaim(f"job {held.job.id!r}: this claim has ended already")
+    is_done = end.outcome is AttemptResult.DONE
     held.took_s = time.monotonic() - held.deadline + held.ttr_ms / 1000
     refused = yield from send_ends(
         store.scripts, held.shard, held.group, held.consumer or store.session.consumer, [end]
     )
     held.ended = True
-    if end.outcome is AttemptResult.DONE and not refused and store.session.bodies.blocks(held.job.raw_body):
+    is_over = (is_done or refused.aborted) and not refused.stale
+    if is_over and store.session.bodies.blocks(held.job.raw_body):
         yield from drop_ended(store.session, [(held.shard, EndedJob(held.job.topic, held.job.id, held.job.raw_body))])
-    if refused:
+    if refused.stale:
         raise StaleClaim(
             f"job {held.job.id!r} of {held.job.topic!r}: its TTR passed, and another consumer may have it; the result "
             "of this attempt was not recorded, so the job may run again"
         )
+    if refused.aborted and is_done:
+        raise JobAborted(f"job {held.job.id!r} of {held.job.topic!r} was aborted: it has ended as cancelled, not done")
 
 
-def finish(store: RedisStore, held: ClaimedJob) -> Op[None]:
+NOTHING: Any = object()
+"""Stands for a result that was not given; None is one."""
+
+
+def finish(store: RedisStore, held: ClaimedJob, result: Any = NOTHING) -> Op[None]:
+    """``result``: is kept for whoever waits for the job.
+
+    Raises:
+        NoResult: one is given, and the topic keeps none of this group. The claim goes on.
+        InvalidInput: it can't be kept, as it is no JSON, or too large. The claim goes on.
+    """
+    if result is not NOTHING:
+        yield from _check_kept(store, held)
+        bodies = store.session.bodies
+        stored, why = yield Work(lambda: kept_result(bodies, held.job.topic, held.group, held.job.id, result))
+        if why:
+            raise InvalidInput(f"result: {why}")
+        held.result = stored
     yield from _end(store, End(held, AttemptResult.DONE))
+
+
+def _check_kept(store: RedisStore, held: ClaimedJob) -> Op[None]:
+    topic, group = held.job.topic, held.group
+    settings = yield from store.topics.get(topic)
+    if group not in settings.results:
+        settings = yield from store.topics.get(topic, anew=True)
+    if group not in settings.results:
+        raise NoResult(
+            f"result: topic {topic!r} keeps no results of group {group!r}; `streamdq topic configure --result 1d`, or "
+            'queue.configure(topic, result="1d"), makes it keep them'
+        )
 
 
 def fail(
@@ -184,6 +219,9 @@ def touch(store: RedisStore, held: ClaimedJob, ttr: Duration | None) -> Op[None]
     claim = [held.main, held.entry, held.job.id, ttr_ms]
     consumer = held.consumer or store.session.consumer
     refused = yield from store.scripts.touch(held.shard, held.group, held.generation, consumer, group_ttr_ms, claim)
+    if refused.aborted and not held.ended:
+        held.aborted = True
+        raise JobAborted(f"job {held.job.id!r} of {held.job.topic!r} was aborted: stop, and end the claim")
     if held.ended or refused.stale:
         raise StaleClaim(f"job {held.job.id!r}: the claim can't be extended: its TTR passed, or it has ended")
 

@@ -6,9 +6,12 @@ from __future__ import annotations
 
 from ...store.rights import COMMANDS
 
-CLUSTER_COMMANDS = ("asking", "client|tracking", "cluster|slots", "hello")
-"""What clients of a Cluster send as well: to learn which node serves which slot, while a slot migrates, and to be
-notified when a shard has news.
+CLUSTER_COMMANDS = ("asking", "cluster|slots")
+"""What clients of a Cluster send as well: to learn which node serves which slot, and while a slot migrates."""
+
+TRACKING_COMMANDS = ("client|caching", "client|tracking", "hello")
+"""What is sent to be notified of changes: of results, and on a Cluster of shards with news. Without them, results
+are polled.
 """
 
 FUNCTION_COMMANDS = ("fcall", "function|load")
@@ -29,7 +32,7 @@ def more_rights() -> str:
 
 def rights(namespace: str, cluster: bool = False) -> str:
     """The arguments for ``ACL SETUSER``."""
-    commands = sorted((*COMMANDS, *(CLUSTER_COMMANDS if cluster else ())))
+    commands = sorted((*COMMANDS, *TRACKING_COMMANDS, *(CLUSTER_COMMANDS if cluster else ())))
     # The brace starts the hash tag, so the pattern does not match namespaces whose name only begins like this one.
     keys = f"~{namespace}:{{* ~{{{namespace}}}:*"
     return f"resetkeys {keys} resetchannels -@all " + " ".join(f"+{name}" for name in commands)

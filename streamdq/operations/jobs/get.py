@@ -179,7 +179,8 @@ def _progress(found: FoundProgress, job: Job, delayed: bool) -> GroupProgress:
     if p.phase is Phase.RUNNING:
         return GroupProgress(
             group, JobState.RUNNING, *counts, started_ms=None if p.ahead else p.started_ms, deadline_ms=p.deadline_ms,
-            consumer=p.consumer, own=bool(p.entry),
+            consumer=p.consumer, own=bool(p.entry), aborted=p.aborted,
+            progress=p.report,
         )  # fmt: skip
     if p.phase is Phase.WAITING:
         due_ms = job.due_ms if p.due_ms is None else p.due_ms

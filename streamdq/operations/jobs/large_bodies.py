@@ -9,13 +9,14 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from ...codec.bodies import result_in
 from ...codec.envelope import envelope_in
 from ...codec.offload import Offload, StoredBody
 from ...errors import BodyDamaged, BodyStorageUnavailable, InvalidInput
 from ...job.job import Job
 from ...keys import ShardKeys, shard_of
 from ...link.session import Op, Session, Work
-from ...store.jobs import lookup
+from ...store.jobs import lookup, results
 from ...store.jobs.records import Encoded, body_of, record_in, with_body
 from ...store.redis_store import RedisStore
 from ...store.topics import shard_state
@@ -151,12 +152,18 @@ def sweep(
 def _unused(store: RedisStore, files: Sequence[StoredBody]) -> Op[list[StoredBody]]:
     keys, shards = store.session.keys, (yield from _shards(store, sorted({file.topic for file in files})))
     known = [file for file in files if shards[file.topic]]
-    usual = [(file, keys.shard(file.topic, shard_of(file.id, len(shards[file.topic])))) for file in known]
+    usual = [(file, keys.shard(file.topic, shard_of(_id_in(file), len(shards[file.topic])))) for file in known]
     used = yield from _used(store, usual)
     # A job with a key is in the shard of the key, which the file does not tell.
     left = [file for file in known if file.path not in used]
     used |= yield from _used(store, [(file, shard) for file in left for shard in shards[file.topic]])
     return [file for file in files if file.path not in used]
+
+
+def _id_in(file: StoredBody) -> str:
+    """The job's, also if the file is a result."""
+    of_result = result_in(file.id)
+    return file.id if of_result is None else of_result[1]
 
 
 def _shards(store: RedisStore, topics: Sequence[str]) -> Op[dict[str, list[ShardKeys]]]:
@@ -173,16 +180,26 @@ def _shards(store: RedisStore, topics: Sequence[str]) -> Op[dict[str, list[Shard
 
 
 def _used(store: RedisStore, places: Sequence[tuple[StoredBody, ShardKeys]]) -> Op[set[str]]:
-    """The paths of those files that a job in this shard names."""
-    records = yield from lookup.records(store.session, [(shard, file.id) for file, shard in places])
-    return {file.path for (file, _), record in zip(places, records, strict=True) if record and _names(record, file)}
+    """The paths of those files that a job in this shard names, or a result."""
+    bodies = [(file, shard) for file, shard in places if result_in(file.id) is None]
+    records = yield from lookup.records(store.session, [(shard, file.id) for file, shard in bodies])
+    used = {
+        file.path
+        for (file, _), record in zip(bodies, records, strict=True)
+        if record and _names(record_in(record).body, file)
+    }
+    of_results = [(file, shard, found) for file, shard in places if (found := result_in(file.id)) is not None]
+    kept = yield from results.stored_results(store.session, [(shard, *found) for _, shard, found in of_results])
+    return used | {
+        file.path for (file, *_), one in zip(of_results, kept, strict=True) if one and _names(one.payload, file)
+    }
 
 
-def _names(record: bytes, file: StoredBody) -> bool:
-    """Whether the job's record has this file."""
+def _names(stored: bytes, file: StoredBody) -> bool:
+    """Whether the stored body, or result, has this file."""
     try:
-        stored = envelope_in(record_in(record).body)
+        made = envelope_in(stored)
     except BodyDamaged:
         return True  # who can tell
-    last = stored.layers[-1].name if stored.layers else ""
-    return last == Offload.name and stored.data.startswith(file.reference)
+    last = made.layers[-1].name if made.layers else ""
+    return last == Offload.name and made.data.startswith(file.reference)

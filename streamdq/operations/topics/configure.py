@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from ...config import MAX_KEY_CONCURRENCY, TopicSettings
-from ...errors import InvalidInput
+from ...config import DEFAULT_GROUP, MAX_KEY_CONCURRENCY, TopicSettings
+from ...errors import InvalidInput, UnknownGroup
 from ...job.durability import check_level
 from ...job.job import check_group, check_topic, check_ttr
+from ...job.result import check_retention
 from ...job.retry import RetryInput, RetrySchedule
 from ...link.session import Op
 from ...store.redis_store import RedisStore
@@ -35,6 +36,7 @@ def configure(
     key_concurrency: int | None = None,
     key_order: bool | Literal["pass"] | None = None,
     key_rate: str | Literal[0] | None = None,
+    result: Duration | Mapping[str, Duration] | None = None,
     create: bool = False,
 ) -> Op[TopicSettings]:
     """Changes the given settings, and returns all. Without any, it only reads them. A missing topic is created. If its
@@ -50,30 +52,31 @@ def configure(
     then 1. ``key_rate``: this many attempts of a key start in a time, ``"5/s"`` or ``"100/10m"``, spread evenly, for
     each group; 0 for no limit. The first limit of a topic applies to jobs that are enqueued from now on (docs/keys.md).
 
+    ``result``: for how long what handlers return is kept for ``Queue.result``; 0: no longer. If the topic has several
+    groups, name those that are meant: ``{"billing": "1d"}``.
+
     ``shards``: jobs that are there stay where they are, and keep their ids; new ones are spread over the new number.
 
     Raises:
+        UnknownGroup: ``result`` names a group that the topic does not have.
         UnknownTopic: there is no such topic, and no settings are given, or its name may be misspelt. TopicNotEmpty:
         ``shards`` differs, and the topic holds jobs whose keys have limits, or jobs from before the last three changes.
         Or the first limit of keys is set while the topic is resharding.
     """
     topic = check_topic(topic)
-    changes: dict[str, Any] = {}
-    if ttr is not None:
-        changes["ttr_ms"] = check_ttr(ttr)
-    if retry is not None:
-        changes["retry"] = str(RetrySchedule.of(retry))
+    changes = _of_attempts(ttr, retry)
     if shards is not None:
         changes["shards"] = _in_range("shards", shards, 1, MAX_SHARDS)
     if max_deliveries is not None:
         changes["max_deliveries"] = _in_range("max_deliveries", max_deliveries, 1, 10_000)
     changes |= _of_flow(rate, durable) | _of_keys(key_concurrency, key_order, key_rate)
     exactly = None if groups is None else _checked_groups(groups)
-    if not (create or changes or exactly):
+    of_groups = yield from _of_groups(store, topic, result, exactly)
+    if not (create or changes or exactly or of_groups):
         return (yield from store.topics.get(topic, anew=True))
     if not create:
         yield from store.topics.check_spelling(topic)
-    return (yield from topic_changes.configure(store.topics, topic, changes, exactly))
+    return (yield from topic_changes.configure(store.topics, topic, changes, exactly, of_groups))
 
 
 def delete_topic(store: RedisStore, topic: str, *, force: bool = False) -> Op[None]:
@@ -110,6 +113,15 @@ def resume(store: RedisStore, topic: str, *, key: str | None = None) -> Op[None]
         yield from pause_key(store, topic, key, False)
 
 
+def _of_attempts(ttr: Duration | None, retry: RetryInput | None) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if ttr is not None:
+        changes["ttr_ms"] = check_ttr(ttr)
+    if retry is not None:
+        changes["retry"] = str(RetrySchedule.of(retry))
+    return changes
+
+
 def _of_flow(rate: float | None, durable: str | None) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if rate is not None:
@@ -117,6 +129,28 @@ def _of_flow(rate: float | None, durable: str | None) -> dict[str, Any]:
     if durable is not None:
         changes["durable"] = None if durable == _OF_PROCESS else check_level(durable)
     return changes
+
+
+def _of_groups(
+    store: RedisStore, topic: str, result: Duration | Mapping[str, Duration] | None, groups: Sequence[str] | None
+) -> Op[dict[str, dict[str, Any]]]:
+    """The changes of single groups. ``groups``: those that the topic will have; None: as it has them."""
+    if result is None:
+        return {}
+    if groups is None:
+        known = yield from store.topics.read(topic)
+        groups = known.group_names if known else (DEFAULT_GROUP,)
+    if not isinstance(result, Mapping):
+        if len(groups) > 1:
+            raise InvalidInput(
+                f"result: topic {topic!r} has several groups; name those that are meant, such as "
+                f"{{{groups[0]!r}: {result!r}}}; there are {', '.join(groups)}"
+            )
+        result = {groups[0]: result}
+    for name in result:
+        if name not in groups:
+            raise UnknownGroup(f"result: topic {topic!r} has no group {name!r}; it has {', '.join(groups)}")
+    return {name: {"result_ms": check_retention(one) or None} for name, one in result.items()}
 
 
 def _of_keys(

@@ -76,7 +76,12 @@ COLUMNS = (
     Column("started", _TIME, True, "when the attempt started"),
     Column("finished", _TIME, False, "when the event took place, by Redis's clock"),
     Column("error", _STRING, True, "the exception's class, for retry, dead and what was snoozed"),
-    Column("reason", _STRING, True, "why the job is dead: exhausted, buried, invalid or crashed"),
+    Column(
+        "reason",
+        _STRING,
+        True,
+        "why the job is dead: exhausted, buried, invalid or crashed; aborted, if it was cancelled while it ran",
+    ),
     Column("body_bytes", _INT64, True, "the size of the body, as it is stored"),
     Column("key", _STRING, True, "the job's key, if it has one"),
 )

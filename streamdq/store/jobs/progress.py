@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ...job.job import HandlerProgress
 from .members import id_in
 
 _SEPARATOR = "\x1f"
@@ -14,6 +15,7 @@ class Phase(StrEnum):
     """The state of a job in one group."""
 
     RUNNING = "r"
+    ABORTED = "a"  # running, and told to stop
     WAITING = "w"  # for its next attempt, in the bucket or in its own stream
     DEAD = "d"
     DONE_IN_GROUP = "x"  # the group has ended the job, other groups have not
@@ -34,8 +36,10 @@ class Progress:
     started_ms: int = 0  # running: when it was claimed
     ahead: bool = False  # running: it was claimed ahead of a slot, and is not known to have started
     deadline_ms: int = 0  # running: when its TTR passes
+    aborted: bool = False  # running: it was told to stop
     due_ms: int | None = None  # of the running or next attempt; None: see the record
     consumer: str = ""  # running
+    report: HandlerProgress | None = None  # running: how far its handler said it was
     reason: str = ""  # dead
     error: str = ""  # waiting, dead
 
@@ -61,10 +65,11 @@ def progress_in(value: bytes) -> Progress:
     text = value.decode(errors="replace")  # another client's consumer or error need not be UTF-8
     state, attempts, step, crashes, main, sequence, entry, started, deadline, note = text.split("|", 9)
     phase, counts = Phase(state), (*attempts_in(attempts), int(step), int(crashes), main, sequence, entry)
-    if phase is Phase.RUNNING:
-        consumer, _, due = note.partition("|")
+    if phase in (Phase.RUNNING, Phase.ABORTED):
+        consumer, due, report = (*note.split("|", 2), "", "")[:3]
         return Progress(
-            phase, *counts, abs(int(started)), started.startswith("-"), int(deadline), _ms(due), consumer=consumer
+            Phase.RUNNING, *counts, abs(int(started)), started.startswith("-"), int(deadline), phase is Phase.ABORTED,
+            _ms(due), consumer=consumer, report=report_in(report),
         )  # fmt: skip
     if phase is Phase.WAITING:
         return Progress(phase, *counts, due_ms=_ms(deadline), error=note)
@@ -72,6 +77,17 @@ def progress_in(value: bytes) -> Progress:
         reason, _, error = note.partition("|")
         return Progress(phase, *counts, reason=reason, error=error)
     return Progress(phase, *counts)
+
+
+def report_in(text: str) -> HandlerProgress | None:
+    """What a handler has said of how far it is; None: nothing, or it is another client's."""
+    if not text:
+        return None
+    try:
+        at_ms, fraction, shown = text.split(" ", 2)
+        return HandlerProgress(float(fraction) if fraction else None, shown, int(at_ms))
+    except ValueError:
+        return None
 
 
 def attempts_in(text: str) -> tuple[int, int]:

@@ -72,7 +72,9 @@ class AttemptScripts(ScriptCalls):
     def finish(
         self, k: ShardKeys, group: str, generation: str, consumer: str, claims: list[Any], receipts: bool = False
     ) -> Op[Refused]:
-        """``claims``: main, entry, id, history row, for each in turn."""
+        """``claims``: main, entry, id, history row, for each in turn; then, if there are results, that of each, and the
+        text ``results``.
+        """
         return self._outcome("finish", k, group, generation, consumer, claims, receipts)
 
     def ended(self, k: ShardKeys, group: str, main: bytes, entry: bytes) -> Op[str | None]:
@@ -103,6 +105,11 @@ class AttemptScripts(ScriptCalls):
     ) -> Op[Refused]:
         """``claims``: main, entry, id, history row, for each in turn."""
         return self._outcome("release", k, group, generation, consumer, claims, receipts)
+
+    def report(self, k: ShardKeys, group: str, generation: str, consumer: str, claims: list[Any]) -> Op[Refused]:
+        """``claims``: main, entry, id, report, for each."""
+        args = (self._now(), group, generation, consumer, *claims)
+        return refused_in((yield from self._run("report", keys_of("report", k), args)))
 
     def touch(
         self, k: ShardKeys, group: str, generation: str, consumer: str, ttr_ms: int, claims: list[Any]

@@ -58,5 +58,5 @@ class ConsumerScripts(ScriptCalls):
     def remove_consumer(self, k: ShardKeys, group: str, consumer: str | bytes, limit: int) -> Op[bool]:
         """Returns False if more than ``limit`` entries were pending; call it again."""
         keys = keys_of("remove_consumer", k, group)
-        reply = yield from self._run("remove_consumer", keys, (self._now(), group, consumer, limit))
+        reply = yield from self._run("remove_consumer", keys, (self._now(), group, consumer, limit, self._history))
         return bool(reply == 1)

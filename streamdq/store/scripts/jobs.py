@@ -11,7 +11,7 @@ from ...link.session import Op
 from ..assembly import keys_of
 from ..batches import MAX_BYTES, REPLACED_BYTES
 from ..calling import KeysAndArgs, ScriptCalls, Spread, has_not_begun
-from ..replies import Enqueued, FoundJob, enqueued_in, found_in
+from ..replies import AbortReply, Enqueued, FoundJob, abort_reply_in, enqueued_in, found_in
 
 
 class JobScripts(ScriptCalls):
@@ -87,6 +87,13 @@ class JobScripts(ScriptCalls):
         groups = topic.group_names
         keys = keys_of("cancel", k, groups=groups)
         return keys, (self._now(), id, self._history, topic.layout.text, ",".join(groups), *self._as(shown))
+
+    def abort(self, k: ShardKeys, topic: TopicSettings, id: str, group: str = "") -> Op[AbortReply]:
+        """``group``: '' for all."""
+        groups = topic.group_names
+        keys = keys_of("abort", k, groups=groups)
+        args = (self._now(), id, self._history, topic.layout.text, ",".join(groups), group, *self._cover)
+        return abort_reply_in((yield from self._run("abort", keys, args, repeatable=False)))
 
     def reschedule(self, k: ShardKeys, topic: TopicSettings, id: str, when: str) -> Op[int]:
         """1: rescheduled; 0: no such job, or it is dead; -1: running; or OUTDATED."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...config import MOST_FORMER, START_WITHIN_S, Layout, TopicSettings
 from ...errors import TopicNotEmpty, TopicServed
@@ -31,10 +31,22 @@ _NOT_EMPTY = (
 _LOOK_S = 0.05
 
 
+class _Groups(NamedTuple):
+    """``exactly``: the groups that the topic shall have; None: no change. ``changes``: of groups' own settings."""
+
+    exactly: Sequence[str] | None
+    changes: Mapping[str, Mapping[str, Any]]
+
+
 def configure(
-    topics: Topics, topic: str, changes: Mapping[str, Any], groups: Sequence[str] | None
+    topics: Topics,
+    topic: str,
+    changes: Mapping[str, Any],
+    groups: Sequence[str] | None,
+    of_groups: Mapping[str, Mapping[str, Any]],
 ) -> Op[TopicSettings]:
-    """Changes settings. ``groups``: exactly these; others are removed with their open jobs. If this process is
+    """Changes settings. ``groups``: exactly these; others are removed with their open jobs. ``of_groups``: changes of
+    groups' own settings. If this process is
     killed halfway, the next call or a mover completes the change.
 
     Raises:
@@ -42,7 +54,8 @@ def configure(
         before the last changes; or keys would get limits while the topic is resharding.
     """
     for _ in range(_RACES):
-        settings = yield from _configure(topics, topic, (yield from topics.ensure(topic)), changes, groups)
+        before = yield from topics.ensure(topic)
+        settings = yield from _configure(topics, topic, before, changes, _Groups(groups, of_groups))
         if changes.get("shards") in (None, settings.shards) and settings.key_limited >= changes.get(
             "key_limited", False
         ):
@@ -51,7 +64,7 @@ def configure(
 
 
 def _configure(
-    topics: Topics, topic: str, before: TopicSettings, changes: Mapping[str, Any], groups: Sequence[str] | None
+    topics: Topics, topic: str, before: TopicSettings, changes: Mapping[str, Any], groups: _Groups
 ) -> Op[TopicSettings]:
     """Returns the settings afterwards: without the changes, if somebody else has changed the topic meanwhile."""
     limits = changes.get("key_limited", False) and not before.key_limited
@@ -59,8 +72,8 @@ def _configure(
     rest = {name: value for name, value in changes.items() if name != "shards"}
     if changes.get("shards") not in (None, before.shards):
         rest |= yield from _reshard(topics, topic, before, changes["shards"], limits or before.key_limited)
-    added: dict[str, dict[str, Any]] = {name: {} for name in groups or ()}
-    removed = [name for name in before.groups if groups is not None and name not in groups]
+    added: dict[str, Mapping[str, Any]] = {name: {} for name in groups.exactly or ()} | {**groups.changes}
+    removed = [name for name in before.groups if groups.exactly is not None and name not in groups.exactly]
     # Two operators must not limit keys and change the number at the same time.
     return (yield from topics.change(topic, rest, added, removed, before.version if limits else None))
 

@@ -12,6 +12,7 @@ from streamdq.link import failures
 from streamdq.metrics import declared, recorded
 from streamdq.operations.attempts import measured
 from streamdq.operations.attempts.results import AttemptResult, DeadReason, End
+from streamdq.store.replies import Refused
 from tests.metrics import sample
 
 
@@ -93,7 +94,7 @@ def test_what_was_handed_back_has_no_times() -> None:
         started_ms=2, due_ms=1, entry=b"1700000000000-0", main=b"", took_s=1,
     )  # fmt: skip
 
-    measured.attempts_ended([End(held, AttemptResult.RELEASED)], (), 3)
+    measured.attempts_ended([End(held, AttemptResult.RELEASED)], Refused(3, frozenset()))
 
     assert sample("streamdq_job_attempts_total", labels | {"outcome": "released"}) == 1
     assert sample("streamdq_job_lateness_seconds_count", labels) == 0
@@ -110,7 +111,7 @@ def test_the_last_success_of_a_schedule() -> None:
             )
             for id in ids
         ]  # fmt: skip
-        measured.attempts_ended([End(one, AttemptResult.DONE) for one in held], (), at_ms)
+        measured.attempts_ended([End(one, AttemptResult.DONE) for one in held], Refused(at_ms, frozenset()))
 
     done("order-42", "me@example.org", at_ms=5_000)
     assert sample("streamdq_schedule_last_success_timestamp_seconds", labels) is None

@@ -82,7 +82,7 @@ class Rig:
         ends = Ends(member, me, me, show_errors=show_errors)
         self.slots = Slots(concurrency, handlers, ends, TopicScheduler(), freed)
         hung = HungHandlers(member, concurrency, 0, asyncio.Event())
-        self.deadlines = Deadlines(member, self.slots, ends, hung)
+        self.deadlines = Deadlines(member, handlers, self.slots, ends, hung)
         self.deadlines._touches = me
         queues = HandlerQueues(Where("memory://unused", "test", Settings()))
         self.runner = Runner(member, handlers, self.slots, self.deadlines, ends, queues, middleware)

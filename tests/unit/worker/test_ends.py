@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError
 from streamdq.config import MAX_CLAIM, GroupSettings, TopicSettings
 from streamdq.keys import ShardKeys
 from streamdq.operations.attempts.results import AttemptResult, End
+from streamdq.store.replies import Refused
 from streamdq.worker import ends as module
 from streamdq.worker.ends import EndSender
 from tests.unit.fake_redis import LOST, Call, Rig
@@ -41,8 +42,8 @@ class Sending(Rig):
         self.sent.append((call.name, shard, list(call.args[first::width])))
         return [NOW_MS]
 
-    def confirmed(self, ends: Sequence[End], stale: Collection[int]) -> None:
-        self.received.append(([end.held.job.id for end in ends], set(stale)))
+    def confirmed(self, ends: Sequence[End], refused: Refused) -> None:
+        self.received.append(([end.held.job.id for end in ends], set(refused.stale)))
 
     def put(
         self, id: str, outcome: AttemptResult = AttemptResult.DONE, shard: ShardKeys = A, generation: str = "0"

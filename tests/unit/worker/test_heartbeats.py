@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
 from streamdq.operations.attempts.results import AttemptResult, End
 from streamdq.process.loop import wait
+from streamdq.store.replies import Refused
 from streamdq.times.clock import ManualClock, RedisClock
 from streamdq.worker import blocked_loop
 from streamdq.worker import heartbeats as heartbeats_module
@@ -83,7 +84,7 @@ class Signing(Rig):
         member = member_of(self.link, self)
         none: Any = None
         self.sender = EndSender(member, self)
-        self.deadlines = Deadlines(member, none, none, none)
+        self.deadlines = Deadlines(member, {}, none, none, none)
         self.send_touches = self.deadlines.send_touches
         self.heartbeats = Heartbeats(
             blocking, self.session, self.scripts, "me", attempts, self.sender, lambda: self.holding
@@ -102,8 +103,8 @@ class Signing(Rig):
     def cut(self, task: asyncio.Task[None]) -> None:
         task.cancel()
 
-    def confirmed(self, ends: Sequence[End], stale: Collection[int]) -> None:
-        self.confirmed_ends.append(([*ends], {*stale}))
+    def confirmed(self, ends: Sequence[End], refused: Refused) -> None:
+        self.confirmed_ends.append(([*ends], {*refused.stale}))
 
     def heartbeat(self, _: Call) -> Any:
         if self.failing:

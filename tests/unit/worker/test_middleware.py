@@ -11,6 +11,7 @@ import pytest
 
 from streamdq import Attempt, AttemptEnd, Bury, CallNext, Snooze
 from streamdq.operations.attempts.results import AttemptResult
+from streamdq.store.replies import Refused
 from tests.unit.worker.rig import Rig, held
 from tests.waiting import HANG_S, forever
 
@@ -329,7 +330,7 @@ class Ends:
 def confirmed(rig: Rig, *, stale: bool = False) -> None:
     """Redis has received the ends, one call for each."""
     for end in rig.ends:
-        rig.reports.confirmed([end], {0} if stale else set())
+        rig.reports.confirmed([end], Refused(0, frozenset({0} if stale else ())))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from streamdq import Bury, Retry, Snooze
 from streamdq.operations.attempts.results import AttemptResult
+from streamdq.store.replies import Refused
 from streamdq.worker.ends import EndSender
 from tests.unit.worker.rig import Rig, held
 
@@ -67,7 +68,7 @@ class Told:
         rig = Rig(handle, retry=retry, show_errors=show)
         with self._log.at_level(level, "streamdq"):
             await rig.run(held("1"))
-            rig.reports.confirmed(rig.ends, set())
+            rig.reports.confirmed(rig.ends, Refused(0, frozenset()))
         assert "swordfish" not in self._log.text
         return [
             (one.levelname.lower(), vars(one)["streamdq_fields"]["error"], one.exc_info is not None)
@@ -148,7 +149,7 @@ async def test_the_calls_begin_with_the_users(caplog: pytest.LogCaptureFixture, 
     rig = Rig(plain if in_thread else asynchronous, retry="1s", show_errors=show)
     with caplog.at_level(logging.DEBUG, "streamdq"):
         await rig.run(held("1"))
-        rig.reports.confirmed(rig.ends, set())
+        rig.reports.confirmed(rig.ends, Refused(0, frozenset()))
     failed, ended = [one for one in caplog.records if one.levelno in (logging.DEBUG, logging.WARNING)][-2:]
     own = [] if in_thread else ["asynchronous"]
     assert [call.rpartition(".")[2] for call in failed.streamdq_fields["way"]] == [*own, "plain", "do"]  # type: ignore[attr-defined]
@@ -185,7 +186,7 @@ async def test_one_whose_ttr_passed_is_told_so_with_the_users_own_line(
         one.deadline = 0.0
         watch = asyncio.create_task(rig.deadlines.run())
         assert await rig.have_ended(1) == {"1": AttemptResult.RETRY}
-        rig.reports.confirmed(rig.ends, set())
+        rig.reports.confirmed(rig.ends, Refused(0, frozenset()))
         watch.cancel()
     fields = caplog.records[0].streamdq_fields  # type: ignore[attr-defined]
     assert fields["error"] == "TTR 1s passed"

@@ -17,6 +17,7 @@ from streamdq import InvalidInput, Job, RunningJob, StaleClaim
 from streamdq.job.retry import Bury, Retry, Snooze
 from streamdq.operations.attempts.results import AttemptResult, DeadReason, End
 from streamdq.process.loop import cancel_and_wait
+from streamdq.store.replies import Refused
 from streamdq.worker import runner as module
 from streamdq.worker import slots
 from tests.unit.virtual_time import in_virtual_time
@@ -454,7 +455,7 @@ async def test_a_dead_job_is_told_of_once_redis_has_it_and_a_stale_one_is_not() 
     rig.runner.take([held("1"), held("2")])
     await rig.have_ended(2)
     assert told == []
-    rig.reports.confirmed(rig.ends, {1})
+    rig.reports.confirmed(rig.ends, Refused(0, frozenset({1})))
     await rig.close()
     assert told == [("1", "no")]
 
@@ -472,7 +473,7 @@ async def test_a_job_that_dies_after_the_worker_has_stopped_is_told_of_in_the_lo
 
     rig, before = Rig(handle, on_dead=on_dead), asyncio.all_tasks()
     await rig.run(held("1"))
-    rig.reports.confirmed(rig.ends, set())
+    rig.reports.confirmed(rig.ends, Refused(0, frozenset()))
     assert "on_dead not called" in caplog.text
     assert asyncio.all_tasks() == before
 

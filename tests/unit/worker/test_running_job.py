@@ -24,7 +24,9 @@ CALLS: list[Callable[[RunningJob], Any]] = [
 
 def services(touched: list[tuple[ClaimedJob, Any]]) -> Services:
     queues = HandlerQueues(Where("memory://unused", "test", Settings()))
-    return Services(lambda held, ttr: touched.append((held, ttr)), queues)
+    return Services(
+        lambda held, ttr: touched.append((held, ttr)), lambda held, said: touched.append((held, said)), queues
+    )
 
 
 def begun(touched: list[tuple[ClaimedJob, Any]]) -> tuple[ClaimedJob, RunningJob]:

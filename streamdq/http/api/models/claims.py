@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
@@ -39,6 +39,23 @@ class ClaimIn(In):
     claim: ClaimToken
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"claim": "v1.W10.c2lnbmF0dXJl"}]})
+
+
+class FinishIn(ClaimIn):
+    """A claim to end as done."""
+
+    result: Any = Field(
+        default=None,
+        description="The job's result, any JSON, if the topic keeps results of the claim's group. Left out: it has "
+        "none.",
+    )
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"claim": "v1.W10.c2lnbmF0dXJl"}, {"claim": "v1.W10.c2lnbmF0dXJl", "result": 42}]
+        },
+    )
 
 
 class EndedOut(BaseModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
@@ -117,6 +117,14 @@ _GIVEN = JobIn.model_fields.keys() - {"body", "at"}
 """What the library takes as it is."""
 
 
+class HandlerProgressOut(BaseModel):
+    """How far a running handler says it is."""
+
+    fraction: float | None = Field(description="From 0 to 1; null if it did not say.")
+    text: str
+    at_ms: int = Field(description="When it said so.")
+
+
 class GroupProgressOut(BaseModel):
     """How far one consumer group is with a job."""
 
@@ -131,6 +139,19 @@ class GroupProgressOut(BaseModel):
     consumer: str | None
     reason: str | None = Field(description="Why it is dead: exhausted, buried, invalid or crashed.")
     error: str | None = Field(description="The error of the last attempt.")
+    progress: HandlerProgressOut | None = Field(default=None, description="Of a running attempt, if its handler says.")
+    aborted: bool = Field(default=False, description="It runs, is being stopped, and ends as cancelled.")
+
+
+class AbortOut(BaseModel):
+    """What came of an abort."""
+
+    result: Literal["cancelled", "aborting"] = Field(
+        description="`cancelled`: no attempt ran, and no new one starts. `aborting`: an attempt runs and is being "
+        "stopped; it ends as cancelled, and no new one starts."
+    )
+
+    model_config = example({"result": "aborting"})
 
 
 class DependencyOut(BaseModel):
@@ -195,6 +216,38 @@ class JobEventOut(BaseModel):
     error: str | None = Field(description="The class of the exception.")
     message: str | None = Field(description="Class and message of the exception; null if they are not kept any more.")
     traceback: str | None = Field(description="The calls that led to it, the failing one last.")
+
+
+class ResultOut(BaseModel):
+    """How a job ended in one group."""
+
+    topic: str
+    id: str
+    group: str
+    outcome: Literal["done", "dead", "cancelled", "expired", "error", "waiting"] = Field(
+        description="`error`: it is done, and its result could not be kept. `waiting`: it has not ended yet."
+    )
+    ended_ms: int | None = Field(default=None, description="When it ended, if that is still known.")
+    result: Any = Field(default=None, description="What the handler returned, of a job that is done.")
+    result_unreadable: str | None = Field(
+        default=None, description="Why this server can't read the result, which is null then."
+    )
+    reason: str | None = Field(default=None, description="Of a dead job: why it was buried.")
+    error: str | None = Field(default=None, description="Of a dead job; or why the result could not be kept.")
+
+    model_config = example(
+        {
+            "topic": "report.make",
+            "id": "report-7",
+            "group": "default",
+            "outcome": "done",
+            "ended_ms": 1899998200000,
+            "result": {"pages": 12},
+            "result_unreadable": None,
+            "reason": None,
+            "error": None,
+        }
+    )
 
 
 class JobHistoryOut(BaseModel):

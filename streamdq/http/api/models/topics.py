@@ -10,16 +10,18 @@ from ....job.durability import PATTERN
 from ....options import OF_TOPIC
 from .common import GroupName, In, RetryIn, Ttr, example
 
+Retention = Annotated[StrictStr, Field(max_length=40, examples=["1d"])]
 EXAMPLE_TOPIC: dict[str, Any] = {
     "topic": "order.close", "shards": 1, "ttr_ms": 60000, "retry": "15s 3m", "max_deliveries": 5,
     "rate": None, "durable": None, "key_concurrency": None, "key_order": None, "key_rate": None, "paused": False,
-    "groups": {"default": {"ttr_ms": None, "retry": None}},
+    "groups": {"default": {"ttr_ms": None, "retry": None, "result_ms": None}},
 }  # fmt: skip
 
 
 class GroupSettingsOut(BaseModel):
     ttr_ms: int | None
     retry: str | None
+    result_ms: int | None = Field(default=None, description="For how long results are kept; null: they are not.")
 
 
 class TopicOut(BaseModel):
@@ -72,6 +74,10 @@ class TopicIn(In):
         description=OF_TOPIC["key_order"],
     )
     key_rate: Annotated[StrictStr, Field(max_length=40)] | None = Field(default=None, description=OF_TOPIC["key_rate"])
+
+    result: Retention | Annotated[dict[GroupName, Retention], Field(max_length=100)] | None = Field(
+        default=None, description=OF_TOPIC["result"]
+    )
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"ttr": "30s", "retry": "15s 3m 10m"}]})
 

@@ -12,6 +12,7 @@ from streamdq.keys import ShardKeys
 from streamdq.link.session import Request
 from streamdq.operations.attempts.results import AttemptResult, ClaimedJob, DeadReason, End, ends_together, send_ends
 from streamdq.store.history.rows import SEPARATOR, Event
+from streamdq.store.replies import Refused
 from streamdq.store.scripts import Scripts
 from tests.unit.fake_redis import LOST, Call, call_of, session_of
 
@@ -27,7 +28,7 @@ def held(id: str, body: bytes = b"1") -> ClaimedJob:
     return one
 
 
-def sent(ends: list[End], refused: list[int], **settings: Any) -> tuple[set[int], Call]:
+def sent(ends: list[End], refused: list[int], **settings: Any) -> tuple[Refused, Call]:
     """Which were refused, and the one call that was made."""
     op = send_ends(Scripts(session_of(**settings)), SHARD, "g", "me", ends)
     request = next(op)
@@ -79,7 +80,7 @@ def test_each_outcome_is_one_call_of_its_script(
     end: dict[str, Any], script: str, event: Event, tail: tuple[Any, ...], row_error: str, row_reason: str
 ) -> None:
     refused, call = sent([End(held("j"), **end)], [])
-    assert (refused, call.name) == (set(), script)
+    assert (refused, call.name) == (Refused(NOW_MS + 3, frozenset()), script)
     _, group, _, generation, consumer, *args = call.args
     if tail:
         assert args[:2] == [5_000, 7 * 86_400_000]
@@ -93,8 +94,16 @@ def test_each_outcome_is_one_call_of_its_script(
 
 def test_the_indexes_of_those_refused_count_from_zero() -> None:
     refused, call = sent([End(held(id), DONE) for id in "abcd"], [1, 4])
-    assert refused == {0, 3}
+    assert refused.stale == {0, 3}
     assert call.args[7::4] == ("a", "b", "c", "d")
+
+
+def test_those_that_were_aborted_have_ended_so() -> None:
+    ends = [End(held(id), DONE) for id in "abc"]
+    refused, _ = sent(ends, [2, -3])
+    assert refused == Refused(NOW_MS + 3, frozenset({1}), frozenset({2}))
+    assert [end.outcome for end in ends] == [DONE, DONE, AttemptResult.ABORTED]
+    assert [end.held.aborted for end in ends] == [False, False, True]
 
 
 def test_without_history_no_rows_are_made() -> None:

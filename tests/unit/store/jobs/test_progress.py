@@ -27,7 +27,7 @@ OF_RELEASE_0_1 = {
 
 SINCE = {
     b"r|2+3|1|4|-|f00000000002|1795325257612-0|-1800000000000|1800000060000|vm-1|1800000060000": Progress(
-        Phase.RUNNING, 2, 3, 1, 4, "-", "f00000000002", OWN, CLAIMED_MS, True, LATER_MS, LATER_MS, "vm-1"
+        Phase.RUNNING, 2, 3, 1, 4, "-", "f00000000002", OWN, CLAIMED_MS, True, LATER_MS, False, LATER_MS, "vm-1"
     ),
     "w|0+1|0|0|-|f00000000002||||CallbackSnoozed: ü".encode(): Progress(
         Phase.WAITING, 0, 1, 0, 0, "-", "f00000000002", "", error="CallbackSnoozed: ü"

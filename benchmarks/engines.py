@@ -1,0 +1,84 @@
+"""``python -m benchmarks.engines``: CPU seconds and time that DuckDB and Spark take for all tables and the report.
+
+Each runs in a process of its own, from the command on, on a simulated history; with `--check` their tables are
+compared, to the row. Says at what load the machine is, which the time depends on, and the CPU seconds a little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from rich.console import Console
+
+from streamdq.demo.simulated import simulate
+from streamdq.dump.local import LocalFolder
+from streamdq.terminal import table
+
+DAYS = 28
+
+
+@dataclass(frozen=True)
+class Took:
+    cpu_s: float
+    seconds: float
+
+
+def analyzed(dump: Path, out: Path, engine: str) -> Took:
+    report = out.with_suffix(".html")
+    command = [sys.executable, "-m", "streamdq", "analyze", str(dump), "--output", str(out), "--engine", engine]
+    begun, used = time.perf_counter(), dict[int, float]()
+    with subprocess.Popen([*command, "--report", str(report)], stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            with suppress(psutil.NoSuchProcess):
+                root = psutil.Process(process.pid)
+                for one in (root, *root.children(recursive=True)):  # Java is nobody's child at its end
+                    used[one.pid] = sum(one.cpu_times()[:2])
+            time.sleep(0.05)
+    if process.returncode:
+        raise SystemExit(process.returncode)
+    return Took(sum(used.values()), time.perf_counter() - begun)
+
+
+def check(one: Path, other: Path) -> None:
+    """Raises: AssertionError, with what differs."""
+    from streamdq_spark.questions import QUESTIONS
+    from tests.spark.frames import assert_same, rows_of, written
+
+    for name in QUESTIONS:
+        assert_same(rows_of(written(one / name)), rows_of(written(other / name)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.engines", description=__doc__)
+    parser.add_argument("--events", type=int, default=30_000)
+    parser.add_argument("--days", type=int, default=DAYS)
+    parser.add_argument("--engines", nargs="+", default=["duckdb", "spark"], choices=["duckdb", "spark"])
+    parser.add_argument("--check", action="store_true", help="compare every table of the two")
+    given = parser.parse_args()
+    console = Console(width=100)
+    made = table("engine", "CPU-s", "seconds", "load before", numbers=("CPU-s", "seconds", "load before"))
+    with tempfile.TemporaryDirectory(prefix="streamdq-engines-") as folder:
+        dump = Path(folder, "dump")
+        simulate(LocalFolder(dump), given.events, given.days, 1)
+        for engine in given.engines:
+            load = os.getloadavg()[0]
+            took = analyzed(dump, Path(folder, engine), engine)
+            made.add_row(engine, f"{took.cpu_s:.1f}", f"{took.seconds:.1f}", f"{load:.1f}")
+        console.print(f"{given.events:,} events of {given.days} days, {os.cpu_count()} cores")
+        console.print(made)
+        if given.check:
+            check(Path(folder, "duckdb"), Path(folder, "spark"))
+            console.print("every table is the same")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""The tables by DuckDB, in this process: it needs no Java and starts at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import date
+from tempfile import TemporaryDirectory
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+
+from streamdq.dump.arrow import arrow_schema
+from streamdq.dump.folder import Folder
+from streamdq.dump.local import LocalFolder
+
+from ..dump_files import GoodFile, read_file
+from ..errors import AnalysisError, BadDump
+from ..memory import heap
+from ..questions import Statement, event_view, functions, needed, tables, views
+from ..table_files import DAY, FROM_DAY, days_in, remove_days, remove_leftovers, table_files
+from .base import Answers, Engine, Work, pools_of
+
+_TYPES = {
+    "text": "VARCHAR", "integer": "BIGINT", "number": "DOUBLE", "numbers": "DOUBLE[]", "flag": "BOOLEAN",
+    "time": "BIGINT",  # ms, until it is written
+}  # fmt: skip
+_FILE = "rows.parquet"
+MANY_EVENTS = 3_000_000
+"""Fewer are read once and held; of more, each table reads the columns that it needs."""
+_AT_ONCE = 16  # files of an hour are small; waiting for a distant store is what takes time
+
+
+class DuckDB(Engine):
+    """`memory`: what it may use, such as 2g; what finds no room there goes to the temporary folder. None: by DuckDB's
+    own rule, most of the machine's.
+    """
+
+    def __init__(self, memory: str | None = None) -> None:
+        self._memory = memory
+
+    def check(self, *folders: Folder) -> None:
+        """Whatever fsspec reaches, it reads."""
+
+    @contextmanager
+    def answers(self, work: Work, target: Folder) -> Iterator[Answers]:  # noqa: ARG002 - Spark needs it
+        with TemporaryDirectory(prefix="streamdq-duckdb-") as spilled:
+            config: dict[str, str | bool | int | float | list[str]] = {
+                "temp_directory": spilled,
+                "preserve_insertion_order": "false",
+            }
+            if self._memory:
+                config["memory_limit"] = f"{heap(self._memory)}b"
+            with duckdb.connect(config=config) as database:
+                yield DuckAnswers(database, work)
+
+
+class DuckAnswers(Answers):
+    def __init__(self, database: duckdb.DuckDBPyConnection, work: Work) -> None:
+        self._database, self._work = database, work
+        self._made: set[str] = set()
+        with _told(work.dump.folder.url):
+            _prepare(database, work)
+
+    def write(self, table: Statement, folder: Folder, first: date, last: date) -> int:
+        """Raises: BadDump, AnalysisError.
+
+        What a crash leaves: each day's rows are the old ones or the new ones. Writing again completes it.
+        """
+        rows = _with_moments(table, self.rows(table.name))
+        remove_leftovers(folder, table.name)
+        before = table_files(folder, table.name)
+        parts = _parts(table, rows, first, last)
+        for part, own in parts.items():
+            path = f"{table.name}/{part}"
+            for other in before:  # Spark chooses new names for each write
+                if other.startswith(f"{path}/") and other != f"{path}/{_FILE}":
+                    folder.remove(other)
+            with folder.writing(f"{path}/{_FILE}", durable=False) as file:
+                parquet.write_table(own, file)
+        if table.day:
+            kept = {part.removeprefix(f"{DAY}=") for part in parts}
+            remove_days(folder, table.name, days_in(table.name, before) - kept, first, last)
+        return sum(own.num_rows for own in parts.values())
+
+    def rows(self, name: str) -> pa.Table:
+        """Raises: BadDump, AnalysisError."""
+        statement = tables().get(name) or views()[name]
+        columns = ", ".join(f'CAST("{own}" AS {_TYPES[kind]}) AS "{own}"' for own, kind in statement.columns.items())
+        with _told(name):
+            self._make(name)
+            source = f"(\n{statement.rendered(self._work.values)}\n)" if name in tables() else name
+            return self._database.sql(f"SELECT {columns} FROM {source} AS answer").to_arrow_table()  # noqa: S608
+
+    def _make(self, name: str) -> None:
+        for view in needed(name):
+            if view.name not in self._made:
+                if "pools" in view.sources:
+                    _give(self._database, "pools", pools_of(self._database.sql("FROM worked_on").fetchall()))
+                self._database.execute(f"CREATE TEMP TABLE {view.name} AS {view.rendered(self._work.values)}")
+                self._made.add(view.name)
+
+
+def _prepare(database: duckdb.DuckDBPyConnection, work: Work) -> None:
+    """Defines the functions, and gives what is read."""
+    database.execute("SET TimeZone = 'UTC'")
+    for function in functions("duckdb", work.values):
+        database.execute(function)
+    if held := work.events < MANY_EVENTS:
+        query = event_view(_source(database, "all_rows", work, work.all_files), work.values)
+        database.execute(f"CREATE TEMP TABLE all_events AS {query}")
+    for name, files in work.files.items():
+        if held:
+            days = sorted({(file.day - date(1970, 1, 1)).days for file in files})
+            query = f"SELECT * FROM all_events WHERE list_contains({days}, day)"  # noqa: S608
+        else:
+            query = event_view(_source(database, f"{name}_rows", work, files), work.values)
+        database.execute(f"CREATE TEMP VIEW {name} AS {query}")
+    _give(database, "known_hours", work.known_hours)
+    _give(database, "waiting", work.waiting)
+
+
+def _source(database: duckdb.DuckDBPyConnection, name: str, work: Work, files: Sequence[GoodFile]) -> str:
+    """What these files hold, as SQL reads from."""
+    if isinstance(work.dump.folder, LocalFolder) and files:
+        listed = ", ".join(_text(str(work.dump.folder.root / file.path)) for file in files)
+        return f"read_parquet([{listed}], hive_partitioning = false)"
+    database.register(name, _rows_of(work.dump.folder, files))
+    return name
+
+
+def _give(database: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
+    database.register(f"{name}_rows", rows)
+    database.execute(f"CREATE TEMP TABLE {name} AS FROM {name}_rows")
+    database.unregister(f"{name}_rows")
+
+
+def _rows_of(folder: Folder, files: Sequence[GoodFile]) -> pa.Table:
+    """The events of files that DuckDB does not reach by itself."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = list(pool.map(lambda file: read_file(folder, file), files))
+    return pa.concat_tables([arrow_schema().empty_table(), *found])
+
+
+def _with_moments(table: Statement, rows: pa.Table) -> pa.Table:
+    for name, kind in table.columns.items():
+        if kind == "time":
+            moment = rows[name].cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+            rows = rows.set_column(rows.schema.get_field_index(name), name, moment)
+    return rows
+
+
+def _parts(table: Statement, rows: pa.Table, first: date, last: date) -> dict[str, pa.Table]:
+    """The rows by the folders that they belong to. If there are none, one without rows tells the columns."""
+    if table.day is None:
+        return {f"{DAY}={last}/{FROM_DAY}={first}": rows}
+    days = pc.strftime(rows[table.day], "%Y-%m-%d")
+    there = (day for day in sorted(set(days.unique().to_pylist())) if str(first) <= day <= str(last))
+    found = {f"{DAY}={day}": rows.filter(pc.equal(days, day)) for day in there}
+    return found or {f"{DAY}={last}": rows.slice(0, 0)}
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Turns DuckDB's failures within the block into errors in plain words."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise AnalysisError(
+            f"{what}: DuckDB ran out of memory: give it more (--memory 4g), analyze fewer days at once (--from, --to), "
+            "or take Spark (--engine spark)"
+        ) from error
+    except duckdb.Error as error:
+        said = " ".join(str(error).partition("\nLINE ")[0].split())
+        if ".parquet" in said:
+            raise BadDump(
+                f"{what}: {said}; restore the file, or remove it and leave its events out: --quarantine"
+            ) from error
+        raise AnalysisError(f"{what}: {said}") from error
+
+
+def _text(value: str) -> str:
+    """As a text of SQL. DuckDB reads names as patterns: what is special in them stands in brackets for itself."""
+    escaped = "".join(f"[{c}]" if c in "*?[" else c for c in value)
+    return "'" + escaped.replace("'", "''") + "'"

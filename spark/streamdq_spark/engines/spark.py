@@ -1,0 +1,149 @@
+"""The tables by Spark, on this machine or on a cluster.
+
+Intermediate results are written to a hidden folder beside the tables and read from there: so the plan of what follows
+is short, and a worker that is lost takes none of them along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import date
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamdq.dump.folder import Folder
+
+from ..events import read_few, read_files
+from ..failures import SPARK_ERRORS, spark_errors
+from ..once import Once
+from ..places import check_reach, spark_url, to_read
+from ..questions import READ, Statement, event_view, functions, needed, tables
+from ..session import FEW_EVENTS, MANY_EVENTS
+from ..table_files import remove_folder
+from ..tables import of_days, write_table
+from .base import Answers, Engine, Work, pools_of
+
+_TYPES = {
+    "text": "STRING", "integer": "BIGINT", "number": "DOUBLE", "numbers": "ARRAY<DOUBLE>", "flag": "BOOLEAN",
+    "time": "BIGINT",  # ms, until it is written
+}  # fmt: skip
+_QUOTES = "spark.sql.ansi.doubleQuotedIdentifiers"
+"""As in standard SQL, `"group"` is a column."""
+_HELD = ".intermediate"
+_ANEW = ("lives",)
+"""What takes as long to write and to read as to calculate."""
+
+
+class Spark(Engine):
+    """Spark, in this session."""
+
+    at_once = 4
+    """While one is planned, which takes one core, the tasks of another run. As many tasks run as there are cores, so it
+    needs no more memory.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def check(self, *folders: Folder) -> None:
+        """Raises: AnalysisError, if Spark can't reach one."""
+        for folder in folders:
+            with spark_errors(folder.url):
+                check_reach(self._spark, folder)
+
+    @contextmanager
+    def answers(self, work: Work, target: Folder) -> Iterator[Answers]:
+        remove_folder(target, _HELD)
+        found = SparkAnswers(self._spark, work, target)
+        try:
+            yield found
+        finally:
+            with suppress(*SPARK_ERRORS):  # the Java process has ended, and what it kept with it
+                found.forget()
+            remove_folder(target, _HELD)
+
+
+class SparkAnswers(Answers):
+    def __init__(self, spark: SparkSession, work: Work, target: Folder) -> None:
+        self._spark, self._work, self._target = spark, work, target
+        self._once = Once()
+        self._kept: list[DataFrame] = []
+        with spark_errors(work.dump.folder.url):
+            self._prepare()
+
+    def write(self, table: Statement, folder: Folder, first: date, last: date) -> int:
+        """Raises: BadDump, SparkGone, SparkFailed."""
+        with spark_errors(table.name):
+            self._make_ready(table.name)
+            rows = self._ask(table)
+            for name, kind in table.columns.items():
+                if kind == "time":
+                    rows = rows.withColumn(name, F.timestamp_millis(name))
+            few = self._work.events < MANY_EVENTS
+            return write_table(of_days(rows, table.day, first, last), folder, table.name, first, last, few=few)
+
+    def rows(self, name: str) -> pa.Table:
+        """Raises: BadDump, SparkGone, SparkFailed."""
+        with spark_errors(name):
+            self._make_ready(name)
+            return (self._ask(tables()[name]) if name in tables() else self._spark.table(name)).toArrow()
+
+    def forget(self) -> None:
+        for kept in self._kept:
+            kept.unpersist()
+
+    def _ask(self, statement: Statement) -> DataFrame:
+        columns = ", ".join(f'CAST("{name}" AS {_TYPES[kind]}) AS "{name}"' for name, kind in statement.columns.items())
+        return self._spark.sql(f"SELECT {columns} FROM (\n{statement.rendered(self._work.values)}\n) AS answer")  # noqa: S608
+
+    def _prepare(self) -> None:
+        """Defines the functions, and gives what is read."""
+        self._spark.conf.set(_QUOTES, "true")
+        for function in functions("spark", self._work.values):
+            self._spark.sql(function)
+        few = self._few_events() if self._work.events < FEW_EVENTS else None
+        for name in READ:
+            if few is None:
+                events = self._many_events(name)
+            else:
+                days = {(file.day - date(1970, 1, 1)).days for file in self._work.files[name]}
+                events = few.where(F.col("day").isin(*days))
+            events.createOrReplaceTempView(name)
+        self._given("known_hours", self._work.known_hours)
+        self._given("waiting", self._work.waiting)
+
+    def _few_events(self) -> DataFrame:
+        """All of them, read by the driver, because to open the many files takes Spark longer than the rest."""
+        read_few(self._spark, self._work.dump, self._work.all_files).createOrReplaceTempView("few_rows")
+        found = self._spark.sql(event_view("few_rows", self._work.values)).coalesce(
+            1
+        )  # then nothing has to be shuffled
+        self._kept.append(found.persist())
+        return found
+
+    def _many_events(self, name: str) -> DataFrame:
+        rows = f"{name}_rows"
+        read_files(self._spark, self._work.dump, self._work.files[name]).createOrReplaceTempView(rows)
+        return self._spark.sql(event_view(rows, self._work.values))
+
+    def _given(self, name: str, rows: pa.Table) -> None:
+        self._spark.createDataFrame(rows).coalesce(1).createOrReplaceTempView(name)
+
+    def _make_ready(self, name: str) -> None:
+        for view in needed(name):
+            self._once.get(view.name, partial(self._make, view))
+
+    def _make(self, view: Statement) -> None:
+        if "pools" in view.sources:
+            self._given("pools", pools_of(tuple(row) for row in self._spark.table("worked_on").collect()))
+        rows = self._spark.sql(view.rendered(self._work.values))
+        if view.name not in _ANEW:
+            path = f"{_HELD}/{view.name}"
+            placed = rows.coalesce(1) if self._work.events < FEW_EVENTS else rows
+            placed.write.mode("overwrite").parquet(spark_url(self._target, path))
+            rows = self._spark.read.schema(rows.schema).parquet(to_read(self._target, path))
+        rows.createOrReplaceTempView(view.name)

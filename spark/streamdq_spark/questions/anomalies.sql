@@ -1,0 +1,17 @@
+-- anomalies: which hours were unusual?
+-- One row for each topic, complete hour and measure. An hour without events counts as 0. A topic counts from the hour after its
+-- first event in the 57 days before the hour's day. Day: hour.
+--
+--   topic     text
+--   hour      time
+--   measure   text      done (jobs), failed (attempts) or late (attempts that started later than the SLO)
+--   value     integer
+--   usual     number    what was expected
+--   attempts  integer   of the hour
+--   weeks     integer   earlier weeks with data for it
+--   score     number    the distance in standard deviations; null with fewer than three weeks; rounded to 6 digits
+--   anomaly   flag      beyond 4, and a tenth of what is usual and, if it is more, five jobs; of shares five attempts and one
+--                       percentage point
+SELECT topic, hour * 3600000 AS hour, measure, value, usual, attempts, weeks, score, anomaly
+FROM judged_hours
+WHERE hour >= :first_hour AND hour < :end_hour

@@ -1,0 +1,65 @@
+-- capacity: how many workers will it take in the coming hours, so that the share :objective of the attempts starts within the SLO?
+-- One row for each topic, group and coming hour. What is not known is null.
+--
+--   topic         text
+--   group         text
+--   hour          time
+--   load_low      number    attempts that come due: the group's part of the forecast, with its band
+--   load          number
+--   load_high     number
+--   attempt_ms    number    mean running time, of at most 48 hours each
+--   slots_low     number    attempts at once, rounded to 3 digits
+--   slots         number    rounded to 3 digits. As many as the same hour of the day needed: for another load than that hour's
+--                           mean, what is above the mean grows with the load or its root, whichever is more. At least as much as
+--                           chance alone needs, by the root of the load: the load of a system with infinitely many servers and
+--                           square-root staffing (Jennings, Mandelbaum, Massey, Whitt, Server Staffing to Meet Time-Varying
+--                           Demand, 1996)
+--   slots_high    number    rounded to 3 digits
+--   pool          integer   queues that share workers have the same
+--   concurrency   number    how many handlers a worker of the pool ran at once
+--   workers_low   integer   of the whole pool: all its slots over 80 % of the concurrency, the same in all its rows of an hour
+--   workers       integer
+--   workers_high  integer
+--   workers_seen  number
+WITH times AS (
+    SELECT topic, "group", greatest(avg(least(ran_ms, 172800000)), 1e0) AS attempt_ms,
+        greatest(avg(least(ran_ms, 172800000)), 1e0, CAST(:slo_ms AS DOUBLE)) AS window_ms
+    FROM recent
+    WHERE is_attempt AND ran_ms IS NOT NULL AND :last_hour - hour < 336
+    GROUP BY topic, "group"
+), bands AS (
+    SELECT topic, "group", hour, band, CASE band WHEN 'low' THEN load_low WHEN 'high' THEN load_high ELSE load END AS load
+    FROM loads
+    CROSS JOIN (VALUES ('low'), ('middle'), ('high')) AS bands(band)
+), timed AS (
+    SELECT b.topic, b."group", b.hour, b.band, b.load, t.attempt_ms, t.window_ms, s.an_hour, s.at_once,
+        b.load * t.window_ms / 3600000 AS mean
+    FROM bands b
+    LEFT JOIN times t ON t.topic = b.topic AND t."group" IS NOT DISTINCT FROM b."group"
+    LEFT JOIN slots_used s ON s.topic = b.topic AND s."group" IS NOT DISTINCT FROM b."group" AND s.clock = clock_of(b.hour) % 24
+), both_ways AS (
+    SELECT topic, "group", hour, band, load, attempt_ms, (mean + :objective_z * sqrt(mean)) * attempt_ms / window_ms AS by_chance,
+        load * attempt_ms / 3600000
+            + greatest(at_once - an_hour * attempt_ms / 3600000, 0e0) * greatest(load / an_hour, sqrt(load / an_hour)) AS as_it_came
+    FROM timed
+), needed AS (
+    SELECT topic, "group", hour, band, load, attempt_ms,
+        CASE WHEN attempt_ms IS NULL THEN NULL WHEN load > 0 THEN round(greatest(by_chance, as_it_came), 3) ELSE load END AS slots
+    FROM both_ways
+), pooled AS (
+    SELECT n.topic, n."group", n.hour, n.band, n.load, n.attempt_ms, n.slots, p.pool, w.concurrency, w.workers_seen,
+        sum(n.slots) OVER (PARTITION BY p.pool, n.hour, n.band) AS pool_slots
+    FROM needed n
+    LEFT JOIN pools p ON p.topic = n.topic AND p."group" IS NOT DISTINCT FROM n."group"
+    LEFT JOIN pool_workers w ON w.pool = p.pool
+), staffed AS (
+    SELECT *, ceil(round(pool_slots / (:busy * concurrency), 6)) AS workers FROM pooled
+)
+SELECT topic, "group", hour * 3600000 AS hour, max(load) FILTER (WHERE band = 'low') AS load_low,
+    max(load) FILTER (WHERE band = 'middle') AS load, max(load) FILTER (WHERE band = 'high') AS load_high, attempt_ms,
+    max(slots) FILTER (WHERE band = 'low') AS slots_low, max(slots) FILTER (WHERE band = 'middle') AS slots,
+    max(slots) FILTER (WHERE band = 'high') AS slots_high, pool, concurrency,
+    max(workers) FILTER (WHERE band = 'low') AS workers_low, max(workers) FILTER (WHERE band = 'middle') AS workers,
+    max(workers) FILTER (WHERE band = 'high') AS workers_high, workers_seen
+FROM staffed
+GROUP BY topic, "group", hour, attempt_ms, pool, concurrency, workers_seen

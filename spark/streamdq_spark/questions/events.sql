@@ -1,0 +1,18 @@
+-- The events as all tables see them. Moments are ms since 1970; hour and day count from 1970, UTC, and are those in which
+-- the event took place.
+SELECT topic, id, "group", event, consumer, attempt, step, error, reason, key, body_bytes, created, due, moved, started, finished,
+    hour_of(finished) AS hour,
+    CAST(floor(finished / 86400000e0) AS BIGINT) AS day,
+    event IN ('done', 'retry', 'dead') AS is_attempt,  -- one that ended by itself
+    event IN ('retry', 'dead') AS has_failed,
+    regexp_replace(consumer, '-[0-9]+-[0-9a-z]{10}$', '') AS host,  -- without its process and when that began
+    CASE WHEN event IN ('done', 'retry', 'dead') THEN started - due END AS late_ms,
+    CASE WHEN started <= finished THEN finished - started END AS ran_ms,
+    CAST(split_part(entry, '-', 1) AS DECIMAL(20, 0)) AS entry_ms,  -- the order in a shard, though clocks be set back
+    CAST(split_part(entry, '-', 2) AS DECIMAL(20, 0)) AS entry_number
+FROM (
+    SELECT topic, id, "group", event, consumer, attempt, step, error, reason, key, body_bytes, entry,
+        ms_of(created) AS created, ms_of(due) AS due, ms_of(moved) AS moved, ms_of(started) AS started,
+        ms_of(finished) AS finished
+    FROM :rows
+) AS in_ms

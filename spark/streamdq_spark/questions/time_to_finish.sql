@@ -1,0 +1,44 @@
+-- time_to_finish: how long until a job is done?
+-- One row for each scope, topic and group. Jobs of which it is not known when they were created are left out.
+--
+--   scope             text      group, or job: the job as a whole, finished when every group seen has done it
+--   topic             text
+--   group             text      null for jobs as a whole
+--   jobs              integer   that finished
+--   total_p50_ms      number    from when it was created to the last time that it was done
+--   total_p95_ms      number
+--   total_p99_ms      number
+--   total_max_ms      integer
+--   after_due_jobs    integer   those of them whose first attempts were seen, as a retry has a due time of its own
+--   after_due_p50_ms  number    from the first due time
+--   after_due_p95_ms  number
+--   after_due_p99_ms  number
+--   after_due_max_ms  integer
+WITH known AS (
+    SELECT topic, "group", id, created, done_at, first_due FROM lives WHERE created IS NOT NULL
+), queues AS (
+    SELECT topic, "group" FROM known GROUP BY topic, "group"
+), shared AS (  -- topics of several groups
+    SELECT topic FROM queues GROUP BY topic HAVING count(*) > 1
+), whole AS (
+    SELECT topic, CASE WHEN count(done_at) = count(*) THEN max(done_at) END - created AS total,
+        CASE WHEN count(done_at) = count(*) THEN max(done_at) END - CASE WHEN count(first_due) = count(*) THEN min(first_due) END AS after_due
+    FROM known
+    WHERE topic IN (SELECT topic FROM shared)
+    GROUP BY created, id, topic
+), spans AS (
+    SELECT 'group' AS scope, topic, "group", done_at - created AS total, done_at - first_due AS after_due FROM known
+    UNION ALL
+    SELECT 'job', topic, NULL, done_at - created, done_at - first_due FROM known WHERE topic NOT IN (SELECT topic FROM shared)
+    UNION ALL
+    SELECT 'job', topic, NULL, total, after_due FROM whole
+)
+SELECT scope, topic, "group", count(total) AS jobs, percentile_cont(0.5) WITHIN GROUP (ORDER BY total) AS total_p50_ms,
+    percentile_cont(0.95) WITHIN GROUP (ORDER BY total) AS total_p95_ms,
+    percentile_cont(0.99) WITHIN GROUP (ORDER BY total) AS total_p99_ms, max(total) AS total_max_ms,
+    count(after_due) AS after_due_jobs, percentile_cont(0.5) WITHIN GROUP (ORDER BY after_due) AS after_due_p50_ms,
+    percentile_cont(0.95) WITHIN GROUP (ORDER BY after_due) AS after_due_p95_ms,
+    percentile_cont(0.99) WITHIN GROUP (ORDER BY after_due) AS after_due_p99_ms, max(after_due) AS after_due_max_ms
+FROM spans
+WHERE total IS NOT NULL
+GROUP BY scope, topic, "group"

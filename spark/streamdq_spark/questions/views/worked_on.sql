@@ -1,0 +1,2 @@
+-- worked_on: which consumers worked on which queues in the last 14 days. From it, queues that share workers become `pools`.
+SELECT DISTINCT topic, "group", consumer FROM arrivals WHERE consumer IS NOT NULL
