@@ -67,7 +67,7 @@ def _of_followers(
         how = found[3]
         if MARK not in field:
             is_dead = any(of[field].state == b"d" for of in progress.values() if field in of)
-            if field not in records or how not in (b"", b"dead", b"purged", b"archived", b"expired"):
+            if field not in records or how not in (b"", b"dead", b"purged", b"archived", b"expired", b"cancelled"):
                 yield f"followers of {field!r}, which is not there: {text!r}"
             elif (how == b"dead") != is_dead and how in (b"", b"dead"):
                 yield f"followers of {field!r}, which is {'dead' if is_dead else 'not dead'}: {text!r}"

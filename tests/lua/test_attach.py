@@ -112,6 +112,31 @@ def test_a_job_whose_record_was_lost_is_lost(linked: Linked) -> None:
     assert linked.attach("d", "p") == [Attached("", 0, "unknown")]
 
 
+@pytest.mark.parametrize(
+    ("kept", "how"),
+    [
+        ({"a": "done|1", "b": "done|2"}, "done"),
+        ({"a": "done|1", "b": "error|no JSON"}, "done"),
+        ({"a": "done|1"}, "unknown"),
+        ({"a": "done|1", "b": "cancelled|"}, "cancelled"),
+        ({"b": "expired|"}, "expired"),
+        ({"a": "dead|exhausted|ValueError"}, "purged"),
+        ({}, "unknown"),
+    ],
+)
+def test_a_job_that_has_ended_is_known_by_its_kept_results(linked: Linked, kept: dict[str, str], how: str) -> None:
+    shard = linked.shard
+    shard.topic(groups=["a", "b"], result={"a": "1h", "b": "1h"})
+    linked.encoded("d", "p")
+    prefix = shard.k.settings.removesuffix("settings")
+    for group, text in kept.items():
+        shard.redis("SET", f"{prefix}result:{group}:p", f"1700|{text}", "PX", 60_000)
+    expected = Attached("", 0, how) if how == "unknown" else Attached("-", 1700, how)
+    assert linked.attach("d", "p") == [expected]
+    assert linked.attach("d", "p", lives={"p": "-"}) == [Attached("-", 0, "unknown")]
+    assert linked.links().followers == {}
+
+
 def test_too_many_followers_are_refused(linked: Linked) -> None:
     shard = linked.shard
     shard.enqueue("p", delay="1s")

@@ -177,6 +177,27 @@ def test_a_job_that_has_ended_is_unknown(space: Space) -> None:
         space.queue.enqueue("t", 2, after=first)
 
 
+async def test_a_job_that_has_ended_is_known_by_its_result(space: Space, seen: Seen) -> None:
+    space.queue.configure("t", result="1h", create=True)
+    first = space.queue.enqueue("t", "first")
+    async with space.serving(worker_for(space, seen, "t")):
+        await eventually(lambda: space.state(first.id) == "gone", "it is done")
+        second = space.queue.enqueue("t", "second", after=first)
+        assert second.state is not JobState.WAITING
+        await eventually(lambda: space.state(second.id) == "gone", "the job that waited is done")
+
+
+def test_a_job_that_was_cancelled_is_known_by_its_result(space: Space) -> None:
+    space.queue.configure("t", result="1h", create=True)
+    first = space.queue.enqueue("t", "first", delay="1h")
+    space.queue.cancel("t", first.id)
+    second = space.queue.enqueue("t", "second", id="d", after=first)
+    assert second.state is JobState.WAITING
+    assert blocked(space, "t") == 1
+    third = space.queue.enqueue("t", "third", after=first, on_failure="run")
+    assert third.state is not JobState.WAITING
+
+
 def test_an_empty_list_is_no_reason_to_wait(space: Space) -> None:
     assert space.queue.enqueue("t", 1, after=[], delay="1h").state is JobState.DELAYED
 

@@ -17,7 +17,7 @@ from ...job.uniqueness import OnConflict
 from ...keys import ShardKeys, candidate_shards, shard_of
 from ...link.session import Op
 from ...store.jobs import lookup
-from ...store.jobs.links import UNKNOWN, Attached, Known, dependencies, follower
+from ...store.jobs.links import BY_RESULT, UNKNOWN, Attached, Known, dependencies, follower
 from ...store.jobs.records import Encoded
 from ...store.redis_store import RedisStore
 from ...store.replies import Enqueued
@@ -146,14 +146,19 @@ def _attach_at_homes(
     settings are out of date.
     """
     found: dict[int, Known] = {}
+    ended: dict[int, Known] = {}  # by a kept result: of an earlier job, if there is one elsewhere
     candidates = {i: candidate_shards(p.id, settings.shards, settings.former, p.key) for i, (p, _) in lines.items()}
     for turn in range(1 + len(settings.former)):
         left = [i for i in sorted(lines) if i not in found and turn < len(candidates[i])]
         more = yield from _attach_at(store, topic, settings, lines, {i: candidates[i][turn] for i in left})
         if more is None:
             return None
-        found |= more
-    return found
+        for i, one in more.items():
+            if one.life != BY_RESULT:
+                found[i] = one
+            elif i not in ended or ended[i].generation < one.generation:
+                ended[i] = one
+    return ended | found
 
 
 def _attach_at(
