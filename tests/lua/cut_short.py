@@ -17,9 +17,9 @@ from streamdq.store.assembly import Script
 from tests.lua.moving import script_of
 
 _READS = frozenset({
-    "EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HLEN", "HMGET", "HSCAN", "HSTRLEN", "INFO", "PTTL", "TIME", "XINFO",
-    "XLEN", "XPENDING", "XRANGE", "XREVRANGE", "ZCARD", "ZCOUNT", "ZLEXCOUNT", "ZRANGE", "ZRANGEBYLEX", "ZRANGEBYSCORE",
-    "ZREVRANGEBYLEX", "ZSCAN", "ZSCORE",
+    "EXISTS", "GET", "GETRANGE", "HEXISTS", "HGET", "HGETALL", "HLEN", "HMGET", "HSCAN", "HSTRLEN", "INFO", "PTTL",
+    "TIME", "XINFO", "XLEN", "XPENDING", "XRANGE", "XREVRANGE", "ZCARD", "ZCOUNT", "ZLEXCOUNT", "ZRANGE", "ZRANGEBYLEX",
+    "ZRANGEBYSCORE", "ZREVRANGEBYLEX", "ZSCAN", "ZSCORE",
 })  # fmt: skip
 """The commands of scripts that change nothing."""
 _WRITES_CUT = (*range(1, 16), 20, 30, 50, 100)
