@@ -6,8 +6,8 @@ asked of simulated history, in a new process for each size. Exit code 1 when tim
 do, the driver's memory grows with them, something is sorted on disk, or the events are read more often than they should
 be.
 
-`--duckdb` lets DuckDB calculate the tables of the same dumps, by `tests/spark/second`. `--next-day` measures the last
-day of the dump alone, after the days before. `python -m benchmarks.spark_cluster` kills a worker of a cluster.
+`--duckdb` lets DuckDB calculate the tables of the same dumps. `--next-day` measures the last day of the dump alone,
+after the days before. `python -m benchmarks.spark_cluster` kills a worker of a cluster.
 """
 
 from __future__ import annotations

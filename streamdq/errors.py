@@ -84,7 +84,7 @@ class NoResult(InvalidInput):
 
 
 class ResultTimeout(StreamdqError, TimeoutError):
-    """The job had not ended within the time-out. It goes on; the result can be asked for again."""
+    """The job has not ended within the time-out. It goes on; another call can wait for its result."""
 
 
 class JobFailed(StreamdqError):
@@ -99,7 +99,7 @@ class JobFailed(StreamdqError):
 
 
 class JobCancelled(StreamdqError):
-    """The job was cancelled before it ran, so it has no result."""
+    """The job was cancelled or aborted, so it has no result."""
 
 
 class JobExpired(JobCancelled):
@@ -107,8 +107,8 @@ class JobExpired(JobCancelled):
 
 
 class ResultGone(StreamdqError, LookupError):
-    """There is neither the job nor a result: it was never enqueued, its result was kept for a shorter time, its topic
-    or group was deleted, or Redis has lost it.
+    """There is neither the job nor a result. It was never enqueued, its result has expired, its topic or group was
+    deleted, or Redis has lost it.
     """
 
 

@@ -261,11 +261,11 @@ class Queue(_Base):
     ) -> Any:
         """What the job's handler returned, as JSON has it; waits for that, up to ``timeout``. ``job``: a Job, or its
         topic, and then its ``id``. ``group``: whose result, if several groups of the topic keep theirs. ``key``: of the
-        job, if it has one: then only the shard of that key is asked.
+        job, if it has one: then only the shard of that key is read.
 
         Raises:
-            NoResult: the topic keeps no results: its handler asks for it, ``@worker.handler(topic, result="1d")``.
-            ResultTimeout: the job has not ended by then. It goes on.
+            NoResult: the topic keeps no results: its handler needs ``@worker.handler(topic, result="1d")``.
+            ResultTimeout: the job has not ended within ``timeout``. It goes on.
             JobFailed: it is a dead letter; ``error`` says why.
             JobCancelled, JobExpired: it was given up.
             ResultNotKept, ResultTooLarge: it is done, and its result could not be kept.

@@ -224,7 +224,7 @@ def job_view(job: Job) -> RenderableType:
     for name, value in rows.items():
         if value is not None:
             facts.add_row(Text(name, "dim"), value if isinstance(value, Text) else Text(value))
-    groups = table("group", "state", "attempt", "step", "due", "consumer", "error", numbers=("attempt", "step"))
+    groups = table("group", "state", "attempt", "step", "due", "consumer", "details", numbers=("attempt", "step"))
     for name, progress in job.groups.items():
         groups.add_row(
             name, Text(progress.state, _STYLES[progress.state]), str(progress.attempt), str(progress.step),

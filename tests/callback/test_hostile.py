@@ -207,7 +207,7 @@ async def test_a_call_ends_before_its_ttr_and_the_job_takes_its_step(
 ) -> None:
     given_s: list[float] = []
 
-    async def late(_client: Client, url: URL, _headers: object, _body: bytes, timeout_s: float) -> None:
+    async def late(_client: Client, url: URL, _headers: object, _body: bytes, timeout_s: float, **_: object) -> None:
         given_s.append(timeout_s)
         raise CallbackTimeout(f"no answer from {url.raw_host} in time")
 

@@ -271,7 +271,7 @@ async def test_one_job_s_story(site: Api, queue: Queue, redis_server: Server, mo
     assert ("Kicked" in page, "buried" in page) == (True, True)
     await work(redis_server)
     page = await see(site, "/topics/t/jobs/a%2Fb")
-    assert "only the history has it" in page
+    assert "The job has ended" in page
     assert page.count('class="gantt"') == 3
     assert "Reschedule" not in page
 

@@ -27,6 +27,7 @@ WITHOUT_DATA = {
 }  # nothing that a topic keeps
 CLAIM = ["main", "", "id"]
 CALLS: dict[str, Callable[[Shard], Any]] = {
+    "abort": lambda shard: shard.scripts.abort(shard.k, shard.settings, "ready"),
     "archive": lambda shard: shard.scripts.archive(shard.k, "default", ["dead", "receipt", 1, "0", 1]),
     "attach": lambda shard: shard.scripts.attach(shard.k, None, ["ready", "", "t\x1f0\x1f0\x1fnonce\x1fd"]),
     "audit_bucket": lambda shard: shard.scripts.audit_bucket(shard.k, b"0", 10),
@@ -71,6 +72,7 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "release": lambda shard: shard.scripts.release(shard.k, "default", "1", "me", [*CLAIM, "row"]),
     "remove_consumer": lambda shard: shard.scripts.remove_consumer(shard.k, "default", "me", 10),
     "replace": lambda shard: shard.scripts.replace(shard.k, 1, shard.jobs("ready")),
+    "report": lambda shard: shard.scripts.report(shard.k, "default", "1", "me", [*CLAIM, "0.5 half"]),
     "reschedule": lambda shard: shard.scripts.reschedule(shard.k, shard.settings, "ready", "+5"),
     "restore": lambda shard: shard.scripts.restore(shard.k, "default", 1, ["new", "receipt", 1, 1, "rest"]),
     "retry": lambda shard: shard.scripts.retry(shard.k, "default", "1", "me", [*CLAIM, "row", 0, 1, "Oops", ""]),

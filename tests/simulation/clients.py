@@ -10,6 +10,7 @@ from streamdq.queue import AsyncClaim, held_by, store_of
 
 from .model import Broken
 from .plan import CONFLICTS, GROUPS, body, key_of, options, uniqueness
+from .results import returned
 
 if TYPE_CHECKING:
     from .world import World
@@ -113,7 +114,8 @@ class _Taken:
     async def _end(self, how: str) -> None:
         claim = self._claim
         if how == "finish":
-            await claim.finish()
+            given = {"result": returned(self._serial, self._group, self._consumer)} if self._world.retention else {}
+            await claim.finish(**given)
             self._ended("finish")
         elif how == "fail":
             await claim.fail("as told")

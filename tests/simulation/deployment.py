@@ -32,11 +32,11 @@ class Deployment(World):
         self._news = asyncio.Event()
         begin = self.network.begin
 
-        def counted(commands: Sequence[Command], blocking: bool) -> Any:
+        def counted(commands: Sequence[Command], *how: Any) -> asyncio.Future[list[Any]]:
             self.commands += len(commands)
-            return begin(commands, blocking)
+            return begin(commands, *how)
 
-        self.network.begin = counted  # type: ignore[method-assign]
+        self.network.begin = counted  # type: ignore[method-assign, assignment]
 
     async def _history(self) -> None:
         async with AsyncQueue(settings=self.settings) as self.async_queue:

@@ -52,6 +52,7 @@ def cancel(model: Model, call: Call) -> None:
         else:
             if held:
                 model.broken(f"cancelled job {job.serial} while it ran in {held}")
+            model.results.cancelled(model, job, call.now_ms)
             job.gone = "cancelled"
             for group in groups:  # its dead letters go with it
                 model.count(call.shard, "purged", group, int(job.of(group).ended == "dead"))
@@ -76,15 +77,14 @@ def abort(model: Model, call: Call) -> None:
         model.broken(f"aborted {call.args[1]!r}, which was not open: {job}")
     elif status > 0 and job is not None:
         told = {(who.decode(), main, entry) for who, main, entry in zip(rest[::3], rest[1::3], rest[2::3], strict=True)}
-        for group, delivery in concerned.items():
-            _abort_in(model, call, group, delivery, told)
+        for group in concerned:
+            _abort_in(model, call, job, group, told)
         if status == 1 and not only:
             job.gone = "cancelled"
 
 
-def _abort_in(
-    model: Model, call: Call, group: str, delivery: Delivery, told: Collection[tuple[str, bytes, bytes]]
-) -> None:
+def _abort_in(model: Model, call: Call, job: Tracked, group: str, told: Collection[tuple[str, bytes, bytes]]) -> None:
+    delivery = job.of(group)
     claim = delivery.claim
     if claim is not None and (claim.consumer, *claim.proof) in told:
         delivery.ended = "aborting"
@@ -92,6 +92,7 @@ def _abort_in(
         model.broken(f"{call.args[1]!r} was aborted, and {claim} in {group} was not told")
     elif delivery.ended in ("", "aborting"):
         delivery.end("cancelled", call.now_ms)
+        model.results.ended(model, job, group, "cancelled", call.now_ms)
     elif delivery.ended == "dead" and not call.args[5]:
         delivery.end("purged", call.now_ms)
         model.count(call.shard, "purged", group)
@@ -118,30 +119,29 @@ def reschedule(model: Model, call: Call) -> None:
 
 def kick(model: Model, call: Call) -> None:
     group = call.args[1].decode()
-    for delivery in _dead(model, call.shard, group, call.args[4:], call.reply):
-        delivery.open_again(call.now_ms - 1)  # the script's own clock may be a fraction of a millisecond behind
+    for job in _dead(model, call.shard, group, call.args[4:], call.reply):
+        model.results.begins(job.shard, job.id, group)
+        job.of(group).open_again(call.now_ms - 1)  # the script's own clock may be a fraction of a millisecond behind
         model.count(call.shard, "dead", group, -1)
 
 
 def purge(model: Model, call: Call) -> None:
     group = call.args[1].decode()
-    for delivery in _dead(model, call.shard, group, call.args[3:], call.reply):
-        delivery.end("purged", call.now_ms)
+    for job in _dead(model, call.shard, group, call.args[3:], call.reply):
+        job.of(group).end("purged", call.now_ms)
         model.count(call.shard, "purged", group)
 
 
-def _dead(model: Model, shard: Shard, group: str, ids: Sequence[bytes], count: int) -> list[Delivery]:
+def _dead(model: Model, shard: Shard, group: str, ids: Sequence[bytes], count: int) -> list[Tracked]:
     """Those with the ids, or else those that have been dead for longest."""
-    dead = [
-        (job.of(group).ended_ms, job.id, job.of(group)) for job in model.jobs_in(shard) if job.of(group).ended == "dead"
-    ]
+    dead = [(job.of(group).ended_ms, job.id, job) for job in model.jobs_in(shard) if job.of(group).ended == "dead"]
     of = {argument.partition(b"\x1f")[0].decode(): argument for argument in ids}
     chosen = [row for row in sorted(dead, key=lambda row: row[:2]) if not ids or row[1] in of][:count]
     for buried_ms, id, _ in chosen if ids else ():
         _check_shown(model, shard, of[id], group.encode(), buried_ms)
     if len(chosen) != count:
         model.broken(f"{count} dead letters of {group} in {shard} were kicked or purged; there were {len(chosen)}")
-    return [delivery for _, _, delivery in chosen]
+    return [job for _, _, job in chosen]
 
 
 # -- the archive
@@ -214,6 +214,7 @@ def _bring_back(model: Model, call: Call, id: str, attempts: int, due_ms: int, r
     if job.only or all(other and other.ended not in ("", "dead") for other in others):  # its record had gone
         job.only.add(group)
     job.deliveries[group] = Delivery(now_ms, least=attempts, most=attempts)
+    model.results.begins(call.shard, id, group)
     if (
         model.counts.get(call.shard, Counter())[f"archived:{group}"] > 0
     ):  # it was archived here, and no longer counts as dead
@@ -329,6 +330,7 @@ def _must_be_empty(model: Model, shard: Shard, jobs: Sequence[Tracked]) -> None:
 def flushall(model: Model, _: Call) -> None:
     model.lose(list(model.jobs.values()), "lost")  # also those whose ids others have got
     model.outbox.forget()
+    model.results.forget()
     model.cleared |= model.receipts
     model.lost_data = True
     for known in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import Context
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -14,6 +14,7 @@ from redis.exceptions import ResponseError
 
 from streamdq.link.command import Command
 from streamdq.link.failures import count_reply, translate
+from streamdq.link.tracking import CHOOSE, Changed
 
 from .calls import name_of
 from .loop import Process, SimulatedLoop, running
@@ -58,6 +59,8 @@ class _Call:
     flushes: int  # of the store by the time it was sent
     gone: bool = False  # the server knows that nobody waits any more
     lose_reply: bool = False
+    changed: Changed | None = None  # is told when a key that a GET of the call has read changes
+    context: Context = field(default_factory=copy_context)
 
     @property
     def name(self) -> str:
@@ -73,6 +76,15 @@ class _Read:
     fields: Fields  # without BLOCK
     streams: Fields
     growth: list[Any]
+
+
+@dataclass(eq=False)
+class _Watch:
+    """A key of whose next change the caller is told, unless that message is lost. ``value``: what it has now."""
+
+    call: _Call
+    key: bytes
+    value: Any
 
 
 class Network:
@@ -93,6 +105,7 @@ class Network:
         self._happened = happened
         self.faults = Faults()
         self._blocked: list[_Read] = []
+        self._watches: list[_Watch] = []
         self.lost_reads: set[tuple[bytes, bytes]] = set()  # stream and entry: a consumer was given it, and never heard
         self.calls = 0
 
@@ -102,7 +115,9 @@ class Network:
     def _later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
         self._loop.call_at(self._loop.time() + delay_s, callback, *args, context=_OUTSIDE)
 
-    def begin(self, commands: Sequence[Command], blocking: bool) -> asyncio.Future[list[Any]]:
+    def begin(
+        self, commands: Sequence[Command], blocking: bool, changed: Changed | None = None
+    ) -> asyncio.Future[list[Any]]:
         """Sends a call off. The future gets the replies, or the error that the connection ends with."""
         process, random, faults = running.get(), self._random, self.faults
         call = _Call(
@@ -111,6 +126,7 @@ class Network:
             blocking,
             self._loop.create_future(),
             self._store.flushes,
+            changed=changed,
         )
         self.calls += 1
         if faults.down or random.random() < faults.refuse:
@@ -166,11 +182,13 @@ class Network:
             self._read(call)
         else:
             self._reply(call, [self._apply(fields) for fields in call.commands])
+            self._watch(call)
 
     def _apply(self, fields: Fields) -> Any:
         reply = self._store.apply(fields)
         self._applied(fields, reply)
         self._serve_blocked()
+        self._tell_of_changes()
         return reply
 
     def _reply(self, call: _Call, replies: list[Any]) -> None:
@@ -228,10 +246,37 @@ class Network:
                 read.growth = growth
                 self._store.forget_last()
 
+    # -- keys that callers look at
+
+    def _watch(self, call: _Call) -> None:
+        for name, key, *_ in call.commands if call.changed else ():
+            if name == b"GET":
+                self._watches.append(_Watch(call, key, self._store.value(key)))
+
+    def _tell_of_changes(self) -> None:
+        for watch in [one for one in self._watches if one.value != self._store.value(one.key)]:
+            self._watches.remove(watch)
+            self._tell(watch)
+
+    def _tell(self, watch: _Watch) -> None:
+        """Whoever is not told looks again some time."""
+        call = watch.call
+        if call.process in self.faults.cut or self._random.random() < self.faults.lose_reply:
+            self._happened("notification lost")
+        elif call.changed is not None:
+            at = self._loop.time() + self._travel()
+            self._loop.call_at(at, call.changed, watch.key.decode(), context=call.context)
+
+    def forget(self, key: str, changed: Changed) -> None:
+        self._watches = [one for one in self._watches if (one.key, one.call.changed) != (key.encode(), changed)]
+
     # -- faults
 
     def drop_all(self) -> None:
         """Every connection is cut: the server restarts, or another one takes over."""
+        watches, self._watches = self._watches, []
+        for watch in watches:
+            self._tell(watch)
         for read in self._blocked:
             self._later(self._travel(), self._fail, read.call, ConnectionResetError("reset by peer"), True)
         self._blocked.clear()
@@ -260,6 +305,18 @@ class SimulatedLink:
     def begin(self, commands: Sequence[Command], timeout_s: float) -> Callable[[], Awaitable[list[Any]]]:
         return partial(self._answered, self._network.begin(commands, False), commands, timeout_s)
 
+    async def look(
+        self, _node: str, commands: Sequence[Command], timeout_s: float, changed: Changed, chosen: bool = False
+    ) -> list[Any]:
+        """Keys that are not chosen are not looked at here."""
+        assert chosen
+        sent = [command for command in commands if command.args != CHOOSE]
+        replies = iter(await self._answered(self._network.begin(sent, False, changed), sent, timeout_s))
+        return [b"OK" if command.args == CHOOSE else next(replies) for command in commands]
+
+    def forget_looks(self, key: str, changed: Changed) -> None:
+        self._network.forget(key, changed)
+
     async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
         return await self._answered(self._network.begin(commands, blocking), commands, timeout_s)
 
@@ -282,6 +339,10 @@ class SimulatedLink:
     @staticmethod
     def drop_begun() -> None:
         """There is no connection that another call might use."""
+
+    @staticmethod
+    async def in_thread(function: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(None, function)
 
     @staticmethod
     def stay() -> None:

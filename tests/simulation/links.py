@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from streamdq.store.jobs.links import BY_RESULT, ENDINGS
+
 from .model import NEVER_MS, Call, Model, Shard, Tracked, Waits
 
 _FOR_GOOD = ("purged", "archived", "expired", "restored", "cancelled")
@@ -15,7 +17,11 @@ def enqueue_after(model: Model, call: Call, job: Tracked) -> None:
     """The job has been put in."""
     total, done, failed, delay_ms, on_failure, _ = call.args[6].decode().split("|")
     lines = [line.split("\x1f") for part in call.args[7::2] for line in part.decode().split("\n")]
-    parents = tuple(((topic, int(number)), id, life) for topic, number, life, id in lines)
+    letters = "".join(part.decode().partition(",")[0] for part in call.args[8::2])
+    parents = tuple(
+        ((topic, int(number)), id, _life(model, ((topic, int(number)), id, life), letter))
+        for (topic, number, life, id), letter in zip(lines, letters, strict=True)
+    )
     if len(parents) != int(total):
         model.broken(f"job {job.serial} waits for {total}, of which {len(parents)} are named")
     job.waits, job.due_ms = Waits(parents, on_failure, int(delay_ms)), NEVER_MS
@@ -24,8 +30,21 @@ def enqueue_after(model: Model, call: Call, job: Tracked) -> None:
     if int(done) + (int(failed) if on_failure == "run" else 0) == int(total):
         _starts(model, call, job)
     elif int(failed) and on_failure == "cancel":
+        model.results.cancelled(model, job, call.now_ms)
         job.gone = "cancelled"
     model.happened[f"enqueue_after: {'some have ended' if int(done) + int(failed) else 'all live'}"] += 1
+
+
+def _life(model: Model, parent: tuple[Shard, str, str], letter: str) -> str:
+    """Of one that is known by its result alone, only how it had ended matters."""
+    shard, id, life = parent
+    if life != BY_RESULT:
+        return life
+    life += letter
+    first = model.first_of[shard, id, life] = f"{id} by its result: {letter}"
+    (model.ever_done if letter == ENDINGS["done"] else model.ever_failed).add(first)
+    model.happened[f"enqueue_after: by a result, {letter}"] += 1
+    return life
 
 
 def attach(model: Model, call: Call) -> None:
@@ -38,7 +57,9 @@ def attach(model: Model, call: Call) -> None:
         lives = (
             job is not None
             and not job.gone
-            and model.first_of.get((call.shard, id.decode(), life.decode())) == job.first
+            and (
+                life == BY_RESULT.encode() or model.first_of.get((call.shard, id.decode(), life.decode())) == job.first
+            )
         )
         if how == b"done" and lives and outcome(model, job) == "open" and not model.lost_data:
             model.broken(f"job {job.serial} is said to be done, and is open")  # type: ignore[union-attr]
@@ -58,6 +79,7 @@ def deliver(model: Model, call: Call) -> None:
                 model.broken(f"job {job.serial} waits, and is said to have ended")
             elif not any(_has_failed(model, parent) for parent in job.waits.parents):
                 model.broken(f"job {job.serial} is cancelled, and none that it waits for has failed: {job}")
+            model.results.cancelled(model, job, call.now_ms)
             job.gone = "cancelled"
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from .outbox import Outbox
+from .results import Results
 
 _SHARD = re.compile(r"^[^{]*\{(.+):(\d+)\}:")
 
@@ -182,6 +183,7 @@ class Model:
         self._judging = True
         self.given: Counter[tuple[Shard, str]] = Counter()  # how many jobs a group got from a shard
         self.outbox = Outbox()
+        self.results = Results()
         self._begin()
 
     def _begin(self) -> None:
@@ -198,6 +200,7 @@ class Model:
         self.moves: dict[str, list[tuple[int, int]]] = {}  # of each topic at its present rate: when, how many
         self.counts: dict[Shard, Counter[str]] = {}  # as Redis should count
         self.outbox.forget()
+        self.results.forget()
         self.receipts: set[tuple[Shard, bytes]] = set()  # of the archive
         self.cleared: set[tuple[Shard, bytes]] = set()  # those that Redis has no more
         self.shown: dict[tuple[Shard, bytes, bytes], Any] = {}  # by id and deliveries, what a search has shown

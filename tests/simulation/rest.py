@@ -21,6 +21,7 @@ from .plan import GROUPS, KEYS
 from .relays import left_in, put_back, relay_all
 from .schedulers import end_schedules
 from .troubles import heal
+from .waiters import longest_s
 from .workers import terminate, work
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ async def _until_all_resharded(world: World, queue: AsyncQueue) -> None:
 
 
 async def _everything_ends(world: World, queue: AsyncQueue) -> None:
-    """Workers drain, and topics are deleted: then Redis holds nothing of them any more."""
+    """Workers drain, and topics are deleted: then Redis holds nothing of them any more, once results have expired."""
     for process in world.at_work("worker"):
         terminate(world, process)
     for _ in range(30):
@@ -192,6 +193,7 @@ async def _everything_ends(world: World, queue: AsyncQueue) -> None:
         raise Broken(f"workers go on: {[process.name for process in world.at_work('worker')]}")
     for topic in world.topics:
         await queue.delete_topic(topic, force=True)
+    await asyncio.sleep(longest_s(world.retention))
     left = [key for key in world.store.all_keys() if "{" in key and "}:" in key and not _may_stay(world, key)]
     if left:
         raise Broken(f"keys without an owner: {left}")

@@ -157,6 +157,11 @@ class Store:
         items = [kept.get(name) for name in streams]
         return [item and (item.value.entries_added, tuple(item.value._groups)) for item in items]
 
+    def value(self, key: bytes) -> Any:
+        """Of a string."""
+        item = self._server.dbs[0]._dict.get(key)
+        return item and item.value
+
     def take_over(self, lost: int) -> None:
         """Another server goes on that never got the last ``lost`` commands; it knows no script."""
         del self.log[len(self.log) - lost :]

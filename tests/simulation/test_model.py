@@ -643,3 +643,119 @@ def test_an_end_that_is_refused_as_aborted_though_nobody_aborted_it() -> None:
     story = begun()
     with pytest.raises(Broken, match="told of an abort"):
         aborted(story, "finish")
+
+
+# -- results
+
+
+class Kept(Story):
+    """A topic that keeps results for a minute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.configure(b"g", b"results", b"g=60000")
+
+    def done(self, serial: int = 1, id: bytes = b"a", by: bytes = b"c1", whose: int | None = None) -> bytes:
+        """It has ended; what Redis keeps of that."""
+        self.enqueue(serial, id=id)
+        self.claim(serial, id=id, consumer=by)
+        payload = b'{"n":%d,"group":"g","by":"%b"}' % (whose or serial, by)
+        self.call("finish", [self.now], b"", b"g", b"0", b"1", by, b"1-0", b"", id, b"", b"done|" + payload, b"results")
+        return b"%d|done|" % self.now + payload
+
+    def read(self, value: bytes | None, id: bytes = b"a") -> None:
+        self.call("GET", value, b"ns:{t:0}:result:g:" + id)
+
+    def told(self, outcome: str, value: Any = None, since: int = 0) -> None:
+        self.model.results.returned(self.model, "t", "a", "g", since, outcome, value)
+
+
+def value_of(serial: int) -> dict[str, Any]:
+    return {"n": serial, "group": "g", "by": "c1"}
+
+
+def test_results_without_fault() -> None:
+    story = Kept()
+    kept = story.done()
+    story.read(kept)
+    story.told("done", value_of(1))
+    story.now += 60_000
+    story.read(None)
+    story.done(2)
+    story.enqueue(3)
+    story.read(None)
+    story.call("cancel", 1, b"", b"a")
+    story.read(b"%d|cancelled|" % story.now)
+    story.told("cancelled")
+
+
+def test_a_result_of_another_attempt() -> None:
+    with pytest.raises(Broken, match="finished in g by c1 with the result"):
+        Kept().done(1, whose=2)
+
+
+def test_a_result_of_an_earlier_job_with_the_id() -> None:
+    story = Kept()
+    kept = story.done()
+    story.enqueue(2)
+    with pytest.raises(Broken, match="should have None"):
+        story.read(kept)
+
+
+@pytest.mark.parametrize("kept", [b"dead|", b"done|null", b"cancelled|"])
+def test_a_result_that_is_not_how_the_job_ended(kept: bytes) -> None:
+    story = Kept()
+    story.done()
+    with pytest.raises(Broken, match="should have Kept"):
+        story.read(b"%d|" % story.now + kept)
+
+
+def test_a_result_that_is_gone_early() -> None:
+    story = Kept()
+    story.done()
+    story.now += 59_000
+    with pytest.raises(Broken, match="is gone"):
+        story.read(None)
+
+
+def test_a_result_that_redis_lost() -> None:
+    story = Kept()
+    story.call("FLUSHALL", b"OK")
+    story.configure(b"g", b"results", b"g=60000")
+    index = len(story.model.calls)
+    story.done()
+    story.model.forget(index)
+    story.read(None)
+
+
+def test_a_result_of_a_kicked_job() -> None:
+    story = Kept()
+    story.enqueue()
+    story.bury()
+    kept = b"%d|dead|buried|no" % story.now
+    story.read(kept)
+    story.call("kick", 1, b"", b"g", b"0", b"10", b"a")
+    story.read(None)
+    with pytest.raises(Broken, match="should have None"):
+        story.read(kept)
+
+
+def test_a_wait_that_lies() -> None:
+    story = Kept()
+    story.read(story.done())
+    for outcome, value in (("done", value_of(2)), ("cancelled", None), ("dead", None)):
+        with pytest.raises(Broken, match="which nothing showed"):
+            story.told(outcome, value)
+    with pytest.raises(Broken, match="which nothing showed"):  # this wait began later
+        story.told("done", value_of(1), since=story.model.told)
+
+
+def test_a_wait_that_tells_of_an_earlier_job_in_another_shard() -> None:
+    story = Kept()
+    kept = story.done()
+    story.move_to(1)
+    story.enqueue(2)
+    began = story.model.told
+    story.read(kept)
+    with pytest.raises(Broken, match="how an earlier job had ended"):
+        story.told("done", value_of(1), since=began)

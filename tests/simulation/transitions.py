@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from . import links
 from .interventions import INTERVENTIONS
 from .model import NEVER_MS, NO_LIMIT, Call, Claim, Delivery, Model, Shard, Step, Tracked, due_of, key_in, whole
+from .results import read
 from .uniqueness import check_new, postponed
 
 LAG_MS = 50
@@ -93,6 +94,7 @@ def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: byt
     if known not in (None, before) and not known.gone and any(not known.of(g).ended for g in model.groups_of(known)):
         model.broken(f"job {job.serial} was put in twice")
     model.jobs[job.serial] = model.live[call.shard, id] = job
+    model.results.begins(call.shard, id)
     return job
 
 
@@ -172,6 +174,7 @@ def retract(model: Model, call: Call) -> None:
     elif any(delivery.claim or delivery.ended for delivery in job.deliveries.values()):
         model.broken(f"{call.reply!r} was taken back, though it had begun")
     else:
+        model.results.cancelled(model, job, call.now_ms)
         job.gone = "cancelled"
 
 
@@ -189,7 +192,7 @@ def claim(model: Model, call: Call) -> None:
     _, now_ms, ttr_ms, _, claims, ids, records, expired, *_ = call.reply
     group, consumer = call.args[1].decode(), call.args[2].decode()
     _check_ttr(model, call, group, ttr_ms)
-    late: list[Delivery] = []
+    late: list[Tracked] = []
     for given, id, record in zip(claims, ids, records, strict=True):
         if given:
             _give(model, call, group, consumer, now_ms, ttr_ms, given, id.decode(), record)
@@ -201,8 +204,9 @@ def claim(model: Model, call: Call) -> None:
         model.count(call.shard, "expired", group, expired)
         if expired > len(late):
             model.broken(f"{expired} jobs expired in {group}; only {len(late)} were late")
-        for delivery in late if expired == len(late) else ():
-            delivery.end("expired", now_ms)
+        for job in late if expired == len(late) else ():
+            job.of(group).end("expired", now_ms)
+            model.results.ended(model, job, group, "expired", now_ms)
 
 
 def _hand_back(model: Model, call: Call) -> None:
@@ -239,10 +243,10 @@ def _check_ttr(model: Model, call: Call, group: str, ttr_ms: int) -> None:
         model.broken(f"{group} in {call.shard} has a TTR of {ttr_ms} ms, and should have {own or fields.get('ttr')!r}")
 
 
-def _late(model: Model, shard: Shard, id: str, group: str) -> list[Delivery]:
+def _late(model: Model, shard: Shard, id: str, group: str) -> list[Tracked]:
     job = model.live.get((shard, id))
     fits = job is not None and not job.gone and not job.of(group).ended and job.may_be_late(model.now_ms, group)
-    return [job.of(group)] if job and fits else []
+    return [job] if job and fits else []
 
 
 def _give(
@@ -316,16 +320,19 @@ def _check_pace(model: Model, job: Tracked, group: str, now_ms: int, pace: float
 
 
 def _accepted(model: Model, call: Call) -> Iterator[tuple[Tracked, Delivery, Sequence[bytes]]]:
-    """The claims of a batch that were not refused: the job, its delivery, and the arguments."""
+    """The claims of a batch that were not refused: the job, its delivery, and the arguments, with the result behind
+    them if ``finish`` was given any.
+    """
     group, consumer, width = call.args[1].decode(), call.args[4].decode(), _OF_CLAIM[call.name]
+    given, results = _without_results(call)
     refused = {abs(number): number < 0 for number in call.reply[1:]}
-    for number, start in enumerate(range(_BEFORE_CLAIMS.get(call.name, 5), len(call.args), width), start=1):
-        args = call.args[start : start + width]
+    for number, start in enumerate(range(_BEFORE_CLAIMS.get(call.name, 5), len(given), width), start=1):
+        args = [*given[start : start + width], *results[number - 1 : number]]
         job = model.live.get((call.shard, args[2].decode()))
         delivery = job.of(group) if job else None
         held = delivery.claim if delivery else None
         if refused.get(number):
-            _end_aborted(model, call, delivery, ((args[0], args[1]), consumer))
+            _end_aborted(model, call, job, delivery, ((args[0], args[1]), consumer))
             if job:
                 model.note_end(job.serial, group, consumer, call.name)
             continue
@@ -341,19 +348,33 @@ def _accepted(model: Model, call: Call) -> Iterator[tuple[Tracked, Delivery, Seq
         yield job, delivery, args
 
 
-def _end_aborted(model: Model, call: Call, delivery: Delivery | None, proof: tuple[tuple[bytes, bytes], str]) -> None:
+def _without_results(call: Call) -> tuple[Sequence[bytes], Sequence[bytes]]:
+    """The arguments, and the results that ``finish`` was given behind them."""
+    if call.name != "finish" or call.args[-1] != b"results":
+        return call.args, []
+    claims = (len(call.args) - 6) // (_OF_CLAIM["finish"] + 1)
+    end = len(call.args) - 1 - claims
+    return call.args[:end], call.args[end:-1]
+
+
+def _end_aborted(
+    model: Model, call: Call, job: Tracked | None, delivery: Delivery | None, proof: tuple[tuple[bytes, bytes], str]
+) -> None:
     """The attempt was aborted, and is told so; a touch alone leaves it to run."""
     model.happened[f"{call.name}: aborted"] += 1
     held = delivery.claim if delivery else None
-    if delivery is None or held is None or delivery.ended != "aborting" or (held.proof, held.consumer) != proof:
+    is_its = held is not None and (held.proof, held.consumer) == proof
+    if job is None or delivery is None or delivery.ended != "aborting" or not is_its:
         model.broken(f"{call.name} by {proof} was told of an abort, but it is {delivery}")
     elif call.name != "touch":
         delivery.end("cancelled", call.reply[0])
+        model.results.ended(model, job, call.args[1].decode(), "cancelled", call.reply[0])
 
 
 def finish(model: Model, call: Call) -> None:
-    for _, delivery, _ in _accepted(model, call):
+    for job, delivery, args in _accepted(model, call):
         delivery.end("done", call.reply[0])
+        model.results.finished(model, call, job, args[4:])
         model.count(call.shard, "done", call.args[1].decode())
 
 
@@ -375,6 +396,7 @@ def bury(model: Model, call: Call) -> None:
         if reason == "crashed" and delivery.maybe_lost < model.deliveries_at_least:
             model.broken(f"job {job.serial} was buried, as if it had been lost {model.deliveries_at_least} times")
         delivery.end("dead", call.reply[0])
+        model.results.ended(model, job, call.args[1].decode(), "dead", call.reply[0], b"|".join(args[4:6]))
         delivery.most += 1
         delivery.least += reason != "crashed"  # then its handler was not called
         model.count(call.shard, "dead", call.args[1].decode())
@@ -454,29 +476,33 @@ def lease(model: Model, call: Call) -> None:
         model.standbys.add(name)
 
 
-STEPS: dict[str, Step] = {
-    step.__name__: step
-    for step in (
-        enqueue,
-        enqueue_unique,
-        enqueue_after,
-        links.attach,
-        links.deliver,
-        replace,
-        relay,
-        relayed,
-        lease,
-        schedule,
-        fire,
-        retract,
-        claim,
-        finish,
-        retry,
-        bury,
-        release,
-        touch,
-        remove_consumer,
-        take_over,
-        move,
-    )
-} | INTERVENTIONS
+STEPS: dict[str, Step] = (
+    {
+        step.__name__: step
+        for step in (
+            enqueue,
+            enqueue_unique,
+            enqueue_after,
+            links.attach,
+            links.deliver,
+            replace,
+            relay,
+            relayed,
+            lease,
+            schedule,
+            fire,
+            retract,
+            claim,
+            finish,
+            retry,
+            bury,
+            release,
+            touch,
+            remove_consumer,
+            take_over,
+            move,
+        )
+    }
+    | {"GET": read}
+    | INTERVENTIONS
+)

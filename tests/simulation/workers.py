@@ -13,7 +13,8 @@ from streamdq.errors import StreamdqError
 
 from .loop import Process
 from .model import Broken
-from .plan import GROUP_TTRS
+from .plan import GROUP_TTRS, GROUPS
+from .results import returned
 
 if TYPE_CHECKING:
     from .world import World
@@ -30,11 +31,12 @@ async def work(world: World, group: str) -> None:
     world.serving[process] = worker
     world.progress.serves(process, group, slots)
     ttr = world.random.choice(GROUP_TTRS) if world.plan.own_ttrs else None
+    keep: Any = {"result": world.retention} if world.retention and group == GROUPS[0] else {}
     for number, topic in enumerate(world.topics):
         if number == 1:
-            worker.handler(topic, ttr=ttr, batch=3)(_batch_handler(world, worker, group))
+            worker.handler(topic, ttr=ttr, batch=3, **keep)(_batch_handler(world, worker, group))
         else:
-            worker.handler(topic, ttr=ttr)(_handler(world, worker, group))
+            worker.handler(topic, ttr=ttr, **keep)(_handler(world, worker, group))
     while process.told_to_end is None:
         try:
             await worker.serve(signals=True)
@@ -75,24 +77,24 @@ def _begin(world: World, worker: Worker, group: str, serial: int, job: RunningJo
             raise Broken(f"job {serial} starts in {process.name}, which was told to end at {told}")
 
 
-def _handler(world: World, worker: Worker, group: str) -> Callable[[Any, RunningJob], Awaitable[None]]:
-    async def handle(body: Any, job: RunningJob) -> None:
+def _handler(world: World, worker: Worker, group: str) -> Callable[[Any, RunningJob], Awaitable[Any]]:
+    async def handle(body: Any, job: RunningJob) -> Any:
         with world.progress.runs([body["n"]]):
             _begin(world, worker, group, body["n"], job)
             await _do(world, body, job)
+        return returned(body["n"], group, worker.name) if world.retention else None
 
     return handle
 
 
-def _batch_handler(
-    world: World, worker: Worker, group: str
-) -> Callable[[list[Any], list[RunningJob]], Awaitable[None]]:
-    async def handle(bodies: list[Any], jobs: list[RunningJob]) -> None:
+def _batch_handler(world: World, worker: Worker, group: str) -> Callable[[list[Any], list[RunningJob]], Awaitable[Any]]:
+    async def handle(bodies: list[Any], jobs: list[RunningJob]) -> Any:
         world.note(f"batch of {len(jobs)}")
         with world.progress.runs([body["n"] for body in bodies]):
             for body, job in zip(bodies, jobs, strict=True):
                 _begin(world, worker, group, body["n"], job)
             await _do(world, bodies[0], jobs[0])
+        return [returned(body["n"], group, worker.name) for body in bodies] if world.retention else None
 
     return handle
 

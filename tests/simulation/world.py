@@ -50,6 +50,7 @@ from .schedulers import keep_schedules
 from .store import Fields, HalfDone, Store
 from .threads import BlockingLink, SimulatedPulse, ThreadedQueue, sleep
 from .transitions import STEPS
+from .waiters import RESULTS, retentions, wait_for_results
 
 EPOCH_S = 1_800_000_000
 _CALM_S = 6.0  # after any trouble
@@ -81,6 +82,8 @@ class World:
         self.model.after_step = note_ends
         self.aborts = Random(f"{seed} what is aborted")
         self.reporting = _takes_part(seed, "aborts", 0.485, 0.59)  # their handlers say how far they are
+        self.waits = Random(f"{seed} what is waited for")
+        self.retention = retentions(seed) if _takes_part(seed, "results", *RESULTS) else None  # of results
         self.serving: dict[Process, Worker] = {}
         self.progress = Progress(self)
         self.troubled_at = 0.0  # the network or Redis; infinite while it lasts
@@ -217,6 +220,7 @@ class World:
             ("schedules", keep_schedules, 0.0, 0.3),
             ("finds", find_and_act, 0.0, 0.3),
             ("aborts", operators.abort_some, 0.485, 0.59),
+            ("results", wait_for_results, *RESULTS),
         ):
             if _takes_part(self.seed, kind, least, most):
                 self.start(kind, partial(main, self))
@@ -239,6 +243,7 @@ class World:
                     topic, groups=GROUPS[:2], shards=self.plan.shards, ttr=self.plan.ttr,
                     retry=self.random.choice(RETRIES), max_deliveries=deliveries[topic],
                     **(key_limits(self.random, self.paces) if self.plan.keyed else {}),
+                    result=self.retention and {GROUPS[0]: self.retention},
                 )  # fmt: skip
 
     # -- for those who take part

@@ -17,11 +17,14 @@ from streamdq.errors import (
     HandlersHung,
     IdTaken,
     JobExists,
+    JobFailed,
     MissingExtra,
     NewerFormat,
     NotDurable,
     ParentUnknown,
     Portable,
+    ResultNotKept,
+    ResultTooLarge,
     StreamdqError,
 )
 
@@ -30,7 +33,8 @@ MADE: list[Portable] = [
     JobExists("t", "a", ", and it is dead"), IdTaken("t", "a", 1_900_000_000_000), NotDurable("disk", "no reply", "a"),
     NewerFormat(3), BodyUnreadable("no key", "job a"), BodyDamaged("no key"), MissingExtra("zstandard", "zstd"),
     Retry("5s", "busy", at_least="1s", max_attempts=3), Retry(), Snooze("1h"), Bury("no such order"),
-    HandlersHung(8, 60),
+    HandlersHung(8, 60), JobFailed("t", "a", "exhausted", "ValueError: no"), ResultNotKept("t", "a", "no JSON"),
+    ResultTooLarge("t", "a", "70000 bytes"),
 ]  # fmt: skip
 
 

@@ -103,7 +103,7 @@ export interface paths {
         put?: never;
         /**
          * Abort a job, also while it runs
-         * @description A job that waits is cancelled. One that runs is told to stop: however its attempt ends then, the job ends as cancelled, and no new attempt starts. Safe to repeat. A job that is dead can't be aborted.
+         * @description A job that waits is cancelled. The handler of a running job is stopped: however its attempt ends then, the job ends as cancelled, and no new attempt starts. Safe to repeat. A job that is dead can't be aborted.
          */
         post: operations["abort_job"];
         delete?: never;
@@ -838,7 +838,7 @@ export interface components {
         AbortOut: {
             /**
              * Result
-             * @description `cancelled`: no attempt ran, and no new one starts. `aborting`: an attempt runs and is told to stop; it ends as cancelled, and no new one starts.
+             * @description `cancelled`: no attempt ran, and no new one starts. `aborting`: an attempt runs and is being stopped; it ends as cancelled, and no new one starts.
              * @enum {string}
              */
             result: "cancelled" | "aborting";
@@ -1471,7 +1471,7 @@ export interface components {
             progress?: components["schemas"]["HandlerProgressOut"] | null;
             /**
              * Aborted
-             * @description It runs, was told to stop, and ends as cancelled.
+             * @description It runs, is being stopped, and ends as cancelled.
              * @default false
              */
             aborted?: boolean;

@@ -122,7 +122,7 @@ def _statements(folder: str = "") -> Iterator[tuple[str, Statement]]:
         name, dot, ending = path.name.partition(".")
         if not dot or ending != "sql" or name in ("events", "functions"):
             continue
-        whole = path.read_text()
+        whole = path.read_text(encoding="utf-8")
         head = whole[: len(whole) - len(_without_header(whole))]
         text = _without_comments(whole)
         day = _DAY.search(head.replace("\n-- ", " "))
@@ -145,7 +145,7 @@ def _without_comments(text: str) -> str:
 
 
 def _read(name: str) -> str:
-    return _FOLDER.joinpath(name).read_text()
+    return _FOLDER.joinpath(name).read_text(encoding="utf-8")
 
 
 _FOLDER = files(__name__)

@@ -153,12 +153,14 @@ def _attach_at_homes(
         more = yield from _attach_at(store, topic, settings, lines, {i: candidates[i][turn] for i in left})
         if more is None:
             return None
-        for i, one in more.items():
-            if one.life != BY_RESULT:
-                found[i] = one
-            elif i not in ended or ended[i].generation < one.generation:
-                ended[i] = one
+        found |= {i: one for i, one in more.items() if one.life != BY_RESULT}
+        ended |= {i: _later(one, ended.get(i)) for i, one in more.items() if one.life == BY_RESULT}
     return ended | found
+
+
+def _later(one: Known, other: Known | None) -> Known:
+    """The one that ended later."""
+    return one if other is None or other.generation < one.generation else other
 
 
 def _attach_at(

@@ -66,7 +66,7 @@ class Waits:
         Raises:
             UnknownTopic, UnknownGroup
             NoResult: the topic keeps no results of this group.
-            ResultTimeout: the job has not ended by then.
+            ResultTimeout: the job has not ended within ``timeout_s``.
             ResultGone: there is neither the job nor a result.
             ServerUnavailable: Redis does not answer.
         """

@@ -32,5 +32,5 @@ def test_a_job_from_its_making_to_its_end(watching: Page, queue: Queue) -> None:
     watching.click("Reschedule")
     watching.sees("done", ".timeline")  # the worker ran it, and the page shows it by itself
     watching.sees(re.compile(r"On time: it started .* after it was due\.|Late by .*: it waited"), ".timeline")
-    watching.sees("only the history has it")
+    watching.sees("The job has ended")
     assert watching.page.locator("svg.gantt rect").count() == 3
