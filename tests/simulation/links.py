@@ -78,7 +78,8 @@ def deliver(model: Model, call: Call) -> None:
             if job.waits.on_failure != "cancel":
                 model.broken(f"job {job.serial} waits, and is said to have ended")
             elif not any(_has_failed(model, parent) for parent in job.waits.parents):
-                model.broken(f"job {job.serial} is cancelled, and none that it waits for has failed: {job}")
+                others = [model.jobs.get(model.first_of.get(parent, "")) for parent in job.waits.parents]
+                model.broken(f"job {job.serial} is cancelled, and none that it waits for has failed: {job}, {others}")
             model.results.cancelled(model, job, call.now_ms)
             job.gone = "cancelled"
 
