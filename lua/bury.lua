@@ -1,6 +1,6 @@
 -- bury: running -> dead, a batch of one group's claims: no step is left, or the job can't succeed.
--- keys: ready, jobs, progress, counts, settings, history, taken, taken_until, wake, bucket, key_tickets, key_waiting, key_admitted,
---   key_unstarted, key_counts, key_paused, key_next_start, failures
+-- keys: ready, jobs, progress, counts, settings, history, taken, taken_until, wake, bucket, key_tickets, key_waiting,
+--   key_admitted, key_unstarted, key_counts, key_paused, key_next_start, failures
 -- keys of the group: own, dead
 -- keys, if given: receipts
 -- ARGV[1] now_ms or ''

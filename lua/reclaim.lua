@@ -1,8 +1,8 @@
 -- reclaim: running -> ready, the claims of one group whose TTR has passed. Each counts as a crash (crash.lua). A job
 -- that was lost twice in a row waits for a while, four TTRs or 10 s at most, so that it is not claimed together again
 -- with the jobs that were lost with it.
--- keys: ready, jobs, bucket, progress, counts, settings, history, taken, taken_until, wake, key_tickets, key_waiting, key_admitted,
---   key_unstarted, key_counts, key_paused, key_next_start
+-- keys: ready, jobs, bucket, progress, counts, settings, history, taken, taken_until, wake, key_tickets, key_waiting,
+--   key_admitted, key_unstarted, key_counts, key_paused, key_next_start
 -- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group

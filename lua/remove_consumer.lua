@@ -1,6 +1,6 @@
 -- remove_consumer: hands back a consumer's pending entries, which would be dropped with it, and deletes the consumer.
--- keys: ready, jobs, bucket, progress, counts, settings, history, taken, taken_until, wake, key_tickets, key_waiting, key_admitted, key_unstarted,
---   key_counts, key_paused, key_next_start
+-- keys: ready, jobs, bucket, progress, counts, settings, history, taken, taken_until, wake, key_tickets, key_waiting,
+--   key_admitted, key_unstarted, key_counts, key_paused, key_next_start
 -- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group

@@ -1,6 +1,6 @@
 -- retry: running -> delayed, a batch of one group's failed or snoozed attempts. Each delay counts from now.
--- keys: ready, jobs, bucket, progress, counts, settings, history, taken, taken_until, wake, key_tickets, key_waiting, key_admitted,
---   key_unstarted, key_counts, key_paused, key_next_start, failures
+-- keys: ready, jobs, bucket, progress, counts, settings, history, taken, taken_until, wake, key_tickets, key_waiting,
+--   key_admitted, key_unstarted, key_counts, key_paused, key_next_start, failures
 -- keys of the group: own
 -- keys, if given: receipts
 -- ARGV[1] now_ms or ''

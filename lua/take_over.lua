@@ -4,8 +4,8 @@
 -- one that would be buried if it was lost once more is left to its TTR: perhaps the job itself keeps its consumers from
 -- sending heartbeats, and they live. What it only read goes at once, as that counts as nothing: Redis may
 -- have given the entry to the blocked read of a consumer that stands still, while others wait for it.
--- keys: ready, jobs, bucket, progress, counts, settings, history, taken, taken_until, wake, key_tickets, key_waiting, key_admitted,
---   key_unstarted, key_counts, key_paused, key_next_start
+-- keys: ready, jobs, bucket, progress, counts, settings, history, taken, taken_until, wake, key_tickets, key_waiting,
+--   key_admitted, key_unstarted, key_counts, key_paused, key_next_start
 -- keys of the group: own
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group

@@ -3,8 +3,7 @@
 -- returns the claim (lua/README.md), without counters
 local function open_claim(s, ttr)
   local topic = redis.call('HMGET', s.settings, 'paused', 'ttr:' .. s.group, 'ttr', 'watch_until', 'groups', 'rate',
-    'generation:' .. s.group, 'largest', 'format', 'after_finish', 'key_limit',
-    'results', 'linked')
+    'generation:' .. s.group, 'largest', 'format', 'after_finish', 'key_limit', 'results', 'linked')
   s.groups, s.waits, s.key_limit = names(topic[5]), waits(topic[1], topic[6]), topic[11]
   s.results = results_in(topic[12])
   return {ttr = tonumber(topic[2] or topic[3] or ttr), watch_until = topic[4], generation = topic[7] or '0', largest = topic[8],

@@ -1,4 +1,5 @@
--- cancel_in(s, job, group, p): counts that the job, which was withdrawn, is cancelled for the group, and keeps that. p: its progress, or nil.
+-- cancel_in(s, job, group, p): counts that the job, which was withdrawn, is cancelled for the group, and keeps that as its
+-- result. p: its progress, or nil.
 -- returns the history row
 local function cancel_in(s, job, group, p)
   redis.call('HINCRBY', s.counts, 'cancelled:' .. group, 1)

@@ -19,8 +19,8 @@ local function remember(s, rows, dumps)
   return ids
 end
 
--- rare_row(s, event, job, known): an event that no worker reports. known = {consumer=, due=, moved=, started=, reason=} has the values
--- that are not in the job's record or progress (may be nil); each of them may be nil or false.
+-- rare_row(s, event, job, known): an event that no worker reports. known = {consumer=, due=, moved=, started=, reason=} has
+-- the values that are not in the job's record or progress (may be nil); each of them may be nil or false.
 -- A job that waits for others (waits.lua) has no due time.
 -- returns the row
 local function rare_row(s, event, job, known)

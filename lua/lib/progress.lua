@@ -1,7 +1,8 @@
 -- One group's progress with one job: HASH field `GROUP\31ID`, value
 --   state|attempt|step|crashes|main|sequence|entry|started_ms|deadline_ms|note
 -- attempt  the attempts that count, followed by '+N' if N more were snoozed
--- state    r running, a running and told to stop (abort; parse shows it as r), w waiting for its next attempt (bucket or ready:GROUP), d dead, x the group has ended the job
+-- state    r running, a running and aborted (parse shows it as r), w waiting for its next attempt (bucket or ready:GROUP),
+--          d dead, x the group has ended the job
 -- main     entry of the job in the shared ready stream, '-' after it was removed: the job is for groups with progress
 -- started_ms r: when it was claimed, to be started at once; -started_ms: it was claimed ahead of a slot
 -- sequence of the current delivery; an entry with another one is out of date
@@ -15,10 +16,10 @@ local AHEAD = 'claimed ahead of a slot by '
 -- field_of(group, id): returns the field of the group's progress with the job
 local function field_of(group, id) return group .. '\31' .. id end
 
--- parse(value): reads a progress; `due` is the due_ms of a running attempt, '' = see the record. aborted
--- = true: the attempt runs, and whoever ends it cancels the job.
--- returns {state=, attempt=, snoozed=, step=, crashes=, main=, sequence=, entry=, started=, deadline=, note=, due=, report=, aborted=},
--- all others text; nil if value is nil or false
+-- parse(value): reads a progress; `due` is the due_ms of a running attempt, '' = see the record. aborted: the attempt runs,
+-- and whoever ends it cancels the job.
+-- returns {state=, attempt=, snoozed=, step=, crashes=, main=, sequence=, entry=, started=, deadline=, note=, due=,
+-- report=, aborted=}: aborted is true or false, the others are text; nil if value is nil or false
 local function parse(value)
   if not value then return nil end
   local p = {}

@@ -26,6 +26,14 @@ local function with_former(before, text)
   return table.concat(all, ',')
 end
 
+-- longest_kept(text): reads the settings field `results`, of a topic that is being deleted.
+-- returns for how many ms there may still be results; a year, the most, if a group no longer keeps any
+local function longest_kept(text)
+  local longest = 0
+  for _, ms in pairs(results_in(text)) do longest = math.max(longest, ms == '0' and 31622400000 or tonumber(ms)) end
+  return longest
+end
+
 -- result_key(s, group, id): returns the key of a result
 local function result_key(s, group, id)
   return string.sub(s.settings, 1, -9) .. 'result:' .. group .. ':' .. id

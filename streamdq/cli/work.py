@@ -279,7 +279,7 @@ def _rehearsal_view(results: list[Rehearsed]) -> RenderableType:
 def demo(
     speed: Annotated[float, typer.Option(min=0.5, max=20, help="How many times faster than usual.")] = 1.0,
     report: Annotated[
-        bool, typer.Option("--report", help="Write a report of it with Spark, which takes a minute more.")
+        bool, typer.Option("--report", help="Write a report of it, which takes some seconds more.")
     ] = False,
     as_json: Json = False,
 ) -> None:

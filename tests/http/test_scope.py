@@ -16,7 +16,7 @@ from streamdq import Queue
 from streamdq.cli import app as cli
 from streamdq.errors import InvalidInput
 from streamdq.http import Tokens
-from streamdq.http.api import claims, find, health, jobs, schedules, topics
+from streamdq.http.api import claims, find, health, jobs, results, schedules, topics
 from streamdq.http.api.route import needs_of
 from streamdq.http.auth import Identity, Role, new_token
 from streamdq.http.pages import actions, pages
@@ -35,7 +35,7 @@ BOSS, BOSS_LINE = new_token("boss", [Role.ADMIN])
 TOKENS = Tokens.parse(f"{LINE}\n{TOPICS_LINE}\n{BOSS_LINE}")
 ROUTES = [
     route
-    for part in (jobs, find, claims, schedules, topics, health, pages, find_pages, schedule_pages, actions)
+    for part in (jobs, results, find, claims, schedules, topics, health, pages, find_pages, schedule_pages, actions)
     for route in part.router.routes
     if isinstance(route, APIRoute) and needs_of(route).roles is not None
 ]
@@ -203,7 +203,7 @@ async def test_without_a_topic_a_token_for_all_is_needed(open_api: Open) -> None
 FOR_ALL_GROUPS = {
     "find_jobs", "cancel_shown", "reschedule_shown", "kick_shown", "purge_shown", "search_page", "found_cancel",
     "found_reschedule", "found_kick", "found_purge", "get_metrics", "configure_topic", "delete_topic", "pause_topic",
-    "resume_topic", "pause", "resume",
+    "resume_topic", "pause", "resume", "abort_job", "abort",
 }  # fmt: skip
 
 
@@ -234,6 +234,18 @@ async def test_bodies_that_name_another_group(open_api: Open) -> None:
                 f"/topics/mine/{path}", data=form | {"group": group}, headers={"Origin": "http://localhost"}
             )
             assert response.status_code == (303 if fine else 403), (path, group)
+
+
+async def test_an_abort_for_every_group_needs_a_token_for_all(open_api: Open, queue: Queue) -> None:
+    api = await open_api(token=TOKEN, tokens=TOKENS)
+    refused = await api.client.post("/v1/topics/mine/jobs/a/abort")
+    assert (refused.status_code, refused.json()["detail"]) == (
+        403, "this token is for the groups default: name one of them, ?group=",
+    )  # fmt: skip
+    assert queue.get("mine", "a") is not None
+    headers = {"Authorization": f"Bearer {TOPICS_ALONE}"}
+    done = await api.client.post("/v1/topics/mine/jobs/a/abort", headers=headers)
+    assert (done.status_code, done.json()) == (200, {"result": "cancelled"})
 
 
 @pytest.mark.usefixtures("queue")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamdq.config import GroupSettings, TopicSettings
+from streamdq.config import GroupSettings, Settings, TopicSettings
 from streamdq.job.job import NewJob
 from streamdq.store.jobs.records import encode
 from streamdq.store.replies import OUTDATED, ClaimedRow
@@ -91,6 +91,58 @@ def test_told_to_cover_it_writes_although_nothing_changes(shard: Shard) -> None:
     assert shard.writes(durable.abort(shard.k, shard.settings, "j"))
     if not shard.is_fake:
         assert not shard.writes(shard.scripts.abort(shard.k, shard.settings, "j"))
+
+
+def test_to_cover_earlier_writes_it_counts_nothing(shard: Shard) -> None:
+    shard.enqueue("other")
+    before = shard.redis("HGETALL", shard.k.counts)
+    shard.run(Scripts(shard.session, shard.session.call).abort(shard.k, shard.settings, "j"))
+    assert shard.redis("HGETALL", shard.k.counts) == before
+
+
+def test_without_a_history_it_writes_none(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.session.settings = Settings(history_length=0)
+    shard.scripts = Scripts(shard.session)
+    assert abort(shard) == CANCELLED
+    assert shard.events() == []
+
+
+def test_a_job_that_only_a_leaving_group_has_is_not_there(shard: Shard) -> None:
+    shard.topic(groups=["a"])
+    shard.enqueue("j")
+    shard.retry(shard.take("a"), group="a", delay_ms=1000)
+    shard.topic(groups=["a", "b"])
+    shard.begin_to_leave("a")
+    held = shard.redis("HGET", shard.k.jobs, "j")
+    shard.checked = False
+    assert abort(shard) == NOTHING
+    assert shard.redis("HGET", shard.k.jobs, "j") == held
+
+
+def test_a_job_of_another_group_alone_goes_on(shard: Shard) -> None:
+    shard.topic(groups=["a"])
+    shard.enqueue("j")
+    shard.retry(shard.take("a"), group="a", delay_ms=1000)
+    shard.topic(groups=["a", "b"])
+    assert abort(shard, group="b") == NOTHING
+    assert shard.state("j", "a") == "delayed"
+
+
+def test_a_group_in_which_it_is_dead_keeps_the_letter(two: Shard) -> None:
+    two.enqueue("j")
+    two.bury(two.take("a"), group="a")
+    before = two.counts
+    assert abort(two, group="a") == NOTHING
+    assert two.counts == before
+    assert two.state("j", "a") == "dead"
+
+
+def test_of_the_groups_of_a_running_job_only_those_that_wait_are_in_the_history_at_once(two: Shard) -> None:
+    two.enqueue("j")
+    two.take("a")
+    assert abort(two) == TOLD
+    assert two.events() == [("cancelled", "j", "b")]
 
 
 # -- jobs that run

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from streamdq.config import GroupSettings
 from tests.lua.shard import Shard
 
 
@@ -99,3 +102,22 @@ def test_who_was_stopped_while_changing_the_topic_does_not_make_it_again(shard: 
     assert shard.run(shard.scripts.configure_shard(shard.k, again)).groups == ("default",)
     assert shard.redis("PTTL", shard.k.settings) == -1
     assert shard.run(shard.scripts.enqueue(shard.k, 1, shard.jobs("j"))).current
+
+
+@pytest.mark.parametrize(("kept", "days"), [("1d", 1), ("30d", 30), ("0", 366)])
+def test_a_job_of_the_next_topic_of_that_name_gets_no_earlier_result(shard: Shard, kept: str, days: int) -> None:
+    shard.topic(result="30d")
+    shard.enqueue("a", "b")
+    shard.finish(*shard.claim(2).rows)
+    shard.topic(result=kept)
+    for _ in range(2):  # repeated, as after a kill
+        assert deleting(shard, "force", later=5)
+    assert 0 <= days * 86_400_000 - shard.redis("PTTL", shard.k.settings) < 60_000, "as long as there may be results"
+
+    again = shard.settings.model_copy(
+        update={"version": shard.settings.version + 6, "groups": {"default": GroupSettings()}}
+    )
+    shard.run(shard.scripts.configure_shard(shard.k, again))
+    assert shard.redis("PTTL", shard.k.settings) == -1
+    assert shard.run(shard.scripts.enqueue(shard.k, 1, shard.jobs("a"))).current
+    assert shard.redis("EXISTS", shard.k.result_of("default", "a"), shard.k.result_of("default", "b")) == 1

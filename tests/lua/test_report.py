@@ -90,3 +90,29 @@ def test_a_group_that_is_gone(shard: Shard) -> None:
     shard.topic(groups=["other"])
     args = [row.main, row.entry, row.id, "0.4 "]
     assert shard.call("report", "default", generation, "me", args).stale == {0}
+
+
+def test_a_claim_of_a_group_that_was_made_anew_is_refused(shard: Shard) -> None:
+    shard.enqueue("j")
+    row = shard.take()
+    claim = [row.main, row.entry, row.id, "0.5 "]
+    assert shard.call("report", "default", "another", "me", claim).stale == {0}
+    assert shown(shard) is None
+
+
+def test_only_the_entries_that_were_claimed_will_do(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retried()
+    shard.move()
+    row = shard.take()
+    for main, entry in (("9-9", row.entry), (row.main, "9-9")):
+        args = [main, entry, row.id, "0.5 "]
+        assert shard.call("report", "default", shard.generation("default"), "me", args).stale == {0}
+    assert shown(shard) is None
+
+
+def test_a_job_whose_last_error_is_the_name_of_its_consumer_does_not_run(shard: Shard) -> None:
+    shard.enqueue("j")
+    row = shard.take()
+    shard.retry(row, error="me")
+    assert report(shard, row).stale == {0}

@@ -241,6 +241,16 @@ def test_what_groups_kept_before_is_forgotten_by_new_jobs(shard: Shard) -> None:
     assert shard.redis("HGET", shard.k.settings, "results") == b"default=3600000"
 
 
+def test_what_several_groups_kept_before_is_forgotten_by_new_jobs(shard: Shard) -> None:
+    shard.topic(groups=["1", "2"], result={"1": "1d", "2": "1d"})
+    shard.enqueue("j")
+    for group in ("1", "2"):
+        finish(shard, shard.take(group), results=[done(b"1")], group=group)
+    shard.topic(result={"1": 0, "2": 0})
+    shard.enqueue("j")
+    assert [kept(shard, "j", group) for group in ("1", "2")] == [None, None]
+
+
 def test_a_topic_that_never_kept_any_has_no_such_field(plain: Shard) -> None:
     plain.topic(ttr="1m")
     assert plain.redis("HEXISTS", plain.k.settings, "results") == 0

@@ -34,7 +34,7 @@ from streamdq import (
     UnknownTopic,
 )
 from streamdq.codec import Codec, Encrypt, Offload, Zstd
-from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, taken
 from tests.servers import Server
 from tests.waiting import HANG_S, eventually, until
 
@@ -246,7 +246,7 @@ def test_cancelled_while_somebody_waits(kept: Space) -> None:
 
 def test_expired(kept: Space) -> None:
     kept.queue.enqueue("t", 1, id="j", expire="1ms", delay="1ms")
-    assert not kept.queue.take("t", timeout="50ms")
+    until(lambda: not kept.queue.take("t", timeout="50ms") and kept.stats().expired, "it is given up")
     with pytest.raises(JobExpired):
         wait(kept, "j")
 
@@ -260,6 +260,15 @@ def test_gone(kept: Space) -> None:
         wait(kept, "never", group="nobody")
     with pytest.raises(InvalidInput, match="pass a Job, or a topic and an id"):
         kept.queue.result("t")
+
+
+@pytest.mark.parametrize("payload", [b"{bad", b"\xff"])
+def test_what_another_client_has_written(kept: Space, redis_server: Server, payload: bytes) -> None:
+    key = kept.queue._store.session.keys.shard("t", 0).result_of("default", "j")
+    with redis_server.client() as client:
+        client.set(key, b"1|done|" + payload, ex=60)
+    with pytest.raises(BodyDamaged, match="the result of job 'j'"):
+        wait(kept, "j")
 
 
 def test_a_topic_that_keeps_none_says_how(space: Space) -> None:
@@ -389,6 +398,38 @@ def test_after_the_number_of_shards_has_changed(kept: Space) -> None:
             claim.finish(result=claim.job.body)
         assert sorted(one.result() for one in waiting) == [n for n in range(6) if f"j{n}" != done]
     assert wait(kept, done) == 9
+
+
+@pytest.mark.parametrize("shards", [1, 2, 7])
+def test_results_stay_after_the_number_of_shards_has_changed(kept: Space, shards: int) -> None:
+    """They are where their jobs ended, also when the topic no longer remembers its earlier numbers of shards."""
+    kept.queue.configure("t", shards=4)
+    ids = [f"j{n}" for n in range(12)]
+    for id in ids:
+        kept.queue.enqueue("t", id, id=id)
+        taken(kept.queue).finish(result=id)
+    other = kept.another_queue()
+    other.configure("t", shards=shards)
+    assert [wait(kept, id) for id in ids] == [wait(kept, id, other) for id in ids] == ids
+    other.enqueue("t", "new", id="j0")
+    with pytest.raises(ResultTimeout):
+        kept.queue.result("t", "j0", timeout=0)
+    taken(other).finish(result="new")
+    assert wait(kept, "j0") == "new"
+    with pytest.raises(ResultGone):
+        wait(kept, "unknown")
+
+
+def test_a_new_topic_of_the_same_name_has_no_result_of_the_earlier_one(kept: Space) -> None:
+    kept.queue.enqueue("t", "old", id="j")
+    taken(kept.queue).finish(result="old")
+    kept.queue.delete_topic("t")
+    kept.queue.enqueue("t", "new", id="j")
+    kept.queue.configure("t", result="1d")
+    with pytest.raises(ResultTimeout):
+        kept.queue.result("t", "j", timeout=0)
+    taken(kept.queue).finish(result="new")
+    assert wait(kept, "j") == "new"
 
 
 # -- how it waits

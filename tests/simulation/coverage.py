@@ -51,6 +51,8 @@ _OUTCOMES = (
     "killed as the mover", "stopped as the mover",
     "archive: 1", "archive: 0", "restore: 1", "restore: 0", "restore: -1", "restore: settings out of date",
     "restore: to another shard",
+    *(f"result: {end}" for end in ("done", "JobFailed", "JobCancelled", "JobExpired", "ResultTimeout", "ResultGone")),
+    "notification lost",
 )  # fmt: skip
 
 EXPECTED = frozenset({
@@ -74,7 +76,7 @@ RARE = frozenset({
     "archive: 0", "bury: crashed", "call audit_entries", "configure_shard: 0",
     "killed in leave_group", "killed in relay",
     "relay: fenced off", "restore: 0", "restore: settings out of date",
-    "touch: aborted",
+    "result: JobExpired", "touch: aborted",
 })  # fmt: skip
 """What the fixed set of histories lacks; longer runs have it."""
 

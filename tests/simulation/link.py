@@ -152,8 +152,19 @@ class Network:
     def _maybe_reset(self, call: _Call) -> None:
         if self._random.random() < self.faults.reset:
             self._later(self._travel(), self._fail, call, ConnectionResetError("reset by peer"), True)
-        elif call.blocking:
-            self._later(KEEPALIVE_S, self._fail, call, TimeoutError("the connection is dead"), True)
+        else:
+            self._lead_nowhere(call)
+
+    def _lead_nowhere(self, call: _Call) -> None:
+        """Nothing comes back any more. Without keep-alive a blocked read would wait for all of its time."""
+        if call.blocking:
+            self._later(KEEPALIVE_S, self._die, call)
+
+    @staticmethod
+    def _die(call: _Call) -> None:
+        """The caller's own system notices that, whether or not anything reaches it."""
+        if not call.future.done():
+            call.future.set_exception(translate(TimeoutError("the connection is dead"), True))
 
     def _fail(self, call: _Call, error: Exception, sent: bool) -> None:
         if not call.future.done() and call.process not in self.faults.cut:
@@ -207,6 +218,7 @@ class Network:
             call.future.set_result(replies)
         else:
             self._note_lost(call, replies)
+            self._lead_nowhere(call)
 
     def _note_lost(self, call: _Call, replies: list[Any]) -> None:
         if call.name == "XREADGROUP":

@@ -32,7 +32,7 @@ def test_waits_end_with_what_was_returned() -> None:
     world = quiet()
     world.run()
     assert world.happened["result: done"] > 0
-    assert world.happened["result: ResultGone"] > 0
+    assert world.happened["result: ResultTimeout"] > 0
 
 
 def lie(outcome: EndState, payload: bytes) -> Callable[..., Any]:

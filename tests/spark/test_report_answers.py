@@ -64,6 +64,11 @@ def test_an_overdrawn_budget_is_said_with_what_spent_it() -> None:
     assert one.note == "It takes more workers, or more handlers at once in each."
 
 
+def test_a_budget_of_less_than_two_days_is_said_in_hours() -> None:
+    (one,) = [one for one in do_this(tables_of(hourly("t", {0: 10}, days=1)), None) or [] if one.today]
+    assert "10 of 240 attempts of 1 d started later than 1 s; 2 were allowed." in one.effect
+
+
 @pytest.mark.thorough
 def test_late_moves_are_no_reason_for_workers() -> None:
     log = [e._replace(moved=e.started) for e in hourly("over", dict.fromkeys(range(100, 107), 10))]

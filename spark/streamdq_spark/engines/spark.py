@@ -14,6 +14,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
 from streamdq.dump.folder import Folder
 
@@ -31,6 +32,7 @@ _TYPES = {
     "text": "STRING", "integer": "BIGINT", "number": "DOUBLE", "numbers": "ARRAY<DOUBLE>", "flag": "BOOLEAN",
     "time": "BIGINT",  # ms, until it is written
 }  # fmt: skip
+_ARROW: dict[pa.DataType, DataType] = {pa.string(): StringType(), pa.int32(): IntegerType(), pa.int64(): LongType()}
 _QUOTES = "spark.sql.ansi.doubleQuotedIdentifiers"
 """As in standard SQL, `"group"` is a column."""
 _HELD = ".intermediate"
@@ -131,7 +133,9 @@ class SparkAnswers(Answers):
         return self._spark.sql(event_view(rows, self._work.values))
 
     def _given(self, name: str, rows: pa.Table) -> None:
-        self._spark.createDataFrame(rows).coalesce(1).createOrReplaceTempView(name)
+        # A client of Spark Connect does not see of which types a table without rows is.
+        schema = StructType([StructField(field.name, _ARROW[field.type]) for field in rows.schema])
+        self._spark.createDataFrame(rows, schema).coalesce(1).createOrReplaceTempView(name)
 
     def _make_ready(self, name: str) -> None:
         for view in needed(name):

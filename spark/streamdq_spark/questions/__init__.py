@@ -16,7 +16,7 @@ from importlib.resources import files
 
 _COLUMN = re.compile(r"^--   (\w+) +(text|integer|number|numbers|time|flag)\b", re.MULTILINE)
 _DAY = re.compile(r"\bDay: (\w+)\.")
-_SOURCE = re.compile(r"\b(?:FROM|JOIN) ([a-z_]+)\b")
+_SOURCE = re.compile(r"(?<!DISTINCT )\b(?:FROM|JOIN) ([a-z_]+)\b")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 Value = int | float | str | bool

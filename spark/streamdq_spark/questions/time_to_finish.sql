@@ -22,7 +22,8 @@ WITH known AS (
     SELECT topic FROM queues GROUP BY topic HAVING count(*) > 1
 ), whole AS (
     SELECT topic, CASE WHEN count(done_at) = count(*) THEN max(done_at) END - created AS total,
-        CASE WHEN count(done_at) = count(*) THEN max(done_at) END - CASE WHEN count(first_due) = count(*) THEN min(first_due) END AS after_due
+        CASE WHEN count(done_at) = count(*) THEN max(done_at) END
+            - CASE WHEN count(first_due) = count(*) THEN min(first_due) END AS after_due
     FROM known
     WHERE topic IN (SELECT topic FROM shared)
     GROUP BY created, id, topic

@@ -70,7 +70,7 @@ def overdrawn(tables: Tables, slo_ms: int = SLO_MS) -> list[Advised]:
 def _advice(row: TableRow, tables: Tables, slo_ms: int) -> Advised:
     allowed = row["late"] / row["spent"]
     effect = (
-        f"{number(row['late'])} of {number(row['attempts'])} attempts of {number(round(row['days'], 1))} days started "
+        f"{number(row['late'])} of {number(row['attempts'])} attempts of {_how_long(row['days'])} started "
         f"later than {span(slo_ms)}; {number(round(allowed))} were allowed."
     )
     own = [one for one in tables.get("budget_incidents", ()) if one["topic"] == row["topic"]]
@@ -111,6 +111,10 @@ def _part(causes: Sequence[TableRow]) -> float | None:
     """The worker's part of the lateness; None: there was none."""
     late = total(causes, "late_ms")
     return total(causes, "worker_ms") / late if late else None
+
+
+def _how_long(days: float) -> str:
+    return f"{number(round(days, 1))} days" if days >= 2 else span(days * 86_400_000)
 
 
 def _when(incident: TableRow) -> str:

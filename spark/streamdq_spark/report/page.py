@@ -53,6 +53,10 @@ class About:
     compare: tuple[str, str] | None = None  # the time spans that were compared
     settings: Settings | None = None  # of the topics today, if Redis was asked
 
+    @property
+    def days(self) -> str:
+        return f"{self.first_day}" if self.first_day == self.last_day else f"{self.first_day} to {self.last_day}"
+
 
 def render(tables: Tables, about: About) -> str:
     """The page, from the rows of tables named as in TABLES. Parts whose table is missing are left out. Characters that

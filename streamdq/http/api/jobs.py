@@ -34,6 +34,7 @@ from .route import (
     Route,
     TopicPath,
     backend_of,
+    check_every_group,
     created,
     location_of,
     operation,
@@ -266,6 +267,8 @@ async def abort_job(
     A job that waits is cancelled. The handler of a running job is stopped: however its attempt ends then, the job ends
     as cancelled, and no new attempt starts. Safe to repeat. A job that is dead can't be aborted.
     """
+    if group is None:
+        check_every_group(who_asks(request))
     result = await (await backend_of(request).queue()).abort(topic, id, group=group, key=key, durable=durable)
     if result is AbortResult.WAITING:
         raise ProblemError("job-busy", "no group has begun with the job: leave out the group, or wait")

@@ -206,6 +206,15 @@ def check_group_scope(who: Identity, group: str) -> None:
         raise ProblemError("forbidden", f"this token is for other groups: {who.groups}")
 
 
+def check_every_group(who: Identity) -> None:
+    """
+    Raises:
+        ProblemError: the token is for some groups, and this would concern them all.
+    """
+    if not who.groups.is_all:
+        raise ProblemError("forbidden", f"this token is for the groups {who.groups}: name one of them, ?group=")
+
+
 def check_content_type(request: Request, needs: Needs) -> None:
     if needs.takes is not None:
         given = request.headers.get("content-type", "").partition(";")[0].strip().lower()

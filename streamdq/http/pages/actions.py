@@ -12,7 +12,7 @@ from ...errors import InvalidInput
 from ...job.job import check_id
 from ...operations.dead_letters.failed import act_on_shown, action_in
 from ...operations.jobs.abort import AbortResult
-from ..api.route import IdPath, TopicPath, backend_of, check_group_scope, refused, who_asks
+from ..api.route import IdPath, TopicPath, backend_of, check_every_group, check_group_scope, refused, who_asks
 from ..audit_log import about
 from ..auth import Role
 from ..problems import ProblemError
@@ -104,6 +104,7 @@ async def cancel(request: Request, topic: TopicPath, id: IdPath) -> Response:
 
 @post(router, _JOB + "/abort", Role.PRODUCER)
 async def abort(request: Request, topic: TopicPath, id: IdPath) -> Response:
+    check_every_group(who_asks(request))
     result = await (await backend_of(request).queue()).abort(topic, id)
     if result is AbortResult.ENDED:
         raise ProblemError("job-busy", "The job can't be aborted: it has ended, or is dead.")

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from ...codec.bodies import Bodies
-from ...errors import ResultNotKept
+from ...errors import BodyDamaged, ResultNotKept
 from ...link.session import Op, Work
 from ...store.jobs.results import StoredResult
 from ...store.redis_store import RedisStore
@@ -27,10 +27,14 @@ def value(
         JobFailed, JobCancelled, JobExpired: it has not returned anything.
         ResultNotKept, ResultTooLarge: the job is done.
         BodyUnreadable: this process can't read it: a key, a codec or a storage is missing.
+        BodyDamaged: another client has written it.
     """
     encoded = yield from json_of(store.session.bodies, wanted, group, kept)
     if validate is None:
-        return from_json(encoded)
+        try:
+            return from_json(encoded)
+        except ValueError as error:  # another client has written it
+            raise BodyDamaged(f"it is no JSON: {error}", f"the result of job {wanted.id!r}") from None
     try:
         return validate(encoded)
     except ValidationError as error:

@@ -151,9 +151,11 @@ class _Wait:
             if time.monotonic() >= self._look_closely_at:
                 await self._look_closely()
             found = await self._look()
-            if self._is_outdated(found) or not any(one.lives or one.kept for one in found):
+            if self._is_outdated(found) or _is_nowhere(found):
                 await self._prepare(anew=True)
                 found = await self._look()
+            if self._settings.most_shards and _is_nowhere(found):
+                found = await self._look_everywhere()
         except ServerError as error:
             if self._is_final(error):
                 raise
@@ -211,6 +213,17 @@ class _Wait:
         async with waits._one_at_a_time:
             return await arun(self._link, results.look(self._session, self._shards, self.group, self._id))
 
+    async def _look_everywhere(self) -> Sequence[Found]:
+        """What all shards have that the topic has ever had: a result stays where the job has ended, also if its id
+        belongs to another shard by now.
+        """
+        shards = [self._session.keys.shard(self._topic, number) for number in range(self._settings.reach)]
+        places = [(shard, self.group, self._id) for shard in shards]
+        async with self._waits._one_at_a_time:
+            kept = await arun(self._link, results.stored_results(self._session, places))
+        self._shards = shards
+        return [Found(one, lives=False, progress=None, layout="") for one in kept]
+
     async def _tracked(self) -> Sequence[Found]:
         timeout_s = min(self._session.settings.call_timeout_s, max(1.0, self._left_s))
         self._watched |= {shard.result_of(self.group, self._id) for shard in self._shards}
@@ -267,3 +280,8 @@ class _Wait:
         if job is not None and self.group not in job.groups:
             raise gone(self._topic, self._id)
         self._look_closely_at = self._after_a_while()
+
+
+def _is_nowhere(found: Sequence[Found]) -> bool:
+    """Whether there is neither the job nor a result."""
+    return not any(one.lives or one.kept for one in found)

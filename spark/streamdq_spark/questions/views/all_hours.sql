@@ -1,4 +1,5 @@
--- all_hours: every complete hour of a topic from the hour after its first event on; one without events counts 0.
+-- all_hours: the complete hours of a topic from the hour after its first event on; one without events counts 0. In a long silence,
+-- only those that any table looks at: within 73 days after the last event before it, and before the next one.
 --
 --   topic     text
 --   hour      integer
@@ -8,13 +9,18 @@
 --   done      integer
 --   failed    integer
 --   late      integer
-WITH firsts AS (
-    SELECT topic, min(hour) AS first FROM hours GROUP BY topic HAVING min(hour) < :open_hour - 1
+WITH followed AS (
+    SELECT topic, hour AS before, lead(hour) OVER (PARTITION BY topic ORDER BY hour) AS next FROM hours WHERE hour < :open_hour
+), gaps AS (
+    SELECT topic, before, coalesce(next, :open_hour - 1) AS next FROM followed WHERE before < :open_hour - 1
 ), spans AS (
-    SELECT topic, first, explode(sequence(first + 1, :open_hour - 1)) AS hour FROM firsts
+    SELECT topic, before, explode(sequence(before + 1, least(next, before + 73 * 24))) AS hour FROM gaps
+    UNION ALL
+    SELECT topic, before, explode(sequence(greatest(next - 73 * 24, before + 73 * 24 + 1), next)) AS hour
+    FROM gaps
+    WHERE next > before + 73 * 24
 )
-SELECT s.topic, s.hour, clock_of(s.hour) AS clock,
-    coalesce(max(h.hour) OVER (PARTITION BY s.topic ORDER BY s.hour ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), s.first) AS before,
+SELECT s.topic, s.hour, clock_of(s.hour) AS clock, s.before,
     coalesce(attempts, 0) AS attempts, coalesce(done, 0) AS done, coalesce(failed, 0) AS failed, coalesce(late, 0) AS late
 FROM spans s
 LEFT JOIN hours h ON h.topic = s.topic AND h.hour = s.hour

@@ -10,7 +10,8 @@
 -- A window is the mean time of the queue's attempts of the day, at least 1 ms, or the SLO if that is longer. On a day without any
 -- such time nothing is known.
 WITH tried AS (
-    SELECT topic, "group", consumer, day, coalesce(greatest(moved, due), started) AS ready, CASE WHEN ran_ms > 172800000 THEN 172800000 ELSE ran_ms END AS ran_ms
+    SELECT topic, "group", consumer, day, coalesce(greatest(moved, due), started) AS ready,
+        CASE WHEN ran_ms > 172800000 THEN 172800000 ELSE ran_ms END AS ran_ms
     FROM recent
     WHERE is_attempt AND :last_hour - hour < 336
 ), days AS (

@@ -7,7 +7,8 @@
 -- the score is divided by that of the worst hour of a usual day, if that is more than chance makes of it.
 WITH of_day AS (
     SELECT topic, clock,
-        (sum(pow(done - expected, 2)) OVER whole - sum(expected) OVER whole) / nullif(sum(expected * expected) OVER whole, 0e0) AS dispersion,
+        (sum(pow(done - expected, 2)) OVER whole - sum(expected) OVER whole)
+            / nullif(sum(expected * expected) OVER whole, 0e0) AS dispersion,
         max(failed_off) OVER whole AS failed_worst, max(late_off) OVER whole AS late_worst
     FROM hours_told
     WINDOW whole AS (PARTITION BY topic ORDER BY clock RANGE BETWEEN 24 PRECEDING AND 1 PRECEDING)

@@ -19,7 +19,8 @@ WITH members AS (
         sum(ended) OVER (PARTITION BY pool) AS of
     FROM most
 ), middles AS (
-    SELECT pool, (min(most) FILTER (WHERE up_to > floor((of - 1) / 2)) + min(most) FILTER (WHERE up_to > ceil((of - 1) / 2))) / 2 AS concurrency
+    SELECT pool,
+        (min(most) FILTER (WHERE up_to > floor((of - 1) / 2)) + min(most) FILTER (WHERE up_to > ceil((of - 1) / 2))) / 2 AS concurrency
     FROM ranked
     GROUP BY pool
 ), there AS (
