@@ -36,6 +36,17 @@ local function job_fails(s, id, how)
   tell_followers(s, id, f)
 end
 
+-- note_done(s, ids): a group has done the jobs, and others go on with them, which may leave.
+local function note_done(s, ids)
+  for _, id in ipairs(ids) do
+    local f = waited_for(s, id)
+    if f and not is_final(f) then
+      f.plus = '+'
+      keep_followers(s, id, f)
+    end
+  end
+end
+
 -- is_dead(s, id): returns whether a group has given up the job
 local function is_dead(s, id)
   for _, value in ipairs((states_of(s, {id}))) do
@@ -73,7 +84,10 @@ local function jobs_leave(s, ids)
   for i, text in ipairs(redis.call('HMGET', key, unpack(ids))) do
     if text then
       local f, n = followers_in(text), #left
-      if not is_final(f) then f.how, f.generation = s.ended_as or 'done', next_generation(s, f) end
+      if not is_final(f) then
+        local is_done = not s.ended_as or s.ended_as == 'left' and f.plus ~= ''
+        f.how, f.generation = is_done and 'done' or s.ended_as, next_generation(s, f)
+      end
       local field = ids[i] .. '\31' .. f.life
       kept[2 * n + 1], kept[2 * n + 2], due[2 * n + 1], due[2 * n + 2] = field, followers_text(f), now_text, field
       left[n + 1] = ids[i]

@@ -4,7 +4,8 @@
 -- life        the nonce of the job when the first follower came
 -- generation  when the job last ended or went on, ms; always rising; 0 = it has not ended yet
 -- how         '' = it goes on; dead = a group has given it up, and a kick lets it go on; done; or it has failed for good:
---             cancelled, replaced, expired, purged, left (with its groups), lost; archived, unless it is restored
+--             cancelled, replaced, expired, purged, left (with its groups), lost; archived, unless it is restored.
+--             A '+' behind it: a group has done the job, and nothing else tells so (end_in_group)
 -- index       of the job among those that the follower waits for, from 0
 -- nonce, id   of the follower
 -- When the job leaves the pool, its field becomes ID\31LIFE: a later job with the same id has nothing to do with it.
@@ -13,14 +14,16 @@
 -- The settings field `linked` says that there may be followers or dependents (dependents.lua). Otherwise
 -- nothing here costs a command.
 
--- followers_in(text): returns {life=, generation=, how=, list=}; list: the lines of the followers, each with its end
+-- followers_in(text): returns {life=, generation=, how=, plus=, list=}; list: the lines of the followers, each with its end
 local function followers_in(text)
-  local life, generation, how, list = string.match(text, '^([^|]*)|(%d+)|(%a*)\n(.*)$')
-  return {life = life, generation = tonumber(generation), how = how, list = list}
+  local life, generation, how, plus, list = string.match(text, '^([^|]*)|(%d+)|(%a*)(%+?)\n(.*)$')
+  return {life = life, generation = tonumber(generation), how = how, plus = plus, list = list}
 end
 
 -- followers_text(f): returns what followers_in reads
-local function followers_text(f) return string.format('%s|%.0f|%s\n', f.life, f.generation, f.how) .. f.list end
+local function followers_text(f)
+  return string.format('%s|%.0f|%s%s\n', f.life, f.generation, f.how, f.plus) .. f.list
+end
 
 -- keep_followers(s, field, f): writes what followers_in reads.
 local function keep_followers(s, field, f)

@@ -225,6 +225,36 @@ def test_it_was_only_for_the_group_that_leaves(two: Shard) -> None:
     assert [ending.how for ending in linked.endings()] == ["left"]
 
 
+@pytest.mark.parametrize(("done_by", "how"), [("a", "done"), ("", "left")])
+def test_groups_leave_a_job_with_a_key(shard: Shard, done_by: str, how: str) -> None:
+    """No mark of a group that has ended it stays beside such a job."""
+    shard.topic(groups=["a", "b"], key_concurrency=5)
+    shard.enqueue("p", key="k")
+    shard.topic(groups=["a", "b", "c"])  # which it does not concern
+    linked = Linked(shard)
+    linked.put("d", "p")
+    shard.move()
+    if done_by:
+        shard.finish(shard.take(done_by), group=done_by)
+    assert linked.endings() == []
+    shard.topic(groups=["c"])
+    assert [ending.how for ending in linked.endings()] == [how]
+
+
+def test_a_job_with_a_key_that_a_group_has_done_and_the_one_leaves_that_gave_it_up(shard: Shard) -> None:
+    shard.topic(groups=["a", "b"], key_concurrency=5)
+    shard.enqueue("p", key="k")
+    linked = Linked(shard)
+    linked.put("d", "p")
+    shard.move()
+    shard.bury(shard.take("a"), group="a")
+    shard.finish(shard.take("b"), group="b")
+    linked.tell()
+    shard.clock.advance("1s")
+    shard.topic(groups=["b"])
+    assert [ending.how for ending in linked.endings()] == ["done"]
+
+
 def test_a_limited_number_and_when_the_next_is_to_be_told(linked: Linked) -> None:
     shard = linked.shard
     shard.enqueue("q", delay="1s")

@@ -61,6 +61,8 @@ def attach(model: Model, call: Call) -> None:
                 life == BY_RESULT.encode() or model.first_of.get((call.shard, id.decode(), life.decode())) == job.first
             )
         )
+        if job is not None and lives and any(one.ended == "done" for one in job.deliveries.values()):
+            model.joined_late.add(job.first)
         if how == b"done" and lives and outcome(model, job) == "open" and not model.lost_data:
             model.broken(f"job {job.serial} is said to be done, and is open")  # type: ignore[union-attr]
 
@@ -125,6 +127,14 @@ def outcome(model: Model, job: Tracked | None) -> str:
     return "done" if ends and all(job.of(group).ended == "done" for group in must) else "open"
 
 
+def _may_be_left(model: Model, job: Tracked | None) -> bool:
+    """Whether Redis may say that the job has ended with its groups, though one of them had done it: that is not known of
+    a job without a shared entry, if nobody waited for it then.
+    """
+    is_alone = job is not None and (job.key or job.only) and job.first in model.joined_late
+    return bool(is_alone and model.happened["a group leaves"]) and outcome(model, job) == "done"
+
+
 def note_ends(model: Model) -> None:
     """What has happened to those that others wait for. It stays known, whatever Redis forgets."""
     for first in model.parents - model.ever_done:
@@ -132,6 +142,8 @@ def note_ends(model: Model) -> None:
         how = outcome(model, job)
         if how == "done":
             model.ever_done.add(first)
+            if _may_be_left(model, job):
+                model.ever_failed.add(first)
         elif how != "open":
             model.ever_failed.add(first)
 
@@ -151,7 +163,8 @@ def at_rest(model: Model, waiting: Collection[tuple[Shard, str]], blocked: Colle
 
 def _must_wait(model: Model, job: Tracked, is_blocked: bool) -> None:
     assert job.waits is not None
-    found = {parent: outcome(model, model.jobs.get(model.first_of.get(parent, ""))) for parent in job.waits.parents}
+    others = {parent: model.jobs.get(model.first_of.get(parent, "")) for parent in job.waits.parents}
+    found = {parent: "left" if _may_be_left(model, one) else outcome(model, one) for parent, one in others.items()}
     story = f"{job}: {found}, of which once done: {[p for p in found if model.first_of.get(p) in model.ever_done]}"
     is_open = any(how == "open" for how in found.values())
     failed = [

@@ -169,6 +169,7 @@ class Model:
         self.parents: set[Serial] = set()
         self.ever_done: set[Serial] = set()
         self.ever_failed: set[Serial] = set()
+        self.joined_late: set[Serial] = set()  # when others began to wait for it, a group had done it
         self.after_step: Callable[[Model], None] = lambda _: None
         self._steps = steps
         self._claimed: dict[

@@ -73,7 +73,7 @@ def endings_in(reply: Sequence[Any]) -> Endings:
 def _ending(field: str, text: str) -> Ending:
     head, *lines = text.split("\n")
     _, generation, how = head.split("|") if head else ("", "0", "")
-    return Ending(field, int(generation), how, [_follower(line) for line in lines if line])
+    return Ending(field, int(generation), how.rstrip("+"), [_follower(line) for line in lines if line])
 
 
 def _follower(line: str) -> Follower:
