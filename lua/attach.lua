@@ -2,11 +2,11 @@
 -- keys: jobs, progress, settings
 -- ARGV[1] now_ms or ''
 -- ARGV[2] the topic's number of shards, as the caller knows it; '' = the caller knows that the jobs are or were here
--- ARGV[3..] per follower: id of the job; its life (followers.lua), '' = that of the job that is here; the follower's topic,
--- shard, index, nonce and id, as in a line of followers.lua
+-- ARGV[3..] per follower: id of the job; its life (followers.lua), '' = that of the job that is here, '=' = that of a job that
+-- has ended, as its kept results tell (results.lua): nothing is noted; the follower's topic, shard, index, nonce and id, as
+-- in a line of followers.lua
 -- returns nil = the caller's settings of the topic are out of date, nothing was written; {life, generation, how, ...} for each
--- follower. how: as in followers.lua; 'unknown' = there is no such job, nor anything of it; 'full' = too many wait for it.
--- life '-': the job has ended, as its kept results tell (results.lua), and nothing was noted
+-- follower. how: as in followers.lua; 'unknown' = there is no such job, nor anything of it; 'full' = too many wait for it
 -- include: stored_format, clock, results, groups, notify_mover, end_in_group, link_key, followers, endings, waits
 local MOST_BYTES = 1048576 -- about 10,000 followers
 local topic = redis.call('HMGET', settings, 'shards', 'format', 'groups', 'linked', 'results')
@@ -17,6 +17,21 @@ s.now, s.groups, s.linked = now_ms(ARGV[1]), names(topic[3]), topic[4]
 s.results = results_in(topic[5])
 local followers, endings, reply = link_key(s, 'followers'), link_key(s, 'endings'), {}
 local latest = {} -- what is known of jobs, by field, with what this call adds
+
+-- How a job has ended that left the pool before anyone waited for it, and when. nil = not all groups have a result of it,
+-- and none says that it failed.
+local function kept_end(id)
+  local how, last = 'done', 0
+  for _, group in ipairs(s.results and s.groups or {}) do
+    local key = result_key(s, group, id)
+    local at, outcome = string.match(redis.call('GETRANGE', key, 0, 40), '^(%d+)|(%l+)|') -- the result may be large
+    last = math.max(last, tonumber(at or 0))
+    if outcome == 'dead' then return 'purged', last end -- or archived: it is no longer here
+    if outcome == 'cancelled' or outcome == 'expired' then return outcome, last end
+    if not outcome then how = nil end
+  end
+  return last > 0 and how or nil, last
+end
 
 -- What is known of the job: its field, and followers_in. nil = nothing.
 local function found(id, life)
@@ -35,21 +50,12 @@ local function found(id, life)
   if latest[field] then return field, latest[field] end
   text = life ~= '' and redis.call('HGET', followers, field)
   if text then return field, followers_in(text) end
-end
-
--- How a job has ended that left the pool before anyone waited for it, and when. nil = not all groups have a result of it,
--- and none says that it failed.
-local function kept_end(id)
-  local how, last = 'done', 0
-  for _, group in ipairs(s.results and s.groups or {}) do
-    local key = result_key(s, group, id)
-    local at, outcome = string.match(redis.call('GETRANGE', key, 0, 40), '^(%d+)|(%l+)|') -- the result may be large
-    last = math.max(last, tonumber(at or 0))
-    if outcome == 'dead' then return 'purged', last end -- or archived: it is no longer here
-    if outcome == 'cancelled' or outcome == 'expired' then return outcome, last end
-    if not outcome then how = nil end
+  if string.find(life, '^=%d') then
+    local how, at = kept_end(id)
+    if how and life == string.format('=%.0f', at) then
+      return field, {life = life, generation = at, how = how, plus = '', list = ''}
+    end
   end
-  return last > 0 and how or nil, last
 end
 
 local kept = {} -- fields and texts, written together
@@ -58,9 +64,10 @@ for i = 3, #ARGV, 3 do
   local one, at = ARGV[i + 2], string.format('%.0f', s.now)
   if not f then
     local how, ended_at = nil, 0
-    if ARGV[i + 1] == '' then how, ended_at = kept_end(ARGV[i]) end
-    reply[#reply + 1] = how and {'-', ended_at, how} or {ARGV[i + 1], 0, 'unknown'}
+    if ARGV[i + 1] == '=' then how, ended_at = kept_end(ARGV[i]) end
+    reply[#reply + 1] = how and {string.format('=%.0f', ended_at), ended_at, how} or {ARGV[i + 1], 0, 'unknown'}
   elseif string.find(f.list, '\31' .. one .. '\n', 1, true) then
+    hold_results(s, ARGV[i])
     reply[#reply + 1] = {f.life, f.generation, f.how}
   elseif #f.list > MOST_BYTES then
     reply[#reply + 1] = {f.life, f.generation, 'full'}
@@ -69,6 +76,7 @@ for i = 3, #ARGV, 3 do
     latest[field] = f
     kept[field] = true
     reply[#reply + 1] = {f.life, f.generation, f.how}
+    hold_results(s, ARGV[i])
     if f.how ~= '' then redis.call('ZADD', endings, 'NX', string.format('%.0f', s.now + 30000), field) end
   end
 end

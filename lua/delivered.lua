@@ -4,11 +4,12 @@
 -- ARGV[2..] per job: field of `followers`, the generation that was told, when to tell again, ms; the followers that have ended
 -- returns how many jobs have followers
 -- flags: allow-oom
--- include: stored_format, clock, link_key, followers
+-- include: stored_format, clock, results, link_key, followers
 local YOUNG_MS = 60000 -- its enqueue_after may be on the way
-check_format(redis.call('HGET', settings, 'format'))
+local topic = redis.call('HMGET', settings, 'format', 'results')
+check_format(topic[1])
 local s = shard(KEYS)
-s.now = now_ms(ARGV[1])
+s.now, s.results = now_ms(ARGV[1]), results_in(topic[2])
 local followers, endings, dependents = link_key(s, 'followers'), link_key(s, 'endings'), link_key(s, 'dependents')
 
 -- The followers that are left of f, after these have gone; and when to deliver the ending again.
@@ -31,6 +32,9 @@ for i = 2, #ARGV, 4 do
     again = without(f, ARGV[i + 3], again)
     if f.list ~= before and f.list ~= '' then keep_followers(s, field, f) end
   end
+  local id = string.match(field, '^[^\31]*')
+  if f and f.list ~= '' then hold_results(s, id)
+  elseif f then release_results(s, id, f.how == '' and s.now or f.generation) end
   if not f or f.list == '' then
     over[#over + 1] = field
   elseif string.format('%.0f', f.generation) == ARGV[i + 1] then

@@ -47,6 +47,27 @@ local function keep_result(s, job, result)
   redis.call('SET', key, string.format('%.0f|', s.now) .. result, 'PX', ms)
 end
 
+local HELD_MS = 86400000 -- more than the mover takes to deliver an ending again
+
+-- hold_results(s, id): others wait for the job: its results are kept until these have ended, and from then on for as long as
+-- asked (release_results). Called again and again, so that none is kept for ever if that is lost.
+local function hold_results(s, id)
+  for group, ms in pairs(s.results or {}) do
+    local key = result_key(s, group, id)
+    local left = ms ~= '0' and redis.call('PTTL', key) or 0
+    if left > 0 and left < ms + HELD_MS / 2 then redis.call('PEXPIRE', key, string.format('%.0f', ms + HELD_MS)) end
+  end
+end
+
+-- release_results(s, id, ended_at): those that waited have ended. ended_at: of the job; a later one may have its id by now.
+local function release_results(s, id, ended_at)
+  for group, ms in pairs(s.results or {}) do
+    local key = result_key(s, group, id)
+    local at = ms ~= '0' and string.match(redis.call('GETRANGE', key, 0, 20), '^(%d+)|')
+    if at and tonumber(at) <= ended_at and redis.call('PTTL', key) > tonumber(ms) then redis.call('PEXPIRE', key, ms) end
+  end
+end
+
 -- forget_results(s, id): a new job has got the id: what became of an earlier one is not its result.
 local function forget_results(s, id)
   for group in pairs(s.results or {}) do

@@ -131,10 +131,96 @@ def test_a_job_that_has_ended_is_known_by_its_kept_results(linked: Linked, kept:
     prefix = shard.k.settings.removesuffix("settings")
     for group, text in kept.items():
         shard.redis("SET", f"{prefix}result:{group}:p", f"1700|{text}", "PX", 60_000)
-    expected = Attached("", 0, how) if how == "unknown" else Attached("-", 1700, how)
-    assert linked.attach("d", "p") == [expected]
-    assert linked.attach("d", "p", lives={"p": "-"}) == [Attached("-", 0, "unknown")]
+    expected = Attached("=", 0, how) if how == "unknown" else Attached("=1700", 1700, how)
+    assert linked.attach("d", "p") == [Attached("", 0, "unknown")], "no job is here"
+    assert linked.attach("d", "p", lives={"p": "="}) == [expected]
+    assert linked.links().followers == {}, "a question alone"
+
+
+def test_a_job_that_has_ended_gets_a_follower_that_is_told_how(linked: Linked) -> None:
+    shard = linked.shard
+    shard.topic(result="1s")
+    shard.enqueue("p")
+    shard.call("cancel", "p")
+    linked.encoded("d", "p", on_failure="run")
+    (found,) = linked.attach("d", "p", lives={"p": "="})
+    assert linked.attach("d", "p", lives={"p": "=1"}) == [Attached("=1", 0, "unknown")], "it ended at another time"
+    assert linked.attach("d", "p", lives={"p": found.life}) == [found]
+    assert linked.links().followers.keys() == {f"p\x1f={START_MS}".encode()}
+    known = linked.links()
+    assert linked.attach("d", "p", lives={"p": found.life}) == [found]
+    assert linked.links() == known
+    assert linked.links().endings == {f"p\x1f={START_MS}".encode(): b"%d" % (START_MS + 30_000)}
+    shard.clock.advance("1h")
+    assert [one.how for one in linked.endings()] == ["cancelled"]
+    linked.tell()
     assert linked.links().followers == {}
+
+
+def test_its_results_are_kept_until_those_that_wait_for_it_have_ended(linked: Linked) -> None:
+    shard = linked.shard
+    shard.topic(result="1s")
+    shard.enqueue("p")
+    linked.put("d", "p")
+    shard.finish(shard.take())
+    key = shard.k.result_of("default", "p")
+    assert linked.tell() == [2]
+    day_ms = 86_400_000
+    for _ in range(3):
+        assert day_ms // 2 < shard.redis("PTTL", key) <= day_ms + 1000
+        shard.clock.advance("10m")
+        assert linked.tell() == [1]
+    shard.move()
+    shard.finish(shard.take())
+    shard.clock.advance("10m")
+    assert linked.tell() == [0]
+    assert 0 < shard.redis("PTTL", key) <= 1000
+    assert linked.links().followers == {}
+
+
+def test_results_of_a_job_that_had_ended_are_kept_as_well(linked: Linked) -> None:
+    shard = linked.shard
+    shard.topic(result="1m")
+    shard.enqueue("p")
+    shard.finish(shard.take())
+    linked.encoded("d", "p")
+    (found,) = linked.attach("d", "p", lives={"p": "="})
+    key = shard.k.result_of("default", "p")
+    assert shard.redis("PTTL", key) <= 60_000
+    linked.attach("d", "p", lives={"p": found.life})
+    assert shard.redis("PTTL", key) > 60_000
+    shard.clock.advance("2m")
+    linked.tell()
+    assert linked.links().followers == {}
+    assert shard.redis("PTTL", key) <= 60_000
+
+
+def test_a_result_of_a_group_that_keeps_none_any_more_is_not_held(linked: Linked) -> None:
+    shard = linked.shard
+    shard.topic(groups=["a", "b"], result={"a": "1m"})
+    shard.enqueue("p")
+    shard.finish(shard.take("a"), group="a")
+    shard.topic(result={"a": 0, "b": "1s"})
+    linked.put("d", "p")
+    assert shard.redis("PTTL", shard.k.result_of("a", "p")) <= 60_000
+    shard.finish(shard.take("b"), group="b")
+    assert shard.redis("PTTL", shard.k.result_of("b", "p")) > 60_000
+
+
+def test_the_result_of_a_later_job_is_not_shortened(linked: Linked) -> None:
+    shard = linked.shard
+    shard.topic(result="1s")
+    shard.enqueue("p")
+    linked.put("d", "p")
+    shard.call("cancel", "p")
+    linked.tell()
+    shard.clock.advance("2m")
+    shard.enqueue("p")
+    linked.put("e", "p")
+    shard.finish(shard.take())
+    shard.call("cancel", "d")
+    linked.tell()
+    assert shard.redis("PTTL", shard.k.result_of("default", "p")) > 60_000
 
 
 def test_too_many_followers_are_refused(linked: Linked) -> None:

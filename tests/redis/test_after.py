@@ -187,6 +187,22 @@ async def test_a_job_that_has_ended_is_known_by_its_result(space: Space, seen: S
         await eventually(lambda: space.state(second.id) == "gone", "the job that waited is done")
 
 
+@pytest.mark.parametrize("key", [None, "key"])
+async def test_results_are_found_after_the_number_of_shards_has_changed(
+    space: Space, seen: Seen, key: str | None
+) -> None:
+    """They stay where the jobs ended."""
+    space.queue.configure("t", shards=3, result="1h", create=True)
+    first = [space.queue.enqueue("t", n, id=str(n), key=key) for n in range(8)]
+    async with space.serving(worker_for(space, seen, "t")):
+        await seen.count(8)
+        await eventually(lambda: all(space.state(job.id) == "gone" for job in first), "they are done")
+    space.queue.configure("t", shards=2)
+    await eventually(lambda: not space.queue.configure("t").former, "it is resharded")
+    second = space.another_queue().enqueue("t", "second", after=[("t", job.id) for job in first], delay="1h")
+    assert second.state is JobState.DELAYED
+
+
 def test_a_job_that_was_cancelled_is_known_by_its_result(space: Space) -> None:
     space.queue.configure("t", result="1h", create=True)
     first = space.queue.enqueue("t", "first", delay="1h")

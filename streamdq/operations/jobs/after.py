@@ -127,15 +127,12 @@ def _attach_in(store: RedisStore, topic: str, lines: dict[int, tuple[Parent, str
         yield from store.topics.renew(topic)
     else:
         raise changing(topic)
-    for i in lines.keys() - found.keys():  # one with a key that is not known
-        parent, line = lines[i]
-        if parent.key is None:
-            place = yield from shard_with(store, topic, settings, parent.id)
-            (one,) = (yield from store.scripts.attach(place, None, (parent.id, "", line))) or [Attached("", 0, UNKNOWN)]
-            if one.how != UNKNOWN:
-                found[i] = _known(parent, place.shard, one)
-                continue
-        raise ParentUnknown(topic, parent.id)
+    for i in lines.keys() - found.keys():
+        found |= yield from _attach_elsewhere(store, topic, settings, {i: lines[i]})
+    if left := {i: lines[i] for i in lines if i not in found}:
+        found |= yield from _attach_to_ended(store, topic, settings, left)
+    for i in left.keys() - found.keys():
+        raise ParentUnknown(topic, lines[i][0].id)
     return found
 
 
@@ -146,21 +143,48 @@ def _attach_at_homes(
     settings are out of date.
     """
     found: dict[int, Known] = {}
-    ended: dict[int, Known] = {}  # by a kept result: of an earlier job, if there is one elsewhere
     candidates = {i: candidate_shards(p.id, settings.shards, settings.former, p.key) for i, (p, _) in lines.items()}
     for turn in range(1 + len(settings.former)):
         left = [i for i in sorted(lines) if i not in found and turn < len(candidates[i])]
         more = yield from _attach_at(store, topic, settings, lines, {i: candidates[i][turn] for i in left})
         if more is None:
             return None
-        found |= {i: one for i, one in more.items() if one.life != BY_RESULT}
-        ended |= {i: _later(one, ended.get(i)) for i, one in more.items() if one.life == BY_RESULT}
-    return ended | found
+        found |= more
+    return found
 
 
-def _later(one: Known, other: Known | None) -> Known:
-    """The one that ended later."""
-    return one if other is None or other.generation < one.generation else other
+def _attach_elsewhere(
+    store: RedisStore, topic: str, settings: TopicSettings, lines: dict[int, tuple[Parent, str]]
+) -> Op[dict[int, Known]]:
+    """The same for one of which only the id is known, if it has a key."""
+    ((i, (parent, line)),) = lines.items()
+    if parent.key is not None:
+        return {}
+    place = yield from shard_with(store, topic, settings, parent.id)
+    return _found({i: parent}, place.shard, (yield from store.scripts.attach(place, None, (parent.id, "", line))) or [])
+
+
+def _attach_to_ended(
+    store: RedisStore, topic: str, settings: TopicSettings, lines: dict[int, tuple[Parent, str]]
+) -> Op[dict[int, Known]]:
+    """Those that have ended, and of which results are kept: results stay where the jobs ended, in any shard that the
+    topic has ever had. Of several jobs with the same id the last one counts.
+    """
+    calls = [(number, some) for shard in range(settings.reach) for number, some in _calls(dict.fromkeys(lines, shard))]
+    ended: dict[int, Known] = {}
+    lives = dict.fromkeys(lines, BY_RESULT)
+    for (number, some), said in zip(
+        calls, (yield from _attach_each(store, topic, None, _said(calls, lines, lives))), strict=True
+    ):
+        for i, one in _found({i: lines[i][0] for i in some}, number, said or []).items():
+            ended[i] = max(one, ended.get(i, one), key=lambda known: known.generation)
+    calls = _calls({i: one.shard for i, one in ended.items()})
+    lives = {i: one.life for i, one in ended.items()}
+    replies = yield from _attach_each(store, topic, None, _said(calls, lines, lives))
+    found: dict[int, Known] = {}
+    for (number, some), said in zip(calls, replies, strict=True):
+        found |= _found({i: lines[i][0] for i in some}, number, said or [])
+    return found
 
 
 def _attach_at(
@@ -172,7 +196,7 @@ def _attach_at(
 ) -> Op[dict[int, Known] | None]:
     """The same in these shards. ``homes``: their numbers."""
     calls, found = _calls(homes), dict[int, Known]()
-    replies = yield from _attach_each(store, topic, settings, [(n, [lines[i] for i in some]) for n, some in calls])
+    replies = yield from _attach_each(store, topic, settings, _said(calls, lines, {}))
     for (number, some), reply in zip(calls, replies, strict=True):
         if reply is None:
             return None
@@ -198,16 +222,26 @@ def _calls(homes: Mapping[int, int]) -> list[tuple[int, list[int]]]:
     ]
 
 
+def _said(
+    calls: Sequence[tuple[int, list[int]]], lines: Mapping[int, tuple[Parent, str]], lives: Mapping[int, str]
+) -> list[tuple[int, list[str]]]:
+    """What each call says."""
+    return [
+        (number, [value for i in some for value in (lines[i][0].id, lives.get(i, ""), lines[i][1])])
+        for number, some in calls
+    ]
+
+
 def _attach_each(
-    store: RedisStore, topic: str, settings: TopicSettings, calls: Sequence[tuple[int, Sequence[tuple[Parent, str]]]]
+    store: RedisStore, topic: str, settings: TopicSettings | None, calls: Sequence[tuple[int, list[str]]]
 ) -> Op[list[list[Attached] | None]]:
-    said = [[value for parent, line in some for value in (parent.id, "", line)] for _, some in calls]
-    shards = [store.session.keys.shard(topic, number) for number, _ in calls]
+    """``calls``: numbers of shards, and what is said to them."""
     if not calls:
         return []
-    return (yield from store.scripts.attach_each([
-        (shard, settings, some) for shard, some in zip(shards, said, strict=True)
-    ]))  # fmt: skip
+    keys = store.session.keys
+    return (
+        yield from store.scripts.attach_each([(keys.shard(topic, number), settings, some) for number, some in calls])
+    )
 
 
 def _known(parent: Parent, shard: int, one: Attached) -> Known:

@@ -13,8 +13,8 @@ from ...job.after import PER_FIELD, Dependencies, Dependency, Waits
 SEPARATOR = "\x1f"
 UNKNOWN = "unknown"
 """What ``attach`` says of a job of which there is nothing."""
-BY_RESULT = "-"
-"""The life of a job of which only its kept result tells how it has ended."""
+BY_RESULT = "="
+"""How the life begins of a job of which only its kept results tell how it has ended; alone: any such job."""
 ENDINGS = {
     "": ".", "done": "o", "dead": "d", "cancelled": "c", "replaced": "r", "expired": "e", "purged": "p",
     "archived": "a", "left": "g", "lost": "l",
