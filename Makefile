@@ -9,7 +9,7 @@ STAMP := $(VENV)/.dev
 DEMO_EXTRAS := embedded,uvloop
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-part flaky simulate mutants mutants-sample faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture constraints wheel clean
+.PHONY: help demo test test-all test-part flaky simulate mutants mutants-sample faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture constraints wheel sbom clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -109,7 +109,14 @@ constraints: $(STAMP) ## write constraints.txt anew: the newest release of every
 		--python-version 3.11 --output-file constraints.txt pyproject.toml
 
 wheel: $(STAMP) ## build the wheel and the source archive into dist/
-	@$(BIN)/python -m build --outdir dist .
+	@rm -rf dist && $(BIN)/python -m build --outdir dist .
+
+# Of what `pip install streamdq` brings, in the versions of constraints.txt.
+sbom: $(STAMP) ## list what the wheel in dist/ brings with it, as CycloneDX, into dist/
+	@$(BIN)/uv venv --quiet --clear build/sbom && $(BIN)/uv pip install --quiet --python build/sbom/bin/python \
+		-c constraints.txt dist/*.whl
+	@$(BIN)/uv tool run --quiet --from cyclonedx-bom cyclonedx-py environment \
+		--pyproject pyproject.toml --mc-type library --output-reproducible --of JSON --output-file dist/streamdq.cdx.json build/sbom/bin/python
 
 clean: ## remove the venv and everything built
 	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache \

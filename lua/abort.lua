@@ -10,7 +10,7 @@
 -- ARGV[5] groups, 'a,b', as the caller knows them
 -- ARGV[6] group; '' = all of them
 -- ARGV[7] 'cover' = write even if nothing is to be changed, so that WAIT covers earlier writes; or none
--- returns {status, consumer, main, entry, ...}: status 2 = an attempt runs and was told: its consumer, and the entries of its
+-- returns {status, consumer, main, entry, ...}: status 2 = an attempt runs and is flagged: its consumer, and the entries of its
 -- claim, for each; 1 = cancelled; 0 = no such job, or no group waits for it or runs it; -2 = the caller's settings of the
 -- topic are out of date, nothing was changed; -3 = nothing was changed: no group has begun with it, and all
 -- wait for it together

@@ -39,7 +39,7 @@ if left_ms < 0 or left_ms > lease_ms then redis.call('PEXPIRE', mover, lease_ms)
 local turn = before + EVERY_MS
 if not mine then turn = math.floor(now + place * (others + 1) * EVERY_MS) end
 local early = mine and mine > now + EVERY_MS / 2 and mine <= now + (others + 1) * EVERY_MS
-if early then turn = mine end -- it was told that the mover has stopped, but another standby was faster
+if early then turn = mine end -- a wakeup said that the mover has stopped, but another standby was faster
 local keep_ms = (others + 2) * EVERY_MS + 2 * MISSED_MS
 local expires = redis.call('PEXPIRE', standbys, keep_ms) == 1 -- before the key gets larger, as above
 redis.call('ZADD', standbys, string.format('%.0f', turn), name)

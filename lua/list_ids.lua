@@ -4,7 +4,7 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] how jobs are spread, as the caller knows it
 -- ARGV[3] 'jobs' or 'taken': where to read
--- ARGV[4] cursor, '0' at first, then as returned. Whoever reads the page of a cursor again, and goes on when it is empty,
+-- ARGV[4] cursor, '0' at first, then as returned. A caller that reads the page of a cursor again, and goes on when it is empty,
 -- misses no id that was there all the time
 -- ARGV[5] limit: about how many; fewer if the shard has large jobs
 -- returns nil = the caller's settings of the topic are out of date; or {cursor, puts, id, key, ...}: cursor '0' = there are

@@ -164,7 +164,7 @@ class Settings(FromEnvironment):
     @field_validator("worker_timeout_s")
     @classmethod
     def _longer_than_a_start(cls, timeout_s: float) -> float:
-        """By then a claim has started or never will, and a live worker has sent at least one heartbeat since."""
+        """Within this time a claim starts or never will, and a live worker sends at least one heartbeat."""
         least_s = START_WITHIN_S + HEARTBEAT_S
         if 0 < timeout_s < least_s:
             raise ValueError(f"at least {least_s:g}, or 0")
@@ -293,7 +293,7 @@ class TopicSettings(BaseModel):
     linked: bool = False  # jobs may wait for others, or others for them
     sharded_by_key: bool = False  # jobs may be in the shards of their keys, not of their ids
     groups: Mapping[str, GroupSettings] = Field(default_factory=dict)
-    # Changes that have begun and are not complete; whoever meets them completes them (Topics).
+    # Changes that have begun and are not complete; the process that meets them completes them (Topics).
     leaving: Mapping[str, bool] = Field(default_factory=dict)
     resharding: int | None = None  # only while the topic is empty
     relimiting: bool = False

@@ -86,7 +86,7 @@ class NamespaceKeys:
 
     @cached_property
     def dumps(self) -> str:
-        """HASH dump's id, or id:topic -> '': the dumps that a new shard of any topic, or of this one, is kept for."""
+        """HASH dump's id, or id:topic -> '': the dumps that new shards are kept for, of all topics or of one."""
         return f"{{{self.namespace}}}:dumps"
 
     def shard(self, topic: str, shard: int) -> ShardKeys:

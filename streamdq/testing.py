@@ -184,12 +184,14 @@ async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
     known = await carry_out_async(queue, store.topics.refresh())
     serving = run_of(worker)
     begun = serving is not None and serving.begun and _awaited(worker, known) <= (known.keys() & worker.topics)
-    look = _Look(not begun, None, {})
+    look = _Look(False, None, {})
     for topic in worker.topics & known.keys():
         for shard in store.topics.shards(topic):
             await _look_at(queue, shard, known[topic].group_names, worker.group, look)
         if known[topic].scheduled:
             await _look_at_schedules(queue, topic, look)
+    # Last, so that no time passes before the clock jumps: a claim under way has the time at which it was begun.
+    look.busy = look.busy or not begun or serving is None or not serving.consumer.waits
     return look
 
 

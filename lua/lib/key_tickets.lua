@@ -41,7 +41,7 @@ local function last_tickets(tickets, group_key, most)
   return redis.call('ZREVRANGEBYLEX', tickets, to, from, 'LIMIT', 0, most)
 end
 
--- next_group_key(tickets, group_key): returns the group_key of the first ticket behind those of this one; nil if there is
+-- next_group_key(tickets, group_key): returns the group_key of the first ticket behind those of group_key; nil if there is
 -- none. '' = of the first ticket of all
 local function next_group_key(tickets, group_key)
   local after = group_key == '' and '-' or '(' .. group_key .. '\32'

@@ -9,7 +9,7 @@ local function layout_in(text)
 end
 
 -- may_follow(settings, before, after, pool): returns whether the jobs that the shard may have will be found when its layout
--- changes like this. A registry that was lost, and made again by one who does not know how they were spread, would never
+-- changes like this. A registry that was lost, and made again by a process that does not know their layout, would never
 -- find them. pool = {live=, is_held=}: how many jobs it has, and whether it has jobs, or taken ids that it must not forget.
 local function may_follow(settings, before, after, pool)
   local count, earlier, changed_at = layout_in(before)

@@ -17,7 +17,7 @@ local AHEAD = 'claimed ahead of a slot by '
 local function field_of(group, id) return group .. '\31' .. id end
 
 -- parse(value): reads a progress; `due` is the due_ms of a running attempt, '' = see the record. aborted: the attempt runs,
--- and whoever ends it cancels the job.
+-- and the script that ends it cancels the job.
 -- returns {state=, attempt=, snoozed=, step=, crashes=, main=, sequence=, entry=, started=, deadline=, note=, due=,
 -- report=, aborted=}: aborted is true or false, the others are text; nil if value is nil or false
 local function parse(value)

@@ -1,4 +1,4 @@
--- What became of a job, for whoever waits for it: a STRING of the shard, `result:GROUP:ID`, which expires; text
+-- What became of a job, for those that wait for it: a STRING of the shard, `result:GROUP:ID`, which expires; text
 --   ended_ms|outcome|payload
 -- outcome  done, dead, cancelled, expired, or error = the job is done, and its result could not be kept
 -- payload  done: the stored result, '' = none was sent; dead: reason|error; error: the error; otherwise ''

@@ -3,7 +3,7 @@
 local FORMAT = 1
 
 -- check_format(format): ends the script with an error, before its first write, if a newer version has written the data.
--- format: the stored value; nil or false = none. What is no number at all is not from this version either.
+-- format: the stored value; nil or false = none. A value that is no number is not from this version either.
 local function check_format(format)
   local number = tonumber(format)
   if format and not (number and number <= FORMAT) then error('NEWERFORMAT ' .. tostring(number or '?'), 0) end

@@ -9,7 +9,7 @@ end
 
 -- taken_of(s, id, lives): reads what is known of an id. If it was written in the future, Redis's clock has been set
 -- back: then its times count from now, or the id would be taken until the clock has caught up. lives: whether a job has
--- the id; if not, and nobody was told that it left, it was lost: as if it had left now.
+-- the id; if not, and no script noted that it left, it was lost: as if it had left now.
 -- returns what parse_taken returns; nil = nothing, or nothing that still matters
 local function taken_of(s, id, lives)
   local text = redis.call('HGET', s.taken, id)

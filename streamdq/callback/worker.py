@@ -28,7 +28,7 @@ from .target import TargetRefused, Targets
 from .unproven import Calls
 
 CONCURRENCY = 200
-_TTR_SHARE = 0.9  # of the time that is left: an answer that does not come is told as such, before the TTR is over
+_TTR_SHARE = 0.9  # of the time that is left: a missing answer is reported as such, before the TTR is over
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 30.0  # for a busy receiver; doubles each time
 _SNOOZES = 10  # per step of a job whose receiver does not answer
 _NO_STATUS = "none"

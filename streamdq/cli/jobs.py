@@ -222,7 +222,7 @@ def _source(file: str) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        source = Path(file).open("rb")  # noqa: SIM115 - closed below; here only its failure is told
+        source = Path(file).open("rb")  # noqa: SIM115 - closed below; here only its failure is reported
     except OSError as error:
         raise InvalidInput(f"file: can't read {file}: {error.strerror}") from None
     with source:

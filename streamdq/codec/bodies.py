@@ -26,7 +26,7 @@ _NAME, _TAG = re.compile(LAYER), re.compile(f"(?:{TAG})?")
 
 
 def result_name(group: str, id: str) -> str:
-    """The name of a job's result, where a codec takes a job's id: no job has this one."""
+    """The name of a job's result, where a codec takes a job's id. No job has this name."""
     return f"{id}\x1f{group}"
 
 

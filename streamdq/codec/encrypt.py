@@ -85,7 +85,7 @@ def _check_id(id: str) -> str:
 
 def _key(text: str, number: int) -> tuple[str, bytes]:
     id, there, secret = text.partition("=")
-    # Not even the id is told: the text may be the secret alone.
+    # Not even the id is shown: the text may be the secret alone.
     if not there or not _ID.fullmatch(id):
         raise InvalidInput(f"key number {number}: not of the form ID=BASE64; `streamdq bodies key ID` makes one")
     try:

@@ -13,7 +13,7 @@ class Context:
     namespace: str
     topic: str
     id: str
-    head: bytes  # the version, and the codecs up to this one, in the order in which they were applied
+    head: bytes  # the version, and the codecs so far, in the order in which they were applied
     most_bytes: int  # of a result of `decode`; otherwise a small body could fill the memory
 
     @property

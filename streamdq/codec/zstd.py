@@ -18,7 +18,7 @@ class Zstd:
     tag = ""
 
     def __init__(self, level: int = 3, over: int = 256) -> None:
-        _library()  # its absence is told here, not by the first body
+        _library()  # reports its absence here, not at the first body
         if isinstance(level, bool) or not isinstance(level, int) or not 1 <= level <= 22:
             raise InvalidInput(f"Zstd: level={level!r} is not between 1 and 22")
         self._level = level

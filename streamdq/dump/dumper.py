@@ -191,7 +191,7 @@ class Dumper:
         begun = time.perf_counter()
         self._result, self._batch, self._manifest, self._lost = Dumped(), _Batch(), self._load(), {}
         self._known_topics()  # so that no misspelt one is registered
-        is_known = self._announce()  # then the topics are read: whoever makes a shard meanwhile reads it, or is read
+        is_known = self._announce()  # before the topics are read: a process that makes a shard now reads it, or is read
         streams = [stream for shard in self._shards() if (stream := self._reach(shard, partial(self._begin, shard)))]
         self._progress = progress
         progress(0, sum(max(0, stream.held.written - stream.mark.written) for stream in streams))
@@ -362,7 +362,7 @@ class Dumper:
         mark.since, mark.last, mark.written = since, "", 0
 
     def _note_unseen(self, mark: StreamMark) -> None:
-        """The topic may have been deleted with a whole stream since the last run, which had not begun by then."""
+        """The topic may have been deleted with a whole stream since the last run, before the stream was begun."""
         shard = self._session.keys.shard(mark.topic, mark.shard)
         life, written = self._run(history_reads.ended_history(self._session, shard))
         if life not in mark.earlier and ms_of(life or FIRST) > self._manifest.created_ms:

@@ -53,7 +53,7 @@ class RemoteFolder(Folder):
         return f"{self._root}/{path}"
 
     @contextmanager
-    def _writing(self, path: str, durable: bool) -> Iterator[BinaryIO]:  # noqa: ARG002 - what was sent, is kept
+    def _writing(self, path: str, durable: bool) -> Iterator[BinaryIO]:  # noqa: ARG002 - a file that was sent is kept
         with NamedTemporaryFile(prefix="streamdq-") as file:
             yield cast(BinaryIO, file.file)
             file.flush()

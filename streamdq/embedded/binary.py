@@ -82,7 +82,7 @@ def installed_servers() -> Iterator[ServerBinary]:
 
 
 def examine(path: Path, kind: str) -> ServerBinary:
-    """What the file says when it is asked for its version."""
+    """The file's answer to ``--version``."""
     try:
         done = subprocess.run(
             [path, "--version"],

@@ -15,7 +15,7 @@ from .problems import problem
 _RESERVE = 128  # files for other uses: connections to Redis of requests that don't wait, logs, modules
 _FEWEST_FILES = 256
 _FRESH_S = 1.0  # how long a connection may be silent even if there is no room
-_STANDING = 64  # how many connections beyond those served are told that there is no room
+_STANDING = 64  # how many connections beyond those served get the answer that there is no room
 
 
 def fitted(settings: HttpSettings) -> HttpSettings:

@@ -79,7 +79,7 @@ class GroupProgress:
     reason: str | None = None
     error: str | None = None
     own: bool = False  # it waits in, or was claimed from, the group's own stream
-    aborted: bool = False  # it runs, was told to stop, and ends as cancelled
+    aborted: bool = False  # it runs, was aborted, and ends as cancelled
     progress: HandlerProgress | None = None  # of a running attempt
 
 

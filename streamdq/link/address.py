@@ -134,7 +134,7 @@ def _check_options(url: str, allowed: frozenset[str]) -> None:
     try:
         names = parse_qs(urlsplit(url).query, keep_blank_values=True)
     except ValueError:
-        return  # whoever reads the URL says what is wrong with it
+        return  # the code that reads the URL says what is wrong with it
     unknown = sorted(set(names) - allowed)
     if unknown:
         wants_tls = unknown[0].startswith("ssl") and not allowed & _TLS_OPTIONS

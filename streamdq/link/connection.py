@@ -80,8 +80,8 @@ _ASYNC = _Flavour(
 )  # fmt: skip
 # No limits of redis-py's pools: node.py has its own.
 _OPTIONS = {"protocol": 2, "socket_timeout": None, "max_connections": 2**31}
-# The system asks whether a connection's other end is still there, so a blocked read that waits in vain ends after ten
-# seconds. (TCP_KEEPALIVE is what macOS calls TCP_KEEPIDLE.)
+# The system asks whether a connection's other end is still there, so a blocked read that gets no answer ends after
+# ten seconds. (TCP_KEEPALIVE is what macOS calls TCP_KEEPIDLE.)
 _KEEPALIVE = {"TCP_KEEPIDLE": 2, "TCP_KEEPALIVE": 2, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 4}
 _OVER_TCP = {
     "socket_keepalive": True,
@@ -343,7 +343,7 @@ class AsyncLink(_Routes):
         return known[name]
 
     def forget_looks(self, key: str, changed: Changed) -> None:
-        """``changed``, which was told of chosen keys, is no longer called for this one."""
+        """``changed``, which is called for chosen keys, is no longer called for this key."""
         for tracking in self._choosing.values():
             tracking.drop(key, changed)
 

@@ -173,7 +173,7 @@ class _PlainSocket(_Socket):
             self._wait_until(self._look)
             try:
                 return self._sock.recv(*args)
-            except BlockingIOError:  # there was nothing after all
+            except BlockingIOError:  # there was nothing to read
                 continue
 
     def recv_into(self, *args: Any) -> Any:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
-_LOOK_S = 0.25  # who waits looks so often, in case whoever should have told it was interrupted
+_LOOK_S = 0.25  # a waiter looks so often, in case the thread that should have notified it was interrupted
 
 
 class Permit:

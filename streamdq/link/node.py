@@ -325,7 +325,7 @@ class AsyncConnections:
             await connection.disconnect(nowait=True)
             if not isinstance(error, FAILURES):
                 raise
-            return  # whoever needs it will be told
+            return  # the caller that needs it gets the error
         self._idle.put(connection, ())
 
     async def _replies(

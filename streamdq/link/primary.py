@@ -26,7 +26,7 @@ from ..forks import renew_in_child
 
 _ASK_S = 1.0
 _OLD_S = 3 * _ASK_S
-_LAST_S = 10.0  # how long a sentinel that failed is asked after the others
+_LAST_S = 10.0  # how long a sentinel that failed comes after the others
 _FAILURES = (RedisError, OSError)
 
 Address = tuple[str, int]

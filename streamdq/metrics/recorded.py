@@ -31,7 +31,7 @@ class Early:
     def __init__(self) -> None:
         self._counts: dict[tuple[Counting, str, str], int] = {}
         self._over = False
-        self._in_files = "PROMETHEUS_MULTIPROC_DIR" in os.environ  # another process shows what this one counts
+        self._in_files = "PROMETHEUS_MULTIPROC_DIR" in os.environ  # another process shows what this process counts
         self.after_fork()
         renew_in_child(self)
 

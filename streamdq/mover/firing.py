@@ -106,7 +106,7 @@ class Firing:
         if topic is None:
             return NEVER
         reply = await arun(self._link, self._schedules.fire(shard, topic.spread))
-        if not reply.current:  # an unfinished change of the topic, or one that this process has not heard of
+        if not reply.current:  # an unfinished change of the topic, or one that this process does not know yet
             await arun(self._link, self._topics.mend(shard.topic))
             return time.monotonic() + LOOK_AGAIN_MS / 1000
         self._time.observe(reply.now_ms, time.monotonic())

@@ -34,7 +34,7 @@ from .shard_timers import NEVER, ShardTimers
 
 _TRIES = 5
 _FIRST_BATCH, _GROWTH = 8, 4  # of many jobs that are due at once, the first start before the others are moved
-_BEAT_S = 1.15  # by then the blocked read that returned with a wakeup is under way again
+_BEAT_S = 1.15  # after this time the blocked read that returned with a wakeup is under way again
 _HEADS = 64  # per beat: a round trip of some 100 µs; with this many shards a missed job waits a second or two
 _COUNTERS_EVERY = 10  # passes
 _QUIET_S = 20.0  # between looks while no wakeup comes
@@ -207,7 +207,7 @@ class NodeMover:
     # -- missed wakeups
 
     async def _walk(self) -> None:
-        self._woken.set()  # before anything is heard, the listener must have begun to read
+        self._woken.set()  # before the first wakeup, the listener must have begun to read
         passes = count(1)
         while True:
             if await wait(self._woken, _QUIET_S):

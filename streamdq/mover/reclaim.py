@@ -111,7 +111,7 @@ class Reclaimer:
             self._failures.worked(shard)
 
     async def _look_at(self, shard: ShardKeys, watch: _Watch) -> None:
-        # Before the look, as time may jump meanwhile, and another one be wanted; and should this one not end.
+        # Before the check: time may jump meanwhile, so that another check is wanted, or the check may not end.
         watch.next = time.monotonic() + _SLOW_S
         running = ready = 0
         holders: dict[str, list[str]] = {}

@@ -184,7 +184,7 @@ class Rows:
         if there is not None and not there:
             return None
         with self._db.writing() as db:
-            if there is None:  # in MySQL it would wait for whoever has locked the row
+            if there is None:  # in MySQL it would wait for the transaction that has locked the row
                 db.execute(self._first_lease())
             found = db.execute(select(c.epoch).where(ours, free).with_for_update(skip_locked=True)).scalar()
             if found is None:
@@ -335,7 +335,7 @@ class Rows:
 
 
 # If many rows are to be deleted, MySQL reads the whole table, and waits for everybody who has put a row there and not
-# committed it, unless it is told to look up each number. An UPDATE, READ COMMITTED, waits for its own rows alone.
+# committed it, unless it has to look up each number. An UPDATE, READ COMMITTED, waits for its own rows alone.
 _DELETE_IN_MYSQL = text("""
 DELETE gone FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (number BIGINT PATH '$')) AS given
 STRAIGHT_JOIN streamdq_outbox AS gone FORCE INDEX (PRIMARY) ON gone.number = given.number

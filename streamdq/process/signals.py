@@ -31,7 +31,7 @@ a scrape. Python notes it there, but only the main thread runs the handler, and 
 
 
 class Stop:
-    """Whether a signal has told this process to stop. Unlike an Event, it may be set by the signal's handler: that runs
+    """Whether a signal asked this process to stop. Unlike an Event, it may be set by the signal's handler: that runs
     between two steps of the main thread, and ``Event.set`` waits for a lock that ``Event.wait`` holds for some steps.
     """
 

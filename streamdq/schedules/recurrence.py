@@ -41,7 +41,7 @@ class Cron:
     dst: Dst = "once"
 
     def after(self, ms: int) -> Iterator[int]:
-        """The moments after that one, ascending, as long as the calendar has any."""
+        """The moments after the given one, ascending, as long as the calendar has any."""
         ahead: list[int] = []
         last = ms
         for local in CronSim(_expand(self.expression), self._from(ms) - timedelta(seconds=1)):
@@ -74,7 +74,7 @@ class Every:
     anchor_ms: int
 
     def after(self, ms: int) -> Iterator[int]:
-        """The moments after that one, ascending."""
+        """The moments after the given one, ascending."""
         passed = max(0, (ms - self.anchor_ms) // self.interval_ms)
         for number in count(passed + 1):
             moment = self.anchor_ms + number * self.interval_ms
@@ -83,7 +83,7 @@ class Every:
             yield moment
 
     def count_to(self, ms: int) -> int:
-        """How many moments there are up to that one."""
+        """How many moments there are up to the given one."""
         return max(0, (min(ms, _LAST_MS) - self.anchor_ms) // self.interval_ms)
 
 

@@ -82,6 +82,7 @@ class Consumer:
         self._apart_s = apart_s
         self._failures = Failures("claim", member.namespace)
         self._swept = 0.0
+        self._waiting = False
         self._changed = asyncio.Event()  # the served topics or shards have changed
         self._watched = QuietShards(member, self._activate)  # on Cluster only
 
@@ -101,6 +102,11 @@ class Consumer:
     def reading(self) -> bool:
         """Whether a read or a claim under way may still return jobs."""
         return bool(self._readers or self._late)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for jobs to become ready, and no claim is under way."""
+        return self._waiting and not self._late
 
     def serve(self, topics: Sequence[str]) -> bool:
         """Sets the topics to claim from; they and the group must exist (Topics.ensure). Returns whether topics or
@@ -369,6 +375,7 @@ class Consumer:
         soonest = min(self._resting.values(), default=float("inf")) - time.monotonic()
         timeout_s = max(0.001, min(wait_s, soonest))
         self._watched.stirred.clear()
+        self._waiting = True
         self._read(self._quiet(limits), limits, timeout_s)
         events = (self._changed, self._watched.stirred) if self._link.is_cluster else (self._changed,)
         waits = [asyncio.create_task(event.wait()) for event in events]
@@ -377,6 +384,7 @@ class Consumer:
             awaited = (*waits, *self._readers, *self._late)
             await asyncio.wait(awaited, timeout=timeout_s + grace_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._waiting = False
             for task in waits:
                 task.cancel()
 

@@ -33,7 +33,7 @@ class DeclaredSchedules:
         self._store = store
         self._schedules = Schedules(store.session, store.scripts, store.topics)
         self._declared = {(one.topic, one.id): one for one in declared}
-        self._removals: dict[tuple[str, str], int] = {}  # of the topic's, when this one was there last
+        self._removals: dict[tuple[str, str], int] = {}  # of the topic's, when this worker last declared it
 
     async def put(self) -> None:
         """All of them. Those that are there as declared stay as they are."""
@@ -48,7 +48,7 @@ class DeclaredSchedules:
             log.warning("schedule was lost, declared again", topic=one.topic, id=one.id)
 
     async def prune(self, topics: Iterable[str]) -> None:
-        """Removes what workers have declared for these topics and this one does not."""
+        """Removes what workers have declared for these topics and this worker does not."""
         for topic in sorted(topics):
             if not self._store.topics.settings_of(topic).scheduled:
                 continue

@@ -1,5 +1,5 @@
-"""How attempts end, and how Redis hears of it. Each ends once, whoever ends it: the worker's loop, or the thread of the
-heartbeats while the loop is blocked. Ends of the same few milliseconds share one script call.
+"""How attempts end, and how Redis hears of it. Each ends once, by the worker's loop, or by the thread of
+the heartbeats while the loop is blocked. Ends of the same few milliseconds share one script call.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Ends:
         self._show_errors = show_errors
         self._lock = threading.Lock()
         self._complain_at = 0.0
-        self.is_draining = False  # whoever is cancelled now goes back
+        self.is_draining = False  # an attempt that is cancelled now goes back
 
     def end(self, held: ClaimedJob, end: End, took_s: float = 0.0) -> None:
         """Unless it has ended before."""

@@ -109,7 +109,7 @@ class Heartbeats:
             pulse.wake()
 
     def told_to_stop(self) -> None:
-        """A signal has told the process to stop."""
+        """A signal asked the process to stop."""
         if self._told_at is None:
             self._told_at = time.monotonic()
 
@@ -119,7 +119,7 @@ class Heartbeats:
         """What is due; returns in how many seconds something is due again. ``late_s``: as in pulse.py."""
         if not self._holds():
             self._claimed = False
-            if not self._holds():  # nothing came meanwhile, whose `claimed` would have been in vain
+            if not self._holds():  # nothing came meanwhile, whose `claimed` would have had no effect
                 return float("inf") if self._watch.is_over() else _OFTEN_S
         if self._on and time.monotonic() >= self._due:
             self._due = time.monotonic() + (HEARTBEAT_S if self._is_given() else _AGAIN_S)

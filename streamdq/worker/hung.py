@@ -21,9 +21,9 @@ from .member import Member
 
 EXIT_HUNG = 4
 """The exit code of a worker whose handlers hang in all of its slots."""
-_HUNG_S = 1.0  # after it was given up: one that ends by then was only late
+_HUNG_S = 1.0  # after it was given up: one that ends earlier was only late
 _LOOK_S = 1.0
-_TELL_S = 10.0  # how often Redis is told, while there are any
+_TELL_S = 10.0  # how often it is written to Redis, while there are any
 
 
 @dataclass(slots=True)

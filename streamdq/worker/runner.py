@@ -92,7 +92,7 @@ class Runner:
 
     def _start(self) -> None:
         for held in self._slots.filled():
-            # Not in the context of whoever has made room: that may be another attempt's thread.
+            # Not in the context of the code that has made room: that may be another attempt's thread.
             attempt = self._attempt(self._handlers[held[0].job.topic], held)
             task = self._loop.create_task(attempt, context=self.context.copy())
             self._running[task] = held

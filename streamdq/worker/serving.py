@@ -255,8 +255,7 @@ class WorkerRun:
         await self._heartbeats.begin(self.link)
         self.begun = True
         log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))
-        # A Redis whose time is set by hand is a test's.
-        for found in [] if self.session.clock.manual else await arun(self.link, dangers(self._store)):
+        for found in await arun(self.link, dangers(self._store)):
             log.warning("Redis may lose jobs", consumer=self.name, why=found.what, advice=found.advice)
 
     # -- topics

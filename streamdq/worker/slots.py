@@ -110,7 +110,7 @@ class Slots:
                 self._ends.end(one, self._ends.too_late(one))
         return [one for one in held if not one.ended]
 
-    # -- those that were claimed ahead in vain
+    # -- those that were claimed ahead and can't start
 
     def _give_up_later(self) -> None:
         due = self._waiting[0][0] + _HOLD_S - time.monotonic()

@@ -324,7 +324,7 @@ class Worker(Generic[S]):
         signals = threading.current_thread() is threading.main_thread()
         reserve_standard()
         with shown_in_script(), frozen() if signals else contextlib.nullcontext():
-            # Not within `except ImportError`: every exception of a handler would have that one as its context.
+            # Not within `except ImportError`: every exception of a handler would have the ImportError as its context.
             _best_run()(self._serve_alone(burst, signals=signals))
 
     async def _serve_alone(self, burst: Burst, *, signals: bool) -> None:

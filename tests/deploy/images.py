@@ -1,5 +1,5 @@
-"""``python -m tests.deploy.images``: builds the Dockerfiles of docs/deploying.md and examples/compose, and runs each
-command that keeps running in their images: as their user, with a read-only root and no capabilities. As root.
+"""``python -m tests.deploy.images``: builds the Dockerfiles of deploy, docs/deploying.md and examples/compose, and runs
+each command that keeps running in their images: as their user, with a read-only root and no capabilities. As root.
 
 There need not be a registry: the base is made of Debian's packages (``debootstrap``) and built upon with ``buildah``;
 ``--base IMAGE`` takes another. There need not be a container engine either: what runs is the image's file system, in a
@@ -44,9 +44,9 @@ worker = Worker()
 @worker.handler("order.close")
 async def close(order: dict) -> None: ...
 """
-EXTRAS = "database,dump,http,uvloop"
+EXTRAS = "uvloop"
+WORKER = "streamdq worker shop.jobs:worker --processes 2 --metrics-port 9102"
 GOING = [
-    "streamdq worker shop.jobs:worker --processes 2 --metrics-port 9102",
     "streamdq mover",
     "streamdq exporter",
     "streamdq serve",
@@ -207,6 +207,13 @@ def run_shop(url: str) -> None:
             queue.enqueue("order.close", {"order_id": 42})
             run_going(image, command, url, tmp=tmp, done=partial(_has_done, queue, number))
         say(f"ran {command}, which did a job; also without a /tmp to write to")
+        run_going(image, WORKER, url)
+        say(f"ran {WORKER}")
+
+
+def run_commands(url: str) -> None:
+    """The commands that need no code of the user's, in the image for them."""
+    with opened("streamdq") as image:
         for line in GOING:
             run_going(image, line, url)
             say(f"ran {line}")
@@ -243,14 +250,15 @@ def main() -> int:
     if INSIDE in os.environ:  # a network of its own, in which the ports that the commands name are free
         with Server(binaries()[-1], appendonly=True) as server:
             run_shop(server.url)
+            run_commands(server.url)
             run_example(server.url)
         return 0
     WORK.mkdir(parents=True, exist_ok=True)
     base = options.base or make_base()
     with tempfile.TemporaryDirectory() as folder:
         build_printed(base, Path(folder))
-    ignored = f"--ignorefile={ROOT / 'examples/compose/Dockerfile.dockerignore'}"
-    build("streamdq-example", base, ROOT / "examples/compose/Dockerfile", ROOT, ignored)
+    for name, dockerfile in (("streamdq", "deploy/Dockerfile"), ("streamdq-example", "examples/compose/Dockerfile")):
+        build(name, base, ROOT / dockerfile, ROOT, f"--ignorefile={ROOT / dockerfile}.dockerignore")
     inside = f"ip link set lo up && exec {shlex.quote(sys.executable)} -m tests.deploy.images"
     words = ["unshare", "--net", "sh", "-c", inside]
     return subprocess.run(words, cwd=ROOT, env={**os.environ, INSIDE: "1"}).returncode

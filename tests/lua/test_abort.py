@@ -314,14 +314,15 @@ def test_its_record_is_lost(shard: Shard) -> None:
     assert shard.empty()
 
 
-def test_an_id_that_is_taken_from_its_end_on(shard: Shard) -> None:
+@pytest.mark.parametrize("ended_by", ["finish", "retry", "bury", "release"])
+def test_an_id_that_is_taken_from_its_end_on(shard: Shard, ended_by: str) -> None:
     job = encode(NewJob({}, id="j", unique_for="10s", unique_after="finish"), 1000)
     shard.run(shard.scripts.enqueue_unique(shard.k, 1, "keep", [*job[:3], job.rule]))
     shard.move()
     row = shard.take()
     abort(shard)
     shard.clock.advance("5s")
-    shard.release(row)
+    getattr(shard, ended_by)(row)
     assert shard.redis("ZSCORE", shard.k.taken_until, "j") == str(START_MS + 15_000).encode()
 
 

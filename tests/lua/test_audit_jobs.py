@@ -78,7 +78,10 @@ def test_of_large_jobs_a_page_has_few(shard: Shard) -> None:
     shard.call("enqueue", 1, jobs)
     sizes = [len(page) for page in pages_of(shard, 250)]
     assert sum(sizes) >= 200
-    assert max(sizes) <= 16  # 256 KiB of them, and what HSCAN may give beyond its count
+    if shard.is_fake:
+        assert max(sizes) == 2  # 256 KiB of them
+    else:  # a server returns whole buckets, and how many jobs a bucket has is chance
+        assert sum(sizes) / len(sizes) <= 12
 
 
 def test_of_small_jobs_beside_a_large_one_a_page_has_as_many_as_asked_for(shard: Shard) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamdq import Bury, Job, Retry, Worker
+from streamdq import Bury, Job, Retry, Worker, testing
 from streamdq.errors import InvalidInput
 from streamdq.job.retry import DEFAULT_RETRY, RetrySchedule
 from streamdq.link.command import Command
@@ -17,9 +17,10 @@ from streamdq.link.connection import AsyncLink
 from streamdq.link.opening import open_session
 from streamdq.process.loop import cancel_and_wait
 from streamdq.testing import ManualClock, Memory, drain, memory
+from streamdq.worker.consumer import Consumer
 from tests.conftest import EACH_BINARY
 from tests.servers import Pool
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, eventually
 
 START_MS = 1_800_000_000_000
 
@@ -165,6 +166,38 @@ async def test_a_rate_is_kept_by_the_clock(place: Memory) -> None:
             queue.enqueue("t", i, delay="1s")
         await drain(worker, place.clock, "1m")
     assert starts == [1000, 2000, 3000, 4000, 5000]
+
+
+async def test_the_clock_stands_still_while_a_claim_is_under_way(
+    place: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim has the time at which it was begun. A job that became due later is not due for it, and goes back."""
+    worker, looks, times = place.worker(), 0, []
+    claim, look = Consumer._claim, testing._look
+
+    async def slow_claim(*args: Any) -> Any:
+        enough, before = looks + 5, place.clock.now_ms
+        await eventually(lambda: looks >= enough or before != place.clock.now_ms, "drain looks again, or goes on")
+        times.append((before, place.clock.now_ms))
+        return await claim(*args)
+
+    async def counted(*args: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return await look(*args)
+
+    monkeypatch.setattr(Consumer, "_claim", slow_claim)
+    monkeypatch.setattr(testing, "_look", counted)
+
+    @worker.handler("t")
+    async def handle(_: int) -> None: ...
+
+    with place.queue() as queue:
+        queue.enqueue("t", 1, delay="1s")
+        await drain(worker, place.clock, "1m")
+        assert queue.stats("t").topics["t"].groups["default"].done == 1
+    assert times
+    assert [before for before, _ in times] == [after for _, after in times]
 
 
 async def test_a_handler_that_hangs_ends_in_an_error(place: Memory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,8 +128,8 @@ def outcome(model: Model, job: Tracked | None) -> str:
 
 
 def _may_be_left(model: Model, job: Tracked | None) -> bool:
-    """Whether Redis may say that the job has ended with its groups, though one of them had done it: nothing tells so of a
-    job without a shared entry, if nobody waited for it then.
+    """Whether Redis may say that the job has ended with its groups, though one of them had done it. Nothing tells so of
+    a job without a shared entry, if nobody waited for it then.
     """
     is_alone = job is not None and (job.key or job.only) and job.first in model.joined_late
     return bool(is_alone and model.happened["a group leaves"]) and outcome(model, job) == "done"

@@ -16,7 +16,7 @@ from .timeline import brief
 
 WIDTH, HEIGHT = 600, 120
 _TOP = 6  # room above the highest tick
-_LEAST = 2.0  # what is there is visible
+_LEAST = 2.0  # even the smallest value is visible
 _GAP = 0.2  # of a step, between bars
 
 

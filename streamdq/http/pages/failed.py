@@ -36,7 +36,7 @@ router = APIRouter(route_class=PageRoute)
 _PAGE = 50
 _COUNTS_S, _ACTS_S = 2.0, 20.0
 _FIGURES = {"dead": "dead", "retrying": "retrying"}
-_FIELDS = ("in_topic", "in_group", "error", "id")  # not "topic": that one a token must be for
+_FIELDS = ("in_topic", "in_group", "error", "id")  # not "topic", which a token must be for
 _MOST_HITS = 100
 Text = Annotated[str, Query(max_length=600)]
 

@@ -164,7 +164,7 @@ def _time(ms: int, tz: str, now_ms: int) -> Time:
 
 
 def _day(at: datetime, now: datetime) -> str:
-    """With the year, unless it is this one."""
+    """With the year, unless it is the current one."""
     return f"{at:%a %d %b}, " if at.year == now.year else f"{at:%a %d %b %Y}, "
 
 

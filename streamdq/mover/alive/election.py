@@ -23,7 +23,7 @@ from ...store import namespace
 from ...store.blocking import listen
 from ...store.scripts import Scripts
 
-_RENEW_AT = 0.8  # of the lease's time: what is left is several times as long as a slow call
+_RENEW_AT = 0.8  # of the lease's time: the rest is several times as long as a slow call
 _BLOCK_S, _EACH_BLOCK_S = 600.0, 6.0
 
 

@@ -108,8 +108,8 @@ class ClaimedJob:
     extended_until: float = 0.0  # the deadline of the last touch that Redis has received
     took_s: float = 0.0
     consumer: str = ""  # the consumer that claimed it, if another one ends it
-    listeners: Sequence[Callable[[Any], None]] = ()  # are told how it ended
-    result: bytes | None = None  # what is kept of what it has returned, if anything is
+    listeners: Sequence[Callable[[Any], None]] = ()  # are called with how it ended
+    result: bytes | None = None  # the stored text of what it has returned; None: nothing is kept
     receipt: bool = False  # Redis keeps a receipt of its end: callers over HTTP may lose the answer and ask again
 
     @property

@@ -1,4 +1,4 @@
-"""What an attempt has returned, as it is kept for whoever waits for its job."""
+"""What an attempt has returned, as it is kept for those that wait for its job."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ NOTHING: Any = object()
 
 
 def finish(store: RedisStore, held: ClaimedJob, result: Any = NOTHING) -> Op[None]:
-    """``result``: is kept for whoever waits for the job.
+    """``result``: is kept for those that wait for the job.
 
     Raises:
         NoResult: one is given, and the topic keeps none of this group. The claim goes on.

@@ -33,6 +33,6 @@ def more_rights() -> str:
 def rights(namespace: str, cluster: bool = False) -> str:
     """The arguments for ``ACL SETUSER``."""
     commands = sorted((*COMMANDS, *TRACKING_COMMANDS, *(CLUSTER_COMMANDS if cluster else ())))
-    # The brace starts the hash tag, so the pattern does not match namespaces whose name only begins like this one.
+    # The brace starts the hash tag, so the pattern does not match namespaces whose name only begins like this name.
     keys = f"~{namespace}:{{* ~{{{namespace}}}:*"
     return f"resetkeys {keys} resetchannels -@all " + " ".join(f"+{name}" for name in commands)

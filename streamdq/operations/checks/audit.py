@@ -139,8 +139,8 @@ def _orphans(store: RedisStore, shard: ShardKeys) -> Op[list[Orphan]]:
     suspects, _ = yield from _suspects(store, shard)
     if not suspects:
         return []
-    # Jobs may have moved during the walk, and the number of shards may have changed. What goes on is not out of place
-    # in the same way the second time.
+    # Jobs may have moved during the walk, and the number of shards may have changed. A job that goes on is not out of
+    # place in the same way the second time.
     yield from store.topics.refresh()
     again, ends = yield from _suspects(store, shard)
     suspects &= again

@@ -28,7 +28,7 @@ def history(store: RedisStore, topic: str, after: Mapping[int, str] | None = Non
 
 def forget_dump(store: RedisStore, dump: str) -> Op[bool]:
     """Unregisters the dump with this id: Redis no longer keeps history for it. False: no such dump."""
-    found = yield from namespace.remove_dump(store.session, dump)  # first: what is made from now on is not kept for it
+    found = yield from namespace.remove_dump(store.session, dump)  # first: rows from now on are not kept for it
     for topic in (yield from store.topics.refresh()):
         for shard in store.topics.all_shards(topic):
             held = yield from store.scripts.register_dump(shard, dump)

@@ -170,21 +170,31 @@ def _attach_to_ended(
     """Those that have ended, and of which results are kept: results stay where the jobs ended, in any shard that the
     topic has ever had. Of several jobs with the same id the last one counts.
     """
-    calls = [(number, some) for shard in range(settings.reach) for number, some in _calls(dict.fromkeys(lines, shard))]
+    everywhere = [
+        (number, some) for shard in range(settings.reach) for number, some in _calls(dict.fromkeys(lines, shard))
+    ]
     ended: dict[int, Known] = {}
-    lives = dict.fromkeys(lines, BY_RESULT)
-    for (number, some), said in zip(
-        calls, (yield from _attach_each(store, topic, None, _said(calls, lines, lives))), strict=True
-    ):
-        for i, one in _found({i: lines[i][0] for i in some}, number, said or []).items():
-            ended[i] = max(one, ended.get(i, one), key=lambda known: known.generation)
-    calls = _calls({i: one.shard for i, one in ended.items()})
+    for i, one in (yield from _attach_results(store, topic, lines, everywhere, dict.fromkeys(lines, BY_RESULT))):
+        ended[i] = max(one, ended.get(i, one), key=lambda known: known.generation)
+    where = _calls({i: one.shard for i, one in ended.items()})
     lives = {i: one.life for i, one in ended.items()}
+    return dict((yield from _attach_results(store, topic, lines, where, lives)))
+
+
+def _attach_results(
+    store: RedisStore,
+    topic: str,
+    lines: Mapping[int, tuple[Parent, str]],
+    calls: Sequence[tuple[int, list[int]]],
+    lives: Mapping[int, str],
+) -> Op[list[tuple[int, Known]]]:
+    """What these shards know of them, whatever the number of shards is now."""
     replies = yield from _attach_each(store, topic, None, _said(calls, lines, lives))
-    found: dict[int, Known] = {}
-    for (number, some), said in zip(calls, replies, strict=True):
-        found |= _found({i: lines[i][0] for i in some}, number, said or [])
-    return found
+    return [
+        one
+        for (number, some), reply in zip(calls, replies, strict=True)
+        for one in _found({i: lines[i][0] for i in some}, number, reply or []).items()
+    ]
 
 
 def _attach_at(

@@ -37,7 +37,7 @@ class EnqueueReply(NamedTuple):
     decoder: Decoder | None = None
     kept: Mapping[int, Job] = {}  # those of ``existing`` that were looked up, as they are now
     unseen: Exception | None = None  # why those of ``existing`` could not be looked up
-    skips_bucket: Mapping[int, int] = {}  # those that are ready if they were due by then, by Redis's clock
+    skips_bucket: Mapping[int, int] = {}  # those that are ready if due at the time of the call, by Redis's clock
     due_ms: Mapping[int, int] = {}  # of those that had to wait for others which had all ended; 0: it was cancelled
 
     def of(self, index: int) -> EnqueueReply:

@@ -26,7 +26,7 @@ class Sent(NamedTuple):
 
     now_ms: int
     taken: dict[int, bytes]  # a job whose id was taken -> the record with that id: its own if the call was a repetition
-    skips_bucket: dict[int, int]  # those that are ready if they were due by then, by Redis's clock
+    skips_bucket: dict[int, int]  # those that are ready if due at the time of the call, by Redis's clock
 
 
 def send_to_shards(

@@ -39,7 +39,7 @@ _RECHECK_S = 60.0
 _FIRST_POLL_S, _LONGEST_POLL_S, _LONGEST_FAKE_POLL_S = 0.01, 1.0, 0.05
 _AGAIN_S = 0.5
 _NO_TRACKING_S = 60.0
-"""For how long a server is polled that does not tell of changes, before it is asked again."""
+"""For how long a server that does not report changes is polled, before tracking is tried again."""
 
 
 class Waits:
@@ -140,7 +140,7 @@ class _Wait:
             await self._wait()
 
     async def _looked(self) -> Sequence[Found] | None:
-        """None: Redis does not answer; it is asked again.
+        """None: Redis does not answer; the caller tries again.
 
         Raises:
             ServerError: it has not answered for too long.
@@ -231,7 +231,7 @@ class _Wait:
         return await arun(self._link, looking)
 
     async def _notified(self) -> StoredResult | None:
-        """The result, after Redis has told that the key has changed; None: it is not that simple."""
+        """The result, after Redis has reported that the key has changed; None: it is not that simple."""
         if len(self._shards) > 1 or self._waits._is_closed or time.monotonic() < self._waits._polls_until:
             return None
         timeout_s = min(self._session.settings.call_timeout_s, max(1.0, self._left_s))

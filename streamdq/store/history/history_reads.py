@@ -47,7 +47,7 @@ def rows_from(session: Session, places: Sequence[tuple[ShardKeys, str]], count: 
 
 
 def rows_until(session: Session, places: Sequence[tuple[ShardKeys, str]], count: int) -> Op[list[list[Entry]]]:
-    """For each (shard, entry): up to ``count`` entries before that one ('': from the newest on), newest first."""
+    """For each (shard, entry): up to ``count`` entries before the given one ('': from the newest on), newest first."""
     commands = [
         Command(k.history, ("XREVRANGE", k.history, f"({before}" if before else "+", "-", "COUNT", count))
         for k, before in places

@@ -36,7 +36,7 @@ class Progress:
     started_ms: int = 0  # running: when it was claimed
     ahead: bool = False  # running: it was claimed ahead of a slot, and is not known to have started
     deadline_ms: int = 0  # running: when its TTR passes
-    aborted: bool = False  # running: it was told to stop
+    aborted: bool = False  # running, and will end as cancelled
     due_ms: int | None = None  # of the running or next attempt; None: see the record
     consumer: str = ""  # running
     report: HandlerProgress | None = None  # running: how far its handler said it was

@@ -1,4 +1,4 @@
-"""What is kept of how a group has ended a job, for whoever waits for it (lua/lib/results.lua): text
+"""What is kept of how a group has ended a job, for those that wait for it (lua/lib/results.lua): text
 
 ended_ms|outcome|payload
 """
@@ -76,8 +76,8 @@ def of_dead(progress: Progress) -> StoredResult:
 def look(session: Session, shards: Sequence[ShardKeys], group: str, id: str) -> Op[list[Found]]:
     """What each of the shards has.
 
-    The result is read first and last: a job that ends between these two leaves it, so whoever finds neither the job
-    nor a result then knows that there is none.
+    The result is read first and last: a job that ends between these two leaves it, so a caller that finds neither
+    the job nor a result then knows that there is none.
     """
     commands: list[Command] = []
     for k in shards:

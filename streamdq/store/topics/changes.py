@@ -32,7 +32,7 @@ _LOOK_S = 0.05
 
 
 class _Groups(NamedTuple):
-    """``exactly``: the groups that the topic shall have; None: no change. ``changes``: of groups' own settings."""
+    """``exactly``: the groups that the topic must have; None: no change. ``changes``: of groups' own settings."""
 
     exactly: Sequence[str] | None
     changes: Mapping[str, Mapping[str, Any]]

@@ -138,5 +138,5 @@ def _unknown(settings: TopicSettings, layouts: Sequence[Layout]) -> dict[str, An
         return latest.changes()
     if latest.shards in (0, settings.shards, *settings.former):
         return {}
-    # A shard has lost what it was told, but not the jobs of before.
+    # A shard has lost its settings, but not its earlier jobs.
     return Layout(settings.shards, (latest.shards, *settings.former), settings.version).changes()
