@@ -12,24 +12,28 @@ local s = shard(KEYS)
 s.now, s.results = now_ms(ARGV[1]), results_in(topic[2])
 local followers, endings, dependents = link_key(s, 'followers'), link_key(s, 'endings'), link_key(s, 'dependents')
 
--- The followers that are left of f, after these have gone; and when to deliver the ending again.
-local function without(f, gone, again)
+-- Takes those that have ended off f.list. Returns in how many ms to tell again those that may only not be there yet, later each
+-- time; nil = there are none.
+local function without(f, gone)
+  local soon
   for line in string.gmatch(gone, '[^\n]+') do
     local from, to = string.find(f.list, line .. '\n', 1, true)
-    local attached = tonumber(string.match(line, '^%d+'))
-    if from and attached <= s.now and attached > s.now - YOUNG_MS then again = math.min(again, s.now + 1000)
+    local age = s.now - tonumber(string.match(line, '^%d+'))
+    if from and age >= 0 and age < YOUNG_MS then soon = math.min(soon or YOUNG_MS, math.max(1000, age))
     elseif from then f.list = string.sub(f.list, 1, from - 1) .. string.sub(f.list, to + 1) end
   end
-  return again
+  return soon
 end
 
 local over, due = {}, {}
 for i = 2, #ARGV, 4 do
   local field, text = ARGV[i], redis.call('HGET', followers, ARGV[i])
   local f, again = text and followers_in(text), tonumber(ARGV[i + 2])
+  local soon
   if f and ARGV[i + 3] ~= '' then
     local before = f.list
-    again = without(f, ARGV[i + 3], again)
+    soon = without(f, ARGV[i + 3])
+    if soon then again = math.min(again, s.now + soon) end
     if f.list ~= before and f.list ~= '' then keep_followers(s, field, f) end
   end
   local id = string.match(field, '^[^\31]*')
@@ -39,7 +43,7 @@ for i = 2, #ARGV, 4 do
     over[#over + 1] = field
   elseif string.format('%.0f', f.generation) == ARGV[i + 1] then
     -- Who goes on has told of it; when it ends, that is told.
-    if f.how == '' and again > s.now + 1000 then redis.call('ZREM', endings, field)
+    if f.how == '' and not soon and again > s.now + 1000 then redis.call('ZREM', endings, field)
     else due[#due + 1], due[#due + 2] = string.format('%.0f', again), field end
   end
 end

@@ -19,16 +19,16 @@ if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return 1 end
 if ARGV[2] ~= '1' then
   for _, key in ipairs({jobs, archive, outbox, schedules, followers}) do if redis.call('HLEN', key) > 0 then return 0 end end
 end
-local life = redis.call('HMGET', settings, 'history_since', 'history_ended', 'results')
+local life = redis.call('HMGET', settings, 'history_since', 'history_ended', 'results', 'linked')
 local ended = life[1] and life[1] .. ':' .. (redis.call('HGET', counts, 'history') or 0) or life[2]
+local kept_ms = math.max(3600000, redis.call('PTTL', settings)) -- it may have been dropped before
 redis.call('UNLINK', settings, jobs, counts)
 for i = 4, #KEYS do redis.call('UNLINK', KEYS[i]) end
 redis.call('HSET', settings, 'version', ARGV[1])
 if ended then redis.call('HSET', settings, 'history_ended', ended) end
-local kept_ms = 3600000
 if life[3] then
   redis.call('HSET', settings, 'results', life[3])
-  kept_ms = math.max(kept_ms, longest_kept(life[3]))
+  kept_ms = math.max(kept_ms, longest_kept(life[3]) + (life[4] and HELD_MS or 0))
 end
 redis.call('PEXPIRE', settings, string.format('%.0f', kept_ms))
 return 1

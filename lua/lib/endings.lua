@@ -86,8 +86,9 @@ local function jobs_leave(s, ids)
       local f, n = followers_in(text), #left
       if not is_final(f) then
         local is_done = not s.ended_as or s.ended_as == 'left' and f.plus ~= ''
-        f.how, f.generation = is_done and 'done' or s.ended_as, next_generation(s, f)
+        f.how = is_done and 'done' or s.ended_as
       end
+      f.generation = next_generation(s, f) -- also if it had failed before: other groups may have had results since
       local field = ids[i] .. '\31' .. f.life
       kept[2 * n + 1], kept[2 * n + 2], due[2 * n + 1], due[2 * n + 2] = field, followers_text(f), now_text, field
       left[n + 1] = ids[i]

@@ -3,7 +3,7 @@
 -- and each further line one that waits for it, in fields separated by \31: attached_ms, topic, shard, index, nonce, id
 -- life        the nonce of the job when the first follower came; of a job that had ended by then, and is known by its kept
 --             results: '=' and when it ended
--- generation  when the job last ended or went on, ms; always rising; 0 = it has not ended yet
+-- generation  when the job last ended, went on or left the pool, ms; always rising; 0 = it has not ended yet
 -- how         '' = it goes on; dead = a group has given it up, and a kick lets it go on; done; or it has failed for good:
 --             cancelled, replaced, expired, purged, left (with its groups), lost; archived, unless it is restored.
 --             A '+' behind it: a group has done the job, and nothing else tells so (end_in_group)

@@ -62,10 +62,9 @@ class Endings:
     def look_for_shards(self) -> None:
         """After the topics have changed."""
         # One that is no longer used may have endings.
-        linked = {
-            shard for name, one in self._topics.known.items() if one.linked for shard in self._topics.all_shards(name)
-        }
-        self._timers.drop([shard for shard in self._timers.shards if shard not in linked])
+        topics = [name for name, one in self._topics.known.items() if one.linked]
+        linked = [shard for name in topics for shard in self._topics.all_shards(name)]
+        self._timers.drop(set(self._timers.shards).difference(linked))
         for shard in linked:
             if shard not in self._timers:
                 self._timers.at(shard)
@@ -155,8 +154,7 @@ class Endings:
             for one in ending.followers:
                 places.setdefault(self._session.keys.shard(one.topic, one.shard), []).append(_News(ending, one))
         gone, failed = await self._tell_all(places)
-        soon = {*failed, *gone}  # one that is gone may only not be there yet
-        again = [now_ms + (_SOON_MS if one.field in soon else _again_ms(one, now_ms)) for one in endings]
+        again = [now_ms + (_SOON_MS if one.field in failed else _again_ms(one, now_ms)) for one in endings]
         args = [
             value
             for one, at_ms in zip(endings, again, strict=True)

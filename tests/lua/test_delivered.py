@@ -73,10 +73,13 @@ def test_one_that_came_just_now_may_not_be_there_yet(shard: Shard) -> None:
     assert linked.tell() == [0]
     (field,) = linked.links().followers
     assert linked.links().endings == {field: str(START_MS + 1000).encode()}
-    shard.clock.advance("59.999s")
+    shard.clock.advance("9s")
+    assert linked.tell() == [0]
+    assert linked.links().endings == {field: str(START_MS + 18_000).encode()}, "each time later"
+    shard.clock.advance("50.999s")
     assert linked.tell() == [0]
     assert linked.links().followers.keys() == {field}
-    shard.clock.advance("1s")
+    shard.clock.advance("59.999s")
     assert linked.tell() == [0]
     assert linked.links().followers == {}
 
@@ -115,3 +118,56 @@ def test_one_that_goes_on_and_could_not_be_told_is(shard: Shard) -> None:
     shard.call("kick", "default", 0, ["p"])
     linked.tell(again_ms=1000)
     assert linked.links().endings == {b"p": str(START_MS + 1000).encode()}
+
+
+def kept_s(shard: Shard, group: str, id: str) -> int:
+    return round(shard.redis("PTTL", shard.k.result_of(group, id)) / 1000)
+
+
+def test_its_result_is_kept_until_all_have_ended_and_then_as_long_as_asked(shard: Shard) -> None:
+    shard.topic(result="1h")
+    shard.enqueue("p")
+    linked = Linked(shard)
+    linked.put("d", "p")
+    shard.finish(shard.take())
+    assert kept_s(shard, "default", "p") == pytest.approx(90_000, abs=30)
+    shard.redis("PEXPIRE", shard.k.result_of("default", "p"), 30_000_000)  # much time has passed
+    shard.clock.advance("61s")
+    assert linked.tell() == [2]
+    assert kept_s(shard, "default", "p") == pytest.approx(90_000, abs=30), "and for a day from now"
+    shard.call("cancel", "d")
+    shard.clock.advance("61s")
+    assert linked.tell() == [0]
+    assert kept_s(shard, "default", "p") == pytest.approx(3_600, abs=30)
+
+
+def test_so_is_that_of_a_group_which_did_it_after_another_had_given_it_up(two: Shard) -> None:
+    two.topic(groups=["a", "b"], result={"a": "1h", "b": "1h"})
+    two.enqueue("p")
+    linked = Linked(two)
+    linked.put("d", "p", on_failure="cancel")
+    two.bury(two.take("a"), group="a")
+    two.clock.advance("1s")
+    two.call("purge", "a", 0, ["p"])
+    two.clock.advance("1s")
+    two.finish(two.take("b"), group="b")
+    two.clock.advance("61s")
+    assert linked.tell() == [0]
+    assert linked.links().followers == {}
+    assert [kept_s(two, group, "p") for group in "ab"] == pytest.approx([3_600] * 2, abs=30)
+
+
+def test_the_result_of_a_later_job_with_the_id_stays_as_it_is(shard: Shard) -> None:
+    shard.topic(result="1h")
+    shard.enqueue("p")
+    linked = Linked(shard)
+    linked.put("d", "p")
+    shard.finish(shard.take())
+    shard.clock.advance("1s")
+    shard.enqueue("p")
+    linked.put("e", "p")
+    shard.finish(shard.take())
+    shard.call("cancel", "d")
+    shard.clock.advance("61s")
+    linked.tell()
+    assert kept_s(shard, "default", "p") == pytest.approx(90_000, abs=30)

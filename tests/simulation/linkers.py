@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _DELAYS = (0, 0, 0.5, 3.0)
 TOLD_WITHIN_S = 1_500
 """What a failover has lost is asked for again within ten minutes, and told again as late."""
+HELD_S = 86_400
+"""How much longer a result is kept at most, if nobody is left to tell that those which waited have ended."""
 
 
 async def link(world: World) -> None:

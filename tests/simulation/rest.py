@@ -14,7 +14,7 @@ from streamdq.errors import StreamdqError
 
 from .archiver import serials_in
 from .link import LATEST_S
-from .linkers import TOLD_WITHIN_S, blocked_in, cancel_all, undelivered_in, waiting_in
+from .linkers import HELD_S, TOLD_WITHIN_S, blocked_in, cancel_all, undelivered_in, waiting_in
 from .links import at_rest
 from .model import Broken, Shard
 from .plan import GROUPS, KEYS
@@ -140,10 +140,19 @@ async def _until_all_are_told(world: World) -> None:
     """Nothing is left of who waited for whom."""
     for _ in range(0, TOLD_WITHIN_S, 10):
         if not undelivered_in(world):
-            return
+            break
         await asyncio.sleep(10.0)
         world.check()
-    raise Broken(f"it is not forgotten who waited for whom: {undelivered_in(world)}")
+    else:
+        raise Broken(f"it is not forgotten who waited for whom: {undelivered_in(world)}")
+    held = [key for key in world.store.all_keys() if _is_held(world, key)]
+    if held and not world.happened["delete"] and not world.model.lost_data:
+        raise Broken(f"these results are kept for others, which have ended: {held}")
+
+
+def _is_held(world: World, key: str) -> bool:
+    """Results of jobs that others wait for are kept longer than the topic asks."""
+    return ":result:" in key and bool(world.store.ask("PTTL", key) > 1000 * longest_s(world.retention))
 
 
 def _shard_of(key: str) -> Shard:
@@ -193,7 +202,7 @@ async def _everything_ends(world: World, queue: AsyncQueue) -> None:
         raise Broken(f"workers go on: {[process.name for process in world.at_work('worker')]}")
     for topic in world.topics:
         await queue.delete_topic(topic, force=True)
-    await asyncio.sleep(longest_s(world.retention))
+    await asyncio.sleep(longest_s(world.retention) + (HELD_S if world.links else 0))
     left = [key for key in world.store.all_keys() if "{" in key and "}:" in key and not _may_stay(world, key)]
     if left:
         raise Broken(f"keys without an owner: {left}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import lupa.lua51
 import pytest
+from lupa.lua51 import LuaRuntime
 
 from streamdq.keys import NamespaceKeys
 from streamdq.store import assembly
@@ -75,6 +76,12 @@ def test_the_library_has_all_scripts_and_each_part_once() -> None:
         times = 1 if path.stem in shared_parts() else len(including(path.stem))
         for line in re.findall(r"^local function .*", path.read_text(), re.MULTILINE):
             assert source.count(f"{line}\n") == times
+
+
+def test_lua_allows_some_more_local_variables_in_the_library() -> None:
+    """It allows 200 in one place. Who adds a function is told here, and not by a server."""
+    more = ", ".join(f"more_{i}" for i in range(15))
+    LuaRuntime().compile(f"local {more}\n" + library().source.partition("\n")[2])
 
 
 def test_the_librarys_name_tells_what_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
