@@ -146,8 +146,8 @@ class Endings:
     # -- endings
 
     async def _deliver(self, shard: ShardKeys, now_ms: int, endings: Sequence[Ending]) -> int:
-        """Tells all followers, and notes which of them have ended, and when to tell the others again. Returns when the
-        first of these is delivered again.
+        """Tells all followers, and notes which of them have ended, and when to tell the others again. Returns when to
+        look again.
         """
         places: dict[ShardKeys, list[_News]] = {}
         for ending in endings:
@@ -161,7 +161,8 @@ class Endings:
             for value in (one.field, one.generation, at_ms, "\n".join(gone.get(one.field, [])))
         ]
         await arun(self._link, self._scripts.delivered(shard, args))
-        return min(again)
+        # One that is gone may only not be there yet: then ``delivered`` has it told sooner.
+        return min([now_ms + _SOON_MS, *again] if gone else again)
 
     async def _tell_all(self, places: Mapping[ShardKeys, Sequence[_News]]) -> tuple[dict[str, list[str]], set[str]]:
         """Returns the lines of followers that have ended, by ending; and the endings that did not reach all."""
