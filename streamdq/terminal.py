@@ -388,7 +388,7 @@ def jobs_view(jobs: Sequence[Job], what: str, *, topics: bool = False) -> Render
         body.truncate(_BODY_WIDTH, overflow="ellipsis")
         made.add_row(
             *([Text(job.topic)] if topics else []), Text(job.id), Text(job.state, _STYLES[job.state]),
-            utc_text(job.due_ms), str(job.attempt), body,
+            _due_text(job, utc_text), str(job.attempt), body,
         )  # fmt: skip
     return made
 

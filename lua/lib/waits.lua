@@ -58,3 +58,9 @@ local function stop_waiting_for(s, job)
   redis.call('HINCRBY', s.counts, 'waiting_for_jobs', -1)
   forget_wait(s, job.id .. '\31' .. nonce_of(job.record))
 end
+
+-- is_blocked(s, job): returns whether the job can't start because another one has failed
+local function is_blocked(s, job)
+  local blocked = link_key(s, 'blocked')
+  return redis.call('ZSCORE', blocked, job.id .. '\31' .. nonce_of(job.record)) and true or false
+end

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from streamdq import AsyncQueue, Job, JobState, NewJob, Topic, Worker
+from streamdq import Acted, AsyncQueue, Job, JobState, NewJob, Queue, Topic, Worker
 from streamdq.errors import InvalidInput, JobExists, ParentUnknown
 from streamdq.job.after import MAX_PARENTS, NEVER_MS
 from streamdq.keys import shard_of
 from streamdq.queue import store_of
 from streamdq.store.commands import one
-from tests.redis.harness import NAMESPACE, Seen, Space
+from tests.redis.harness import NAMESPACE, Seen, Space, taken
 from tests.waiting import eventually
 
 SHARDS = 4
@@ -321,6 +322,68 @@ async def test_a_burst_ends_though_jobs_wait(space: Space, seen: Seen) -> None:
     space.queue.enqueue("b", "second", after=first)
     await space.burst(worker_for(space, seen, "a", "b"))
     assert seen.all == []
+
+
+def test_waiting_and_blocked_jobs_are_found(space: Space) -> None:
+    space.queue.configure("t", shards=SHARDS)
+    space.queue.configure("keyed", key_concurrency=1)
+    dead = space.queue.enqueue("t", "dead", id="dead")
+    taken(space.queue).bury("broken")
+    for n in range(6):
+        space.queue.enqueue("t", n, id=f"blocked-{n}", after=dead)
+    first = space.queue.enqueue("t", "first", id="first", delay="1h")
+    space.queue.enqueue("t", "waits", id="waits", after=first)
+    for n in range(2):
+        space.queue.enqueue("keyed", n, id=f"k{n}", after=first, key="k")
+    assert ids(space.queue, "t", "blocked") == [f"blocked-{n}" for n in range(6)]
+    assert ids(space.queue, "t", "waiting") == [*(f"blocked-{n}" for n in range(6)), "waits"]
+    assert ids(space.queue, "t", "delayed") == ["first"]
+    assert ids(space.queue, "keyed", "waiting") == ["k0", "k1"]
+    assert [job.id for job in space.queue.find("t", state="waiting").soonest(2)] == ["blocked-0", "blocked-1"]
+    with pytest.raises(InvalidInput, match="have no due time yet"):
+        space.queue.find("t", state="blocked", due=(None, "1h"))
+    stats = space.queue.stats("t").topics["t"]
+    assert (stats.waiting, stats.blocked) == (7, 6)
+    assert space.queue.find("t", state="blocked").cancel() == Acted(done=6)
+    assert ids(space.queue, "t", "blocked") == []
+
+
+def ids(queue: Queue, topic: str, state: str) -> list[str]:
+    return sorted(job.id for job in queue.find(topic, state=state))
+
+
+async def test_one_of_which_nothing_is_known_concerns_no_other(space: Space) -> None:
+    first = space.queue.enqueue("t", "first", delay="1h")
+
+    async def put(queue: AsyncQueue, n: int) -> Any:
+        after = ("t", "unknown") if n % 5 == 0 else first if n % 5 == 1 else None
+        try:
+            return (await queue.enqueue("t", n, id=f"j{n}", after=after, delay="1h")).state
+        except ParentUnknown:
+            return "unknown"
+
+    async with AsyncQueue(space.url, NAMESPACE, settings=space.settings) as queue:
+        states = await asyncio.gather(*(put(queue, n) for n in range(50)))
+        with pytest.raises(ParentUnknown):
+            async with queue.pipeline() as pipe:
+                await pipe.enqueue("t", 1, id="before")
+                await pipe.enqueue("t", 1, id="refused", after=("t", "unknown"))
+    assert states == ["unknown", JobState.WAITING, *[JobState.DELAYED] * 3] * 10
+    assert space.state("before") == "ready"
+
+
+async def test_a_call_is_repeated_after_the_other_job_has_ended(space: Space) -> None:
+    space.queue.enqueue("t", "first", id="first")
+    space.queue.enqueue("t", "second", id="second", after=("t", "first"), delay="1h")
+    taken(space.queue).finish()
+    kept = space.queue.enqueue("t", "second", id="second", after=("t", "first"), on_conflict="keep")
+    assert (kept.id, kept.body) == ("second", "second")
+    with pytest.raises(JobExists):
+        space.queue.enqueue("t", "second", id="second", after=("t", "first"))
+    with pytest.raises(ParentUnknown):
+        space.queue.enqueue("t", "second", id="second", after=("t", "first"), on_conflict="replace")
+    with pytest.raises(ParentUnknown):
+        space.queue.enqueue("t", "second", id="third", after=("t", "first"), on_conflict="keep")
 
 
 async def test_topics_without_it_pay_nothing(space: Space, seen: Seen) -> None:

@@ -55,7 +55,13 @@ def put_after(
         if held is not None:
             return PutAfter(0, held)
         shard = store.session.keys.shard(topic, shard_of(job.id, settings.shards, job.key))
-        known = yield from _attach_all(store, waits.parents, shard, job)
+        try:
+            known = yield from _attach_all(store, waits.parents, shard, job)
+        except ParentUnknown:  # perhaps this call is repeated, and they have ended since
+            (held,) = yield from lookup.records(store.session, [(shard, job.id)])
+            if held is None or on_conflict == "replace":
+                raise
+            return PutAfter(0, held)
         reply: Enqueued = yield from store.at(durable, settings).enqueue_after(
             shard, settings.named(by_key=job.key is not None), _HOWS[on_conflict], (job.id, job.rest),
             dependencies(waits, known),

@@ -200,10 +200,13 @@ class EnqueueCall(NamedTuple):
     durable: str | None
 
     @property
-    def kind(self) -> tuple[str, int, OnConflict, str | None, bool]:
+    def kind(self) -> tuple[str, int, OnConflict, str | None, bool, str]:
         """Those with the same can go together."""
+        job = self.encoded
+        # One that waits for others goes alone: it is refused if nothing is known of these.
+        alone = job.nonce if job.waits is not None else ""
         # Those with a rule of their own go by themselves: else they might overtake others with the same id.
-        return self.topic, self.shard, self.on_conflict, self.durable, self.encoded.rule != ""
+        return self.topic, self.shard, self.on_conflict, self.durable, job.rule != "", alone
 
     def put(self, calls: Sequence[EnqueueCall]) -> Op[list[EnqueueReply]]:
         """Sends these calls, of which it is one."""
