@@ -237,10 +237,10 @@ class Queue(_Base):
         """Searches the topic's jobs. Nothing is read until the result is used.
 
         ``state``, ``due``, and the fields attempts, error and reason: a job matches if all of them fit in one group, or
-        in the given ``group``. ``state``: also "blocked", of jobs that wait for others. ``due``: the first and the last due time, each a moment, a text such as "10m" or "-1h"
-        counted from now, or None. ``where``: conditions on fields: ``{"body.user": 7, "body.amount": (">", 100)}``, or
-        texts, ``["body.user=7"]`` (docs/find.md). ``limit``: the search ends with so many. ``progress``: is called
-        after each page.
+        in the given ``group``. ``state``: also "blocked", of jobs that wait for others. ``due``: the first and the last
+        due time, each a moment, a text such as "10m" or "-1h" counted from now, or None. ``where``: conditions on
+        fields: ``{"body.user": 7, "body.amount": (">", 100)}``, or texts, ``["body.user=7"]`` (docs/find.md).
+        ``limit``: the search ends with so many. ``progress``: is called after each page.
 
         Raises:
             InvalidInput: something can't be read.
