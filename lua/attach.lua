@@ -67,7 +67,7 @@ for i = 3, #ARGV, 3 do
     if ARGV[i + 1] == '=' then how, ended_at = kept_end(ARGV[i]) end
     reply[#reply + 1] = how and {string.format('=%.0f', ended_at), ended_at, how} or {ARGV[i + 1], 0, 'unknown'}
   elseif string.find(f.list, '\31' .. one .. '\n', 1, true) then
-    hold_results(s, ARGV[i])
+    hold_results(s, ARGV[i], ended_by(s, field, f))
     reply[#reply + 1] = {f.life, f.generation, f.how}
   elseif #f.list > MOST_BYTES then
     reply[#reply + 1] = {f.life, f.generation, 'full'}
@@ -76,7 +76,7 @@ for i = 3, #ARGV, 3 do
     latest[field] = f
     kept[field] = true
     reply[#reply + 1] = {f.life, f.generation, f.how}
-    hold_results(s, ARGV[i])
+    hold_results(s, ARGV[i], ended_by(s, field, f))
     if f.how ~= '' then redis.call('ZADD', endings, 'NX', string.format('%.0f', s.now + 30000), field) end
   end
 end

@@ -37,8 +37,8 @@ for i = 2, #ARGV, 4 do
     if f.list ~= before and f.list ~= '' then keep_followers(s, field, f) end
   end
   local id = string.match(field, '^[^\31]*')
-  if f and f.list ~= '' then hold_results(s, id)
-  elseif f then release_results(s, id, f.how == '' and s.now or f.generation) end
+  if f and f.list ~= '' then hold_results(s, id, ended_by(s, field, f))
+  elseif f then release_results(s, id, ended_by(s, field, f)) end
   if not f or f.list == '' then
     over[#over + 1] = field
   elseif string.format('%.0f', f.generation) == ARGV[i + 1] then

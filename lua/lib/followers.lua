@@ -31,3 +31,6 @@ local function keep_followers(s, field, f)
   local key = link_key(s, 'followers')
   redis.call('HSET', key, field, followers_text(f))
 end
+
+-- ended_by(s, field, f): returns by when the job has ended, ms; now, as long as it is in the pool
+local function ended_by(s, field, f) return string.find(field, '\31', 1, true) and f.generation or s.now end

@@ -3,7 +3,7 @@
 -- job is done is told once its last group has done it (jobs_leave).
 local function report_end(s, job, result)
   keep_result(s, job, result)
-  if s.results and waited_for(s, job.id) then hold_results(s, job.id) end
+  if s.results and waited_for(s, job.id) then hold_results(s, job.id, s.now) end
   local outcome = string.match(result, '^%l+')
   if s.linked and outcome ~= 'done' and outcome ~= 'error' then job_fails(s, job.id, s.ended_as or outcome) end
 end

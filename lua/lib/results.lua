@@ -49,22 +49,31 @@ end
 
 local HELD_MS = 86400000 -- more than the mover takes to deliver an ending again
 
--- hold_results(s, id): others wait for the job: its results are kept until these have ended, and from then on for as long as
--- asked (release_results). Called again and again, so that none is kept for ever if that is lost.
-local function hold_results(s, id)
+-- is_result_of(key, ended_by): returns whether the result is of a job that had ended by then; a later one may have its id by now
+local function is_result_of(key, ended_by)
+  local at = string.match(redis.call('GETRANGE', key, 0, 20), '^(%d+)|')
+  return at and tonumber(at) <= ended_by
+end
+
+-- hold_results(s, id, ended_by): others wait for the job: its results are kept until these have ended, and from then on for as
+-- long as asked (release_results). Called again and again, so that none is kept for ever if that is lost.
+local function hold_results(s, id, ended_by)
   for group, ms in pairs(s.results or {}) do
     local key = result_key(s, group, id)
     local left = ms ~= '0' and redis.call('PTTL', key) or 0
-    if left > 0 and left < ms + HELD_MS / 2 then redis.call('PEXPIRE', key, string.format('%.0f', ms + HELD_MS)) end
+    if left > 0 and left < ms + HELD_MS / 2 and is_result_of(key, ended_by) then
+      redis.call('PEXPIRE', key, string.format('%.0f', ms + HELD_MS))
+    end
   end
 end
 
--- release_results(s, id, ended_at): those that waited have ended. ended_at: of the job; a later one may have its id by now.
-local function release_results(s, id, ended_at)
+-- release_results(s, id, ended_by): those that waited have ended.
+local function release_results(s, id, ended_by)
   for group, ms in pairs(s.results or {}) do
     local key = result_key(s, group, id)
-    local at = ms ~= '0' and string.match(redis.call('GETRANGE', key, 0, 20), '^(%d+)|')
-    if at and tonumber(at) <= ended_at and redis.call('PTTL', key) > tonumber(ms) then redis.call('PEXPIRE', key, ms) end
+    if ms ~= '0' and redis.call('PTTL', key) > tonumber(ms) and is_result_of(key, ended_by) then
+      redis.call('PEXPIRE', key, ms)
+    end
   end
 end
 

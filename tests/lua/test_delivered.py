@@ -171,3 +171,31 @@ def test_the_result_of_a_later_job_with_the_id_stays_as_it_is(shard: Shard) -> N
     shard.clock.advance("61s")
     linked.tell()
     assert kept_s(shard, "default", "p") == pytest.approx(90_000, abs=30)
+
+
+def test_nor_is_it_kept_for_those_that_wait_for_the_earlier_one(shard: Shard) -> None:
+    shard.topic(result="1h")
+    shard.enqueue("p")
+    linked = Linked(shard)
+    linked.put("d", "p", delay="1h")
+    shard.finish(shard.take())
+    shard.clock.advance("1s")
+    shard.enqueue("p")
+    shard.finish(shard.take())
+    linked.tell()
+    assert kept_s(shard, "default", "p") == pytest.approx(3_600, abs=30)
+
+
+def test_the_results_of_groups_that_go_on_are_let_go_as_well(two: Shard) -> None:
+    two.topic(groups=["a", "b"], result={"a": "1h", "b": "1h"})
+    two.enqueue("p")
+    linked = Linked(two)
+    linked.put("d", "p", on_failure="cancel")
+    two.bury(two.take("a"), group="a")
+    two.clock.advance("1s")
+    two.finish(two.take("b"), group="b")
+    assert kept_s(two, "b", "p") == pytest.approx(90_000, abs=30)
+    two.clock.advance("61s")
+    linked.tell()
+    assert linked.links().followers == {}
+    assert kept_s(two, "b", "p") == pytest.approx(3_600, abs=30)

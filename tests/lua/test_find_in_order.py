@@ -62,7 +62,7 @@ def test_blocked_jobs_by_when_they_were(shard: Shard) -> None:
     shard.enqueue("p", "q")
     rows = shard.claim(2).rows
     for row, id in zip(reversed(rows), ("d", "e"), strict=True):
-        linked.put(id, row.id)
+        linked.put(id, row.id.decode())
         shard.bury(row)
         linked.tell()
         shard.clock.advance("1s")
