@@ -102,9 +102,9 @@ def test_a_job_that_waits_for_others(run: Run, queue: Queue) -> None:
     assert "t / p: has not ended" in shown
     for state, code in (("waiting", 0), ("blocked", 1)):
         found = run("find", "t", "--state", state)
-        assert (found.code, " d " in found.out) == (code, code == 0), found
+        assert (found.code, "\nd " in found.out) == (code, code == 0), found
     assert run("find", "t", "--state", "waiting", "--due-until", "1h").code == 2
-    assert run("enqueue", "t", "2", "--after", "p").err.strip().startswith("after: 'p' is not TOPIC/ID")
+    assert "--after: 'p' is not TOPIC/ID" in run("enqueue", "t", "2", "--after", "p").err
     unknown = run("enqueue", "t", "2", "--after", "t/unknown")
     assert (unknown.code, "'unknown' is not in topic 't'" in unknown.err) == (1, True)
 

@@ -429,13 +429,13 @@ def fill(queue: Queue, start: int, count: int) -> None:
 
 async def test_jobs_that_wait_for_others(site: Api, queue: Queue, redis_server: Server) -> None:
     queue.enqueue("t", 1, id="p")
+    await work(redis_server, error="boom")
     queue.enqueue("t", 1, id="q", delay="1h")
-    queue.enqueue("t", 2, id="waits", after=[("t", "p"), ("t", "q")])
+    queue.enqueue("t", 2, id="waits", after=("t", "q"))
     page = await see(site, "/topics/t/jobs/waits")
-    assert re.search(r"Waits for 2 jobs\s*</h2>", page)
+    assert re.search(r"Waits for 1 job\s*</h2>", page)
     assert "Reschedule" not in page
     assert '<a href="/topics/t/search?state=waiting">1 waits for other jobs</a>' in await see(site, "/topics/t")
-    await work(redis_server, error="boom")
     queue.enqueue("t", 3, id="blocked", after=("t", "p"))
     topic = await see(site, "/topics/t")
     assert '<a href="/topics/t/search?state=waiting">2 wait for other jobs</a>' in topic

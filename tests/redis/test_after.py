@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from streamdq import Acted, AsyncQueue, Job, JobState, NewJob, Queue, Topic, Worker
+from streamdq import AsyncQueue, Job, JobState, NewJob, Queue, Topic, Worker
 from streamdq.errors import InvalidInput, JobExists, ParentUnknown
 from streamdq.job.after import MAX_PARENTS, NEVER_MS
 from streamdq.keys import shard_of
+from streamdq.operations.find.actions import Acted
 from streamdq.queue import store_of
 from streamdq.store.commands import one
 from tests.redis.harness import NAMESPACE, Seen, Space, taken
