@@ -25,7 +25,7 @@ _ROUNDS = 9
 _MANY = 8  # worker processes
 _NOT_COUNTED = ("info", "keys", "config|resetstat", "slowlog|reset", "flushall")
 _IDLE_S = 5.0
-_DUE_IN_S, _ENQUEUED_PER_S = 1.0, 20_000  # by then all have been enqueued
+_DUE_IN_S, _ENQUEUED_PER_S = 1.0, 20_000  # all have been enqueued before
 _TAGS = [f"{TOPIC}:{number}" for number in range(_SHARDS)]  # in the slots of the shards
 _COUNTS = [NamespaceKeys(NAMESPACE).shard(TOPIC, number).counts for number in range(_SHARDS)]
 
@@ -126,7 +126,7 @@ class Deployment:
         self.floors.append(Floor(enqueue_us, drain_us))
         return self.floors[-1].server_us
 
-    def crowded(self, count: int) -> float:
+    def contended(self, count: int) -> float:
         """Commands for a job with many worker processes; the round counts as none of the others."""
         self.round(count, _MANY)
         return self.costs.pop().commands
@@ -210,7 +210,7 @@ def cluster(bench: Bench) -> list[Figure]:
         runs = [partial(deployment.round, count) for deployment in every]
         floors = [partial(deployment.bare_round, count, one.traffic) for deployment in clusters.values()]
         in_turn(bench.rounds(_ROUNDS), *runs, *floors)
-        crowded = clusters[_MASTERS[0]].crowded(count)
+        contended = clusters[_MASTERS[0]].contended(count)
     clusters.pop(1)
     figures = [figure for masters, costs in clusters.items() for figure in _figures(masters, costs, one)]
     few = clusters[_MASTERS[0]].least("commands")
@@ -219,7 +219,7 @@ def cluster(bench: Bench) -> list[Figure]:
         Figure(
             "cluster",
             f"{_MASTERS[0]} masters, {_MANY} worker processes: commands for a job",
-            crowded,
+            contended,
             "",
             few,
             "one process",

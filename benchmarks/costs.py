@@ -27,7 +27,7 @@ from .server import RedisServer
 _CALLS = {1: 1_000, MAX_CLAIM: 16}  # jobs in a call -> calls in a round
 _ROUNDS = 3
 _WAITING = 100_000  # as benchmarks memory: Redis's tables are three quarters full
-_DUE_IN_S = 2.0  # by then all have been enqueued
+_DUE_IN_S = 2.0  # all have been enqueued before
 _TTR_MS = 600_000
 
 

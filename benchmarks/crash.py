@@ -17,7 +17,7 @@ _TTR_S = 2.0
 _WORK_S = 0.02
 _CONCURRENCY = 20
 _LOST_AFTER_S = 120.0
-"""A job that has not run by then is lost."""
+"""A job that has not run within that time is lost."""
 _SHORT_S, _SHORT_CONCURRENCY = 0.005, 100
 
 

@@ -217,13 +217,13 @@ class Simulation:
     def _moved(self, now: float, master: _Master, shard: _Shard, most: int) -> None:
         had, master.fresh = shard.ready_jobs, False
         shard.move(now, most)
-        heard = now + self._load.rtt_s / 2
-        self._at(heard, lambda when: self._move(when, master))
+        arrived = now + self._load.rtt_s / 2
+        self._at(arrived, lambda when: self._move(when, master))
         if shard.ready_jobs and not had:
             self._ready.append((master, shard))
             if self._idle:  # Redis answers one blocked read
                 worker = self._idle.pop()
-                self._at(heard, lambda when: self._claim(when, worker))
+                self._at(arrived, lambda when: self._claim(when, worker))
 
     # -- workers
 
@@ -242,14 +242,14 @@ class Simulation:
 
     def _claimed(self, now: float, worker: _One, master: _Master, claimed: list[tuple[float, int]]) -> None:
         """Runs the jobs one after the other, and finishes them with one call. Claims the next when it begins."""
-        jobs, heard = sum(some for _, some in claimed), now + self._load.rtt_s / 2
+        jobs, arrived = sum(some for _, some in claimed), now + self._load.rtt_s / 2
         finish = self._steps["finish"]
         each_s = sum(self._steps[name].caller.job_us for name in _IN_WORKER) / 1e6
-        starts = begins = max(heard, worker.free)
+        starts = begins = max(arrived, worker.free)
         for due, some in claimed:
             starts += each_s * some
             self._late.append((starts - due, some))
-        ended = worker.do(heard, each_s * jobs + finish.caller.call_us / 1e6)
+        ended = worker.do(arrived, each_s * jobs + finish.caller.call_us / 1e6)
         self._call(ended, master, finish.server, jobs, self._finished)
         self._at(begins, lambda when: self._claim(when, worker))
 
@@ -281,7 +281,7 @@ def _share(late: Sequence[tuple[float, int]], jobs: float) -> float:
     raise ValueError("no jobs")
 
 
-# -- what is told
+# -- the table
 
 
 def masters_for(steps: Steps, per_s: float) -> int:
@@ -333,7 +333,7 @@ def loads(steps: Steps) -> dict[str, Load]:
     }
 
 
-def _told(results: Mapping[str, tuple[Load, ScaleResult]]) -> Table:
+def _table(results: Mapping[str, tuple[Load, ScaleResult]]) -> Table:
     table = Table("load", "servers, busy", "workers, busy", "lateness p50", "p99", "most", "took", title="simulated")
     for name, (load, out) in results.items():
         late = (f"{ms:,.1f} ms" for ms in (out.p50_ms, out.p99_ms, out.most_ms))
@@ -374,7 +374,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plans = [needs(steps, waiting_bytes, *plan) for plan in _PLANS]
     console.print(_costs_table(steps), _needs_table(plans, waiting_bytes))
     results = {name: (load, Simulation(steps, load).run()) for name, load in loads(steps).items()}
-    console.print(_told(results))
+    console.print(_table(results))
     if options.json:
         found: dict[str, Any] = {
             "costs": {name: asdict(step) for name, step in steps.items()},

@@ -240,7 +240,7 @@ class Guarded:
         return False
 
     def replicate(self) -> None:
-        """Waits until the replica has all that the primary was told."""
+        """Waits until the replica has all that was written to the primary."""
         offset = int(self.primary.info("replication")["master_repl_offset"])
         self._wait(lambda: self._replicated() >= offset, "the replica has everything")
 

@@ -104,10 +104,10 @@ def analyze_here(dump: str, output: str, log: str, others: Mapping[str, str], da
     times = [*begun.values(), end]
     took = {name: round(after - at, 2) for (name, at), after in zip(begun.items(), times[1:], strict=True)}
     logged = read_log(Path(log), events)
-    told = {"events": events, "seconds": end - start, "driver_live_mb": live_mb, "questions": took,
+    written = {"events": events, "seconds": end - start, "driver_live_mb": live_mb, "questions": took,
             "jobs": logged.jobs, "scans": logged.scans, "spilled_mb": logged.spilled_mb,
             "longest_task_s": logged.longest_task_s}  # fmt: skip
-    print(json.dumps(told))
+    print(json.dumps(written))
 
 
 def live_heap_mb(collections: Path) -> float:
@@ -149,11 +149,11 @@ def _analyzed(dump: Path, out: Path, log: Path, others: Sequence[str], *days: da
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
         watch = threading.Thread(target=_watch, args=(psutil.Process(process.pid), found), daemon=True)
         watch.start()
-        told, _ = process.communicate()
+        written, _ = process.communicate()
         watch.join()
     if process.returncode:
         raise SystemExit(process.returncode)
-    for name, value in json.loads(told).items():
+    for name, value in json.loads(written).items():
         setattr(found, name, value)
     return found
 

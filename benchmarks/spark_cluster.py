@@ -1,4 +1,4 @@
-"""``python -m benchmarks.spark_cluster``: a cluster of Spark's loses a worker in the midst of an analysis.
+"""``python -m benchmarks.spark_cluster``: a cluster of Spark's loses a worker during an analysis.
 
 A master and two workers of one core each, on this machine. All questions are asked twice: undisturbed, and with one
 worker and its executor killed after a part of the time that took. It tells the CPU time of each kind of process, as six
@@ -116,11 +116,11 @@ def analyzed(
             killer = threading.Timer(kill_after_s or 0, _kill, [workers[0]])
             if kill_after_s is not None:
                 killer.start()
-            told = process.stdout.read()
+            written = process.stdout.read()
             killer.cancel()
         if process.returncode:
             raise SystemExit(process.returncode)
-    return Run(name, json.loads(told), used, read_log(log, events), out)
+    return Run(name, json.loads(written), used, read_log(log, events), out)
 
 
 def _kill(worker: psutil.Process) -> None:
@@ -160,9 +160,9 @@ def verdicts(undisturbed: Run, killed: Run) -> list[str]:
 def show(events: int, runs: list[Run], console: Console) -> None:
     names = tuple(run.name for run in runs)
     made = table("", *names, numbers=names, title=f"{events:,} events, {WORKERS} workers of one core and {MEMORY}")
-    told = [_figures(run) for run in runs]
-    for name in told[0]:
-        made.add_row(name, *(figures[name] for figures in told))
+    written = [_figures(run) for run in runs]
+    for name in written[0]:
+        made.add_row(name, *(figures[name] for figures in written))
     console.print(made)
 
 

@@ -36,16 +36,16 @@ class Logged:
 
 def read_log(folder: Path, events: int) -> Logged:
     found, of_files, read = Logged(), set[int](), Counter[int]()
-    for told in _events(folder):
-        match told["Event"]:
+    for written in _events(folder):
+        match written["Event"]:
             case "SparkListenerJobStart":
                 found.jobs += 1
             case "SparkListenerStageCompleted":
-                stage = told["Stage Info"]
+                stage = written["Stage Info"]
                 if any(rdd["Name"] == "FileScanRDD" for rdd in stage["RDD Info"]):
                     of_files.add(stage["Stage ID"])
             case "SparkListenerTaskEnd":
-                read[told["Stage ID"]] += _add_task(found, told)
+                read[written["Stage ID"]] += _add_task(found, written)
             case "SparkListenerExecutorRemoved":
                 found.lost_executors += 1
     found.scans = sum(read[stage] >= _NEARLY_ALL * events for stage in of_files)
@@ -58,9 +58,9 @@ def _events(folder: Path) -> Iterator[dict[str, Any]]:
             yield from map(json.loads, file)
 
 
-def _add_task(found: Logged, told: dict[str, Any]) -> int:
+def _add_task(found: Logged, written: dict[str, Any]) -> int:
     """Returns how many rows it has read."""
-    info, metrics = told["Task Info"], told.get("Task Metrics") or {}
+    info, metrics = written["Task Info"], written.get("Task Metrics") or {}
     found.tasks += 1
     found.task_cpu_s += metrics.get("Executor CPU Time", 0) / 1e9
     found.longest_task_s = max(found.longest_task_s, (info["Finish Time"] - info["Launch Time"]) / 1000)

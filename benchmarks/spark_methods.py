@@ -93,8 +93,8 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class Figures:
-    """Of all topics of a scenario. `put`: incidents that were put in, of which `found` were found. `told`: incidents
-    that were found, of which `wrong` are not of those, and `after` begin more than a day after a change for good.
+    """Of all topics of a scenario. `put`: incidents that were put in, of which `found` were found. `found_all`: all
+    that were found, of which `wrong` were not put in, and `after` begin more than a day after a lasting change.
     """
 
     hours: int = 0
@@ -104,7 +104,7 @@ class Figures:
     within: float = 0.0
     put: int = 0
     found: int = 0
-    told: int = 0
+    found_all: int = 0
     wrong: int = 0
     after: int = 0
 
@@ -126,7 +126,7 @@ class Figures:
 
     @property
     def precision(self) -> float | None:
-        return 1 - self.wrong / self.told if self.put and self.told else None
+        return 1 - self.wrong / self.found_all if self.put and self.found_all else None
 
 
 def of_hours(hours: pa.Table, tz: str) -> Work:
@@ -190,11 +190,11 @@ def measure(scenarios: Sequence[Scenario] = INCIDENTS, seeds: int = SEEDS) -> di
             accuracy, incidents = (answers.rows(name).to_pylist() for name in ("forecast_accuracy", "incidents"))
         for row in accuracy:
             _add_forecast(figures[row["topic"].split("|")[0]], row)
-        told: dict[str, list[Span]] = {topic: [] for topic in made}
+        found_all: dict[str, list[Span]] = {topic: [] for topic in made}
         for row in incidents:
-            told[row["topic"]].append(Span(row["first_hour"] // 3_600_000, row["last_hour"] // 3_600_000))
+            found_all[row["topic"]].append(Span(row["first_hour"] // 3_600_000, row["last_hour"] // 3_600_000))
         for topic, (_, spans) in made.items():
-            _add_incidents(figures[topic.split("|")[0]], spans, told[topic])
+            _add_incidents(figures[topic.split("|")[0]], spans, found_all[topic])
     return figures
 
 
@@ -206,13 +206,13 @@ def _add_forecast(figures: Figures, row: Mapping[str, Any]) -> None:
     figures.within += row["covered"] * row["hours"]
 
 
-def _add_incidents(figures: Figures, put: Sequence[Span], told: Sequence[Span]) -> None:
-    """What lasts for good is news for a day."""
+def _add_incidents(figures: Figures, put: Sequence[Span], found_all: Sequence[Span]) -> None:
+    """A lasting change is news for a day."""
     news = [Span(span.first, min(span.last, span.first + DAY_H)) for span in put]
     figures.put += len(put)
-    figures.found += sum(any(_meet(span, one) for one in told) for span in news)
-    wrong = [one for one in told if not any(_meet(span, one) for span in news)]
-    figures.told += len(told)
+    figures.found += sum(any(_meet(span, one) for one in found_all) for span in news)
+    wrong = [one for one in found_all if not any(_meet(span, one) for span in news)]
+    figures.found_all += len(found_all)
     figures.wrong += len(wrong)
     figures.after += sum(any(span.first < one.first <= span.last for span in put) for one in wrong)
 
@@ -228,13 +228,15 @@ def show(figures: Mapping[str, Figures], seeds: int) -> Iterator[RichTable]:
         f = figures[name]
         made.add_row(name, f"{f.hours:,}", f"{f.error:.3f}", f"{f.error_last_week:.3f}", f"{f.covered:.0%}")
     yield made
-    counts = ("topic weeks", "put in", "found", "recall", "told", "wrong", "precision", "after a day")
+    counts = ("topic weeks", "put in", "found", "recall", "found in all", "wrong", "precision", "after a day")
     made = table("scenario", *counts, numbers=counts, title="incidents, the last 4 weeks")
     for name, f in figures.items():
         shares = ("–" if share is None else f"{share:.2f}" for share in (f.recall, f.precision))
         recall, precision = shares
         weeks = f"{seeds * JUDGED_WEEKS}"
-        made.add_row(name, weeks, f"{f.put}", f"{f.found}", recall, f"{f.told}", f"{f.wrong}", precision, f"{f.after}")
+        made.add_row(
+            name, weeks, f"{f.put}", f"{f.found}", recall, f"{f.found_all}", f"{f.wrong}", precision, f"{f.after}"
+        )
     yield made
 
 

@@ -176,8 +176,8 @@ def trickled(server: RedisServer, count: int, before: int = 0) -> list[float]:
 
 
 def topics(bench: Bench) -> list[Figure]:
-    """A trickle in one topic, while as many jobs go to others, each of which may ring there: with five thousand others,
-    and with one.
+    """A trickle in one topic, while as many jobs go to others, each of which may send a wakeup there: with five
+    thousand others, and with one.
     """
     count, others = int(PER_SECOND * bench.seconds(10)), max(50, int(5_000 * bench.scale))
     with bench.server() as server:
@@ -199,7 +199,7 @@ def _among(server: RedisServer, count: int, others: int) -> list[float]:
             queue.configure(f"other-{number}", create=True)
     chance = random.Random(1)
     with _idle_worker(server) as worker, Queue(server.url, NAMESPACE) as queue:
-        first = time.monotonic() + 2.0  # by then the mover has looked at each topic
+        first = time.monotonic() + 2.0  # until the mover has looked at each topic
         for i in range(count):
             time.sleep(max(0.0, first + i / PER_SECOND - time.monotonic()))
             if i % 2:

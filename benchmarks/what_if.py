@@ -159,14 +159,14 @@ def _foretold(name: str, before: Answer, after: Answer) -> Iterator[list[str]]:
         yield [*_cells(name, queue.topic, really[queue.topic], queue.changed), ""]
 
 
-def _cells(name: str, topic: str, real: Figures, told: Figures) -> list[str]:
-    median, p99 = (_off(a, b) for a, b in ((real.p50_ms, told.p50_ms), (real.p99_ms, told.p99_ms)))
-    shown = [show_ms(value or 0) for value in (real.p50_ms, told.p50_ms, real.p99_ms, told.p99_ms)]
+def _cells(name: str, topic: str, real: Figures, predicted: Figures) -> list[str]:
+    median, p99 = (_off(a, b) for a, b in ((real.p50_ms, predicted.p50_ms), (real.p99_ms, predicted.p99_ms)))
+    shown = [show_ms(value or 0) for value in (real.p50_ms, predicted.p50_ms, real.p99_ms, predicted.p99_ms)]
     return [name, topic, f"{real.attempts:,}", *shown[:2], f"{median:.1%}", *shown[2:], f"{p99:.1%}"]
 
 
-def _off(real: float | None, told: float | None) -> float:
-    return max(abs((told or 0) - (real or 0)) - 1, 0) / max(real or 0, 1)
+def _off(real: float | None, predicted: float | None) -> float:
+    return max(abs((predicted or 0) - (real or 0)) - 1, 0) / max(real or 0, 1)
 
 
 def main(arguments: list[str] | None = None) -> int:

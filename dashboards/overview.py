@@ -143,7 +143,13 @@ def _workers() -> PanelRow:
             "nobody reads.",
         ),
         series_panel(Shown(signals.UNSENT), width=THIRD),
-        series_panel(Shown(signals.HUNG, by=("group",)), width=THIRD),
+        series_panel(
+            [Shown(signals.HUNG, by=("group",)), Shown(signals.STALLED, by=("group",))],
+            width=THIRD,
+            title="Hung handlers, and stalled workers",
+            description="Handlers that go on beyond their TTR; the log says where they hang. And workers that start no "
+            "more jobs: such handlers have all of their slots, or their event loop is blocked.",
+        ),
         series_panel(Shown(signals.LOOP_BLOCKED), width=THIRD),
     ]
 

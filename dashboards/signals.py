@@ -384,6 +384,14 @@ HUNG = Signal(
     "again.",
     "hung",
 )
+STALLED = Signal(
+    "Stalled workers",
+    "sum @by (streamdq_workers_stalled{@namespace})",
+    "short",
+    "Workers that start no more jobs: their event loop has run nothing for ten seconds, or handlers hang in all of "
+    "their slots. Their health checks fail, and `streamdq health` says which it is.",
+    "stalled",
+)
 LOOP_BLOCKED = Signal(
     "Blocked event loops",
     "sum(rate(streamdq_loop_blocked_seconds_total{@namespace}[@window]))",

@@ -96,7 +96,7 @@ for i, group in ipairs(wanted) do
 end
 
 table.sort(had)
-if #had + #leaving > 1 then redis.call('HSET', settings, 'shared', 1) end -- for good: entries were kept for other groups
+if #had + #leaving > 1 then redis.call('HSET', settings, 'shared', 1) end -- and stays so: entries were kept for other groups
 local shards, former = layout_in(ARGV[2])
 local spread = former == ',,' and string.format('%d', shards) or ARGV[2]
 redis.call('HSET', settings, 'version', ARGV[1], 'shards', spread, 'groups', table.concat(had, ','))

@@ -1,5 +1,5 @@
--- lease: free, or held by the caller -> held by the caller, who is the active mover. Any other caller is a standby, and is
--- told when it has its turn to call again: where the turns of the others leave room for one, a second after another, so
+-- lease: free, or held by the caller -> held by the caller, who is the active mover. Any other caller is a standby, and
+-- learns when it has its turn to call again: where the turns of the others leave room for one, a second after another, so
 -- that standbys look at the lease once a second in all. A new one has its first turn at a random place among them, so
 -- that those of one host, which start together, don't stand side by side.
 -- keys: mover, standbys

@@ -733,11 +733,6 @@ class AsyncFound(_Found):
         return await carry_out_async(self._queue, operations.find.actions.purge_found(self._search))
 
 
-def search_of(found: Found | AsyncFound) -> Search:
-    """The search behind a result. For other modules of streamdq."""
-    return found._search
-
-
 def result_of(
     queue: Queue | AsyncQueue,
     topic: str,

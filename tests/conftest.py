@@ -48,12 +48,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--turn", type=int, metavar="N", help="of the second stage, keep the N-th part (tests/turns.py)")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     # Background processes of a script ignore SIGINT, and so would all processes that the tests start and interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # By default an example that takes 200 ms fails, which happens on a busy machine.
-    hypothesis.settings.register_profile("streamdq", deadline=None)
+    # Each run draws others, so the first stage, which runs all the time, draws fewer of them in each.
+    first_stage = "not thorough" in config.getoption("markexpr")
+    hypothesis.settings.register_profile("streamdq", deadline=None, max_examples=30 if first_stage else 100)
     hypothesis.settings.load_profile("streamdq")
 
 
@@ -69,8 +71,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Thousands of tests and all modules stay for good: looking for garbage among them took half of the collection, and
-    again as long at the end.
+    """Thousands of tests and all modules stay until the end: looking for garbage among them took half of the
+    collection, and again as long at the end.
     """
     gc.disable()
     try:
@@ -250,7 +252,7 @@ _buckets = count()
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
     """Restores the logging that a command, or a capture of logs, has configured in this process: no other test should
-    get it, least of all a handler that writes to this test's stderr, which is closed by then.
+    get it, least of all a handler that writes to this test's stderr, which is closed afterwards.
     """
     root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]

@@ -47,9 +47,9 @@ class Run(NamedTuple):
 
     def __str__(self) -> str:
         where = "on a busy machine" if self.busy else "by itself"
-        told = f"{len(self.failed)} failed" if self.failed else f"exit {self.status}"
+        reported = f"{len(self.failed)} failed" if self.failed else f"exit {self.status}"
         return (
-            f"run {self.number:2}, {where:17}: {len(self.seconds):,} tests, {told}; "
+            f"run {self.number:2}, {where:17}: {len(self.seconds):,} tests, {reported}; "
             f"{self.wall_s:.0f} s, of CPU {self.cpu_s:.0f} s"
         )
 

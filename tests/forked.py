@@ -46,7 +46,7 @@ class Forked(subprocess.Popen[Any]):
         text: bool | None = None, cwd: str | Path | None = None, env: dict[str, str] | None = None,
         start_new_session: bool = False, imports: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """``imports``: what else it shall have imported already, because the command does."""
+        """``imports``: what else it should have imported already, because the command does."""
         self._parent = _parent(tuple(imports))
         super().__init__(
             [module, *arguments], stdin=stdin, stdout=stdout, stderr=stderr, text=text, cwd=cwd or Path.cwd(),
@@ -88,7 +88,7 @@ class _Parent:
 
     def fork(self, request: dict[str, Any], streams: list[int]) -> int:
         with self._lock:
-            # Only for so long: whoever adopts has to wait for whatever is orphaned.
+            # Only for so long: a process that adopts has to wait for whatever is orphaned.
             self._adopt(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             try:
                 socket.send_fds(self._control, [json.dumps(request).encode()], streams)

@@ -2,7 +2,7 @@
 
 Python's engine goes back and tries again. It takes a quadratic time or worse where two repetitions without a small
 limit can divide the same stretch of text in many ways: two in a row, one within another, or one that a search begins
-anew at each place of what it has just looked through. That can be told from the expression: between the two there has
+anew at each place of what it has just looked through. The expression shows that: between the two there has
 to be something that one of them can't run across.
 """
 

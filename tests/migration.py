@@ -47,6 +47,6 @@ class Migration:
             self._ask(node, "CLUSTER SETSLOT", self.slot, "NODE", self._ids[self.target])
 
     def asked(self) -> int:
-        """How often the target was told ASKING."""
+        """How often the target got ASKING."""
         with self.target.client() as client:
             return int(client.info("commandstats").get("cmdstat_asking", {"calls": 0})["calls"])

@@ -3,7 +3,7 @@
 Refused are, in ``tests/``:
 
 - ``time.sleep``, and ``asyncio.sleep`` of more than 50 ms or of a variable: await an event, or ``tests.waiting.until``;
-- the comparison of how long something took (``monotonic() - began < 2``): a figure belongs into ``benchmarks/``;
+- the comparison of how long something took (``monotonic() - began < 2``): a figure belongs in ``benchmarks/``;
 - a limit of less than 30 s for what hangs (``asyncio.timeout(5)``, ``process.wait(timeout=5)``).
 
 Free of that is a function under ``@in_virtual_time`` or in the simulation, where time passes only while everything

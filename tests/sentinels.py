@@ -58,7 +58,7 @@ class Sentinels:
         raise redis.ConnectionError("no sentinel answers")
 
     def replicated(self) -> bool:
-        """Whether the replica has all that the primary was told."""
+        """Whether the replica has all that was written to the primary."""
         with self.primary.client() as primary, self.replica.client() as replica:
             link = replica.info("replication")
             return bool(

@@ -1,4 +1,4 @@
-"""Starts servers, producers and workers, and carries the workloads out. Whatever is told of a peer is judged here."""
+"""Starts servers, producers and workers, and carries the workloads out. It judges what a peer has done."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ class PeerProcess:
         if self._process.poll() is not None:
             raise RuntimeError(self._ended())
 
-    def told(self) -> str:
+    def error_text(self) -> str:
         """The end of what it wrote to standard error."""
         return self._errors.read_text(errors="replace", encoding="utf-8")[-800:].strip()
 
     def _ended(self) -> str:
-        return f"its process ended with {self._process.wait()}: {self.told()}"
+        return f"its process ended with {self._process.wait()}: {self.error_text()}"
 
     def _kill_all(self) -> None:
         with suppress(ProcessLookupError):
@@ -149,7 +149,7 @@ class Worker:
         time.sleep(_QUIET_S)
         self._process.must_live()
         if not found:
-            raise RuntimeError(f"no job ran within {patience_s:g} s: {self._process.told()}")
+            raise RuntimeError(f"no job ran within {patience_s:g} s: {self._process.error_text()}")
         return self.ran()
 
     def _numbers(self) -> int:

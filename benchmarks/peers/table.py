@@ -36,7 +36,7 @@ TABLES = {
         Column("crash", "seconds", "kill -9: all done after, s", 1),
     ),
 }
-"""What is told, by the heading under which it stands."""
+"""What is shown, by its heading."""
 
 
 def cell(runs: Sequence[Mapping[str, Any]], column: Column) -> str:

@@ -36,8 +36,8 @@ from .waiting import Waiting
 _FIRST = ("punctuality", "workers", "time_to_finish", "capacity")
 """Each makes a pass over the events that others rest on: so that these do not wait for the same one."""
 _DAYS_BEFORE, _DAYS_AFTER = 14, 2
-"""The days before of which events are read, for what is told of the last two weeks, and those after, in which attempts
-of the last day may end.
+"""The days before of which events are read, for the answers about the last two weeks, and those after, in which
+attempts of the last day may end.
 """
 _HOURS_BEFORE = 72
 """So many days before, hours are looked at: eight weeks and the day that begins them, the seven days that tell the

@@ -90,7 +90,7 @@ def open_dump(input: str, *, quarantine: bool = False) -> Dump:
                 dump.files.append(found)
     if dump.bad and not quarantine:
         raise BadDump(
-            f"{len(dump.bad)} of the dump's {len(manifest.files)} files are bad: {_told(dump.bad)}. "
+            f"{len(dump.bad)} of the dump's {len(manifest.files)} files are bad: {_words_of(dump.bad)}. "
             "Restore them, or leave them and their events out with --quarantine"
         )
     return dump
@@ -102,9 +102,9 @@ def read_file(folder: Folder, file: GoodFile) -> pa.Table:
         with folder.open(file.path) as opened:
             return parquet.ParquetFile(opened).read().select(arrow_schema().names)
     except (OSError, pa.ArrowException) as error:
-        told = str(error).splitlines()[0]
+        meaning = str(error).splitlines()[0]
         raise BadDump(
-            f"{folder.full(file.path)} is damaged ({told}); restore it, or remove it and leave its events out: "
+            f"{folder.full(file.path)} is damaged ({meaning}); restore it, or remove it and leave its events out: "
             "--quarantine"
         ) from error
 
@@ -115,7 +115,7 @@ def _unlisted(folder: Folder, manifest: Manifest) -> int:
     return len([path for path in found if path.endswith(".parquet") and path not in known])
 
 
-def _told(bad: Sequence[BadFile]) -> str:
+def _words_of(bad: Sequence[BadFile]) -> str:
     lines = [f"{file.path} {file.problem}" for file in bad[:_SHOWN]]
     more = [f"and {len(bad) - _SHOWN} more"] if len(bad) > _SHOWN else []
     return "; ".join(lines + more)

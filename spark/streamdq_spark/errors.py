@@ -14,11 +14,11 @@ class SparkFailed(AnalysisError):
 
 
 class SparkGone(SparkFailed):
-    """Spark's Java process has ended. `what`: what was done; `told`: what may be the cause."""
+    """Spark's Java process has ended. `what`: what was done; `meaning`: what may be the cause."""
 
-    def __init__(self, what: str, told: str) -> None:
-        super().__init__(f"{what}: {told}")
-        self.what, self.told = what, told
+    def __init__(self, what: str, meaning: str) -> None:
+        super().__init__(f"{what}: {meaning}")
+        self.what, self.meaning = what, meaning
 
 
 class JavaMissing(AnalysisError):

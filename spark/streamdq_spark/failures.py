@@ -1,4 +1,4 @@
-"""What Spark's failures mean and what to do about them: whoever asked sees no line of Java's."""
+"""What Spark's failures mean and what to do about them. Users see no line of Java's."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def meaning(text: str) -> str:
 
 def known_meaning(text: str) -> str:
     """The known meaning of a trace or log, and what to do; '' if it is unknown."""
-    return next((told for pattern, told in _MEANINGS.items() if pattern.search(text)), "")
+    return next((words for pattern, words in _MEANINGS.items() if pattern.search(text)), "")
 
 
 def ran_out_of_memory(log: str) -> str:
@@ -127,8 +127,8 @@ def _first_words(text: str) -> str:
         begin = 0
         while named := _JAVA_NAME.match(line, begin):
             begin = named.end()
-        if told := line[begin:].partition("SQLSTATE")[0].strip():
-            return told
+        if found := line[begin:].partition("SQLSTATE")[0].strip():
+            return found
     return ""
 
 

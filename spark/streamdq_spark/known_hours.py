@@ -32,9 +32,9 @@ _DAY_H = 24
 
 def known_days(folder: Folder, dump: Dump, slo_ms: int) -> frozenset[date]:
     """The days of the dump of which the folder has the hours."""
-    told, now = _told(folder), _marks(dump.files, slo_ms)
+    kept, now = _kept(folder), _marks(dump.files, slo_ms)
     there = {path.split("/")[1].removeprefix("month=") for path in table_files(folder, TABLE)}
-    return frozenset(date.fromisoformat(day) for day, mark in now.items() if told.get(day) == mark and day[:7] in there)
+    return frozenset(date.fromisoformat(day) for day, mark in now.items() if kept.get(day) == mark and day[:7] in there)
 
 
 def read_hours(folder: Folder, days: Collection[date]) -> pa.Table:
@@ -52,14 +52,14 @@ def keep_hours(folder: Folder, hours: pa.Table, files: Iterable[GoodFile], slo_m
     days = {date.fromisoformat(day) for day in marks}
     if not days:
         return
-    _tell(folder, {day: mark for day, mark in _told(folder).items() if day not in marks})
+    _tell(folder, {day: mark for day, mark in _kept(folder).items() if day not in marks})
     for month in sorted({_month_of(day) for day in days}):
         before, own = _month(folder, month), {day for day in days if _month_of(day) == month}
         left = before.filter(pc.invert(_is_of(before, own)))
         rows = pa.concat_tables([left, _of_days(hours, own)]).sort_by([("topic", "ascending"), ("hour", "ascending")])
         with folder.writing(_path(month)) as file:
             parquet.write_table(rows, file)
-    _tell(folder, _told(folder) | marks)
+    _tell(folder, _kept(folder) | marks)
 
 
 def _month(folder: Folder, month: str) -> pa.Table:
@@ -96,11 +96,11 @@ def _marks(files: Iterable[GoodFile], slo_ms: int) -> dict[str, str]:
     return {day: _hash([slo_ms, sorted(own)]) for day, own in of_day.items()}
 
 
-def _hash(told: object) -> str:
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+def _hash(kept: object) -> str:
+    return hashlib.sha256(json.dumps(kept).encode()).hexdigest()[:16]
 
 
-def _told(folder: Folder) -> dict[str, str]:
+def _kept(folder: Folder) -> dict[str, str]:
     with suppress(ValueError, AttributeError, FolderError):
         return dict(json.loads(folder.read(_FILE) or b"{}").items())
     return {}

@@ -108,7 +108,7 @@ def follow(
 
 def _with_late_events(query: StreamingQuery) -> set[int]:
     """The latest batches from which Spark has left something out. How many events that were it does not know, as it
-    has added them up by then.
+    has added them up already.
     """
     return {
         progress["batchId"]

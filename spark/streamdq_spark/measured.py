@@ -16,15 +16,15 @@ _FILE = "measured.json"
 
 
 def check(folder: Folder, slo_ms: int, objective: float, tz: str) -> None:
-    """Days that an earlier run left would be told by another measure than those of this one.
+    """Refuses days that an earlier run has measured in another way than this run would.
 
     Raises:
         InvalidInput: the folder has tables of another SLO or time zone.
     """
-    told = _told(folder)
-    if told in (None, (slo_ms, objective, tz)) or not table_files(folder):
+    kept = _kept(folder)
+    if kept in (None, (slo_ms, objective, tz)) or not table_files(folder):
         return
-    slo_before, objective_before, tz_before = told
+    slo_before, objective_before, tz_before = kept
     if (slo_before, objective_before) != (slo_ms, objective):
         raise InvalidInput(
             f"the tables in {folder.url} have --slo {slo_before}ms --objective {objective_before:.9g}: use another "
@@ -37,14 +37,14 @@ def note(folder: Folder, slo_ms: int, objective: float, tz: str) -> None:
     """Before the first table is written, as the summary is there only when all of them are: a run that is killed leaves
     some.
     """
-    if _told(folder) != (slo_ms, objective, tz):
-        told = {"slo_ms": slo_ms, "objective": objective, "tz": tz}
-        folder.write(_FILE, json.dumps(told, indent=2).encode() + b"\n")
+    if _kept(folder) != (slo_ms, objective, tz):
+        kept = {"slo_ms": slo_ms, "objective": objective, "tz": tz}
+        folder.write(_FILE, json.dumps(kept, indent=2).encode() + b"\n")
 
 
-def _told(folder: Folder) -> tuple[int, float, str] | None:
+def _kept(folder: Folder) -> tuple[int, float, str] | None:
     """None: nobody knows, or nothing that can be read says so."""
     with suppress(ValueError, KeyError, TypeError):
-        told = json.loads(folder.read(_FILE) or b"")
-        return told["slo_ms"], told["objective"], told["tz"]
+        kept = json.loads(folder.read(_FILE) or b"")
+        return kept["slo_ms"], kept["objective"], kept["tz"]
     return None

@@ -1,4 +1,4 @@
-"""What an analysis measures by, unless it is told otherwise. Questions and report both name it."""
+"""What an analysis measures by, unless an option says otherwise. Questions and report both name it."""
 
 from __future__ import annotations
 

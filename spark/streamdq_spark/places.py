@@ -51,10 +51,10 @@ def check_reach(spark: SparkSession, folder: Folder) -> None:
     try:
         spark.read.text(url).schema  # noqa: B018 - a Spark Connect server looks when it is asked for this
     except SPARK_ERRORS as error:
-        told = str(error)
-        if _NO_SUCH_FILE in told:
+        meaning = str(error)
+        if _NO_SUCH_FILE in meaning:
             return
-        if _NO_SUCH_STORE not in told and "FileSystem" not in "".join(_NO_SUCH_CLASS.findall(told)):
+        if _NO_SUCH_STORE not in meaning and "FileSystem" not in "".join(_NO_SUCH_CLASS.findall(meaning)):
             raise
         scheme = url.partition("://")[0]
         raise AnalysisError(

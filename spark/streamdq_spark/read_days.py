@@ -16,7 +16,7 @@ from .session import FEW_EVENTS
 
 @contextmanager
 def events_of(spark: SparkSession, days: Days) -> Iterator[DataFrame]:
-    """The events, with the columns of `EVENTS`. What Spark fails at within the block is told in plain words.
+    """The events, with the columns of `EVENTS`. Spark's failures within the block become errors in plain words.
 
     Raises:
         BadDump: a file is damaged.

@@ -208,7 +208,7 @@ def _begun(wanted: Mapping[str, str], verbose: bool) -> Iterator[SparkSession]:
     try:
         yield spark
     except SparkGone as error:
-        raise SparkFailed(java.noted(f"{error.what}: {ran_out_of_memory(java.logged()) or error.told}")) from error
+        raise SparkFailed(java.noted(f"{error.what}: {ran_out_of_memory(java.logged()) or error.meaning}")) from error
     except SparkFailed as error:
         raise SparkFailed(java.noted(str(error))) from error
     finally:
@@ -218,11 +218,11 @@ def _begun(wanted: Mapping[str, str], verbose: bool) -> Iterator[SparkSession]:
 def _start(wanted: Mapping[str, str], java: _Java, verbose: bool) -> SparkSession:
     try:
         with java.log.open("a", encoding="utf-8") as log, _started_processes_write_to(2 if verbose else log.fileno()):
-            java.heard = java.heard or not verbose
+            java.logging = java.logging or not verbose
             return _created(wanted)
     except Exception as error:  # py4j wraps whatever Java threw
-        told = known_meaning(java.logged())
-        raise AnalysisError(java.noted(f"Spark did not start{': ' if told else ''}{told}")) from error
+        meaning = known_meaning(java.logged())
+        raise AnalysisError(java.noted(f"Spark did not start{': ' if meaning else ''}{meaning}")) from error
 
 
 def _created(wanted: Mapping[str, str]) -> SparkSession:
@@ -263,25 +263,25 @@ def pandas_unnoticed() -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Java:
-    """The Java process of this process. `log`: what it writes, if it is `heard`; the file is removed when this process
-    ends, unless it was told of.
+    """The Java process of this process. `log`: the file of what it writes, if it is `logging`; the file is removed when
+    this process ends, unless a failure has named it.
     """
 
     log: Path
     heap: str | None
-    heard: bool = False
-    told: bool = False
+    logging: bool = False
+    named: bool = False
 
     def logged(self) -> str:
         return self.log.read_text(errors="replace", encoding="utf-8")
 
     def noted(self, failure: str) -> str:
         """The failure, and where the log is."""
-        self.told = self.heard
-        return f"{failure}. What Spark logged is in {self.log}" if self.heard else failure
+        self.named = self.logging
+        return f"{failure}. What Spark logged is in {self.log}" if self.logging else failure
 
-    def tidy(self) -> None:
-        if not self.told:
+    def remove_log(self) -> None:
+        if not self.named:
             self.log.unlink(missing_ok=True)
 
 
@@ -293,7 +293,7 @@ def _java_for(wanted: Mapping[str, str]) -> _Java:
         handle, name = tempfile.mkstemp(prefix="streamdq-spark-", suffix=".log")
         os.close(handle)
         _java.append(_Java(Path(name), wanted.get(_HEAP)))
-        atexit.register(_java[0].tidy)
+        atexit.register(_java[0].remove_log)
     has, asked = _java[0].heap, wanted.get(_HEAP)
     if asked and has and asked != has:
         raise InvalidInput(f"memory: Java runs in this process with {has} already; {asked} needs a new process")

@@ -14,8 +14,8 @@ def side_by_side(work: Mapping[str, Callable[[], int]], at_once: int, tell: Tell
     """What each piece of work returns, by its name. They begin in this order, ``at_once`` at the same time.
 
     Raises:
-        Exception: what the first of them that failed has raised. Those that had begun have ended by then, and no others
-            have begun.
+        Exception: what the first of them that failed has raised. Those that had begun have ended before that, and no
+            others have begun.
     """
     pieces = _Pieces(work, tell)
     if at_once == 1:
@@ -41,7 +41,7 @@ class _Pieces:
 
     def run_next(self) -> None:
         """Unless one has failed."""
-        with self._lock:  # so that they begin, and are told, in this order
+        with self._lock:  # so that they begin, and are reported, in this order
             if self.failed:
                 return
             name = next(self._left)

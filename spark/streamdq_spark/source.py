@@ -158,7 +158,7 @@ class HistoryReader(DataSourceReader):
 
 
 class HistoryStreamReader(DataSourceStreamReader):
-    """Follows it. The offset is the last entry of each shard and how many had been written by then, so that what is
+    """Follows it. The offset is the last entry of each shard and how many had been written before, so that what is
     missing shows: history that was trimmed before it was read stops the query, unless ``fail_on_loss`` is off.
     """
 

@@ -12,6 +12,7 @@ from ..config import DEFAULT_GROUP
 from ..errors import InvalidInput
 from ..process.processes import command_line, end_with_parent
 from .common import GroupOption, commands, given_globals
+from .health import HealthFile, HealthHost, HealthOptions, HealthPort
 from .metrics import (
     LOOPBACK,
     AlsoGauges,
@@ -48,6 +49,9 @@ def callback(
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
     gauges: AlsoGauges = False,
+    health_file: HealthFile = None,
+    health_port: HealthPort = None,
+    health_host: HealthHost = LOOPBACK,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
     """POST due jobs to their URLs.
@@ -69,6 +73,7 @@ def callback(
     if until_eof:
         end_with_parent()
     metrics = MetricsOptions(metrics_host, metrics_port, gauges)
+    health = HealthOptions(health_file, health_host, health_port)
     topics = _topics_of(topic or ())
     from ..callback import CallbackSettings, CallbackWorker
 
@@ -92,7 +97,7 @@ def callback(
     arguments += ["--settings", str(settings)] if settings else []
     arguments += ["--burst"] if burst else []
     command = command_line(*given_globals(context), "callback", "--until-eof", *arguments)
-    run_worker(worker, metrics, processes, command, burst=burst)
+    run_worker(worker, metrics, health, processes, command, burst=burst)
 
 
 def _topics_of(names: Sequence[str]) -> Sequence[str] | None:

@@ -10,12 +10,14 @@ import typer
 
 from ..errors import InvalidInput
 from ..process import logs
-from ..process.processes import Supervisor, end_children
+from ..process.processes import ProcessFiles, Supervisor, end_children
 from ..process.signals import Stop, drop_at_exit, install
 from .common import commands
+from .health import HealthOptions
 
 if TYPE_CHECKING:
-    from ..exporter.exporter import ProcessFiles, RedisCollector
+    from ..exporter.exporter import ProcessFiles as MetricsFiles
+    from ..exporter.exporter import RedisCollector
     from ..worker.serving import Burst
     from ..worker.worker import Worker
 
@@ -106,14 +108,14 @@ class MetricsOptions:
             yield
 
     @contextlib.contextmanager
-    def several(self, worker: Worker) -> Iterator[ProcessFiles | None]:
+    def several(self, worker: Worker) -> Iterator[MetricsFiles | None]:
         """Serves the metrics that the processes of this command write to files, on one port."""
         with contextlib.ExitStack() as stack:
             files = None
             if self._port is not None:
-                from ..exporter.exporter import ProcessFiles
+                from ..exporter import exporter
 
-                files = stack.enter_context(ProcessFiles.open())
+                files = stack.enter_context(exporter.ProcessFiles.open())
                 collectors = [files.collector(), *self._collectors(stack, worker)]
                 stack.enter_context(served(self._host, self._port, *collectors, own=False))
             yield files
@@ -127,15 +129,22 @@ class MetricsOptions:
 
 
 def run_worker(
-    worker: Worker, metrics: MetricsOptions, processes: int, command: Sequence[str], *, burst: Burst
+    worker: Worker,
+    metrics: MetricsOptions,
+    health: HealthOptions,
+    processes: int,
+    command: Sequence[str],
+    *,
+    burst: Burst,
 ) -> None:
     """Runs the worker in this process, or ``command`` in several processes."""
     drop_at_exit()
     if processes > 1:
-        with metrics.several(worker) as files:
+        with metrics.several(worker) as figures, health.several(processes) as healths:
+            files: list[ProcessFiles] = [one for one in (figures, healths) if one is not None]
             raise typer.Exit(Supervisor(command, processes, burst=bool(burst), files=files).run())
     try:
-        with metrics.one(worker):
+        with metrics.one(worker), health.one(worker):
             worker.run(burst)
     finally:
         end_children()

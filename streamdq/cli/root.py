@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 SECTIONS: Mapping[str, Sequence[str]] = {
     "Jobs": ("enqueue", "get", "result", "cancel", "abort", "reschedule", "jobs", "find", "dead", "schedule"),
     "Topics": ("topic", "stats", "upcoming", "scale"),
-    "Workers": ("worker", "mover", "rehearse"),
+    "Workers": ("worker", "mover", "rehearse", "health"),
     "Servers": ("exporter",),
     "Checks": ("audit", "doctor", "demo"),
     "History": (),
@@ -31,6 +31,7 @@ PARTS: Mapping[str, Sequence[str]] = {
     "topics": ("topic", "stats", "upcoming", "scale", "audit", "doctor"),
     "work": ("worker", "mover", "rehearse", "demo"),
     "metrics": ("exporter",),
+    "health": ("health",),
     "bodies": ("bodies",),
 }  # fmt: skip
 """The modules and their commands, in the order of the completion. A call imports only the module of its command."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +24,7 @@ from ..queue import Queue, carry_out, store_of
 from ..times.clock import RedisClock
 from ..times.durations import number_in
 from .common import EXIT_NO, EXIT_UNAVAILABLE, Json, commands, given, given_globals
+from .health import HealthFile, HealthHost, HealthOptions, HealthPort
 from .metrics import (
     LOOPBACK,
     AlsoGauges,
@@ -36,6 +38,7 @@ from .metrics import (
     run_worker,
     served,
 )
+from .reload import run_reloading
 
 if TYPE_CHECKING:
     from ..worker.handlers import Handler
@@ -88,11 +91,17 @@ def worker(
             "--prune", help="Remove schedules that another worker's code declared and this worker's does not."
         ),
     ] = False,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Start it again when a Python file here changes; for development.")
+    ] = False,
     log_level: LogLevel = "info",
     log_format: LogFormat = "auto",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
     gauges: AlsoGauges = False,
+    health_file: HealthFile = None,
+    health_port: HealthPort = None,
+    health_host: HealthHost = LOOPBACK,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
     """Run a worker, in one or more processes.
@@ -115,9 +124,19 @@ def worker(
     as text on a terminal, else as JSON lines; or where the module's own configuration of logging says.
     """  # noqa: D301 - typer reads the mark
     check_logs(log_level, log_format)
+    until = _burst(burst, burst_due)
+    arguments = ["worker", target, "--until-eof", "--log-level", log_level, "--log-format", log_format]
+    arguments += [*_BURSTS[until], *_child_options(concurrency, weight, priority, prune=prune)]
+    command = command_line(*given_globals(context), *arguments)
+    if reload:
+        if {metrics_port, health_file, health_port, processes} != {None, 1}:
+            raise InvalidInput("--reload: runs one process, and serves neither metrics nor health")
+        logs.configure(log_level, log_format)
+        raise typer.Exit(run_reloading(command, Path.cwd()))
     if until_eof:
         end_with_parent()
     metrics = MetricsOptions(metrics_host, metrics_port, gauges)
+    health = HealthOptions(health_file, health_host, health_port)
     before = logs.destination()
     found = _import_worker(target)
     if logs.destination() == before:  # else the program has configured logging itself
@@ -128,21 +147,23 @@ def worker(
         found.namespace = context.obj.namespace
     found.concurrency = concurrency or found.concurrency
     found.prune = prune or found.prune
-    arguments = ["worker", target, "--until-eof", "--log-level", log_level, "--log-format", log_format]
-    until = _burst(burst, burst_due)
-    arguments += _BURSTS[until]
-    arguments += ["--prune"] if prune else []
-    arguments += ["--concurrency", str(concurrency)] if concurrency else []
-    arguments += _take_turns(found, weight, priority)
-    command = command_line(*given_globals(context), *arguments)
-    run_worker(found, metrics, processes, command, burst=until)
+    _take_turns(found, weight, priority)
+    run_worker(found, metrics, health, processes, command, burst=until)
 
 
-def _take_turns(worker: Worker, weight: list[str] | None, priority: list[str] | None) -> list[str]:
-    """As the options say, instead of what the code says; returns the options."""
+def _child_options(
+    concurrency: int | None, weight: list[str] | None, priority: list[str] | None, *, prune: bool
+) -> list[str]:
+    options = ["--prune"] if prune else []
+    options += ["--concurrency", str(concurrency)] if concurrency else []
+    options += [f"--weight={one}" for one in weight or ()]
+    return options + [f"--priority={one}" for one in priority or ()]
+
+
+def _take_turns(worker: Worker, weight: list[str] | None, priority: list[str] | None) -> None:
+    """As the options say, instead of what the code says."""
     if weight or priority:
         worker.take_turns(_weights(weight), priority)
-    return [f"--weight={one}" for one in weight or ()] + [f"--priority={one}" for one in priority or ()]
 
 
 def _weights(given: list[str] | None) -> dict[str, float] | None:

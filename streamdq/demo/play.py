@@ -38,7 +38,7 @@ from .shop import (
     Scale,
     mended_file,
 )
-from .view import StaffMember, View
+from .view import View, WorkerShown
 
 ORDERS, ORDERS_FOR_S = 120, 20.0
 PAID_SHARE = 0.4
@@ -267,9 +267,9 @@ class Play:
             return "orders are coming in"
         return "finishing" if self._kicked else "retries go on"
 
-    def _members(self) -> list[StaffMember]:
+    def _members(self) -> list[WorkerShown]:
         return [
-            StaffMember(
+            WorkerShown(
                 one.name, one.group, one.process.pid, not one.killed,
                 sum(n for consumer, n in self._attempts.items() if one.is_consumer(consumer)),
             )

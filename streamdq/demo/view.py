@@ -32,7 +32,7 @@ _FRAME_LINES = 15  # in the live view, without introduction and events
 
 
 @dataclass(frozen=True, slots=True)
-class StaffMember:
+class WorkerShown:
     """A worker process in the view."""
 
     name: str
@@ -51,7 +51,7 @@ class View(Protocol):
     ) -> None: ...
 
     def event(self, text: str, style: str = "", *, rare: bool = False) -> None: ...
-    def show(self, phase: str, share: float, stats: Stats, members: Sequence[StaffMember]) -> None: ...
+    def show(self, phase: str, share: float, stats: Stats, members: Sequence[WorkerShown]) -> None: ...
 
 
 class LiveView:
@@ -82,7 +82,7 @@ class LiveView:
         if rare:
             self._rare.append(line)
 
-    def show(self, phase: str, share: float, stats: Stats, members: Sequence[StaffMember]) -> None:
+    def show(self, phase: str, share: float, stats: Stats, members: Sequence[WorkerShown]) -> None:
         height = self._live.console.height
         events = list(self._events)[-max(3, height - _FRAME_LINES - len(self._intro)) :]
         picture = Group(
@@ -118,7 +118,7 @@ def _figures(stats: Stats) -> RenderableType:
     return made
 
 
-def _members(members: Sequence[StaffMember]) -> RenderableType:
+def _members(members: Sequence[WorkerShown]) -> RenderableType:
     made = Table.grid(padding=(0, 2))
     for member in members:
         mark = Text("● active", "green") if member.alive else Text("✘ killed -9", "bold red")
@@ -152,7 +152,7 @@ class PlainView:
         if rare:
             self._say(f"{time.monotonic() - self._started:5.1f} s  {text}")
 
-    def show(self, phase: str, share: float, stats: Stats, members: Sequence[StaffMember]) -> None:
+    def show(self, phase: str, share: float, stats: Stats, members: Sequence[WorkerShown]) -> None:
         elapsed = time.monotonic() - self._started
         if elapsed - self._summed_up < _PLAIN_EVERY_S:
             return

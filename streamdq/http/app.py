@@ -188,10 +188,10 @@ class _Outermost:
             await refused(scope, receive, careful)
             return
         method = "GET" if is_head else scope["method"]
-        await _told_at_the_end(self._app, {**scope, "method": method, **_encoded_paths(scope)}, receive, careful)
+        await _with_last_answer(self._app, {**scope, "method": method, **_encoded_paths(scope)}, receive, careful)
 
 
-async def _told_at_the_end(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+async def _with_last_answer(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Calls the app, and answers if the server, as it ends, no longer waits for it: a body may never arrive."""
     begun = False
 

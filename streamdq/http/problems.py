@@ -44,7 +44,7 @@ MEDIA = "application/problem+json"
 RETRY_AFTER_S = 2
 _TYPE = "urn:streamdq:problem:"
 _SHOWN_ERRORS = 10
-_TOLD_ERRORS = 3
+_ERRORS_IN_DETAIL = 3
 _MAX_DETAIL_CHARS = 500
 
 
@@ -199,9 +199,9 @@ def _on_invalid(_: Request, error: Exception) -> Response:
         return problem("malformed", "the body is not JSON")
     found = error.errors()
     errors = [{"at": place(one["loc"])[:200], "message": str(one["msg"])[:200]} for one in found[:_SHOWN_ERRORS]]
-    messages = [f"{error['at']}: {error['message']}" for error in errors[:_TOLD_ERRORS]]
-    if len(found) > _TOLD_ERRORS:
-        messages.append(f"and {len(found) - _TOLD_ERRORS} more")
+    messages = [f"{error['at']}: {error['message']}" for error in errors[:_ERRORS_IN_DETAIL]]
+    if len(found) > _ERRORS_IN_DETAIL:
+        messages.append(f"and {len(found) - _ERRORS_IN_DETAIL} more")
     return problem("invalid-input", "; ".join(messages), errors=errors, error_count=len(found))
 
 

@@ -256,7 +256,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
     return opened
 
 
-def _is_not_told_here(record: logging.LogRecord) -> bool:
+def _is_logged_here(record: logging.LogRecord) -> bool:
     """Drops uvicorn's own line for unreadable requests: it has no address, and a stranger could fill the disk with
     it.
     """
@@ -281,7 +281,7 @@ def serve(
     limiter = ConnectionLimiter(http.max_connections)
     with listening_socket(host, port) as opened:
         here = {"header_timeout_s": http.header_timeout_s, "limiter": limiter, "refusals": app.state.streamdq.refusals}
-        logging.getLogger("uvicorn.error").addFilter(_is_not_told_here)
+        logging.getLogger("uvicorn.error").addFilter(_is_logged_here)
         options: dict[str, Any] = {
             "http": type("TimeoutProtocol", (TimeoutProtocol,), here),
             "proxy_headers": bool(http.trusted_proxies),

@@ -154,11 +154,6 @@ class _Routes:
     def is_cluster(self) -> bool:
         return self.target.kind == "cluster"
 
-    @property
-    def primaries(self) -> int:
-        """How many nodes serve keys, as far as is known."""
-        return max(1, len(self._slots.names))
-
     def node_of(self, key: str) -> str:
         """The name of the Cluster node that serves the key; '' if it is not known now, or without a Cluster."""
         return (self._slots.node_of(key) or "") if self.is_cluster else ""

@@ -41,7 +41,7 @@ class Meaning(Enum):
     OTHER = auto()
 
 
-class _Sign(NamedTuple):
+class _Pattern(NamedTuple):
     meaning: Meaning
     kind: str  # in the metrics; "" if it is not a failure
     classes: tuple[type[BaseException], ...]
@@ -53,19 +53,21 @@ _NO_FUNCTIONS = (
     "nknown command `FCALL`", "nknown command 'FCALL'", "nknown command 'FUNCTION'", "the 'fcall' command",
     "the 'function|load' command",
 )  # fmt: skip
-_SIGNS = (
-    _Sign(Meaning.SCRIPT_MISSING, "", (exceptions.NoScriptError,), ("NOSCRIPT",)),
-    _Sign(Meaning.FUNCTION_MISSING, "", (), ("Function not found",)),
-    _Sign(Meaning.NO_FUNCTIONS, "", (), _NO_FUNCTIONS),
-    _Sign(Meaning.LIBRARY_EXISTS, "", (), ("Library '",)),
-    _Sign(Meaning.GROUP_EXISTS, "", (), ("BUSYGROUP",)),
-    _Sign(Meaning.NEWER_FORMAT, "", (), ("NEWERFORMAT ",)),  # lua/lib/stored_format.lua
+_PATTERNS = (
+    _Pattern(Meaning.SCRIPT_MISSING, "", (exceptions.NoScriptError,), ("NOSCRIPT",)),
+    _Pattern(Meaning.FUNCTION_MISSING, "", (), ("Function not found",)),
+    _Pattern(Meaning.NO_FUNCTIONS, "", (), _NO_FUNCTIONS),
+    _Pattern(Meaning.LIBRARY_EXISTS, "", (), ("Library '",)),
+    _Pattern(Meaning.GROUP_EXISTS, "", (), ("BUSYGROUP",)),
+    _Pattern(Meaning.NEWER_FORMAT, "", (), ("NEWERFORMAT ",)),  # lua/lib/stored_format.lua
     # UNBLOCKED: the stream was deleted during a blocked read (7.0).
-    _Sign(Meaning.GROUP_MISSING, "group_missing", (), ("NOGROUP", "requires the key to exist", "UNBLOCKED")),
+    _Pattern(Meaning.GROUP_MISSING, "group_missing", (), ("NOGROUP", "requires the key to exist", "UNBLOCKED")),
     # Before 7.0 a script's error has READONLY in the middle of its text.
-    _Sign(Meaning.REPLICA, "refused_writes", (exceptions.ReadOnlyError,), ("READONLY", "used with replica instances")),
-    _Sign(Meaning.NO_WRITES, "refused_writes", (exceptions.OutOfMemoryError,), ("OOM ", "MISCONF", "NOREPLICAS")),
-    _Sign(
+    _Pattern(
+        Meaning.REPLICA, "refused_writes", (exceptions.ReadOnlyError,), ("READONLY", "used with replica instances")
+    ),
+    _Pattern(Meaning.NO_WRITES, "refused_writes", (exceptions.OutOfMemoryError,), ("OOM ", "MISCONF", "NOREPLICAS")),
+    _Pattern(
         Meaning.ELSEWHERE,
         "cluster",
         (
@@ -76,41 +78,41 @@ _SIGNS = (
         ),
         (),
     ),
-    _Sign(
+    _Pattern(
         Meaning.LOGIN,
         "login",
         (exceptions.AuthenticationError, exceptions.AuthenticationWrongNumberOfArgsError),
         ("WRONGPASS", "NOAUTH"),
     ),
-    _Sign(
+    _Pattern(
         Meaning.RIGHTS,
         "login",
         (exceptions.NoPermissionError,),
         ("NOPERM", "unauthenticated", "user executing the script", "ACL failure"),
     ),
-    _Sign(Meaning.LOADING, "loading", (exceptions.BusyLoadingError,), ("LOADING",)),
-    _Sign(Meaning.FULL, "server", (), ("max number of clients",)),
+    _Pattern(Meaning.LOADING, "loading", (exceptions.BusyLoadingError,), ("LOADING",)),
+    _Pattern(Meaning.FULL, "server", (), ("max number of clients",)),
     # Not what Valkey says of a command within a script, which has begun: "Unknown command called from script".
-    _Sign(Meaning.UNKNOWN_COMMAND, "server", (), ("unknown command",)),
+    _Pattern(Meaning.UNKNOWN_COMMAND, "server", (), ("unknown command",)),
 )
-_OTHER = _Sign(Meaning.OTHER, "server", (), ())
-KINDS = tuple(dict.fromkeys(sign.kind for sign in (_OTHER, *_SIGNS) if sign.kind))
+_OTHER = _Pattern(Meaning.OTHER, "server", (), ())
+KINDS = tuple(dict.fromkeys(pattern.kind for pattern in (_OTHER, *_PATTERNS) if pattern.kind))
 
 
 def meaning_of(error: BaseException) -> Meaning:
-    return _sign_of(error).meaning
+    return _pattern_of(error).meaning
 
 
 def metrics_kind(error: BaseException) -> str:
     """The error's kind in the metrics; "" for a reply that is not a failure."""
-    return _sign_of(error).kind
+    return _pattern_of(error).kind
 
 
-def _sign_of(error: BaseException) -> _Sign:
+def _pattern_of(error: BaseException) -> _Pattern:
     text = str(error)
-    for sign in _SIGNS:
-        if isinstance(error, sign.classes) or any(word in text for word in sign.words):
-            return sign
+    for pattern in _PATTERNS:
+        if isinstance(error, pattern.classes) or any(word in text for word in pattern.words):
+            return pattern
     return _OTHER
 
 

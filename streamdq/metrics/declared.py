@@ -176,6 +176,12 @@ HUNG = Gauge(
     (*_NAMESPACE, "group"),
     multiprocess_mode="livesum",
 )
+STALLED = Gauge(
+    "streamdq_workers_stalled",
+    "Workers whose event loop has run nothing for 10 s, or whose handlers hang in all slots: they start no more jobs.",
+    (*_NAMESPACE, "group"),
+    multiprocess_mode="livesum",
+)
 UNSENT = Gauge(
     "streamdq_attempts_unsent",
     "Attempts that have ended and that Redis does not know of yet: they run again if their worker is killed now.",
@@ -322,7 +328,7 @@ COUNTERS = (
     CALLBACKS, CALLBACK_BREAKS, OUTBOX_ROWS,
 )  # fmt: skip
 HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, OUTBOX_WAIT, BODY_BYTES)
-OWN_GAUGES = (LAST_SUCCESS, HUNG, UNSENT)
+OWN_GAUGES = (LAST_SUCCESS, HUNG, STALLED, UNSENT)
 GAUGES = (
     UP, JOBS, OLDEST_OVERDUE, LAG, WAITING_FOR_KEY, WAITING_FOR_JOBS, BLOCKED, ENDINGS_UNDELIVERED, ENDINGS_OLDEST,
     OLDEST_PENDING, TTR, CONSUMERS, DUE_WITHIN, PAUSED, LEASE_HELD,

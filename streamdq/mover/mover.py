@@ -40,7 +40,7 @@ from .rate import RatedTopic
 from .resharding import Resharding
 from .wakeups import Listener
 
-_TIDY_S = 60.0
+_CLEANUP_S = 60.0
 _SHARDS_S = 10.0
 _REFRESH_EVERY = 3
 _SLOTS_S, _EACH_SLOTS_S = 60.0, 1.0
@@ -286,7 +286,7 @@ class Mover:
     async def _clean_up(self) -> None:
         for beat in count():
             await self._end_changes()
-            await asyncio.sleep(_TIDY_S)
+            await asyncio.sleep(_CLEANUP_S)
             if shards := list(self._node_of):
                 shard = shards[beat % len(shards)]
                 try:

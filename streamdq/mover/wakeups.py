@@ -21,7 +21,6 @@ from .watch import Watch
 
 _BLOCK_S = 60.0  # a dead connection is noticed before that, as the system asks whether it is alive
 _DIVIDE_S = 10.0
-_AGAIN_S = 600.0  # on a Cluster; a lost wakeup is found by a look at the heads of the buckets (node_mover.py)
 _MOST = 100  # streams in one blocked read: at each wakeup Redis goes through all of them, which takes it 2 us each
 
 
@@ -50,7 +49,7 @@ class Listener:
         self._mistrusted: set[str] = set()
         self._failures = Failures("wakeups", session.keys.namespace)
         self._changed = asyncio.Event()
-        self._watch = Watch(link, lambda _: self._changed.set(), _AGAIN_S)
+        self._watch = Watch(link, lambda _: self._changed.set())
 
     def mistrust(self, stream: str) -> None:
         """Reads the stream anew from its beginning: the id seen last may be ahead of those that Redis issues now, or
@@ -120,16 +119,15 @@ class Listener:
         mistrusted, self._mistrusted = self._mistrusted, set()
         if not mistrusted and wanted.keys() == set(chain(*parts.values())):
             return
-        most = 1 if self._link.is_cluster else _MOST
         for task, part in list(parts.items()):
-            if len(part) < most or not wanted.keys() - mistrusted >= set(part):
+            if len(part) < _MOST or not wanted.keys() - mistrusted >= set(part):
                 del parts[task]
                 await cancel_and_wait([task])
         self._forget(mistrusted)
         kept = set(chain(*parts.values()))
         left = [name for name in wanted if name not in kept]
-        for begin in range(0, len(left), most):
-            part = left[begin : begin + most]
+        for begin in range(0, len(left), _MOST):
+            part = left[begin : begin + _MOST]
             parts[asyncio.create_task(self._listen(part))] = part
 
     def _forget(self, names: Iterable[str]) -> None:

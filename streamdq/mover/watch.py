@@ -6,8 +6,6 @@ each node. The mover's listener and the worker's consumer have one each, over th
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -18,29 +16,24 @@ T = TypeVar("T")
 
 
 class Watch:
-    """``changed`` is called with a stream that was looked at and has changed since, or may have. ``again_s``: how often
-    a quiet stream is looked at. Nothing is known to need that.
-    """
+    """``changed`` is called with a stream that was looked at and has changed since, or may have."""
 
-    def __init__(self, link: AsyncLink, changed: Callable[[str], None], again_s: float) -> None:
+    def __init__(self, link: AsyncLink, changed: Callable[[str], None]) -> None:
         self._link = link
-        self._again_s = again_s
         self._changed = changed
-        self._until: dict[str, float] = {}  # when streams need a look, if they don't change before
+        self._looked = set[str]()  # streams that need no look before they change
 
     def due(self, streams: Iterable[str]) -> dict[str, list[str]]:
         """Those that need a look, by node."""
-        now, found = time.monotonic(), dict[str, list[str]]()
+        found: dict[str, list[str]] = {}
         for stream in streams:
-            if self._until.get(stream, 0.0) <= now:
+            if stream not in self._looked:
                 found.setdefault(self._link.node_of(stream), []).append(stream)
         return found
 
     async def look(self, streams: Sequence[str], look: Callable[[Sequence[str], Callable[[str], None]], Op[T]]) -> T:
         """Runs ``look``, which has to look at all of these streams and is given what to call when one changes."""
-        # Beforehand, as they may change before this has the result.
-        until = time.monotonic() + self._again_s * random.uniform(0.9, 1)  # noqa: S311 - no secret
-        self._until.update(dict.fromkeys(streams, until))
+        self._looked.update(streams)  # beforehand, as they may change before this has the result
         try:
             return await arun(self._link, look(streams, self._tell))
         except BaseException:
@@ -49,9 +42,9 @@ class Watch:
 
     def forget(self, streams: Iterable[str]) -> None:
         """They need a look, if they are still wanted."""
-        for stream in list(streams):
-            self._until.pop(stream, None)
+        self._looked.difference_update(streams)
 
     def _tell(self, stream: str) -> None:
-        if self._until.pop(stream, None) is not None:
+        if stream in self._looked:
+            self._looked.remove(stream)
             self._changed(stream)

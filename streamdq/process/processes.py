@@ -81,8 +81,8 @@ class _Child:
     restart_at: float | None = None
 
 
-class MetricsFiles(Protocol):
-    """Where the processes leave their metrics (exporter.py)."""
+class ProcessFiles(Protocol):
+    """Where the processes leave something for their parent: metrics (exporter.py), or their health (health.py)."""
 
     def environment(self, number: int) -> dict[str, str]: ...
 
@@ -93,7 +93,7 @@ class Supervisor:
     """Runs ``count`` copies of a command until all have ended with exit code 0, or it is stopped."""
 
     def __init__(
-        self, command: Sequence[str], count: int, *, burst: bool = False, files: MetricsFiles | None = None
+        self, command: Sequence[str], count: int, *, burst: bool = False, files: Sequence[ProcessFiles] = ()
     ) -> None:
         self._command = list(command)
         self._files = files
@@ -132,7 +132,9 @@ class Supervisor:
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
         # In its own session, so that a Ctrl-C reaches it only from here, not from the terminal as well.
-        env = os.environ | (self._files.environment(number) if self._files else {})
+        env = dict(os.environ)
+        for files in self._files:
+            env |= files.environment(number)
         process = subprocess.Popen(self._command, stdin=subprocess.PIPE, start_new_session=True, env=env)
 
         def wait() -> None:
@@ -182,8 +184,8 @@ class Supervisor:
         child.process.stdin.close()  # type: ignore[union-attr]
         log.info("process ended", number=event.number, pid=child.process.pid, code=event.code)
         child.process = None
-        if self._files is not None:
-            self._files.ended(event.number)
+        for files in self._files:
+            files.ended(event.number)
         if self._stopping_since is not None or event.code == 0:
             return
         if event.code == _USAGE or (self._burst and event.code > 0):  # a restart would end the same way

@@ -125,18 +125,18 @@ def install(handler: Callable[[int, FrameType | None], Any]) -> dict[int, Any]:
     return before
 
 
-def uninstall(before: dict[int, Any], heard_at: float | None) -> None:
+def uninstall(before: dict[int, Any], received_at: float | None) -> None:
     """Gives the signals their handlers from before. If one was received, last at that moment on the monotonic clock,
     those that belong to it are dropped; the first later one gets its handler from before.
     """
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        if heard_at is not None and time.monotonic() - heard_at > ONE_SIGNAL_S:
+        if received_at is not None and time.monotonic() - received_at > ONE_SIGNAL_S:
             signal.signal(number, before[number])
             signal.raise_signal(number)
 
     for number, handler in before.items():
-        signal.signal(number, handler if heard_at is None else _Handler(handle, handler))
+        signal.signal(number, handler if received_at is None else _Handler(handle, handler))
 
 
 def drop_at_exit() -> None:

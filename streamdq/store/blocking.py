@@ -9,7 +9,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from ..errors import TooManyCalls
+from ..errors import ServerError, TooManyCalls
 from ..keys import ShardKeys
 from ..link.command import Command
 from ..link.session import Op, Session, checked
@@ -67,11 +67,17 @@ def listen(session: Session, streams: Sequence[str], seen: Mapping[str, bytes], 
 def read_new(
     session: Session, streams: Sequence[str], seen: Mapping[str, bytes], block_s: float
 ) -> Op[dict[str, list[tuple[bytes, list[bytes]]]]]:
-    """As ``listen``, but returns the entries, which are newer than ``seen``: {stream: [(id, fields), ...]}."""
+    """As ``listen``, but returns the entries, which are newer than ``seen``: {stream: [(id, fields), ...]}.
+
+    Raises:
+        ServerError: one of them is no stream, because another client has written there.
+    """
     ids = [seen.get(name, b"0-0") for name in streams]
     args = ("XREAD", "BLOCK", int(block_s * 1000), "STREAMS", *streams, *ids)
-    replies = yield from session.call([Command(streams[0], args)], timeout_s=block_s + _BLOCK_GRACE_S)
-    return {name.decode(): entries for name, entries in checked(replies[0]) or []}
+    (reply,) = yield from session.call([Command(streams[0], args)], timeout_s=block_s + _BLOCK_GRACE_S)
+    if isinstance(reply, ResponseError) and "WRONGTYPE" in str(reply):
+        raise ServerError(f"{reply}; delete the one that is no stream: {' '.join(streams)}") from reply
+    return {name.decode(): entries for name, entries in checked(reply) or []}
 
 
 def newest(session: Session, streams: Sequence[str], changed: Callable[[str], None]) -> Op[dict[str, bytes]]:

@@ -76,7 +76,7 @@ class Consumer:
         self._readers: dict[asyncio.Task[dict[ShardKeys, Entries]], tuple[ShardKeys, ...]] = {}
         self._late: dict[asyncio.Task[list[ClaimedJob]], tuple[ShardKeys, Entries]] = {}
         self._found: dict[ShardKeys, Entries] = {}
-        self._crowded: set[ShardKeys] = set()
+        self._contended: set[ShardKeys] = set()
         self._failing = failing
         self._scheduler = scheduler or TopicScheduler()
         self._apart_s = apart_s
@@ -92,11 +92,11 @@ class Consumer:
         return int(clock.argument()) if clock.manual else int(self.time.now_ms())
 
     @property
-    def crowded(self) -> bool:
+    def contended(self) -> bool:
         """Whether jobs wait that must not be claimed ahead, or a job that is claimed ahead may start before a more
         important one: then claim no more jobs than start at once.
         """
-        return bool(self._crowded) or self._scheduler.strict
+        return bool(self._contended) or self._scheduler.strict
 
     @property
     def reading(self) -> bool:
@@ -120,7 +120,7 @@ class Consumer:
         measured.expect(self._session.keys.namespace, steps, self.group)
         self._served, self._shards, self._active = set(topics), shards, list(shards)
         self._seen = [shard for shard in dict.fromkeys((*self._seen, *shards)) if shard.topic in self._topics.known]
-        self._crowded.clear()
+        self._contended.clear()
         for shard in self._found.keys() - set(shards):
             del self._found[shard]
         if self._link.is_cluster:
@@ -295,7 +295,7 @@ class Consumer:
 
     def _rest(self, shard: ShardKeys, until: float) -> None:
         self._resting[shard] = until
-        self._crowded.discard(shard)
+        self._contended.discard(shard)
         if shard in self._active:
             self._active.remove(shard)
 
@@ -320,16 +320,16 @@ class Consumer:
             self._watched.claimed(shard, bool(claimed.rows))
         held = held_in(shard, self.group, claimed, asked, self._session.bodies, RunningJob)
         if count > 0:
-            self._note_crowd(shard, claimed, held, min(count, limit.at_once))
+            self._note_contention(shard, claimed, held, min(count, limit.at_once))
         return held
 
-    def _note_crowd(self, shard: ShardKeys, claimed: Claimed, held: list[ClaimedJob], at_once: int) -> None:
+    def _note_contention(self, shard: ShardKeys, claimed: Claimed, held: list[ClaimedJob], at_once: int) -> None:
         """Notes whether the shard has more jobs that were lost with a consumer than may start at once."""
         again = sum(1 for one in held if one.entry)
-        if claimed.refused or (shard in self._crowded and again >= at_once > 0):
-            self._crowded.add(shard)
+        if claimed.refused or (shard in self._contended and again >= at_once > 0):
+            self._contended.add(shard)
         else:
-            self._crowded.discard(shard)
+            self._contended.discard(shard)
 
     # -- reading
 

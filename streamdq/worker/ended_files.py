@@ -19,8 +19,8 @@ _BATCH = 100
 
 class EndedFiles:
     """Asks Redis a minute later whether a job has ended in every group, and if so deletes its file. If Redis has lost
-    its last writes by then, in a failover or a crash, or a producer has repeated its call, the job is there again and
-    needs the file. What this does not get to, as the worker stops or the storage fails, is left to the sweep.
+    its last writes within that minute, in a failover or a crash, or a producer has repeated its call, the job is there
+    again and needs the file. What this does not get to, as the worker stops or the storage fails, is left to the sweep.
     """
 
     def __init__(self, member: Member) -> None:

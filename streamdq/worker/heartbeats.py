@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from ..config import HEARTBEAT_S
 from ..link.connection import AsyncLink, Link
 from ..link.session import Op, Session, arun, run
+from ..process.health import WorkerHealth
 from ..process.leaving import leave
 from ..process.logs import log
 from ..process.loop import Failures
@@ -57,7 +58,7 @@ class Heartbeats:
 
     def __init__(
         self, link: Link, session: Session, scripts: Scripts, consumer: str, attempts: Attempts,
-        outcomes: EndSender, holds: Callable[[], bool],
+        outcomes: EndSender, holds: Callable[[], bool], health: WorkerHealth,
     ) -> None:  # fmt: skip
         self._link = link
         self._session = session
@@ -66,6 +67,8 @@ class Heartbeats:
         self._attempts = attempts
         self._outcomes = outcomes
         self._holds = holds
+        self._health = health
+        self._watched = False
         self._loop = asyncio.get_running_loop()
         self._watch = LoopWatch(session.keys.namespace, attempts.named)
         self._claimed = False
@@ -74,7 +77,7 @@ class Heartbeats:
         self._late_since: float | None = None  # attempts passed their TTR while the loop has been blocked
         self._failures = Failures("heartbeats", session.keys.namespace)
         self._on = session.settings.worker_timeout_s > 0 and not session.clock.manual
-        self._told_at: float | None = None
+        self._stops_since: float | None = None
         self._gave_up = False  # the loop as it is blocked now
         self.all_hang: Callable[[], None] | None = None  # ends the worker, in the loop, if the process is not its own
         self.leave: Callable[[], None] = partial(leave, EXIT_HUNG)
@@ -108,29 +111,47 @@ class Heartbeats:
             self._claimed = True
             pulse.wake()
 
-    def told_to_stop(self) -> None:
+    def note_stop(self) -> None:
         """A signal asked the process to stop."""
-        if self._told_at is None:
-            self._told_at = time.monotonic()
+        if self._stops_since is None:
+            self._stops_since = time.monotonic()
+
+    def watch(self) -> None:
+        """From now on, looks at the loop also while the worker holds no claims. Any thread may call it."""
+        if not self._watched:
+            self._watched = True
+            pulse.wake()
 
     # -- in the thread
 
     def beat(self, late_s: float = 0.0) -> float:
         """What is due; returns in how many seconds something is due again. ``late_s``: as in pulse.py."""
-        if not self._holds():
-            self._claimed = False
-            if not self._holds():  # nothing came meanwhile, whose `claimed` would have had no effect
-                return float("inf") if self._watch.is_over() else _OFTEN_S
-        if self._on and time.monotonic() >= self._due:
-            self._due = time.monotonic() + (HEARTBEAT_S if self._is_given() else _AGAIN_S)
+        holds = self._holds_any()
+        if not holds and not self._watched:
+            self._health.blocked(0)
+            return float("inf") if self._watch.is_over() else _OFTEN_S
+        beats = self._on and holds
+        if beats:
+            self._give_if_due()
         blocked_s = self._watch.look(late_s)
+        self._health.blocked(blocked_s)
         if blocked_s > 0:
             self._stand_in(blocked_s)
-            self._leave_if_told(blocked_s)
+            self._leave_if_stopped(blocked_s)
         else:
             self._late_since, self._gave_up = None, False
         wait_s = _OFTEN_S if blocked_s > 0 else _LOOK_S
-        return min(wait_s, max(0.0, self._due - time.monotonic())) if self._on else wait_s
+        return min(wait_s, max(0.0, self._due - time.monotonic())) if beats else wait_s
+
+    def _holds_any(self) -> bool:
+        if self._holds():
+            return True
+        self._claimed = False
+        return self._holds()  # whether something came meanwhile, whose `claimed` would have had no effect
+
+    def _give_if_due(self) -> None:
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + (HEARTBEAT_S if self._is_given() else _AGAIN_S)
 
     def _is_given(self) -> bool:
         try:
@@ -181,10 +202,10 @@ class Heartbeats:
         else:
             self.leave()
 
-    def _leave_if_told(self, blocked_s: float) -> None:
+    def _leave_if_stopped(self, blocked_s: float) -> None:
         """A blocked loop can't drain. It has the grace period to come back."""
         grace_s = max(BLOCKED_S, self._session.settings.grace_s)
-        if self._told_at is not None and min(blocked_s, time.monotonic() - self._told_at) >= grace_s:
+        if self._stops_since is not None and min(blocked_s, time.monotonic() - self._stops_since) >= grace_s:
             log.error(
                 "the event loop is blocked, so this worker can't drain: this process ends without it",
                 consumer=self._consumer, blocked_s=round(blocked_s, 1), calls=self._watch.calls(),

@@ -14,6 +14,7 @@ from typing import Any
 from ..job.job import Job
 from ..link.session import arun
 from ..metrics import declared
+from ..process.health import WorkerHealth
 from ..process.logs import calls_in, calls_of, log
 from ..store.namespace import tell_hung
 from ..threads import ThreadOf
@@ -40,12 +41,13 @@ class _OverdueCall:
 class HungHandlers:
     """Those of one worker. Each is logged once, with the calls that it is in."""
 
-    def __init__(self, member: Member, slots: int, exit_s: float, stopping: asyncio.Event) -> None:
+    def __init__(self, member: Member, health: WorkerHealth, exit_s: float, stopping: asyncio.Event) -> None:
         """``exit_s``: ``stopping`` is set when for so long every slot had a hung thread; 0: never."""
         self.ends_worker = False  # the process is to be started again
         self._member = member
         self._stopping = stopping
-        self._slots = slots
+        self._health = health
+        self._slots = health.slots
         self._exit_s = exit_s
         self._overdue: dict[asyncio.Future[Any], _OverdueCall] = {}
         self._some = asyncio.Event()
@@ -91,6 +93,7 @@ class HungHandlers:
                     log.warning(f"{call.what} and keeps its slot", calls=call.calls(), **call.job)
         self._gauge.set(hung)
         self._hung = hung
+        self._health.hang(hung)
         if hung < self._slots:
             self._full_since = None
             return

@@ -26,7 +26,7 @@ class QuietShards:
         self._session = member.session
         self._group = member.group
         self._ready = ready
-        self._watch = Watch(member.link, self._changed, float("inf"))
+        self._watch = Watch(member.link, self._changed)
         self._shards: dict[str, ShardKeys] = {}  # by the names of both ready streams
         self._late: set[ShardKeys] = set()  # the last claim found nothing
         self.stirred = asyncio.Event()

@@ -11,7 +11,7 @@ from ..errors import BodyUnreadable, UnknownTopic
 from ..job.job import Job
 from ..keys import ShardKeys
 from ..link.session import Op
-from ..operations.attempts.error_text import is_a, told_of, why_invalid
+from ..operations.attempts.error_text import is_a, kept_text, why_invalid
 from ..operations.schedules.run_now import jobs_to_come
 from ..store.jobs import lookup
 from ..store.jobs.progress import Phase, Progress
@@ -129,4 +129,4 @@ def _check(found: Rehearsed, handler: Handler, job: Job, state: str, id: str | N
 def _why(job: Job, error: BaseException) -> str:
     if is_a(error, ValidationError):
         return why_invalid(error, hidden=job.is_hidden)
-    return error.why if is_a(error, BodyUnreadable) else told_of(job, error)
+    return error.why if is_a(error, BodyUnreadable) else kept_text(job, error)

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..job.job import GroupProgress, Job, JobState
-from ..operations.attempts.error_text import is_a, is_told, text_of, why_invalid
+from ..operations.attempts.error_text import is_a, is_instruction, text_of, why_invalid
 from ..operations.attempts.results import AttemptResult, End, class_of
 from ..process.logs import as_exc_info, cause_of, log, parts_of, way, what
 from ..process.loop import cancel_and_wait
@@ -101,7 +101,7 @@ def _log_end(end: End, outcome: AttemptResult, naming: dict[str, Any], *, show: 
         "outcome": outcome.value, **naming, "error": shown(end, show=show) or None, "at": end.at or None,
         "reason": end.reason or None, "delay_ms": end.delay_ms if outcome in _GO_ON else None,
     }  # fmt: skip
-    if failed and end.cause is not None and not is_told(end.cause):
+    if failed and end.cause is not None and not is_instruction(end.cause):
         _with_exception(tell, fields, end.cause)
     else:
         tell("attempt ended", **fields)

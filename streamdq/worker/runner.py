@@ -25,7 +25,7 @@ from .queues import HandlerQueues
 from .running_job import RunningJob, Services, begin_attempt
 from .slots import Slots
 
-_DEAF_S = 1.0  # how long the drain waits for a handler that ignores its cancellation
+_IGNORES_CANCEL_S = 1.0  # how long the drain waits for a handler that ignores its cancellation
 _is_elsewhere = attrgetter("job.is_elsewhere")
 
 
@@ -293,7 +293,7 @@ class Runner:
         for task in late:
             task.cancel()
         if late:
-            _, unfinished = await asyncio.wait(late, timeout=_DEAF_S)
+            _, unfinished = await asyncio.wait(late, timeout=_IGNORES_CANCEL_S)
             for task, held in [(each, one) for each in unfinished for one in self._running[each]]:
                 self._deadlines.hung.add_uncancellable(task, held.job)
                 self._ends.release(held)

@@ -23,6 +23,7 @@ from ..mover.mover import Mover
 from ..operations.attempts.results import ClaimedJob
 from ..operations.checks.redis_server import dangers
 from ..operations.topics.stats import stats
+from ..process.health import Report, WorkerHealth
 from ..process.logs import log, what
 from ..process.loop import cancel_and_wait, running_loop, supervise
 from ..process.signals import ONE_SIGNAL_S, install, uninstall
@@ -113,15 +114,17 @@ class WorkerRun:
             lambda least_s, each_s: self._mover.election.apart_s(least_s, each_s),
         )  # fmt: skip
         ends = Ends(member, self._sender, self.consumer, show_errors=config.show_errors)
+        self._health = WorkerHealth(at.namespace, self._group, config.concurrency)
+        self._health.consumer = self.name
         self._slots = Slots(config.concurrency, config.handlers, ends, config.scheduler, freed)
-        self._hung = HungHandlers(member, config.concurrency, at.settings.hung_exit_s, self.stopping)
+        self._hung = HungHandlers(member, self._health, at.settings.hung_exit_s, self.stopping)
         self._deadlines = Deadlines(member, config.handlers, self._slots, ends, self._hung)
         middleware = tuple(config.hooks.middleware)
         self._runner = Runner(member, config.handlers, self._slots, self._deadlines, ends, self._queues, middleware)
         self._mover = Mover(self.link, self.session, self._store.scripts, self._topics, self.name, self._ended)
         self._heartbeats = self._heartbeats_of(at)
         self._loop = asyncio.get_running_loop()
-        self._told_what_waits = False
+        self._said_what_waits = False
         self._refused: NewerFormat | None = None
         self._signalled_at: float | None = None  # the last time; more within ONE_SIGNAL_S are the same signal
 
@@ -181,6 +184,7 @@ class WorkerRun:
     async def _close(self) -> None:
         self._heartbeats.close()
         self._hung.close()
+        self._health.close()
         if goes_on := self._hung.goes_on():
             log.warning("the worker has stopped, but handlers go on", consumer=self.name, handlers=goes_on)
         try:
@@ -195,7 +199,9 @@ class WorkerRun:
         brief = at.settings.model_copy(update={"call_timeout_s": min(CALL_S, at.settings.call_timeout_s)})
         own = Session(brief, self.session.keys.namespace, self.session.clock, link.target, self.session.bodies)
         own.use(link)
-        heartbeats = Heartbeats(link, own, Scripts(own), self.name, self._deadlines, self._sender, self._holds_claims)
+        heartbeats = Heartbeats(
+            link, own, Scripts(own), self.name, self._deadlines, self._sender, self._holds_claims, self._health
+        )
         heartbeats.all_hang = self._hung.end_worker
         return heartbeats
 
@@ -215,6 +221,11 @@ class WorkerRun:
         """The jobs whose handlers run."""
         return self._deadlines.jobs
 
+    def health(self) -> Report:
+        """Any thread may ask. From now on the event loop is watched also while the worker is idle."""
+        self._heartbeats.watch()
+        return self._health.report(len(self._deadlines.running))
+
     def keeps_results(self, topic: str) -> bool:
         """Whether what handlers of the topic return is kept."""
         return self._runner.keeps(topic)
@@ -227,7 +238,7 @@ class WorkerRun:
                 self._loop.call_soon_threadsafe(self.stopping.set)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self._heartbeats.told_to_stop()
+        self._heartbeats.note_stop()
         self._loop.call_soon_threadsafe(self._signalled)
 
     def _signalled(self) -> None:
@@ -254,6 +265,7 @@ class WorkerRun:
         self._runner.begin()
         await self._heartbeats.begin(self.link)
         self.begun = True
+        self._health.state = "ready"
         log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))
         for found in await arun(self.link, dangers(self._store)):
             log.warning("Redis may lose jobs", consumer=self.name, why=found.what, advice=found.advice)
@@ -310,6 +322,7 @@ class WorkerRun:
                 if held:
                     self._runner.take(held)
                     self._heartbeats.claimed()
+                    self._health.claimed()
                 elif burst and not full and self._runner.idle and await self._nothing_left(burst):
                     return
         finally:
@@ -321,7 +334,7 @@ class WorkerRun:
 
     def _room(self) -> Limits:
         """How many jobs of each topic can be claimed now; empty if none, or if no topic is served."""
-        most, at_once = self._slots.room(ahead=not self.consumer.crowded)
+        most, at_once = self._slots.room(ahead=not self.consumer.contended)
         if most == 0 or self._sender.unsent >= _MOST_UNSENT:
             return {}
         return {name: _limit(most, at_once, handler.batch or 1) for name, handler in self.handlers.items()}
@@ -367,9 +380,9 @@ class WorkerRun:
 
     def _tell_what_waits(self, topic: str, delayed: int, next_due_ms: int | None) -> None:
         """Says once why a burst goes on though nothing runs: it may be for hours."""
-        if self._told_what_waits:
+        if self._said_what_waits:
             return
-        self._told_what_waits = True
+        self._said_what_waits = True
         due = None if next_due_ms is None else datetime.fromtimestamp(next_due_ms / 1000, UTC)
         log.info(
             "waiting for delayed jobs", consumer=self.name, topic=topic, delayed=delayed,
@@ -406,6 +419,7 @@ class WorkerRun:
 
     async def _drain(self, grace_s: float) -> None:
         """Lets running handlers end, hands other jobs back, and leaves the group."""
+        self._health.state = "draining"
         await self._runner.drain(grace_s)
         # Redis may be down, wholly or in part. Jobs whose outcome it doesn't get now are redelivered after their TTR.
         await self._in_time(self._all_sent())

@@ -135,7 +135,7 @@ def test_the_url_from_the_environment(
     assert PASSWORD not in run("--help").out
 
 
-def test_follow_goes_on_until_it_is_told(queue: Queue, server: Server, postgres: Postgres) -> None:
+def test_follow_goes_on_until_it_is_stopped(queue: Queue, server: Server, postgres: Postgres) -> None:
     """It waits for a database that is away, and ends between two batches."""
     postgres.empty()
     process = Forked(

@@ -86,9 +86,9 @@ def test_all_of_them_in_batches(queue: Queue, archive: Archive, monkeypatch: pyt
     ids = sorted(f"j{number}" for number in range(50))
     bury(queue, *ids)
     archive.store(queue)
-    told: list[tuple[int, int]] = []
-    assert archive.kick(queue, progress=lambda *figures: told.append(figures)) == Kicked(kicked=50)
-    assert told == [(20, 50), (40, 50), (50, 50)]
+    reported: list[tuple[int, int]] = []
+    assert archive.kick(queue, progress=lambda *figures: reported.append(figures)) == Kicked(kicked=50)
+    assert reported == [(20, 50), (40, 50), (50, 50)]
     assert accounts(queue) == (50, 0, 0, 50)
     assert finish(queue) == ids
     assert archive.kick(queue) == Kicked()

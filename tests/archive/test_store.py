@@ -56,7 +56,7 @@ def test_any_number_and_what_is_passed_over_stays(
     queue: Queue, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streamdq.archive.dead_letters.PAGE", 20)
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     for number in range(45):
         claim = _take(queue, f"j{number}")
         if number % 3:
@@ -65,12 +65,12 @@ def test_any_number_and_what_is_passed_over_stays(
             claim.fail("no")
     exhausted = sorted(f"j{number}" for number in range(0, 45, 3))
 
-    done = archive.store(queue, reasons=["exhausted"], progress=lambda *figures: told.append(figures))
+    done = archive.store(queue, reasons=["exhausted"], progress=lambda *figures: reported.append(figures))
 
     assert done == Stored(archived=15)
     assert archived(archive) == exhausted
     assert len(dead_now(queue)) == 30
-    assert told[-1] == (45, 45)
+    assert reported[-1] == (45, 45)
     balanced(queue)
     assert archive.store(queue) == Stored(archived=30)
     assert dead_now(queue) == []

@@ -32,6 +32,6 @@ def test_it_prints_both_tables(capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["--body", "100"], scale=0.01) == 0
     except RuntimeError as without:
         pytest.skip(str(without))
-    told = capsys.readouterr().out
-    assert "Bytes of a delayed job with a body of 100" in told
-    assert "letters of the id" in told
+    output = capsys.readouterr().out
+    assert "Bytes of a delayed job with a body of 100" in output
+    assert "letters of the id" in output

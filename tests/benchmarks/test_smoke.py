@@ -74,7 +74,7 @@ TRIED = (
 
 
 @needs_redis
-@pytest.mark.parametrize("name", others_later(TRIED, "move", "command-line"))
+@pytest.mark.parametrize("name", others_later(TRIED, "move"))
 def test_a_small_workload_gives_its_figures(
     bench: Bench, name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,8 +85,8 @@ def test_a_small_workload_gives_its_figures(
     monkeypatch.setattr("benchmarks.metrics._TOPICS", 5)
     results = run([name], bench, Console(quiet=True))
     assert results.failures == {}
-    told = json.loads(json.dumps(report(results, environment(bench))))
-    assert len(told["figures"]) == len(results.figures) > 0
+    reported = json.loads(json.dumps(report(results, environment(bench))))
+    assert len(reported["figures"]) == len(results.figures) > 0
     assert name != "crash" or capfd.readouterr() == ("", ""), "nothing between the progress lines"
 
 

@@ -19,6 +19,6 @@ def test_the_table_has_a_line_for_each(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr(structures, "_ROUNDS", 2)
     monkeypatch.setattr(structures, "_ONES", 2)
     assert main(["--jobs", "12k"]) == 0
-    told = capsys.readouterr().out
-    assert all(structure.name in told for structure in (*STRUCTURES, *PARTS))
-    assert "nan" not in told
+    output = capsys.readouterr().out
+    assert all(structure.name in output for structure in (*STRUCTURES, *PARTS))
+    assert "nan" not in output

@@ -168,16 +168,16 @@ async def test_an_answer_to_a_call_from_before_it_opened_closes_it(endpoint: End
 
 
 @in_virtual_time
-async def test_who_waits_when_it_opens_is_told(endpoint: Endpoint) -> None:
+async def test_a_call_that_waits_when_it_opens_fails_at_once(endpoint: Endpoint) -> None:
     await grown(endpoint)
     tickets = await at_once(endpoint)
     waiter = asyncio.create_task(endpoint.enter())
     await asyncio.sleep(0)
     for ticket in tickets[:OPENS_AFTER]:
         endpoint.leave(ticket, False)
-    with pytest.raises(NotNow) as told:
+    with pytest.raises(NotNow) as reported:
         await waiter
-    assert told.value.wait_s == FIRST_OPEN_S
+    assert reported.value.wait_s == FIRST_OPEN_S
 
 
 @given(st.integers(0, 2**32))

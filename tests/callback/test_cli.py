@@ -30,10 +30,10 @@ async def carried_out(*arguments: str, **environment: str) -> tuple[int | None, 
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        _, told = await asyncio.to_thread(process.communicate, timeout=60)
+        _, message = await asyncio.to_thread(process.communicate, timeout=60)
     finally:
         process.kill()
-    return process.returncode, told
+    return process.returncode, message
 
 
 @pytest.mark.parametrize("options", [[], pytest.param(["--processes", "2"], marks=pytest.mark.thorough)])
@@ -43,22 +43,22 @@ async def test_it_calls_back_and_leaves(server: Server, receiver: Receiver, tmp_
     with Queue(server.url) as queue:
         for topic in ("a", "b"):
             queue.enqueue(topic, 1, id=topic, url=receiver.url)
-    code, told = await carried_out(
+    code, message = await carried_out(
         "--url", server.url, "callback", "--topic", "all", "--settings", str(settings), "--burst", *options,
         STREAMDQ_CALLBACK_ALLOW="127.0.0.1",
     )  # fmt: skip
-    assert (code, sorted(receiver.ids)) == (0, ["a", "b"]), told
+    assert (code, sorted(receiver.ids)) == (0, ["a", "b"]), message
     assert all("webhook-signature" in request.headers for request in receiver.requests)
-    assert A not in told
+    assert A not in message
 
 
 async def test_without_a_setting_loopback_is_refused(server: Server, receiver: Receiver) -> None:
     with Queue(server.url) as queue:
         queue.enqueue("t", 1, id="j1", url=receiver.url)
-        code, told = await carried_out("--url", server.url, "callback", "--topic", "t", "--burst")
+        code, message = await carried_out("--url", server.url, "callback", "--topic", "t", "--burst")
         assert [dead.id for dead in queue.dead("t")] == ["j1"]
         assert (code, receiver.connections) == (0, 0)
-        assert "the address 127.0.0.1 is refused: loopback" in told
+        assert "the address 127.0.0.1 is refused: loopback" in message
         queue.kick("t", "j1")
         code, _ = await carried_out("--url", server.url, "callback", "--topic", "t", "--allow", "127.0.0.1", "--burst")
         assert (code, receiver.ids) == (0, ["j1"])
@@ -74,7 +74,7 @@ def test_an_error_of_a_secret_names_its_host_and_hides_it(tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ([], "pass --topic once or more"),
         (["--topic", "all", "--topic", "t"], "pass --topic once or more"),
@@ -86,14 +86,16 @@ def test_an_error_of_a_secret_names_its_host_and_hides_it(tmp_path: Path, capsys
         (["--topic", "t", "--concurrency", "0"], "--concurrency"),
     ],
 )
-def test_bad_input_is_told_in_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
+def test_bad_input_is_reported_in_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
     assert cli.run(["--url", "redis://unused", "callback", *arguments]) == 2
     error = capsys.readouterr().err
-    assert told in error
+    assert message in error
     assert error.count("\n") == 1
 
 
 @pytest.mark.thorough
 def test_a_missing_extra_is_named() -> None:
-    told = "streamdq: callbacks need aiohttp: pip install 'streamdq[http]'\n"
-    assert run_without("aiohttp", "--url", "redis://unused", "callback", "--topic", "t") == (2, told)
+    message = "streamdq: callbacks need aiohttp: pip install 'streamdq[http]'\n"
+    assert run_without("aiohttp", "--url", "redis://unused", "callback", "--topic", "t") == (2, message)

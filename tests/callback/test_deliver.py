@@ -249,19 +249,19 @@ async def test_neither_bodies_nor_secrets_nor_paths_are_written_down(
 
     async def echo(request: Request, writer: asyncio.StreamWriter) -> None:
         # Everything comes back, as status line, headers and body, well and ill formed.
-        told = b"body-of-the-job %s" % request.headers["webhook-signature"].encode()
+        reported = b"body-of-the-job %s" % request.headers["webhook-signature"].encode()
         if request.headers["webhook-id"] == "ill":
-            writer.write(b"HTTP/1.1 500 x\r\n" + told + b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 500 x\r\n" + reported + b"\r\n\r\n")
         else:
-            writer.write(b"HTTP/1.1 500 %s\r\nX: %s\r\nContent-Length: 0\r\n\r\n" % (told, told))
+            writer.write(b"HTTP/1.1 500 %s\r\nX: %s\r\nContent-Length: 0\r\n\r\n" % (reported, reported))
 
     receiver.speak = echo
     for id in ("well", "ill"):
         space.queue.enqueue("t", "body-of-the-job", id=id, url=receiver.url + path, retry="none")
     space.queue.enqueue("t", "body-of-the-job", id="refused", url="http://10.0.0.1/" + path, retry="none")
     await space.burst(caller(space, "t", secrets={"127.0.0.1": [secret]}))
-    told = caplog.text + "".join(str(space.job(id).groups) for id in ("well", "ill", "refused"))
+    reported = caplog.text + "".join(str(space.job(id).groups) for id in ("well", "ill", "refused"))
     for private in ("body-of-the-job", secret, "tell-nobody", "/hook", "v1,"):
-        assert private not in told
+        assert private not in reported
     for public in ("id='well'", "host='127.0.0.1'", "group='default'", "attempt=1", "consumer=", "HTTP 500", "no HTTP"):
-        assert public in told
+        assert public in reported

@@ -37,7 +37,7 @@ def test_a_file_comes_before_the_environment_and_what_is_given_before_the_file(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("timeout_s = 0", "timeout_s"),
         ("retry_after_s = 1e12", "retry_after_s"),
@@ -48,10 +48,10 @@ def test_a_file_comes_before_the_environment_and_what_is_given_before_the_file(
         (f"{A} = = 1", "not TOML"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told_without_its_secrets(tmp_path: Path, text: str, told: str) -> None:
+def test_what_is_wrong_with_a_file_is_reported_without_its_secrets(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "callback.toml"
     file.write_text(text)
-    with pytest.raises(InvalidInput, match=told) as refused:
+    with pytest.raises(InvalidInput, match=message) as refused:
         CallbackSettings.load(file)
     assert A not in str(refused.value)
 

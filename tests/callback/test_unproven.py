@@ -158,7 +158,7 @@ async def test_a_receiver_that_has_answered_once_has_few_calls(clock_s: Clock) -
     endpoint.leave(await endpoint.enter(), True)
     for _ in range(3):
         await endpoint.enter()
-    clock_s.now += 0.5  # none of them is answered: who waits would wait in vain
+    clock_s.now += 0.5  # none of them is answered: a call that waits would never begin
     with pytest.raises(NotNow):
         await endpoint.enter()
 

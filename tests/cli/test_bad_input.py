@@ -156,7 +156,9 @@ def test_turns_that_make_no_sense_are_refused(
     assert says in result.err
 
 
-def test_a_misspelt_worker_is_told_which_there_are(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_for_a_misspelt_worker_the_error_names_those_that_exist(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "two_workers.py").write_text("from streamdq import Worker\nmails = Worker()\norders = Worker()\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -169,7 +171,7 @@ def test_a_misspelt_worker_is_told_which_there_are(run: Run, tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("call", ["run(burst=True)", "serve()"])
-def test_a_module_that_runs_its_worker_when_it_is_imported_is_told(
+def test_a_module_that_runs_its_worker_when_it_is_imported_is_reported(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """It would run one that nobody asked for, with none of the options of the command."""
@@ -202,7 +204,7 @@ def test_a_module_that_runs_its_worker_when_it_is_imported_is_told(
         ("worker = (", "failed: SyntaxError: '(' was never closed (theirs.py, line 1)"),
     ],
 )
-def test_a_worker_module_that_fails_is_told_where(
+def test_the_error_says_where_a_worker_module_fails(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, says: str
 ) -> None:
     file = tmp_path / "theirs.py"

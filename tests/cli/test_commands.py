@@ -386,10 +386,10 @@ def test_doctor_says_what_to_change(run: Run, queue: Queue) -> None:
 def test_doctor_is_content_with_advice(run: Run, queue: Queue) -> None:
     queue.enqueue("t", 1, delay="1h")
 
-    told = run("doctor", "--json")
+    output = run("doctor", "--json")
 
-    assert told.code == 0
-    assert {found["verdict"] for found in told.json} == {"ok", "advice"}
+    assert output.code == 0
+    assert {found["verdict"] for found in output.json} == {"ok", "advice"}
 
 
 @pytest.mark.usefixtures("kept")
@@ -399,10 +399,10 @@ def test_doctor_finds_jobs_that_stand_still(run: Run, redis_server: Server) -> N
         (member,) = client.zrange("streamdq:{t:0}:bucket", 0, -1)
         client.zadd("streamdq:{t:0}:bucket", {member: 1})  # as if it had long been due
 
-    told = run("doctor", "--json")
+    output = run("doctor", "--json")
 
-    assert told.code == 1
-    assert [found["what"] for found in told.json if found["verdict"] == "problem"] == [
+    assert output.code == 1
+    assert [found["what"] for found in output.json if found["verdict"] == "problem"] == [
         "no mover is active, and jobs are due"
     ]
 
@@ -463,8 +463,8 @@ def test_a_misspelt_topic_is_not_a_missing_job(run: Run) -> None:
         assert (result.code, result.out) == (2, "")
         assert "did you mean 'order.close'?" in result.err
     missing = run("get", "order.close", "b")
-    told = "it has ended, or never existed; for past attempts: streamdq history order.close b"
-    assert (missing.code, missing.out) == (1, f"no job 'b' in 'order.close': {told}\n")
+    output = "it has ended, or never existed; for past attempts: streamdq history order.close b"
+    assert (missing.code, missing.out) == (1, f"no job 'b' in 'order.close': {output}\n")
 
 
 def test_url_and_namespace_come_from_the_environment(
@@ -605,8 +605,8 @@ def test_times_are_shown_by_local_clocks_too(
     request.addfinalizer(time.tzset)
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()
-    told = run("enqueue", "t", "1", "--id", "a", "--at", "2030-01-31T22:00:00+00:00").out
-    assert told == "t / a, due 2030-01-31 22:00:00.000 UTC (Fri 07:00:00 JST)\n"
+    output = run("enqueue", "t", "1", "--id", "a", "--at", "2030-01-31T22:00:00+00:00").out
+    assert output == "t / a, due 2030-01-31 22:00:00.000 UTC (Fri 07:00:00 JST)\n"
     assert "2030-01-31 22:00:00.000 UTC (Fri 07:00:00 JST)" in run("get", "t", "a").out
 
 
@@ -661,7 +661,7 @@ def test_history_shows_what_failed_in_each_attempt(run: Run, queue: Queue) -> No
         except ValueError as error:
             claim.fail(error)
 
-    shown, traced, told = (run("history", "t", "j", *more) for more in ((), ("--tracebacks",), ("--json",)))
+    shown, traced, output = (run("history", "t", "j", *more) for more in ((), ("--tracebacks",), ("--json",)))
 
     assert "ValueError: first" in shown.out
     assert "exhausted: ValueError: second" in shown.out
@@ -670,8 +670,8 @@ def test_history_shows_what_failed_in_each_attempt(run: Run, queue: Queue) -> No
     assert "attempt 1, group default" in traced.out
     assert "in test_history_shows_what_failed_in_each_attempt" in traced.out
     assert "\x1b[2J" not in traced.out
-    assert [row["message"] for row in told.json] == ["ValueError: first [2J", "ValueError: second"]
-    assert all(row["traceback"].endswith(f"\n{row['message']}") for row in told.json)
+    assert [row["message"] for row in output.json] == ["ValueError: first [2J", "ValueError: second"]
+    assert all(row["traceback"].endswith(f"\n{row['message']}") for row in output.json)
 
 
 @pytest.mark.usefixtures("kept")
@@ -681,11 +681,11 @@ def test_doctor_finds_groups_that_nobody_serves(run: Run, queue: Queue) -> None:
     with queue.take("t", timeout=HANG_S) as claim:
         assert claim
 
-    told = run("doctor", "--json")
+    output = run("doctor", "--json")
     queue.pause("t")
 
-    assert told.code == 1
-    assert [found["what"] for found in told.json if found["verdict"] == "problem"] == [
+    assert output.code == 1
+    assert [found["what"] for found in output.json if found["verdict"] == "problem"] == [
         "1 ready in topic t, and group audit has no consumer"
     ]
     assert run("doctor").code == 0, "it is paused"

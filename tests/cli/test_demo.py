@@ -62,7 +62,7 @@ def test_the_demo_balances_and_shows_everything_it_promises(start: Start, tempor
     assert report["counters"]["reclaimed"] == len(report["reclaimed"]) > 0
     assert report["lateness"]["all"]["early"] == 0
     assert all(step["taken"] > 0 and step["waited_p50_ms"] >= step["scaled_ms"] for step in report["steps"])
-    assert "1 s = 6h40m" in err  # the scales are told
+    assert "1 s = 6h40m" in err  # the scales are shown
     assert "kill -9" in err
     assert list(temporary.iterdir()) == []
     until(lambda: family(temporary) == [], "all have ended")
@@ -124,7 +124,7 @@ def test_lateness_is_start_minus_due() -> None:
     assert (found.attempts, found.p50_ms, found.p99_ms, found.max_ms, found.early) == (101, 49, 98, 99, 1)
 
 
-def test_what_the_kill_delayed_is_told_apart() -> None:
+def test_what_the_kill_delayed_is_shown_apart() -> None:
     rows = [
         row(Event.DONE, started_ms=990, finished_ms=995, due_ms=985),  # before the kill
         row(Event.RECLAIMED, started_ms=998, finished_ms=1990, due_ms=997),  # lost by it

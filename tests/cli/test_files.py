@@ -137,7 +137,7 @@ def test_a_file_that_redis_refuses_half_way_says_how_far_it_came(
 @pytest.mark.parametrize(("text", "good"), [(b"1\n2\n3\n", 3), (b"1\n2\nno JSON\n4\n", 2)], ids=["good", "bad line"])
 def test_ctrl_c_at_any_moment_tells_what_was_enqueued(queue: Queue, text: bytes, good: int) -> None:
     def interrupt_at(moment: int) -> str | None:
-        """What is told if Ctrl-C comes before the given line of the program; None: it was done before."""
+        """What is printed if Ctrl-C comes before the given line of the program; None: it was done before."""
         lines_left = moment
 
         def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -162,14 +162,14 @@ def test_ctrl_c_at_any_moment_tells_what_was_enqueued(queue: Queue, text: bytes,
             sys.settrace(None)
         return None
 
-    told = set(iter(partial(next, map(interrupt_at, count())), None))
+    reported = set(iter(partial(next, map(interrupt_at, count())), None))
 
     none = "the jobs of the first 0 lines were enqueued (0 jobs created){}; continue with: tail -n +1"
     all_good = (
         f"the jobs of the first {good} lines were enqueued ({good} jobs created); continue with: tail -n +{good + 1}"
     )
     unknown = ["", *(f"; of the next {n} jobs some may have been" for n in range(1, good + 1))]
-    assert told - {""} == {all_good, *map(none.format, unknown)}  # nothing: Ctrl-C before the first line was read
+    assert reported - {""} == {all_good, *map(none.format, unknown)}  # nothing: Ctrl-C before the first line was read
 
 
 def test_each_job_is_encoded_once(run: Run, queue: Queue, jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

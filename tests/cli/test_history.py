@@ -51,9 +51,9 @@ def test_dump_says_what_it_did(run: Run, redis_server: Server, out: str) -> None
     assert result.out.startswith(f"12 rows in 1 file of {out}, ")
     assert run("dump", "--out", out).out == f"0 rows in 0 files of {out}\n"
     more = write(redis_server, 3, START_MS + HOUR_MS)
-    told = run("dump", "--out", out, "--topic", "t", "--json").json
-    assert told.pop("seconds") > 0
-    assert told == {"rows": 3, "files": 1, "skipped": 0, "lost": 0, "resets": 0, "unreadable": 0}
+    reported = run("dump", "--out", out, "--topic", "t", "--json").json
+    assert reported.pop("seconds") > 0
+    assert reported == {"rows": 3, "files": 1, "skipped": 0, "lost": 0, "resets": 0, "unreadable": 0}
     assert entries_of(Path(out)) == entries + more
 
 
@@ -141,7 +141,7 @@ def test_doctor_tells_what_redis_keeps_for_dumps(
         (["--out", "/proc/nowhere"], 1, "can't lock _dump.lock"),
     ],
 )
-def test_bad_arguments_are_told(run: Run, out: str, arguments: list[str], code: int, message: str) -> None:
+def test_bad_arguments_are_reported(run: Run, out: str, arguments: list[str], code: int, message: str) -> None:
     result = run("dump", "--out", out, *arguments)
     assert result.code == code
     assert message in result.err

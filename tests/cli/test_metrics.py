@@ -184,7 +184,7 @@ def test_totals_of_processes_outlive_a_killed_one(start: Start, server: Server, 
     assert process.returncode == 0, err
 
 
-def test_what_can_not_be_served_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_not_be_served_is_reported(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     taken = free_port()
     with socket.create_server(("127.0.0.1", taken)):

@@ -12,6 +12,7 @@ COMMANDS = [
     ("pyspark", "spark", ("live", "--output", "tables")),
     ("pyarrow", "analytics", ("sql", "dump", "select 1")),
     ("pyarrow", "dump", ("--url", "redis://unused", "dump", "--out", "dump")),
+    ("watchfiles", "reload", ("worker", "shop:worker", "--reload")),
 ]
 
 

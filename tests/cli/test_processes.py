@@ -298,7 +298,7 @@ if sys.argv[2] == "uvloop":
 else:
     asyncio.run(worker.serve(signals=True))
 """
-TOLD_TO_STOP = INTERRUPTED_WORKER.replace("    sys.setprofile", "    worker.stop()\n    sys.setprofile")
+STOPPED_ONCE = INTERRUPTED_WORKER.replace("    sys.setprofile", "    worker.stop()\n    sys.setprofile")
 INTERRUPTED_SUPERVISOR = """
 supervisor = streamdq.process.processes.Supervisor(["sleep", "60"], 1)
 start = supervisor._start
@@ -312,7 +312,7 @@ sys.exit(supervisor.run())
 """
 
 
-TOLD_TWICE = """
+STOPPED_TWICE = """
 supervisor = streamdq.process.processes.Supervisor(["sleep", "60"], 1)
 start, stop, kill = supervisor._start, supervisor._stop, supervisor._kill
 
@@ -340,12 +340,12 @@ sys.exit(supervisor.run())
     [
         pytest.param(INTERRUPTED_WORKER, "asyncio", 0, id="asyncio"),
         pytest.param(INTERRUPTED_WORKER, "uvloop", 0, id="uvloop"),
-        pytest.param(TOLD_TO_STOP, "asyncio", 0, id="second signal"),
+        pytest.param(STOPPED_ONCE, "asyncio", 0, id="second signal"),
         pytest.param(INTERRUPTED_SUPERVISOR, "", 0, id="supervisor"),
-        pytest.param(TOLD_TWICE, "", 128 + signal.SIGTERM, id="supervisor, second signal"),
+        pytest.param(STOPPED_TWICE, "", 128 + signal.SIGTERM, id="supervisor, second signal"),
     ],
 )
-def test_signals_after_each_call_on_its_way_to_the_end_are_the_one_that_was_heard(
+def test_signals_after_each_call_on_its_way_to_the_end_are_the_one_that_was_received(
     server: Server, queue: Queue, tmp_path: Path, program: str, loop: str, code: int
 ) -> None:
     queue.enqueue("t", {})
@@ -495,9 +495,9 @@ def begun(what):
     with open("begun", "a") as file:
         file.write(f"{what}\\n")
 
-@worker.handler("deaf", ttr="1h")
-async def deaf(_body: int) -> None:
-    begun("deaf")
+@worker.handler("ignores_signal", ttr="1h")
+async def ignores_signal(_body: int) -> None:
+    begun("ignores_signal")
     while True:
         try:
             await asyncio.Event().wait()
@@ -536,7 +536,7 @@ def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("endless")
-@pytest.mark.parametrize("topic", ["deaf", "block"])
+@pytest.mark.parametrize("topic", ["ignores_signal", "block"])
 def test_on_sigterm_it_ends_without_what_goes_on(
     topic: str, start: Start, server: Server, queue: Queue, tmp_path: Path
 ) -> None:
@@ -572,7 +572,7 @@ def test_it_ends_without_threads_of_the_loops_executor(
 
 
 @pytest.mark.usefixtures("endless")
-def test_who_does_not_read_the_log_keeps_no_hung_process_alive(start: Start, server: Server, queue: Queue) -> None:
+def test_a_log_that_nobody_reads_keeps_no_hung_process_alive(start: Start, server: Server, queue: Queue) -> None:
     queue.enqueue("log", 1)
     process = start("--url", server.url, "worker", "shop:worker")
     process.communicate(timeout=HANG_S)

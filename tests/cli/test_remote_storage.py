@@ -118,7 +118,7 @@ def no_name(_: Bucket) -> str:
         (no_name, "Invalid bucket name"),
     ],
 )
-def test_what_a_store_refuses_is_told(
+def test_what_a_store_refuses_is_reported(
     tell: Tell, bucket: Bucket, break_it: Callable[[Bucket], str], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/nowhere")  # no credentials of this machine's user

@@ -32,7 +32,7 @@ def shell(script: str, *arguments: str, **options: Any) -> subprocess.CompletedP
 @pytest.mark.parametrize(
     "arguments", others_later([("stats",), ("stats", "--json"), ("--version",), ("--help",)], ("stats",))
 )
-def test_a_full_stdout_is_told_in_a_line(server: Server, arguments: tuple[str, ...]) -> None:
+def test_a_full_stdout_is_reported_in_a_line(server: Server, arguments: tuple[str, ...]) -> None:
     result = shell(f'"$@" >{FULL}', "--url", server.url, *arguments)
 
     assert result.stderr == "streamdq: can't read or write: No space left on device\n"

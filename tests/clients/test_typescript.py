@@ -24,8 +24,8 @@ NO_NETWORK = re.compile(r"\b(ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNRE
 
 
 def node_version() -> tuple[int, ...]:
-    told = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
-    return tuple(map(int, told.strip().removeprefix("v").split(".")))
+    output = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+    return tuple(map(int, output.strip().removeprefix("v").split(".")))
 
 
 def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -108,12 +108,12 @@ def test_it_works_with_a_live_server(package: Path, tmp_path: Path) -> None:
     tokens = {role: new_token(role.value, [role]) for role in (Role.ADMIN, Role.PRODUCER)}
     (tmp_path / "tokens").write_text("".join(f"{line}\n" for _, line in tokens.values()))
     with Live(f"embedded://{tmp_path}/data", "--tokens-file", str(tmp_path / "tokens")) as live:
-        told = checked(
+        output = checked(
             "npm", "test", cwd=package,
             STREAMDQ_TEST_URL=live.url,
             STREAMDQ_TEST_ADMIN=tokens[Role.ADMIN][0],
             STREAMDQ_TEST_PRODUCER=tokens[Role.PRODUCER][0],
         )  # fmt: skip
-    passed = re.search(r"^\S* ?pass (\d+)$", told, re.MULTILINE)
-    assert passed is not None, told
+    passed = re.search(r"^\S* ?pass (\d+)$", output, re.MULTILINE)
+    assert passed is not None, output
     assert int(passed[1]) > 10

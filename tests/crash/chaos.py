@@ -1,4 +1,4 @@
-"""Chaos: producers, operators and worker processes at work while everything around them fails and changes at random.
+"""Chaos: producers, operators and worker processes go on while everything around them fails and changes at random.
 
     python -m tests.crash.chaos --minutes 20 [--seed N]
 
@@ -170,7 +170,7 @@ class Chaos:
             self.said.unsure.update(keys)
 
     def operate(self) -> None:
-        """Cancels and reschedules what was put in a moment ago, by a queue that heard of no change."""
+        """Cancels and reschedules what was put in a moment ago, by a queue that learnt of no change."""
         dice = random.Random(self.dice.random())
         with self.queue() as queue:
             while not self.stopping.wait(0.02):

@@ -34,7 +34,7 @@ arrow.write_parquet(arrow.table_in("t", 0, [(b"1-0", [b"e", row_text("j", 1).enc
 
 
 class Steps:
-    """Counts steps, and kills the process at the one it was told."""
+    """Counts steps, and kills the process at the given one."""
 
     def __init__(self, last: int) -> None:
         self._left = last

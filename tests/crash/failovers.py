@@ -147,8 +147,8 @@ class Tally:
             self.confirmed[level] += len(ids)
             self.lost[level] += len(set(ids) - there[level])
         self.refused += producers.refused
-        told = ", ".join(f"{level} {self.lost[level]} of {self.confirmed[level]}" for level in LEVELS)
-        say(f"round {self.rounds}: lost so far: {told}")
+        shown = ", ".join(f"{level} {self.lost[level]} of {self.confirmed[level]}" for level in LEVELS)
+        say(f"round {self.rounds}: lost so far: {shown}")
 
     def show(self, what: str) -> None:
         say(f"\n{what}: {self.rounds} rounds\n| level | confirmed | lost | NotDurable |\n| --- | --- | --- | --- |")

@@ -53,7 +53,7 @@ def fault(what: str, within_s: float, **rest: Any) -> Callable[[Strike], Strike]
 
 
 def wait(seconds: float) -> None:
-    """For what lasts a while, and gives no sign of its end."""
+    """For what lasts a while, and ends unnoticed."""
     threading.Event().wait(seconds)
 
 
@@ -313,7 +313,7 @@ def sentinel_failover(scene: Scene) -> float:
 
 
 def fail_over(scene: Scene, primary: Server, replica: Server) -> float:
-    """Kills the primary. What the replica had by then can't be lost; the rest may be."""
+    """Kills the primary. What the replica had already can't be lost; the rest may be."""
     asked = time.time()
     with primary.client() as client:
         offset = client.info("replication")["master_repl_offset"]

@@ -34,7 +34,7 @@ class Attempt:
     begun: float
     pid: int
     ended: float = math.inf
-    how: str = ""  # end, raised or cancelled; "" = its process died, or was stopped for good
+    how: str = ""  # end, raised or cancelled; "" = its process died, or was stopped and never went on
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ class Load:
                     self.refused.add(id)
                     continue
                 answered = time.time()
-                # A call that lost its reply is repeated. If its job has ended by then, it is put in again, and the
+                # A call that lost its reply is repeated. If its job has ended meanwhile, it is put in again, and the
                 # answer tells when that one is due.
                 if answered - called > REPEATED_S:
                     due_ms = min(due_ms, (called + delay_s) * 1000)

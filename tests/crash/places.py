@@ -78,7 +78,7 @@ class SmallDisk(Server):
 
 class CabledServer(Server):
     """In a network of its own, connected to this machine's by a cable that can be pulled: then nothing arrives in
-    either direction, and nobody is told.
+    either direction, and nobody notices.
     """
 
     _LAUNCHER = """

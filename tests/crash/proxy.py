@@ -11,7 +11,7 @@ class Connection:
     """One client's connection, forwarded in both directions until it is cut."""
 
     def __init__(self, client: socket.socket, port: int) -> None:
-        self.deaf = False  # Redis's answers get lost
+        self.loses_replies = False  # Redis's answers get lost
         self.mute = False  # Redis gets nothing
         self.cut_off = False
         self._client = client
@@ -24,7 +24,7 @@ class Connection:
     def _forward(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                if not (self.deaf if source is self._server else self.mute):
+                if not (self.loses_replies if source is self._server else self.mute):
                     target.sendall(data)
         self.cut()
 
@@ -52,7 +52,7 @@ class Proxy:
             while True:
                 client, _ = self._listener.accept()
                 connection = Connection(client, self._port)
-                connection.deaf = connection.mute = self._pulled
+                connection.loses_replies = connection.mute = self._pulled
                 self._connections.append(connection)
 
     @property
@@ -70,20 +70,20 @@ class Proxy:
                 times -= 1
                 victim = chance.choice(candidates)
                 if lost_replies:
-                    victim.deaf = True
+                    victim.loses_replies = True
                     pause.wait(chance.uniform(0.001, 0.03))
                 victim.cut()
 
     def swallow(self) -> None:
         """From now on, open connections get no more data; they are not closed either."""
         for connection in self.open:
-            connection.deaf = True
+            connection.loses_replies = True
 
     def pull(self) -> None:
         """From now on, nothing arrives in either direction, and no connection is closed."""
         self._pulled = True
         for connection in self.open:
-            connection.deaf = connection.mute = True
+            connection.loses_replies = connection.mute = True
 
     def plug_in(self) -> None:
         """What was sent meanwhile stays lost, and so do its connections."""

@@ -19,5 +19,5 @@ def test_what_a_replica_confirmed_is_not_lost(kind: str) -> None:
     KINDS[kind](RECENT or BINARIES[-1], 1, tally)
     assert tally.confirmed["replicas:1"] > 0
     assert tally.lost["replicas:1"] == 0
-    if kind == "partition":  # which lasts seconds: the primary confirmed in vain
+    if kind == "partition":  # which lasts seconds: what the primary confirmed is lost
         assert tally.lost["memory"] > 0

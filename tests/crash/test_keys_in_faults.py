@@ -36,7 +36,7 @@ ROWS = [
 ]
 
 
-class Keyed:
+class WithKeys:
     """A producer whose jobs have keys."""
 
     def __init__(self, url: str) -> None:
@@ -80,8 +80,8 @@ def test_a_fault_under_a_load_with_keys(fault: Fault, binary: Binary, tmp_path: 
     if why := fault.needs(binary):
         pytest.skip(why)
     limited = fault.topic | LIMITS
-    keyed = replace(fault, producer=lambda scene: Keyed(scene.place.url), topic=limited, within_s=ENDED_S)
-    row = tried(keyed, binary, tmp_path)
+    has_keys = replace(fault, producer=lambda scene: WithKeys(scene.place.url), topic=limited, within_s=ENDED_S)
+    row = tried(has_keys, binary, tmp_path)
     assert broken(row) == []
     attempts = attempts_of(Journal(tmp_path / "journal").lines())
     assert sum(len(every) for id, every in attempts.items() if not id.startswith("burst")) > KEYS

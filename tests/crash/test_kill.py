@@ -20,10 +20,10 @@ def test_what_was_fetched_ahead_of_a_job_that_kills_its_worker_has_not_crashed(p
     jobs += [NewJob(asdict(Work()), id=f"innocent-{number}") for number in range(2000)]
     processes.queue.enqueue_many("work", jobs)
     assert first.wait() == -signal.SIGKILL
-    unannounced = processes.journal.ids("end") & set(processes.held())  # ended, and Redis was not told any more
+    unannounced = processes.journal.ids("end") & set(processes.held())  # ended, but Redis never learnt of it
     ahead = set(processes.held()) - unannounced - {"deadly"}
     assert ahead, "it has fetched some of them ahead"
-    # If the deadly one was fetched ahead as well, nobody could tell that it had started. Now it is told.
+    # If the deadly one was fetched ahead as well, nobody could tell that it had started. Now it is reported.
     second = processes.start(Options(concurrency=1))
     until(lambda: second.ended or not processes.live(), "it has ended too, or all is done")
     unannounced |= processes.journal.ids("end") & set(processes.held())

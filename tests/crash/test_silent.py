@@ -155,7 +155,7 @@ def stop_mover(_: WorkerProcesses, mover: WorkerProcess) -> None:
     mover.signal(signal.SIGCONT)
 
 
-def lose_signs(processes: WorkerProcesses, _: WorkerProcess) -> None:
+def lose_heartbeats(processes: WorkerProcesses, _: WorkerProcess) -> None:
     with processes.server.client() as client:
         client.delete(NamespaceKeys("streamdq").heartbeats)
 
@@ -170,7 +170,7 @@ def fill_redis(processes: WorkerProcesses, _: WorkerProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    "trouble", [stall_redis, sleep_in_redis, pause_writes, refuse_writes, stop_mover, lose_signs, fill_redis]
+    "trouble", [stall_redis, sleep_in_redis, pause_writes, refuse_writes, stop_mover, lose_heartbeats, fill_redis]
 )
 def test_trouble_elsewhere_costs_nobody_its_claims(
     processes: WorkerProcesses, trouble: Callable[[WorkerProcesses, WorkerProcess], None]

@@ -1,4 +1,4 @@
-"""A shop at work, watched by a real Prometheus: panels show something, and alerts fire when they should."""
+"""A running shop, watched by a real Prometheus: panels show something, and alerts fire when they should."""
 
 import json
 import math

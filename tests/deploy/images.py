@@ -100,8 +100,8 @@ def make_base() -> str:
 
 def _suite() -> str:
     """Debian's release: that of this machine, or else the current one."""
-    told = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
-    return told["VERSION_CODENAME"] if told.get("ID") == "debian" else "stable"
+    reported = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
+    return reported["VERSION_CODENAME"] if reported.get("ID") == "debian" else "stable"
 
 
 def build(name: str, base: str, dockerfile: Path, context: Path, *options: str) -> None:
@@ -151,10 +151,10 @@ class Image:
 
 @contextmanager
 def opened(name: str) -> Iterator[Image]:
-    told = json.loads(buildah("inspect", "--type", "image", f"localhost/{name}"))
+    reported = json.loads(buildah("inspect", "--type", "image", f"localhost/{name}"))
     container = buildah("from", "--pull-never", f"localhost/{name}")
     try:
-        yield Image(Path(buildah("mount", container)), told["Docker"]["config"])
+        yield Image(Path(buildah("mount", container)), reported["Docker"]["config"])
     finally:
         buildah("rm", container)
 

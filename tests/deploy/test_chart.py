@@ -139,7 +139,7 @@ async def test_keda_asks_for_what_the_server_answers(redis_server: Server) -> No
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         (LEAST.replace("redis: { url: redis://redis }", ""), "where Redis is"),
         (LEAST.replace('"shop:worker"', "shop"), "target"),
@@ -149,7 +149,7 @@ async def test_keda_asks_for_what_the_server_answers(redis_server: Server) -> No
         (ALL.replace("tokensSecret: tokens, ", ""), "tokensSecret"),
     ],
 )
-def test_values_that_can_not_work_are_refused(values: str, told: str) -> None:
+def test_values_that_can_not_work_are_refused(values: str, message: str) -> None:
     done = helm("template", "shop", str(CHART), values=values)
     assert done.returncode != 0
-    assert told in done.stderr
+    assert message in done.stderr

@@ -28,7 +28,9 @@ needs_systemd = pytest.mark.skipif(
 def unit(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The unit's file, in the root of a host that has what it names."""
     (text,) = (block.text for block in blocks(PAGE) if block.language == "ini")
-    (command,) = {found for found, told in COMMAND.findall(PAGE.read_text()) if told.split()[1] == request.param}
+    (command,) = {
+        found for found, reported in COMMAND.findall(PAGE.read_text()) if reported.split()[1] == request.param
+    }
     path = tmp_path / "etc/systemd/system" / f"shop-{request.param}.service"
     program = tmp_path / command.split()[0].removeprefix("/")
     for file in (path, program, tmp_path / "etc/shop/streamdq.env"):

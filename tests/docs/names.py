@@ -5,19 +5,17 @@ python -m tests.docs.names               where names are that have gone
 
 from __future__ import annotations
 
-import io
 import re
 import sys
-import tokenize
 import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.docs.source import names_of_lua, names_of_python
+
 ROOT = Path(__file__).parents[2]
 
-_LUA_COMMENT = re.compile(r"--(?:\[\[.*?\]\]|[^\n]*)", re.DOTALL)
-_LUA_STRING = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _FENCED = re.compile(r"^( *)(`{3,})[^\n]*\n.*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"(?<!`)`([^`\s]+)`(?!`)")
@@ -35,18 +33,6 @@ def _files(folder: str, suffix: str) -> Iterator[tuple[str, str]]:
         yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
 
 
-def names_of_python(text: str) -> set[str]:
-    """Without comments and strings."""
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    return {token.string.strip("_") for token in tokens if token.type == tokenize.NAME}
-
-
-def names_of_lua(text: str) -> set[str]:
-    """Without comments and messages. A string of one word is a name: a key's, or a field's."""
-    text = _LUA_STRING.sub(lambda one: one[0] if _NAME.fullmatch(one[0][1:-1]) else "", _LUA_COMMENT.sub("", text))
-    return set(_NAME.findall(text))
-
-
 def names_of_page(text: str) -> set[str]:
     """In code within sentences and tables; examples are programs of their own."""
     return {name for code in _CODE.findall(_FENCED.sub("", text)) for name in _NAME.findall(code)}
@@ -60,6 +46,15 @@ def modules(path: str) -> set[str]:
     return {part.strip("_") for part in Path(path).with_suffix("").parts}
 
 
+def parts(names: set[str]) -> set[str]:
+    """The words of a name: ``job`` and ``ms`` of ``job_ms``. The name of a test is a sentence, which
+    tests/docs/prose.py reads.
+    """
+    own = {split_name(name) for name in names - retired()["fine"].keys() if not name.startswith("test_")}
+    words = {word for name in own for word in name.split("_")}
+    return words | {word for word in retired()["words"] if "_" in word and any(word in name for name in own)}
+
+
 def found() -> dict[str, list[str]]:
     """Files by kind and name, such as ``python told``."""
     found: dict[str, list[str]] = {}
@@ -71,12 +66,18 @@ def found() -> dict[str, list[str]]:
     for path, text in _files("streamdq", ".py"):
         look("python", path, names_of_python(text) | modules(path))
     for path, text in _files("lua", ".lua"):
-        look("lua", path, names_of_lua(text) | modules(path))
+        names = names_of_lua(text) | modules(path)
+        look("lua", path, names)
+        look("words", path, parts(names))
+    for folder in ("streamdq", "spark", "benchmarks", "tests"):
+        for path, text in _files(folder, ".py"):
+            look("words", path, parts(names_of_python(text) | modules(path)))
     for path, text in _files("docs", ".md"):
         # An ordinary word may be an option or a value. With a capital or an underscore it is a name.
         own = {name for name in names_of_page(text) if re.search(r"[A-Z_]", name)}
         look("python", path, own)
         look("lua", path, own)
+        look("words", path, parts(own))
         look("keys", path, keys_of_page(text))
     keys = (ROOT / "streamdq/keys.py").read_text(encoding="utf-8")
     look("keys", "streamdq/keys.py", set(re.findall(r"\}:(\w+)", keys)))

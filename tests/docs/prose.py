@@ -1,6 +1,6 @@
-"""Whether pages are written in plain words, by the rules of prose.toml.
+"""Whether pages, comments and docstrings are written in plain words, by the rules of prose.toml.
 
-python -m tests.docs.prose [PAGE ...]    what to mend, in all pages or in these
+python -m tests.docs.prose [PAGE ...]    what to mend, in all of them or in these pages
 """
 
 from __future__ import annotations
@@ -8,15 +8,18 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.docs.source import prose_of_lua, prose_of_python
+
 ROOT = Path(__file__).parents[2]
 RULES = Path(__file__).with_suffix(".toml")
 READ = ("*.md", "docs/**/*.md", "*/README.md", "clients/*/README.md", "examples/*/README.md")
+SOURCES = ("benchmarks", "clients", "dashboards", "deploy", "docs", "examples", "lua", "spark", "streamdq", "tests")
 UNCHECKED = ("CHANGELOG.md",)
 """It says what was, also of names that have gone."""
 
@@ -51,6 +54,7 @@ class Retired(NamedTuple):
     word: re.Pattern[str]
     instead: str
     fine: re.Pattern[str] | None
+    only_pages: bool = False
 
     def uses(self, text: str) -> Iterator[re.Match[str]]:
         ordinary = [found.span() for found in self.fine.finditer(text)] if self.fine else []
@@ -72,7 +76,12 @@ class Rules:
         given = tomllib.loads(text)
         limits = given["limits"]
         retired = tuple(
-            Retired(_whole(one["word"]), one["instead"], _whole("|".join(one["fine"])) if "fine" in one else None)
+            Retired(
+                _whole(one["word"]),
+                one["instead"],
+                _whole("|".join(one["fine"])) if "fine" in one else None,
+                one.get("only_pages", False),
+            )
             for one in given["retired"]
         )
         return cls(
@@ -204,9 +213,33 @@ def found_in(all_pages: Iterable[Page], rules: Rules) -> dict[str, list[str]]:
     return found
 
 
+def found_in_code(rules: Rules) -> list[str]:
+    """Retired words in comments, docstrings and names of tests."""
+    retired = [one for one in rules.retired if not one.only_pages]
+    files = [*_sources("*.py", prose_of_python), *_sources("*.lua", prose_of_lua)]
+    return [
+        f"{path}:{line}: words: {use[0]!r}: rather {one.instead}: {text[max(0, use.start() - 40) : use.end() + 40]}"
+        for path, said in files
+        for line, text in said
+        for one in retired
+        for use in one.uses(text)
+    ]
+
+
+def _sources(
+    suffix: str, prose: Callable[[str], Iterator[tuple[int, str]]]
+) -> Iterator[tuple[str, Iterator[tuple[int, str]]]]:
+    for folder in SOURCES:
+        for path in sorted((ROOT / folder).rglob(suffix)):
+            if "node_modules" not in path.parts:
+                yield str(path.relative_to(ROOT)), prose(path.read_text(encoding="utf-8"))
+
+
 def main(arguments: list[str]) -> int:
-    found = found_in(pages(), Rules.read(RULES.read_text(encoding="utf-8")))
+    rules = Rules.read(RULES.read_text(encoding="utf-8"))
+    found = found_in(pages(), rules)
     lines = [line for path, lines in found.items() if not arguments or path in arguments for line in lines]
+    lines += found_in_code(rules) if not arguments else []
     sys.stdout.writelines(f"{line}\n" for line in lines)
     return 1 if lines else 0
 

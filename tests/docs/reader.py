@@ -309,7 +309,7 @@ def is_ready(line: str, pid: int, out: Path) -> bool:
     """It ends well from when it handles SIGTERM."""
     if line.startswith(("streamdq worker", "streamdq callback")):
         return "worker started" in out.read_text()
-    if line.startswith("streamdq outbox relay"):  # only then do other commands find it at work
+    if line.startswith("streamdq outbox relay"):  # only then do other commands find it
         return "relaying" in out.read_text()
     caught = re.search(r"^SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return bool(caught and int(caught[1], 16) & 1 << signal.SIGTERM - 1)

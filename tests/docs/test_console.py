@@ -183,7 +183,7 @@ SHOWN = {
     "callbacks": Shown(instead=SECRETS),
     "cluster-analytics": Shown(),
     "what-if": Shown(),
-    "deploying": Shown(),
+    "deploying": Shown(shop, instead={"/tmp/streamdq-health": "{folder}/health"}),
     "embedded": Shown(),
     "find": Shown(jobs_to_find, serves=True),
     "history": Shown(some_history, instead=FOLDERS),

@@ -7,12 +7,12 @@ from tests.docs.names import (
     found,
     is_used,
     keys_of_page,
-    names_of_lua,
     names_of_page,
-    names_of_python,
+    parts,
     retired,
     terms,
 )
+from tests.docs.source import names_of_lua, names_of_python
 
 
 def test_names_that_have_gone_do_not_come_back() -> None:
@@ -31,6 +31,8 @@ def test_names_are_found_in_code_alone() -> None:
     assert names_of_python('"""told"""\n_told = a.heard  # rung\n') == {"told", "a", "heard"}
     assert names_of_lua("local k = 'told' -- rung\nerror('was deaf')") == {"local", "k", "told", "error"}
     assert names_of_page("Told `Held.x` and\n```python\nOrders()\n```\n") == {"Held", "x"}
+    assert parts({"rung_ms", "DeafHandler", "previous_shard"}) >= {"rung", "deaf"}
+    assert not parts({"is_staff", "test_a_ring_is_heard"}) & retired()["words"].keys()
     assert keys_of_page("`{NS}:signs`, `:keyed`, `NS:{TOPIC:SHARD}:lanes` and `a:b`") >= {"signs", "keyed", "lanes"}
 
 

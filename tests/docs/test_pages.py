@@ -179,7 +179,7 @@ def closed(reader: Reader, command: str) -> bool:
 
 @pytest.mark.parametrize("block", in_languages("python"))
 def test_python_is_valid(block: Block) -> None:
-    """Within a function: some show what belongs into one."""
+    """Within a function: some show what belongs in one."""
     ast.parse("async def page():\n" + textwrap.indent(block.text.replace("from __future__", "from future"), "    "))
 
 

@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from tests.docs.prose import ROOT, RULES, Page, Rules, found_in, pages
+from tests.docs.prose import ROOT, RULES, Page, Rules, found_in, found_in_code, pages
+from tests.docs.source import prose_of_lua, prose_of_python
 
 RULES_HERE = Rules.read("""
 [limits]
@@ -27,6 +28,10 @@ instead = "unchanged"
 
 def test_pages_are_plain() -> None:
     assert found_in(pages(), Rules.read(RULES.read_text(encoding="utf-8"))) == {}
+
+
+def test_code_is_plain() -> None:
+    assert found_in_code(Rules.read(RULES.read_text(encoding="utf-8"))) == []
 
 
 def test_pages_beside_the_code_are_read_too() -> None:
@@ -89,3 +94,12 @@ def test_no_line_begins_with_a_number_that_would_become_a_list() -> None:
         if re.match(r"\s*\d+\. ", line) and re.search(r"\w$", before) and not re.match(r"\s*\d+\. ", before)
     ]
     assert broken == []
+
+
+def test_prose_of_code_is_comments_docstrings_and_names_of_tests() -> None:
+    python = (
+        '"""It\nends."""\na = "a word"  # first\n# second\nb = f(\n    """a text""", 1)\n\n# third\n'
+        "async def test_a_name() -> None: ...\n"
+    )
+    assert [*prose_of_python(python)] == [(1, "It ends."), (3, "first second"), (8, "third"), (9, "test a name")]
+    assert [*prose_of_lua("-- a\n-- b\nlocal c = 'd' -- e\n")] == [(1, "a b e")]

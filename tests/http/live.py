@@ -21,7 +21,7 @@ class Live:
     def __init__(
         self, redis_url: str, *arguments: str, env: dict[str, str] | None = None, files: int = 0, loop: str = ""
     ) -> None:
-        """``files``: its limit of open files. ``loop``: asyncio, if it shall not be the one that is chosen."""
+        """``files``: its limit of open files. ``loop``: asyncio, if it should not be the one that is chosen."""
         env = {**(env or os.environ), "TEST_FILES": str(files), "TEST_LOOP": loop}
         command = ["tests.http.unhurried", "--url", redis_url, "serve", "--port", "0", *arguments]
         given: dict[str, Any] = {

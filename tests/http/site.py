@@ -21,7 +21,7 @@ TOKENS = Tokens.parse(";".join(line for _, line in (PRODUCER, VIEWER, ADMIN)))
 
 
 async def work(server: Server, *, error: str = "", topic: str = "t") -> None:
-    """Runs all that is due; fails for good with ``error``, where there is one."""
+    """Runs all that is due; fails permanently with ``error``, where there is one."""
     worker = Worker(server.url, NAMESPACE, settings=Settings(url="memory://unused"))
 
     @worker.handler(topic)

@@ -72,7 +72,7 @@ async def test_mounted_below_any_path(redis_server: Server, prefix: str) -> None
         assert (await client.get(base + "/static/app.css")).status_code == 200
 
 
-def test_without_tokens_it_must_be_told_who_authenticates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tokens_it_must_know_who_authenticates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STREAMDQ_HTTP_TOKENS", raising=False)
     for tokens in (None, Tokens()):
         with pytest.raises(InvalidInput, match="authentication='mine'"):
@@ -85,7 +85,7 @@ def test_without_tokens_it_must_be_told_who_authenticates(monkeypatch: pytest.Mo
     create_app("memory://unused")
 
 
-async def test_what_the_page_mounts_is_for_staff(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_the_page_mounts_is_for_admins(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[2] / "docs" / "http.md").read_text().partition("## In your own app")[2]
     (code,) = re.findall(r"```python\n(.+?)```", page, re.DOTALL)
     names: dict[str, Any] = {}
@@ -190,7 +190,7 @@ async def test_a_probe_outlives_the_one_who_asked_first(api: Api, redis_server: 
 
 
 async def test_a_server_that_is_too_old_is_not_ready(api: Api, redis_server: Server) -> None:
-    """One newer topic is enough: whoever spreads requests must not send them here. It is seen while the server runs."""
+    """One newer topic is enough: a load balancer must not send requests here. It is seen while the server runs."""
     await api.put("a")
     await ready(api, 200)
     with redis_server.client() as client:

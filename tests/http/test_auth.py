@@ -175,9 +175,9 @@ async def test_who_was_refused_is_logged(open_api: Open) -> None:
         await api.client.post("/login", data={"token": "sdq_s3cret"}, headers={"Origin": "http://localhost"})
     refused: dict[str, Any] = {"event": "refused", "log_level": "warning", "peer": "127.0.0.1"}
     path = "/v1/topics/t/jobs/" + "a" * 182
-    told = [line for line in logs if line["event"] == "refused"]
-    assert all({**line, **refused} == line for line in told)
-    assert [(line["why"], line["method"], line["path"], line.get("who")) for line in told] == [
+    reported = [line for line in logs if line["event"] == "refused"]
+    assert all({**line, **refused} == line for line in reported)
+    assert [(line["why"], line["method"], line["path"], line.get("who")) for line in reported] == [
         ("unauthenticated", "GET", "/v1/topics", None), ("forbidden", "POST", "/v1/topics/t/pause", "the-viewer"),
         ("unauthenticated", "PUT", path, None), ("unauthenticated", "POST", "/login", None),
     ]  # fmt: skip

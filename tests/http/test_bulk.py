@@ -138,7 +138,7 @@ async def test_lines_that_keep_coming_do_not_keep_a_server_that_ends(api: Api) -
 
 
 async def test_a_caller_that_hangs_up_is_no_fault(api: Api) -> None:
-    """In the midst of its lines: the whole batches are in, and nothing is raised."""
+    """In the middle of its lines: the whole batches are in, and nothing is raised."""
     messages: list[dict[str, Any]] = [
         {"type": "http.request", "body": b'{"body": 1}\n' * 501, "more_body": True},
         {"type": "http.disconnect"},

@@ -163,7 +163,9 @@ def test_ids_in_bodies_have_limits(id: str) -> None:
 def test_the_page_lists_every_problem_under_its_status() -> None:
     page = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
     rows = re.findall(r"^\| ([\d, ]+) \| (`.+) \|$", page.partition("## Errors")[2], re.MULTILINE)
-    listed = {kind: statuses.split(", ") for statuses, told in rows for kind in re.findall(r"`([a-z][a-z-]+)`", told)}
+    listed = {
+        kind: statuses.split(", ") for statuses, reported in rows for kind in re.findall(r"`([a-z][a-z-]+)`", reported)
+    }
     listed.pop("errors")  # a member
     assert listed.keys() == KINDS.keys()
     assert all(str(KINDS[kind][0]) in statuses for kind, statuses in listed.items())

@@ -122,20 +122,20 @@ def hidden(page: str) -> dict[str, Any]:
             for name, value in re.findall(r'type="hidden" name="([^"]*)" value="([^"]*)"', page)}  # fmt: skip
 
 
-@pytest.mark.parametrize(("deed", "ready", "dead"), [("kick", 120, 40), ("purge", 0, 40)])
+@pytest.mark.parametrize(("action", "ready", "dead"), [("kick", 120, 40), ("purge", 0, 40)])
 async def test_first_how_many_then_the_deed(
-    site: Api, queue: Queue, redis_server: Server, deed: str, ready: int, dead: int
+    site: Api, queue: Queue, redis_server: Server, action: str, ready: int, dead: int
 ) -> None:
     await bury(queue, redis_server, "a", 80, "Timeout", "x")
     await bury(queue, redis_server, "b", 40, "timeout", "y")
     await bury(queue, redis_server, "b", 40, "boom", "z")
-    plan = await see(site, f"/failed/plan?do={deed}&error=timeout")
+    plan = await see(site, f"/failed/plan?do={action}&error=timeout")
     assert "120 dead letters?" in plan
     assert queue.stats().dead == 160, "nothing was done yet"
     done = await post(site, "/failed/act", **hidden(plan))
     assert done.status_code == 303
     page = await look(site, done.headers["location"])
-    assert f"{'Sent back' if deed == 'kick' else 'Deleted permanently'}: 120." in page
+    assert f"{'Sent back' if action == 'kick' else 'Deleted permanently'}: 120." in page
     assert (queue.stats().ready, queue.stats().dead) == (ready, dead)
     assert queue.audit().balanced
     again = await post(site, "/failed/act", **hidden(plan))
@@ -263,7 +263,7 @@ async def test_a_job_is_found_by_its_id_in_any_topic(site: Api, queue: Queue) ->
     await see(site, "/job?id=", 422)
 
 
-async def test_no_topic_of_others_is_told(open_api: Open, queue: Queue) -> None:
+async def test_no_topic_of_others_is_reported(open_api: Open, queue: Queue) -> None:
     queue.enqueue("theirs", 1, id="x", delay="1h")
     token, line = new_token("m", [Role.VIEWER], topics="mine")
     site = await open_api(tokens=Tokens.parse(line))

@@ -61,7 +61,7 @@ async def test_the_form_has_the_words_of_the_command_line(site: Api, queue: Queu
 @pytest.mark.parametrize(
     "query", [{"where": "user=1"}, {"due_from": "soon"}, {"state": "gone"}, {"after": "x", "key": ""}]
 )
-async def test_what_cannot_be_read_is_told_beside_the_form(site: Api, queue: Queue, query: dict[str, str]) -> None:
+async def test_what_cannot_be_read_is_reported_beside_the_form(site: Api, queue: Queue, query: dict[str, str]) -> None:
     queue.enqueue("t", 1, delay="1h")
     page = await search(site, 422, **query)
     assert 'role="alert"' in page

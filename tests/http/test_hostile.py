@@ -17,7 +17,7 @@ from streamdq.http.api.bulk import JobLine
 from streamdq.http.api.models.claims import BuryIn, ClaimIn, FailIn, TouchIn
 from streamdq.http.api.models.common import WhenIn
 from streamdq.http.api.models.dead_letters import DeadIn
-from streamdq.http.api.models.find import LettersIn, ShownIn, ShownWhenIn
+from streamdq.http.api.models.find import ShownDeadIn, ShownIn, ShownWhenIn
 from streamdq.http.api.models.jobs import JobIn
 from streamdq.http.api.models.topics import TopicIn
 from streamdq.job.retry import RetrySchedule
@@ -38,7 +38,7 @@ MODELS: list[type[BaseModel]] = [
     TouchIn,
     ShownIn,
     ShownWhenIn,
-    LettersIn,
+    ShownDeadIn,
 ]
 
 
@@ -93,10 +93,10 @@ async def test_a_hostile_body_costs_little(api: Api, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [(HOSTILE["retry of lists"][2], "retry.str: Input should"), (EXTRAS, "80001 fields, of which there are body")],
 )
-async def test_a_hostile_line_costs_little(api: Api, line: bytes, told: str) -> None:
+async def test_a_hostile_line_costs_little(api: Api, line: bytes, message: str) -> None:
     tracemalloc.start()
     try:
         response = await api.client.post(
@@ -106,7 +106,7 @@ async def test_a_hostile_line_costs_little(api: Api, line: bytes, told: str) -> 
     finally:
         tracemalloc.stop()
     assert response.json()["invalid"] == 1
-    assert response.json()["problems"][0]["detail"].startswith(told)
+    assert response.json()["problems"][0]["detail"].startswith(message)
     assert peak < 50_000_000
 
 

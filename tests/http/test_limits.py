@@ -103,7 +103,10 @@ def test_long_polls_leave_room_for_others(redis_server: Server, files: int, take
         polls = [stack.enter_context(connect(live)) for _ in range(takes + more)]
         for poll in polls:
             poll.sendall(POLL)
-        until(lambda: waiting(redis_server) == takes and len(refused(polls)) == more, "some wait, the others are told")
+        until(
+            lambda: waiting(redis_server) == takes and len(refused(polls)) == more,
+            "some wait, the others are turned away",
+        )
 
         for number in range(10):
             assert other.put(f"/v1/topics/other/jobs/{number}", json={"body": 1}).status_code == 201
@@ -134,19 +137,19 @@ def test_the_longest_silent_connection_makes_room(small: Live) -> None:
         assert all(map(served, silent))
 
 
-def test_a_crowded_server_keeps_no_connection_alive(small: Live) -> None:
-    told = []
+def test_a_full_server_keeps_no_connection_alive(small: Live) -> None:
+    closing = []
     with ExitStack() as stack:
         for one in reversed([stack.enter_context(connect(small)) for _ in range(10)]):
             answer = asked(one)  # the latest first: then all are there
             assert answer.startswith(b"HTTP/1.1 200 ")
             closes = b"connection: close" in answer.lower()
             assert not closes or one.recv(1) == b""
-            told.append(closes)
-    assert told == [True] * 3 + [False] * 7
+            closing.append(closes)
+    assert closing == [True] * 3 + [False] * 7
 
 
-def test_where_all_are_busy_the_next_are_told_to_come_back(small: Live, redis_server: Server) -> None:
+def test_where_all_are_busy_the_next_have_to_come_back(small: Live, redis_server: Server) -> None:
     make_topic(small)
     with ExitStack() as stack:
         for _ in range(10):

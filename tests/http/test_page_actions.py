@@ -175,7 +175,7 @@ async def test_what_another_has_set_is_replaced_only_after_it_was_shown(site: Ap
     assert (queue.configure("t").ttr_ms, queue.configure("t").rate) == (60_000, None)
 
 
-async def test_a_setting_that_can_t_be_is_told_at_its_field(site: Api, queue: Queue) -> None:
+async def test_a_setting_that_can_t_be_is_reported_at_its_field(site: Api, queue: Queue) -> None:
     queue.configure("t", create=True)
     before = queue.configure("t")
     for name, value in (
@@ -232,8 +232,8 @@ async def test_a_letter_that_has_changed_since_it_was_shown_is_left_alone(site: 
     assert claim
     claim.bury("disk full")
     queue.kick("t", "waits")
-    for deed, did in (("purge", "Deleted permanently: 1. Left alone: 2,"), ("kick", "Nothing was changed")):
-        done = await post(site, "/topics/t/dead", do=deed, id=["again", "waits", "b c"], group="default", shown=shown)
+    for action, did in (("purge", "Deleted permanently: 1. Left alone: 2,"), ("kick", "Nothing was changed")):
+        done = await post(site, "/topics/t/dead", do=action, id=["again", "waits", "b c"], group="default", shown=shown)
         assert did in await see(site, done.headers["location"])
     assert [job.id for job in queue.dead("t")] == ["again"]
     for wrong in ("x", "0.zzz/1 again", f"{shown[0]}\n"):

@@ -277,7 +277,7 @@ async def test_one_job_s_story(site: Api, queue: Queue, redis_server: Server, mo
 
 
 async def test_what_became_of_a_job_with_a_key_is_found_after_its_end(site: Api, queue: Queue) -> None:
-    """Its shard is that of its key, which nobody knows any more; and by then the topic may have fewer shards."""
+    """Its shard is that of its key, which nobody knows any more; and the topic may have fewer shards now."""
     queue.configure("t", shards=4, key_concurrency=1)
     ids = [f"j{n}" for n in range(8)]
     for id in ids:

@@ -49,7 +49,7 @@ def test_there_are_no_more_buckets_than_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "address"),
+    ("given", "address"),
     [
         ("::ffff:192.0.2.7", "192.0.2.7"),
         ("2001:db8::1", "2001:db8::1"),
@@ -58,8 +58,8 @@ def test_there_are_no_more_buckets_than_fit() -> None:
         ("x", "x"),
     ],
 )
-def test_an_ipv4_address_that_a_socket_for_both_families_tells(told: str, address: str) -> None:
-    assert unmapped(told) == address
+def test_an_ipv4_address_that_a_socket_for_both_families_tells(given: str, address: str) -> None:
+    assert unmapped(given) == address
 
 
 def test_callers_at_a_socket_for_both_families_are_told_apart(redis_server: Server, tmp_path: Path) -> None:

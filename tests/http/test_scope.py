@@ -121,7 +121,7 @@ async def test_who_waits_for_a_job_with_a_token_that_ends_gets_none(
     assert (taken.status_code, taken.json()["job"]["attempt"]) == (200, 1)
 
 
-async def test_an_expired_token_is_told_so(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_error_says_that_a_token_has_expired(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     token, line = new_token("Mailer", [Role.VIEWER], expires="1h")
     api = await open_api(token=token, tokens=Tokens.parse(line))
     monkeypatch.setattr("streamdq.http.auth.wall_s", lambda: time.time_ns() / 1e9 + 3601)
@@ -251,7 +251,7 @@ async def test_an_abort_for_every_group_needs_a_token_for_all(open_api: Open, qu
 @pytest.mark.usefixtures("queue")
 @pytest.mark.parametrize("how", ["finish", "fail", "snooze", "bury", "release", "touch"])
 async def test_a_claim_of_another(open_api: Open, how: str) -> None:
-    """Whoever has the claim: the token must be for its topic and group."""
+    """With the claim alone it is not done: the token must be for its topic and group."""
     boss, api = await open_api(token=BOSS, tokens=TOKENS), await open_api(token=TOKEN, tokens=TOKENS)
     more = {"fail": {"error": "x"}, "snooze": {"delay": "1h"}, "bury": {"reason": "x"}}.get(how, {})
     for topic, group in (("secret", "default"), ("mine", "audit")):

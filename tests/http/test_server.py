@@ -47,7 +47,7 @@ def connect(live: Live) -> socket.socket:
     return socket.create_connection(("127.0.0.1", live.port), timeout=HANG_S)
 
 
-def told(live: Live, event: str) -> bool:
+def logged(live: Live, event: str) -> bool:
     return any(line["event"] == event for line in live.log)
 
 
@@ -103,15 +103,15 @@ def test_a_large_head(live: Live) -> None:
         assert b"application/problem+json" in answered
 
 
-def test_who_sends_what_is_no_request_is_told_of(redis_server: Server) -> None:
+def test_an_unreadable_request_is_logged(redis_server: Server) -> None:
     """As often as somebody can read: see test_of_many_refusals_some_are_logged_and_the_rest_counted."""
     with Live(redis_server.url) as live:
         with connect(live) as connection:
             connection.sendall(b"no request\r\n\r\n")
             assert answer(connection).startswith(b"HTTP/1.1 400")
         assert live.stop() == 0
-        told = [line for line in live.log if "Invalid HTTP" in str(line)]
-    assert [(line["event"], line["why"], line["peer"]) for line in told] == [("refused", "malformed", "127.0.0.1")]
+        logged = [line for line in live.log if "Invalid HTTP" in str(line)]
+    assert [(line["event"], line["why"], line["peer"]) for line in logged] == [("refused", "malformed", "127.0.0.1")]
 
 
 def head_of(size: int) -> bytes:
@@ -137,8 +137,8 @@ def test_the_limit_of_a_head_is_exact(live: Live, size: int, status: bytes, part
         assert [part[:3] for part in answers.split(b"HTTP/1.1 ")[1:]] == [b"200", status]
 
 
-def test_a_bulk_upload_under_way_at_the_end_is_told_how_far_it_came(redis_server: Server) -> None:
-    """What it was told of is in, and no more; it hears of it although it goes on to send."""
+def test_a_bulk_upload_under_way_at_the_end_learns_how_far_it_came(redis_server: Server) -> None:
+    """What the answer says is in, and no more. It gets the answer although it goes on to send."""
     line = b'{"id": "job-%d", "body": 1, "delay": "1h"}\n'
     with Live(redis_server.url) as running, running.client() as client, redis_server.client() as redis:
 
@@ -195,16 +195,16 @@ NEVER_ENDS = [
 
 def test_bodies_that_are_too_long(live: Live) -> None:
     for rest, status in NEVER_ENDS:
-        told_problem(live, rest, status)
+        answered_problem(live, rest, status)
 
 
 def test_bodies_that_do_not_come(servers: Pool) -> None:
     for impatient in serving(servers, body_timeout_s="0.3"):
         for rest in (b"Content-Length: 100\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\n5\r\n[1,2,\r\n"):
-            told_problem(impatient, rest, b"408")
+            answered_problem(impatient, rest, b"408")
 
 
-def told_problem(live: Live, rest: bytes, status: bytes) -> None:
+def answered_problem(live: Live, rest: bytes, status: bytes) -> None:
     with connect(live) as connection:
         connection.sendall(HEAD + rest)
         answered = b""
@@ -275,14 +275,14 @@ def test_tokens_by_the_command_line(redis_server: Server, tmp_path: Path, capsys
             for text, event, status in steps:
                 file.write_text(text)
                 live.process.send_signal(signal.SIGHUP)
-                until(partial(told, live, event), event)
+                until(partial(logged, live, event), event)
                 assert client.get("/v1/topics").status_code == status
         with live.client(eve) as client:
             assert client.get("/v1/topics").status_code == 401  # the last one is revoked
             file.unlink()
             live.log.clear()
             live.process.send_signal(signal.SIGHUP)
-            until(partial(told, live, "tokens not reloaded"), "no file")
+            until(partial(logged, live, "tokens not reloaded"), "no file")
             assert client.get("/v1/topics").status_code == 401
         assert token not in str(live.log)
 
@@ -290,16 +290,16 @@ def test_tokens_by_the_command_line(redis_server: Server, tmp_path: Path, capsys
 def test_a_hangup_without_a_file_of_tokens_ends_nothing(redis_server: Server) -> None:
     """Nor one that comes while the server begins."""
     with Live(redis_server.url, env={**os.environ, "TEST_HANGUP": "yes"}) as live, live.client() as client:
-        until(partial(told, live, "nothing to reload"), "the first is not lost")
+        until(partial(logged, live, "nothing to reload"), "the first is not lost")
         live.log.clear()
         live.process.send_signal(signal.SIGHUP)
-        until(partial(told, live, "nothing to reload"), "it says so")
+        until(partial(logged, live, "nothing to reload"), "it says so")
         assert client.get("/health/ready").status_code == 200
         assert live.stop() == 0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--host", "0.0.0.0"], "without tokens"),
         (["--tokens-file", "/nowhere/tokens"], "can't read"),
@@ -309,12 +309,12 @@ def test_a_hangup_without_a_file_of_tokens_ends_nothing(redis_server: Server) ->
     ],
 )
 def test_it_refuses_to_start(
-    arguments: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "tokens").write_text(new_token("a", [Role.VIEWER])[1])
     words = [str(tmp_path / "tokens") if word == "TOKENS" else word for word in arguments]
     assert cli.run(["--url", "redis://unused", "serve", *words]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.thorough
@@ -332,11 +332,11 @@ def test_the_secret_by_the_command_line(redis_server: Server, capsys: pytest.Cap
 
     assert "nothing to drop" in secret("drop")
     assert "the first secret was made" in secret("rotate")
-    told = json.loads(secret("rotate", "--json"))
-    assert (told["rotated"], told["since_ms"] > 1_600_000_000_000) == (True, True)
-    when = f"{datetime.fromtimestamp(told['since_ms'] / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    rotated = json.loads(secret("rotate", "--json"))
+    assert (rotated["rotated"], rotated["since_ms"] > 1_600_000_000_000) == (True, True)
+    when = f"{datetime.fromtimestamp(rotated['since_ms'] / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     assert f"replaced at {when} are still valid" in secret("rotate", ends=1)
-    assert json.loads(secret("rotate", "--json", ends=1)) == {"rotated": False, "since_ms": told["since_ms"]}
+    assert json.loads(secret("rotate", "--json", ends=1)) == {"rotated": False, "since_ms": rotated["since_ms"]}
     assert f"replaced at {when} is dropped" in secret("drop")
     assert json.loads(secret("drop", "--json")) == {"dropped": False}
     shown = secret("rotate") + secret("drop") + secret("drop", "--json")

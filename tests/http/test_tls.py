@@ -52,7 +52,7 @@ def test_callers_must_have_a_certificate_where_that_is_asked(redis_server: Serve
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--ssl-certfile", "/nowhere/cert.pem"], "'/nowhere/cert.pem' does not exist"),
         (["--ssl-certfile", "CERT", "--ssl-keyfile", "/nowhere/key.pem"], "'/nowhere/key.pem' does not exist"),
@@ -62,13 +62,13 @@ def test_callers_must_have_a_certificate_where_that_is_asked(redis_server: Serve
     ],
 )
 def test_files_that_are_refused(
-    arguments: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cert, _ = certificate(tmp_path, "server")
     _, other = certificate(tmp_path, "other")
     words = [{"CERT": str(cert), "OTHER": str(other)}.get(word, word) for word in arguments]
     assert cli.run(["--url", "redis://unused", "serve", "--port", "0", *words]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def refused_peer(live: Live, forwarded: str) -> str:
@@ -100,6 +100,6 @@ def test_proxies_are_addresses(text: str, monkeypatch: pytest.MonkeyPatch, capsy
         HttpSettings(trusted_proxies=text)
     monkeypatch.setenv("STREAMDQ_HTTP_TRUSTED_PROXIES", text)
     assert cli.run(["--url", "redis://unused", "serve", "--port", "0"]) == 2
-    told = capsys.readouterr().err
-    assert "STREAMDQ_HTTP_TRUSTED_PROXIES: " in told
-    assert "Value error" not in told
+    message = capsys.readouterr().err
+    assert "STREAMDQ_HTTP_TRUSTED_PROXIES: " in message
+    assert "Value error" not in message

@@ -1,4 +1,4 @@
-"""``python -m streamdq``, but the server gives up on no caller that a busy machine makes slow, unless it is told to."""
+"""``python -m streamdq``, but the server gives up on no caller that a busy machine makes slow, unless it has to."""
 
 import os
 import resource

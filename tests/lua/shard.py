@@ -160,7 +160,7 @@ class Shard:
         self.retry(self.take(group), group=group, delay_ms=delay_ms, **how)
         self.move()
 
-    # Whoever claimed the first of the rows ends them, unless a consumer is named.
+    # The consumer that claimed the first of the rows ends them, unless a consumer is named.
 
     def finish(self, *rows: ClaimedRow, group: str | None = None, consumer: str | None = None) -> Refused:
         return self._end(self.scripts.finish, rows, group, consumer)
@@ -300,7 +300,7 @@ class Shard:
         assert len(entries) <= 1
         return entries[0][0] if entries else None
 
-    def rung_ms(self) -> int | None:
+    def wakeup_ms(self) -> int | None:
         """The due time in the last wakeup."""
         entries = self.redis("XRANGE", self.k.wake, "-", "+")
         return int(entries[0][1][1]) if entries else None

@@ -14,7 +14,7 @@ from streamdq.store.replies import OUTDATED, ClaimedRow
 from streamdq.store.scripts import Scripts
 from tests.lua.shard import START_MS, Shard
 
-TOLD, CANCELLED, NOTHING, TOGETHER = 2, 1, 0, -3
+ABORTING, CANCELLED, NOTHING, TOGETHER = 2, 1, 0, -3
 
 
 def abort(shard: Shard, id: str = "j", group: str = "") -> int:
@@ -26,7 +26,7 @@ def running(shard: Shard, group: str | None = None) -> ClaimedRow:
     """A running job that was told to stop."""
     shard.enqueue("j")
     row = shard.take(group)
-    assert abort(shard) == TOLD
+    assert abort(shard) == ABORTING
     return row
 
 
@@ -141,7 +141,7 @@ def test_a_group_in_which_it_is_dead_keeps_the_letter(two: Shard) -> None:
 def test_of_the_groups_of_a_running_job_only_those_that_wait_are_in_the_history_at_once(two: Shard) -> None:
     two.enqueue("j")
     two.take("a")
-    assert abort(two) == TOLD
+    assert abort(two) == ABORTING
     assert two.events() == [("cancelled", "j", "b")]
 
 
@@ -173,7 +173,7 @@ def test_an_attempt_of_the_groups_own_stream(shard: Shard, way: str) -> None:
     shard.enqueue("j")
     shard.retried()
     row = shard.take()
-    assert abort(shard) == TOLD
+    assert abort(shard) == ABORTING
     assert ENDS[way](shard, row).aborted == {0}
     assert shard.empty()
     assert shard.counts == {"enqueued": 1, "cancelled:default": 1, "retried:default": 1, "moved": 1}
@@ -227,7 +227,7 @@ def test_a_touch_tells_and_gives_no_more_time(shard: Shard) -> None:
 def test_to_abort_it_again_changes_nothing_and_tells_again(shard: Shard) -> None:
     row = running(shard)
     reply = shard.call("abort", "j")
-    assert reply.status == TOLD
+    assert reply.status == ABORTING
     assert [(one.consumer, one.main, one.entry) for one in reply.claims] == [(b"me", row.main, row.entry)]
     shard.finish(row)
     is_cancelled(shard)
@@ -278,7 +278,7 @@ def test_its_claim_is_asked_for_again_as_the_reply_was_lost(shard: Shard) -> Non
     (read,) = shard.redis("XREADGROUP", "GROUP", "default", "me", "STREAMS", shard.k.ready, ">")
     entries = ["m", read[1][0][0], read[1][0][1][1]]
     (row,) = shard.claim(read=entries).rows
-    assert abort(shard) == TOLD
+    assert abort(shard) == ABORTING
     assert shard.claim(read=entries).rows == []
     is_cancelled(shard)
     assert shard.finish(row).stale == {0}
@@ -287,7 +287,7 @@ def test_its_claim_is_asked_for_again_as_the_reply_was_lost(shard: Shard) -> Non
 def test_one_that_is_claimed_ahead_has_not_started(shard: Shard) -> None:
     shard.enqueue("i", "j")
     i, j = shard.claim(at_once=1).rows
-    assert abort(shard) == TOLD
+    assert abort(shard) == ABORTING
     shard.release(j)
     (row,) = [row for row in shard.history() if row[0] == "cancelled"]
     assert row[9] == ""
@@ -338,7 +338,7 @@ def test_a_key_is_free_for_its_next_job(shard: Shard) -> None:
     shard.enqueue("j", "k", key="shop")
     shard.move()
     row = shard.take()
-    assert abort(shard, row.id.decode()) == TOLD
+    assert abort(shard, row.id.decode()) == ABORTING
     assert shard.claim().rows == []
     shard.retry(row, delay_ms=1000)
     shard.move()
@@ -351,7 +351,7 @@ def test_a_key_is_free_for_its_next_job(shard: Shard) -> None:
 def test_one_group_runs_and_another_waits(two: Shard) -> None:
     two.enqueue("j")
     row = two.take("a")
-    assert abort(two) == TOLD
+    assert abort(two) == ABORTING
     assert two.counts["cancelled:b"] == 1
     assert two.claim(group="b").rows == []
     assert two.finish(row, group="a").aborted == {0}
@@ -375,7 +375,7 @@ def test_one_group_runs_and_another_waits_for_its_retry(two: Shard) -> None:
     two.enqueue("j")
     a, b = two.take("a"), two.take("b")
     two.retry(b, group="b", delay_ms=1000)
-    assert abort(two) == TOLD
+    assert abort(two) == ABORTING
     two.release(a, group="a")
     assert two.empty()
 
@@ -384,7 +384,7 @@ def test_one_group_runs_and_it_is_dead_in_another(two: Shard) -> None:
     two.enqueue("j")
     a = two.take("a")
     two.bury(two.take("b"), group="b")
-    assert abort(two) == TOLD
+    assert abort(two) == ABORTING
     assert two.call("kick", "b", 0, ["j"]) == 0
     two.finish(a, group="a")
     assert two.empty()
@@ -395,7 +395,7 @@ def test_one_group_has_finished(two: Shard) -> None:
     two.enqueue("j")
     two.finish(two.take("a"), group="a")
     row = two.take("b")
-    assert abort(two) == TOLD
+    assert abort(two) == ABORTING
     assert abort(two, group="a") == NOTHING
     two.finish(row, group="b")
     assert two.counts == {"enqueued": 1, "done:a": 1, "cancelled:b": 1}
@@ -404,7 +404,7 @@ def test_one_group_has_finished(two: Shard) -> None:
 def test_for_a_group_that_runs_it(two: Shard) -> None:
     two.enqueue("j")
     a, b = two.take("a"), two.take("b")
-    assert abort(two, group="a") == TOLD
+    assert abort(two, group="a") == ABORTING
     two.finish(b, group="b")
     two.finish(a, group="a")
     assert two.empty()
@@ -452,7 +452,7 @@ def test_its_group_leaves(two: Shard) -> None:
     two.enqueue("j")
     row = two.take("a")
     two.finish(two.take("b"), group="b")
-    assert abort(two) == TOLD
+    assert abort(two) == ABORTING
     two.topic(groups=["b"])
     assert two.finish(row, group="a").stale == {0}
     assert two.claim(group="b").rows == []

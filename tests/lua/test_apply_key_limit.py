@@ -64,7 +64,7 @@ def test_a_step_goes_on_where_the_last_one_ended(shard: Shard) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 3])
-def test_whoever_changes_it_is_killed_and_another_goes_on(shard: Shard, limit: int) -> None:
+def test_the_process_that_changes_it_is_killed_and_another_goes_on(shard: Shard, limit: int) -> None:
     shard.topic(key_concurrency=1)
     shard.enqueue("a", "b", "c", key="k")
     shard.redis("HSET", shard.k.settings, "key_limit", limit, "limit_applied_to", "")
@@ -100,7 +100,7 @@ def test_removing_a_limit_leaves_alone_what_has_a_place(shard: Shard) -> None:
     shard.redis("HSET", shard.k.settings, "key_limit", 0, "limit_applied_to", "")
     shard.redis("XTRIM", shard.k.wake, "MAXLEN", 0)
     assert shard.run(shard.scripts.apply_key_limit(shard.k, 10)) is False
-    assert shard.rung_ms() is None
+    assert shard.wakeup_ms() is None
 
 
 @pytest.mark.parametrize(("delay", "kept"), [("1h", 2), (0, 120)])

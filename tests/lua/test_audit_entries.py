@@ -1,4 +1,4 @@
-"""audit_entries: where some jobs should be, and what their stream has by then."""
+"""audit_entries: where some jobs should be, and what their stream has at that time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_job_that_left_its_stream_twice_is_no_orphan(shard: Shard) -> None:
     shard.move()
     own, looks = shard.k.ready_of("default"), 0
 
-    def told(request: Any) -> Any:
+    def reported(request: Any) -> Any:
         nonlocal looks
         if ("XRANGE", own, "-") not in [command.args[:3] for command in request.commands]:
             return shard.run(once(request))
@@ -52,7 +52,7 @@ def test_a_job_that_left_its_stream_twice_is_no_orphan(shard: Shard) -> None:
         return reply
 
     before = asked(shard, own)[1]
-    found = followed(audit.audit(shard.store), told)
+    found = followed(audit.audit(shard.store), reported)
     assert looks == 2
     assert asked(shard, own)[1] == before
     assert found.orphans == []
@@ -62,11 +62,11 @@ def once(request: Any) -> Op[Any]:
     return (yield request)
 
 
-def followed(op: Op[Any], told: Callable[[Any], Any]) -> Any:
+def followed(op: Op[Any], reported: Callable[[Any], Any]) -> Any:
     """The operation's result; ``told`` answers its requests."""
     try:
         request = next(op)
         while True:
-            request = op.send(told(request))
+            request = op.send(reported(request))
     except StopIteration as stop:
         return stop.value

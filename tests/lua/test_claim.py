@@ -394,7 +394,7 @@ def test_a_consumer_that_asks_again_when_it_is_too_late_gives_it_up(two: Shard) 
     assert two.empty()
 
 
-def test_the_first_claim_after_a_quiet_time_rings_for_the_mover(shard: Shard) -> None:
+def test_the_first_claim_after_a_quiet_time_wakes_the_mover(shard: Shard) -> None:
     shard.enqueue("i", "j", "k")
     before = shard.last_wakeup()
     shard.claim(1)
@@ -419,7 +419,7 @@ def test_a_missing_group_is_an_error_that_says_so(shard: Shard, lost: str, size:
         shard.claim()
 
 
-def test_with_the_clock_set_back_the_first_claim_rings_all_the_same(shard: Shard) -> None:
+def test_with_the_clock_set_back_the_first_claim_wakes_the_mover_all_the_same(shard: Shard) -> None:
     """That somebody watches the shard was written by a clock that was an hour ahead."""
     shard.enqueue("j")
     shard.reclaim()
@@ -649,11 +649,11 @@ def test_what_a_group_made_anew_ran_waits_for_a_permit_of_the_rate(shard: Shard)
     assert shard.state("j") == "delayed"
 
 
-def test_the_first_claim_rings_for_the_end_of_its_ttr_unless_the_mover_watches(shard: Shard) -> None:
+def test_the_first_claim_wakes_the_mover_for_the_end_of_its_ttr_unless_the_mover_watches(shard: Shard) -> None:
     shard.topic(ttr="30s")
     shard.enqueue("i", "j")
     shard.finish(shard.claim(1).rows[0])
-    assert shard.rung_ms() == START_MS + 30_000
+    assert shard.wakeup_ms() == START_MS + 30_000
     shard.reclaim()
     before = shard.last_wakeup()
     shard.claim(1)

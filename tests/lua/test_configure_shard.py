@@ -100,7 +100,7 @@ def test_a_number_of_shards_that_does_not_know_its_jobs_is_refused(shard: Shard)
     assert shard.topic(shards=2).shards == 2
 
 
-def told(shard: Shard, by: int, layout: Layout) -> Configured:
+def reported(shard: Shard, by: int, layout: Layout) -> Configured:
     reply: Configured = shard.call("configure_shard", later(shard, by, **layout._asdict()))
     return reply
 
@@ -108,7 +108,7 @@ def told(shard: Shard, by: int, layout: Layout) -> Configured:
 def test_a_shard_with_jobs_takes_another_number_that_knows_of_the_earlier_one(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
     wide = Layout(4, (1,), 17)
-    assert told(shard, 1, wide)[3:5] == (shard.settings.version + 1, wide)
+    assert reported(shard, 1, wide)[3:5] == (shard.settings.version + 1, wide)
     assert settings_of(shard)["shards"] == "4<1@17"
     assert not shard.run(shard.scripts.enqueue(shard.k, 1, shard.jobs("i"))).current
     assert not shard.run(shard.scripts.enqueue(shard.k, 4, shard.jobs("i"))).current
@@ -118,29 +118,29 @@ def test_a_shard_with_jobs_takes_another_number_that_knows_of_the_earlier_one(sh
 
 def test_once_it_is_resharded_every_version_can_read_it_again(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
-    told(shard, 1, Layout(4, (1,), 17))
-    assert told(shard, 2, Layout(4, (), 17)).layout == Layout(4)
+    reported(shard, 1, Layout(4, (1,), 17))
+    assert reported(shard, 2, Layout(4, (), 17)).layout == Layout(4)
     assert settings_of(shard)["shards"] == "4"
 
 
 @pytest.mark.parametrize("layout", [Layout(1), Layout(4), Layout(4, (1,), 16), Layout(4, (), 16)])
-def test_who_does_not_know_of_the_last_change_is_refused(shard: Shard, layout: Layout) -> None:
+def test_a_caller_that_missed_the_last_change_is_refused(shard: Shard, layout: Layout) -> None:
     """A registry that was lost, and made again, or put back from an old copy. Even an empty shard tells."""
     latest = Layout(4, (1,), 17)
-    told(shard, 1, latest)
-    reply = told(shard, 2, layout)
+    reported(shard, 1, latest)
+    reply = reported(shard, 2, layout)
     assert (reply.done, reply.layout) == (False, latest)
     assert settings_of(shard)["shards"] == latest.text
 
 
 def test_a_later_change_follows(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
-    told(shard, 1, Layout(4, (1,), 17))
-    assert told(shard, 2, Layout(2, (1, 4), 18)).layout == Layout(2, (1, 4), 18)
+    reported(shard, 1, Layout(4, (1,), 17))
+    assert reported(shard, 2, Layout(2, (1, 4), 18)).layout == Layout(2, (1, 4), 18)
 
 
 def test_while_jobs_may_be_where_they_were_the_shard_is_not_closed(shard: Shard) -> None:
-    told(shard, 1, Layout(4, (1,), 17))
+    reported(shard, 1, Layout(4, (1,), 17))
     assert not shard.call("configure_shard", later(shard, 2, resharding=2)).done
 
 
@@ -187,11 +187,11 @@ def test_a_group_added_later_does_not_get_what_another_has_alone(shard: Shard) -
     assert shard.state("new", "late") == "running"
 
 
-def test_it_rings(shard: Shard) -> None:
+def test_it_wakes_the_mover(shard: Shard) -> None:
     before = shard.last_wakeup()
     shard.topic(ttr="5s")
     assert shard.last_wakeup() != before
-    assert shard.rung_ms() == 0, "at once"
+    assert shard.wakeup_ms() == 0, "at once"
 
 
 def test_a_lost_group_is_made_again(shard: Shard) -> None:
@@ -203,12 +203,12 @@ def test_a_lost_group_is_made_again(shard: Shard) -> None:
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["ready", "ready:GROUP"])
-def test_it_rings_when_it_makes_a_lost_group_again(shard: Shard, own: bool) -> None:
+def test_it_wakes_the_mover_when_it_makes_a_lost_group_again(shard: Shard, own: bool) -> None:
     before = shard.last_wakeup()
     shard.redis("XGROUP", "DESTROY", shard.k.ready_of("default") if own else shard.k.ready, "default")
     shard.call("configure_shard", shard.settings)
     assert shard.last_wakeup() != before
-    assert shard.rung_ms() == 0, "at once"
+    assert shard.wakeup_ms() == 0, "at once"
 
 
 def test_a_shard_whose_only_group_is_replaced_knows_that_there_were_two(shard: Shard) -> None:
@@ -258,7 +258,7 @@ def test_a_shard_with_jobs_can_not_be_closed(shard: Shard) -> None:
 
 
 def test_a_shard_with_taken_ids_can_not_be_closed(shard: Shard) -> None:
-    """Its jobs may have come and gone since whoever closes it looked."""
+    """Its jobs may have come and gone since the process that closes it looked."""
     shard.enqueue_unique("j", rule="60000|||")
     shard.call("cancel", "j")
     assert not shard.call("configure_shard", later(shard, 5, resharding=4)).done
@@ -273,8 +273,8 @@ def test_where_keys_have_limits_taken_ids_do_not_keep_a_shard_open(shard: Shard,
     shard.enqueue_unique("j", rule="60000|||")
     assert not shard.call("configure_shard", later(shard, 6, resharding=4, **limits)).done
     shard.call("cancel", "j")
-    told = limits if first else {}
-    assert shard.call("configure_shard", later(shard, 7, resharding=4, **told)).done
+    reported = limits if first else {}
+    assert shard.call("configure_shard", later(shard, 7, resharding=4, **reported)).done
 
 
 def test_an_older_version_learns_what_the_shard_has(two: Shard) -> None:
@@ -284,7 +284,7 @@ def test_an_older_version_learns_what_the_shard_has(two: Shard) -> None:
 
 
 def test_an_empty_shard_is_one_of_fewer_only_after_it_was_closed(shard: Shard) -> None:
-    """Without that, a lost registry was made again by one who does not know how many there are."""
+    """Without that, a lost registry was made again by a process that had another number of shards."""
     shard.topic(shards=3)
     version = shard.settings.version
     assert shard.call("configure_shard", later(shard, 9, shards=1)) == (
@@ -317,7 +317,7 @@ def test_a_shard_with_jobs_tells_what_it_has_when_it_refuses_another_number_of_s
 
 
 def test_the_mark_of_keys_stays_until_the_shard_is_dropped(shard: Shard) -> None:
-    """A registry that was lost, and made again by one who does not know of keys, learns of them."""
+    """A registry that was lost, and made again by a process without the keys' settings, learns of them."""
     sharded_by_key = later(shard, 4).model_copy(update={"sharded_by_key": True})
     assert shard.call("configure_shard", sharded_by_key).sharded_by_key
     assert shard.call("configure_shard", shard.settings).sharded_by_key, "also if it is out of date"
@@ -414,7 +414,7 @@ def test_a_registry_that_was_lost_does_not_know_that_jobs_may_wait_for_keys(shar
 
 @pytest.mark.parametrize(("number", "kept"), [(1, 1), (8, 0)])
 def test_paused_keys_stay_if_the_shard_opens_among_as_many_as_before(shard: Shard, number: int, kept: int) -> None:
-    """Another shard may hold jobs: then the number does not change, and this shard was closed in vain."""
+    """Another shard may hold jobs: then the number does not change, and this shard is opened again."""
     shard.topic(key_order=True)
     shard.call("pause_key", shard.settings, "k", True)
     for by in (1, 2):

@@ -150,7 +150,7 @@ def test_it_uses_the_keys_that_it_declares(path: Path) -> None:
 
 
 @each(PARTS, lambda path: path.stem)
-def test_a_part_knows_nothing_of_the_call_but_what_it_is_given(path: Path) -> None:
+def test_a_part_has_nothing_of_the_call_but_its_parameters(path: Path) -> None:
     """In the library it is no part of a call: it has neither KEYS nor ARGV, and what it kept, all calls would see."""
     code = code_of(path.read_text())
     assert not re.search(r"\b(KEYS|ARGV)\b", code)

@@ -39,7 +39,7 @@ def test_the_way_of_a_job(shard: Shard) -> None:
     assert sum(shard.cuts.values()) > 60
 
 
-def test_what_has_to_be_told_of() -> None:
+def test_what_has_to_be_reported() -> None:
     lost = ["b'j' is in no stream of default", "running of default: 1, counted 2"]
     assert missed(lost, [b"j"]) == lost[:1]
     assert missed(lost, [b"other"]) == []

@@ -72,7 +72,7 @@ def test_a_shard_with_receipts_stays_unless_it_is_forced(shard: Shard) -> None:
 
 
 def test_a_shard_that_was_never_made_is_gone(shard: Shard) -> None:
-    """Whoever was to make it was killed before."""
+    """The process that should have made it was killed before."""
     other = shard.session.keys.shard("t", 1)
     assert shard.run(shard.scripts.drop_shard(other, shard.settings))
 

@@ -116,7 +116,7 @@ def test_settings_out_of_date_write_nothing(shard: Shard) -> None:
     assert shard.empty()
 
 
-def test_it_rings_only_for_a_new_earliest_job(shard: Shard) -> None:
+def test_it_wakes_the_mover_only_for_a_new_earliest_job(shard: Shard) -> None:
     shard.enqueue("a", delay="10s")
     first = shard.last_wakeup()
     shard.enqueue("later", delay="11s")
@@ -125,7 +125,7 @@ def test_it_rings_only_for_a_new_earliest_job(shard: Shard) -> None:
     assert shard.last_wakeup() != first
 
 
-def test_it_rings_for_the_first_ready_job_when_nobody_watches(shard: Shard) -> None:
+def test_it_wakes_the_mover_for_the_first_ready_job_when_nobody_watches(shard: Shard) -> None:
     before = shard.last_wakeup()
     shard.enqueue("first")
     first = shard.last_wakeup()
@@ -147,7 +147,7 @@ def test_without_an_injected_clock_redis_tells_the_time(timed: Shard) -> None:
     assert before_ms <= reply.now_ms <= before_ms + 60_000
 
 
-def test_with_the_clock_set_back_the_first_ready_job_rings_all_the_same(shard: Shard) -> None:
+def test_with_the_clock_set_back_the_first_ready_job_wakes_the_mover_all_the_same(shard: Shard) -> None:
     shard.reclaim()
     shard.clock.now_ms -= 3_600_000
     before = shard.last_wakeup()
@@ -190,15 +190,15 @@ def test_it_writes_although_the_id_is_taken(shard: Shard) -> None:
     assert shard.counts == before
 
 
-def test_of_several_the_earliest_rings_if_it_is_earlier_than_all_before(shard: Shard) -> None:
+def test_of_several_the_earliest_wakes_the_mover_if_it_is_earlier_than_all_before(shard: Shard) -> None:
     shard.call("enqueue", 1, shard.jobs("i", delay="3s") + shard.jobs("j", delay="1s") + shard.jobs("k", delay="2s"))
-    assert shard.rung_ms() == START_MS + 1000
+    assert shard.wakeup_ms() == START_MS + 1000
     before = shard.last_wakeup()
     shard.enqueue("at the same time", delay="1s")
     assert shard.last_wakeup() == before
 
 
-def test_the_first_ready_job_of_any_group_rings(two: Shard) -> None:
+def test_the_first_ready_job_of_any_group_wakes_the_mover(two: Shard) -> None:
     two.enqueue("i")
     two.finish(*two.claim(group="a").rows, group="a")
     before = two.last_wakeup()
@@ -232,14 +232,14 @@ def test_a_unique_job_with_a_key_and_no_limit_has_no_place(shard: Shard) -> None
 
 
 @pytest.mark.parametrize(
-    ("keyed", "named", "taken"),
+    ("has_keys", "named", "taken"),
     [
         (False, "3", True), (False, "3k", False), (False, "2", False), (True, "3", True), (True, "3k", True),
         (True, "2k", False), (True, "33k", False), (True, "3kk", False), (True, "", False),
     ],
 )  # fmt: skip
-def test_where_a_key_decides_the_shard_it_must_be_marked(shard: Shard, keyed: bool, named: str, taken: bool) -> None:
+def test_where_a_key_decides_the_shard_it_must_be_marked(shard: Shard, has_keys: bool, named: str, taken: bool) -> None:
     shard.topic(shards=3)
-    if keyed:
+    if has_keys:
         shard.call("configure_shard", shard.settings.model_copy(update={"sharded_by_key": True}))
     assert shard.run(shard.scripts.enqueue(shard.k, named, shard.jobs("j"))).current is taken

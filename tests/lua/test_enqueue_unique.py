@@ -43,10 +43,10 @@ def known(shard: Shard) -> list[bytes]:
 # -- unique_for
 
 
-def test_a_new_id_is_put_in_and_its_earlier_due_time_rings(shard: Shard) -> None:
+def test_a_new_id_is_put_in_and_its_earlier_due_time_wakes_the_mover(shard: Shard) -> None:
     assert shard.enqueue_unique("j", rule=MINUTE, delay="1s") == (True, START_MS, {}, 1, 0)
     assert (shard.state("j"), shard.counts) == ("delayed", {"enqueued": 1})
-    assert shard.rung_ms() == START_MS + 1000
+    assert shard.wakeup_ms() == START_MS + 1000
     before = shard.last_wakeup()
     shard.enqueue_unique("i", rule=MINUTE, delay="2s")
     assert shard.last_wakeup() == before
@@ -256,11 +256,11 @@ def test_a_ready_job_stays_ready_though_the_clock_was_set_back(shard: Shard) -> 
     assert due_of(shard) == 1000
 
 
-def test_of_several_that_are_brought_forward_the_earliest_rings(shard: Shard) -> None:
+def test_of_several_that_are_brought_forward_the_earliest_wakes_the_mover(shard: Shard) -> None:
     shard.enqueue_unique("i", "j", "k", delay="1h")
     jobs = [value for id, delay in (("i", "1s"), ("j", "2s")) for value in shard.jobs(id, delay=delay)]
     shard.repeat_unique(jobs, "postpone")
-    assert shard.rung_ms() == START_MS + 1000
+    assert shard.wakeup_ms() == START_MS + 1000
 
 
 def test_at_most_is_not_that_of_another_job_of_the_same_millisecond(shard: Shard) -> None:
@@ -271,7 +271,7 @@ def test_at_most_is_not_that_of_another_job_of_the_same_millisecond(shard: Shard
         assert due_of(shard) == due_ms
 
 
-def test_a_postponed_job_keeps_its_id_for_as_long_as_it_was_told_first(shard: Shard) -> None:
+def test_a_postponed_job_keeps_its_id_for_as_long_as_the_first_call_said(shard: Shard) -> None:
     shard.enqueue_unique("j", rule="60000|1|90000|", delay="1s")
     for delay in ("2s", "3s", "4s"):
         new = shard.jobs("j", delay=delay)
@@ -424,9 +424,9 @@ def test_of_large_jobs_only_so_many_are_looked_at(shard: Shard) -> None:
     assert (reply.taken, reply.looked) == ({}, 2)
 
 
-def test_of_several_the_earliest_rings_if_it_is_earlier_than_all_before(shard: Shard) -> None:
+def test_of_several_the_earliest_wakes_the_mover_if_it_is_earlier_than_all_before(shard: Shard) -> None:
     shard.repeat_unique(shard.jobs("i", delay="3s") + shard.jobs("j", delay="1s") + shard.jobs("k", delay="2s"))
-    assert shard.rung_ms() == START_MS + 1000
+    assert shard.wakeup_ms() == START_MS + 1000
     before = shard.last_wakeup()
     shard.enqueue_unique("at the same time", delay="1s")
     assert shard.last_wakeup() == before
@@ -488,7 +488,7 @@ def test_of_many_that_end_together_each_has_its_own_time(shard: Shard) -> None:
     assert shard.enqueue_unique("d").taken == {}
 
 
-def test_every_way_out_is_told(shard: Shard) -> None:
+def test_every_way_out_is_returned(shard: Shard) -> None:
     shard.enqueue_unique("cancelled", "replaced", "retracted", rule=AFTER, delay="1h")
     shard.clock.advance("5s")
     assert shard.call("cancel", "cancelled") == 1
@@ -505,7 +505,7 @@ def test_every_way_out_is_told(shard: Shard) -> None:
 
 @pytest.mark.parametrize("clock_ms", [START_MS, START_MS - 10**10], ids=["", "behind"])
 @pytest.mark.parametrize("how", ["purge", "archive"])
-def test_a_letter_that_leaves_is_told_by_the_clock_of_the_call(shard: Shard, how: str, clock_ms: int) -> None:
+def test_the_history_of_a_letter_that_leaves_has_the_time_of_the_call(shard: Shard, how: str, clock_ms: int) -> None:
     shard.clock.now_ms = clock_ms
     shard.enqueue_unique("j", rule=AFTER)
     shard.move()
@@ -549,7 +549,7 @@ def test_a_rate_is_kept_beside_it(shard: Shard) -> None:
     assert shard.enqueue_unique("j").taken == {}
 
 
-def test_who_does_not_use_it_has_no_field_for_it(shard: Shard) -> None:
+def test_a_topic_without_it_has_no_field_for_it(shard: Shard) -> None:
     shard.enqueue_unique("j", rule=MINUTE)
     assert shard.redis("HGET", shard.k.settings, "after_finish") is None
     shard.enqueue_unique("i", rule=AFTER)
@@ -565,7 +565,7 @@ def test_a_topic_where_the_id_of_a_job_with_a_key_stays_taken_is_marked(shard: S
     assert shard.redis("HGET", shard.k.settings, "sharded_by_key") == b"1"
 
 
-def test_whoever_looks_in_the_shard_of_the_key_must_find_the_mark(shard: Shard) -> None:
+def test_a_call_that_looks_in_the_shard_of_the_key_must_find_the_mark(shard: Shard) -> None:
     jobs = [*shard.jobs("j", key="k"), "|||"]
     assert not shard.call("enqueue_unique", "1k", "keep", jobs).current
     shard.redis("HSET", shard.k.settings, "sharded_by_key", 1)
@@ -577,7 +577,9 @@ def test_whoever_looks_in_the_shard_of_the_key_must_find_the_mark(shard: Shard) 
 PLAIN = ""
 
 
-def at_former_home(shard: Shard, *ids: str, how: str = "keep", rule: str = PLAIN, delay: Any = 60) -> dict[int, bytes]:
+def in_previous_shard(
+    shard: Shard, *ids: str, how: str = "keep", rule: str = PLAIN, delay: Any = 60
+) -> dict[int, bytes]:
     args = [value for id in ids for value in (*shard.jobs(id, delay=delay), rule)]
     reply: Enqueued = shard.call("enqueue_unique", 1, how, args, True)
     assert reply.looked == len(ids)
@@ -588,7 +590,7 @@ def at_former_home(shard: Shard, *ids: str, how: str = "keep", rule: str = PLAIN
 @pytest.mark.parametrize("how", ["keep", "replace", "postpone"])
 def test_what_it_has_nothing_of_is_not_enqueued_there(shard: Shard, how: str, rule: str) -> None:
     shard.enqueue("there", delay=30)
-    found = at_former_home(shard, "a", "there", "b", how=how, rule=rule)
+    found = in_previous_shard(shard, "a", "there", "b", how=how, rule=rule)
     assert (found[0], found[2]) == (b"", b"")
     assert (found.get(1) is None) == (how == "replace")
     assert [shard.get(id) for id in "ab"] == [None, None]
@@ -598,25 +600,27 @@ def test_what_it_has_nothing_of_is_not_enqueued_there(shard: Shard, how: str, ru
 def test_an_id_that_is_taken_there_stays_there(shard: Shard) -> None:
     shard.enqueue_unique("j", rule=MINUTE)
     shard.call("cancel", "j")
-    assert at_former_home(shard, "j", rule=MINUTE)[0].endswith(b"\nnull")
-    assert at_former_home(shard, "j") == {}, "a call without a rule does not mind, but it is there that the job comes"
+    assert in_previous_shard(shard, "j", rule=MINUTE)[0].endswith(b"\nnull")
+    assert in_previous_shard(shard, "j") == {}, (
+        "a call without a rule does not mind, but it is there that the job comes"
+    )
     assert shard.state("j") == "delayed"
 
 
 def test_an_id_whose_time_is_over_is_forgotten_there(shard: Shard) -> None:
-    """One that is used again and again would stay for good. Nor is it taken again if the clock is set back."""
+    """One that is used again and again would stay for ever. Nor is it taken again if the clock is set back."""
     shard.enqueue_unique("j", rule="1000|||")
     shard.call("cancel", "j")
     shard.clock.advance("5s")
-    assert at_former_home(shard, "j", rule=MINUTE) == {0: b""}
+    assert in_previous_shard(shard, "j", rule=MINUTE) == {0: b""}
     assert shard.redis("EXISTS", shard.k.taken, shard.k.taken_until) == 0
     shard.clock.now_ms -= 5_000
-    assert at_former_home(shard, "j", rule=MINUTE) == {0: b""}
+    assert in_previous_shard(shard, "j", rule=MINUTE) == {0: b""}
 
 
 def test_a_call_without_a_rule_takes_no_id_there(shard: Shard) -> None:
     shard.enqueue("j", delay=30)
-    assert at_former_home(shard, "j", how="replace") == {}
+    assert in_previous_shard(shard, "j", how="replace") == {}
     assert shard.redis("EXISTS", shard.k.taken) == 0
 
 
@@ -624,7 +628,7 @@ def test_a_call_without_a_rule_takes_no_id_there(shard: Shard) -> None:
 def test_a_job_that_is_replaced_there_by_one_without_a_rule_has_ended(shard: Shard, later: str, is_free: bool) -> None:
     """As by the script replace: its span begins, and not when the other one ends."""
     shard.enqueue_unique("j", rule=AFTER, delay=30)
-    assert at_former_home(shard, "j", how="replace", delay=600) == {}
+    assert in_previous_shard(shard, "j", how="replace", delay=600) == {}
     shard.clock.advance(later)
     shard.call("cancel", "j")
     assert (shard.enqueue_unique("j").taken == {}) == is_free

@@ -51,8 +51,8 @@ def test_of_a_batch_each_has_its_own_and_those_that_were_taken_over_have_none(sh
     ]
     assert shard.call("retry", "default", shard.generation("default"), shard.consumer, claims).stale == {1}
     found = dict(shard.failures())
-    told = [(row[0], found.get(entry)) for row, entry in zip(shard.history(), rows(shard), strict=True)]
-    assert told == [("row of b", None), ("row of a", "of a"), ("row of c", None), ("row of d", "of d")]
+    reported = [(row[0], found.get(entry)) for row, entry in zip(shard.history(), rows(shard), strict=True)]
+    assert reported == [("row of b", None), ("row of a", "of a"), ("row of c", None), ("row of d", "of d")]
 
 
 def test_no_more_than_the_length_are_kept_the_newest(shard: Shard) -> None:

@@ -1,4 +1,4 @@
-"""The fence: whoever ends an attempt must hold its claim, and an entry is acknowledged only with its claim."""
+"""The fence: a worker that ends an attempt must hold its claim, and an entry is acknowledged only with its claim."""
 
 from __future__ import annotations
 

@@ -238,13 +238,13 @@ def test_one_that_comes_before_the_next_look_at_what_waits(shard: Shard) -> None
     assert there(shard).held == at(1_000)[0]
 
 
-def test_it_rings_only_for_what_is_earlier_than_all_others(shard: Shard) -> None:
+def test_it_wakes_the_mover_only_for_what_is_earlier_than_all_others(shard: Shard) -> None:
     write(shard, stored(3), "late")
     write(shard, stored(1), "early")
     write(shard, stored(2), "between")
     shard.clock.now_ms += 10
     assert fire(shard).fired == 3
-    assert shard.rung_ms() == START_MS + 1
+    assert shard.wakeup_ms() == START_MS + 1
     first = shard.last_wakeup()
     write(shard, stored(20, 30, id="u"), "u", ahead_ms=100)
     looked = shard.last_wakeup()
@@ -252,13 +252,13 @@ def test_it_rings_only_for_what_is_earlier_than_all_others(shard: Shard) -> None
     assert shard.last_wakeup() == looked != first, "others are due before"
 
 
-def test_it_rings_for_a_job_that_goes_ahead_of_those_that_wait(shard: Shard) -> None:
+def test_it_wakes_the_mover_for_a_job_that_goes_ahead_of_those_that_wait(shard: Shard) -> None:
     shard.enqueue("far", delay=60)
     write(shard, stored(5_000), ahead_ms=10_000)
     before = shard.last_wakeup()
     fire(shard, ahead_ms=10_000)
     assert shard.last_wakeup() != before
-    assert shard.rung_ms() == START_MS + 5_000
+    assert shard.wakeup_ms() == START_MS + 5_000
 
 
 def test_the_largest_record_stays_the_largest(shard: Shard) -> None:
@@ -285,12 +285,12 @@ def test_a_job_that_only_a_leaving_group_has_is_no_predecessor(shard: Shard) -> 
     assert fire(shard).fired == 1
 
 
-def test_it_rings_for_the_earliest_whatever_was_looked_at_first(shard: Shard) -> None:
+def test_it_wakes_the_mover_for_the_earliest_whatever_was_looked_at_first(shard: Shard) -> None:
     write(shard, stored(5, id="a"), "a", ahead_ms=10)
     write(shard, stored(3, id="b"), "b")
     shard.clock.now_ms += 10
     assert fire(shard).fired == 2
-    assert shard.rung_ms() == START_MS + 3
+    assert shard.wakeup_ms() == START_MS + 3
 
 
 def test_a_schedule_that_another_client_deleted_is_forgotten(shard: Shard) -> None:

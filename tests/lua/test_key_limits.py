@@ -382,17 +382,17 @@ def test_what_is_ready_keeps_its_place_when_the_clock_is_set_back(shard: Shard) 
     assert [row.id for row in shard.claim().rows] == [b"a"]
 
 
-def test_it_rings_for_what_is_due_before_all_others(shard: Shard) -> None:
+def test_it_wakes_the_mover_for_what_is_due_before_all_others(shard: Shard) -> None:
     shard.topic(key_concurrency=1)
     shard.enqueue("a", key="k", delay="10s")
-    assert shard.rung_ms() == shard.clock.now_ms + 10_000
+    assert shard.wakeup_ms() == shard.clock.now_ms + 10_000
     before = shard.last_wakeup()
     shard.enqueue("b", key="l", delay="10s")
     shard.enqueue("c", key="m", delay="20s")
     shard.enqueue("d", key="k", delay="30s")
     assert shard.last_wakeup() == before
     shard.enqueue("e", key="n", delay="5s")
-    assert shard.rung_ms() == shard.clock.now_ms + 5_000
+    assert shard.wakeup_ms() == shard.clock.now_ms + 5_000
 
 
 @pytest.mark.parametrize(("limit", "key"), [(0, None), (0, "k"), (1, None), (1, "k")])

@@ -185,7 +185,7 @@ def detached(shard: Shard, request: pytest.FixtureRequest) -> Shard:
 
 
 def test_a_job_of_the_leaving_group_alone_concerns_no_other(detached: Shard) -> None:
-    """It is about to end: whoever asks before that must not take it for another group's."""
+    """It is about to end: a caller that asks before that must not take it for another group's."""
     assert detached.get("x") is None
     assert detached.call("cancel", "x") == 0
     assert detached.call("reschedule", "x", "+0") == 0

@@ -35,7 +35,7 @@ def test_what_is_in_a_body_is_no_key(shard: Shard) -> None:
     assert page(shard)[1] == [("a", "")]
 
 
-def test_whoever_knows_another_number_of_shards_is_refused(shard: Shard) -> None:
+def test_a_caller_that_knows_another_number_of_shards_is_refused(shard: Shard) -> None:
     assert page(shard, spread=2) is None
     assert page(shard, spread=WIDE.text) is None
     shard.call("configure_shard", shard.settings.model_copy(update={"version": 10**15, **WIDE._asdict()}))
@@ -79,10 +79,10 @@ def test_taken_ids_whose_time_is_over_are_forgotten(shard: Shard) -> None:
     assert shard.redis("HEXISTS", shard.k.taken, "a") == 0
 
 
-# What comes to a former home.
+# What comes to a previous shard.
 
 
-def test_it_counts_what_comes_to_a_former_home(shard: Shard) -> None:
+def test_it_counts_what_comes_to_a_previous_shard(shard: Shard) -> None:
     def former(id: str, how: str = "keep", rule: str = "") -> None:
         shard.call("enqueue_unique", 1, how, [*shard.jobs(id, delay=60), rule], True)
 

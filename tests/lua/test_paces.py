@@ -40,12 +40,12 @@ def test_one_starts_at_a_time(paced: Shard) -> None:
     assert started(paced) == [b"c"]
 
 
-def test_it_rings_for_the_next_one(paced: Shard) -> None:
+def test_it_wakes_the_mover_for_the_next_one(paced: Shard) -> None:
     paced.enqueue("a", "b", "c", key="k")
     assert started(paced) == [b"a"]
     paced.clock.advance(PACE_S)
     assert started(paced) == [b"b"]
-    assert paced.rung_ms() == paced.clock.now_ms + 200
+    assert paced.wakeup_ms() == paced.clock.now_ms + 200
 
 
 def test_what_comes_late_is_made_up_for_only_in_part(paced: Shard) -> None:
@@ -193,7 +193,7 @@ def test_a_retry_that_holds_its_key_waits_for_those_that_have_started(shard: Sha
     shard.clock.advance(0.05)
     assert started(shard) == []
     assert shard.state("a") == "delayed"
-    assert shard.rung_ms() == shard.clock.now_ms + 149  # just before another one might start
+    assert shard.wakeup_ms() == shard.clock.now_ms + 149  # just before another one might start
     shard.clock.advance(PACE_S - 0.05)
     assert started(shard) == [b"a"]
 
@@ -373,11 +373,11 @@ def test_after_the_clock_was_set_back_the_pace_goes_on_from_there(paced: Shard) 
     assert started(paced) == [b"a"]
     paced.clock.now_ms -= 3_600_000
     paced.enqueue("b", "c", key="k")
-    assert paced.rung_ms() == paced.clock.now_ms + 200
+    assert paced.wakeup_ms() == paced.clock.now_ms + 200
     assert started(paced) == []
     paced.clock.advance(PACE_S)
     assert started(paced) == [b"b"]
-    assert paced.rung_ms() == paced.clock.now_ms + 200
+    assert paced.wakeup_ms() == paced.clock.now_ms + 200
 
 
 def test_a_start_as_early_as_can_be_counts_from_its_time(paced: Shard) -> None:
@@ -388,7 +388,7 @@ def test_a_start_as_early_as_can_be_counts_from_its_time(paced: Shard) -> None:
     paced.clock.advance(PACE_S - 0.05)
     paced.take()
     paced.enqueue("b", key="k")
-    assert paced.rung_ms() == paced.clock.now_ms + 250
+    assert paced.wakeup_ms() == paced.clock.now_ms + 250
 
 
 def test_what_is_due_and_was_not_moved_counts_as_before_when_the_rate_changes(paced: Shard) -> None:
@@ -403,7 +403,7 @@ def test_a_start_counts_though_the_rate_is_changed_while_nothing_waits(paced: Sh
     assert started(paced) == [b"a"]
     paced.topic(key_rate="10/s")
     paced.enqueue("b", key="k")
-    assert paced.rung_ms() == paced.clock.now_ms + 100
+    assert paced.wakeup_ms() == paced.clock.now_ms + 100
 
 
 def test_what_runs_is_not_asked_to_give_way(paced: Shard) -> None:

@@ -417,7 +417,7 @@ def test_an_entry_that_another_group_needs_stays(two: Shard) -> None:
     assert two.empty()
 
 
-def test_what_is_not_due_yet_goes_by_the_bucket_and_rings(two: Shard) -> None:
+def test_what_is_not_due_yet_goes_by_the_bucket_and_wakes_the_mover(two: Shard) -> None:
     """One group has begun with the job, so its entry stays when it is rescheduled; another has only read it."""
     two.enqueue("j")
     two.retry(two.take("a"), delay_ms=1000)

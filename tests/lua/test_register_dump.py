@@ -33,7 +33,7 @@ def test_it_tells_what_the_stream_is(shard: Shard) -> None:
     assert register(shard, "d1", third.decode(), 3) == (True, first.decode(), 3, 0, "")
 
 
-def test_every_row_counts_once_whoever_wrote_it(shard: Shard) -> None:
+def test_every_row_counts_once_by_any_writer(shard: Shard) -> None:
     shard.enqueue("a", "b", "c", "d")
     rows = shard.claim(4).rows
     shard.finish(*rows[:2])

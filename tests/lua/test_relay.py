@@ -45,7 +45,7 @@ def test_jobs_wait_in_their_order_and_leave_receipts(shard: Shard) -> None:
     assert [row.id for row in shard.claim().rows] == [b"c", b"b", b"a"]
 
 
-def test_it_rings_for_an_earlier_job(shard: Shard) -> None:
+def test_it_wakes_the_mover_for_an_earlier_job(shard: Shard) -> None:
     relay(shard, rows("a", delay=60))
     first = shard.last_wakeup()
     assert first is not None
@@ -58,9 +58,9 @@ def test_it_rings_for_an_earlier_job(shard: Shard) -> None:
     assert shard.last_wakeup() == second
 
 
-def test_of_several_it_rings_for_the_earliest(shard: Shard) -> None:
+def test_of_several_it_wakes_the_mover_for_the_earliest(shard: Shard) -> None:
     relay(shard, rows("a", delay=3) + rows("b", delay=1) + rows("c", delay=2))
-    assert shard.rung_ms() == START_MS + 1000
+    assert shard.wakeup_ms() == START_MS + 1000
 
 
 def test_each_gets_the_next_number(shard: Shard) -> None:
@@ -172,7 +172,7 @@ def test_the_last_record_read_is_the_one_that_reaches_the_bytes_allowed(shard: S
         assert shard.run(shard.scripts._run("relay", keys, args)) == [1] + [0] * looked
 
 
-def test_at_a_former_home_only_what_is_there_is_enqueued(shard: Shard) -> None:
+def test_in_a_previous_shard_only_what_is_there_is_enqueued(shard: Shard) -> None:
     """Or has been: its receipt tells."""
     relay(shard, rows("ended", "waits", "there"))
     shard.call("cancel", "ended")

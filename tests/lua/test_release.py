@@ -58,7 +58,7 @@ def test_in_a_shard_that_knows_of_no_rate_it_is_ready_at_once(shard: Shard) -> N
     assert shard.state("j") == "ready"
 
 
-def test_of_two_that_wait_for_a_permit_the_first_rings(shard: Shard) -> None:
+def test_of_two_that_wait_for_a_permit_the_first_wakes_the_mover(shard: Shard) -> None:
     shard.enqueue("i", "j")
     i, j = shard.claim().rows
     shard.topic(rate=1)

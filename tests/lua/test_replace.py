@@ -116,9 +116,9 @@ def test_it_writes_although_the_id_is_taken(shard: Shard) -> None:
     assert shard.counts == before
 
 
-def test_of_several_the_earliest_rings_if_it_is_earlier_than_all_before(shard: Shard) -> None:
+def test_of_several_the_earliest_wakes_the_mover_if_it_is_earlier_than_all_before(shard: Shard) -> None:
     shard.call("replace", 1, shard.jobs("i", delay="3s") + shard.jobs("j", delay="1s") + shard.jobs("k", delay="2s"))
-    assert shard.rung_ms() == START_MS + 1000
+    assert shard.wakeup_ms() == START_MS + 1000
     before = shard.last_wakeup()
     shard.call("replace", 1, shard.jobs("at the same time", delay="1s"))
     assert shard.last_wakeup() == before

@@ -191,14 +191,14 @@ def test_a_group_that_had_not_begun_still_has_no_attempt_behind_it(two: Shard) -
     assert two.take("b").past == f"1|0|0|{START_MS + 1000}".encode()
 
 
-def test_as_early_as_another_job_needs_no_ring(shard: Shard) -> None:
+def test_as_early_as_another_job_needs_no_wakeup(shard: Shard) -> None:
     shard.enqueue("first", delay="1s")
     shard.enqueue("j", delay="3s")
     before = shard.last_wakeup()
     assert shard.call("reschedule", "j", "+1000") == MOVED
     assert shard.last_wakeup() == before
     assert shard.call("reschedule", "j", "+999") == MOVED
-    assert shard.rung_ms() == START_MS + 999
+    assert shard.wakeup_ms() == START_MS + 999
 
 
 def test_without_the_limit_that_there_was_a_job_with_a_key_has_no_place(shard: Shard) -> None:

@@ -277,7 +277,7 @@ def test_where_keys_have_a_limit_it_needs_a_place(shard: Shard) -> None:
     assert shard.take().id == b"a"
 
 
-def test_at_a_former_home_only_what_is_there_comes_back(shard: Shard) -> None:
+def test_in_a_previous_shard_only_what_is_there_comes_back(shard: Shard) -> None:
     bury_all(shard, "gone", "again", "taken")
     jobs = archive(shard)
     shard.enqueue("again", delay="1h")
@@ -292,7 +292,7 @@ def test_at_a_former_home_only_what_is_there_comes_back(shard: Shard) -> None:
     assert [b"gone to default" in receipts(shard), b"taken to default" in receipts(shard)] == [False, True]
 
 
-def test_at_a_former_home_a_receipt_tells_what_has_come_back(shard: Shard) -> None:
+def test_in_a_previous_shard_a_receipt_tells_what_has_come_back(shard: Shard) -> None:
     bury_all(shard, "j")
     jobs = archive(shard)
     shard.call("restore", "default", 1, jobs)

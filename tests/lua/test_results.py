@@ -217,7 +217,7 @@ def test_a_kicked_job_has_none(shard: Shard) -> None:
 
 
 def test_purging_and_archiving_leave_it(shard: Shard) -> None:
-    """The job was dead, and so it stays for whoever waits for it."""
+    """The job was dead, and so it stays for those that wait for it."""
     shard.enqueue("i")
     shard.bury(shard.take())
     assert shard.call("purge", "default", 0, ["i"]) == 1

@@ -144,11 +144,11 @@ def retried(shard: Shard, *claims: tuple[ClaimedRow, int, int]) -> Refused:
     return refused
 
 
-def test_of_a_batch_the_earliest_rings_and_each_has_the_next_number(shard: Shard) -> None:
+def test_of_a_batch_the_earliest_wakes_the_mover_and_each_has_the_next_number(shard: Shard) -> None:
     shard.enqueue("i", "j", "k")
     i, j, k = shard.claim().rows
     retried(shard, (i, 3000, 1), (j, 1000, 1), (k, 2000, 1))
-    assert shard.rung_ms() == START_MS + 1000
+    assert shard.wakeup_ms() == START_MS + 1000
     members = shard.redis("ZRANGE", shard.k.bucket, 0, -1)
     assert sorted((member[:12], member[-1:]) for member in members) == [
         (b"f00000000001", b"i"), (b"f00000000002", b"j"), (b"f00000000003", b"k"),
@@ -156,7 +156,7 @@ def test_of_a_batch_the_earliest_rings_and_each_has_the_next_number(shard: Shard
     assert shard.redis("HGET", shard.k.counts, "sequence") == b"3"
 
 
-def test_only_what_comes_before_all_others_rings(shard: Shard) -> None:
+def test_only_what_comes_before_all_others_wakes_the_mover(shard: Shard) -> None:
     shard.enqueue("earlier", delay="1s")
     shard.enqueue("i", "j")
     i, j = shard.claim().rows
@@ -164,7 +164,7 @@ def test_only_what_comes_before_all_others_rings(shard: Shard) -> None:
     retried(shard, (i, 1000, 1))
     assert shard.last_wakeup() == before
     retried(shard, (j, 999, 1))
-    assert shard.rung_ms() == START_MS + 999
+    assert shard.wakeup_ms() == START_MS + 999
 
 
 def test_a_batch_has_retried_and_snoozed_and_taken_over_attempts(shard: Shard) -> None:

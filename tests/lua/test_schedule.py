@@ -45,7 +45,7 @@ def test_without_an_occurrence_nothing_looks_at_it(shard: Shard) -> None:
     assert there(shard).state == "paused"
 
 
-def test_only_what_is_earlier_than_all_others_rings(shard: Shard) -> None:
+def test_only_what_is_earlier_than_all_others_wakes_the_mover(shard: Shard) -> None:
     write(shard, stored(2_000), "a")
     write(shard, stored(2_000), "b")
     write(shard, stored(3_000), "c")

@@ -12,7 +12,7 @@ def begin_to_delete(shard: Shard) -> TopicSettings:
     return settings
 
 
-def test_it_is_gone_and_rings(shard: Shard) -> None:
+def test_it_is_gone_and_wakes_the_mover(shard: Shard) -> None:
     deleting = begin_to_delete(shard)
     before = shard.redis("XREVRANGE", shard.session.keys.wake, "+", "-")
     assert shard.run(shard.scripts.unregister_topic("t", deleting.version))

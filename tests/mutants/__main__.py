@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 
 from . import lua, python
-from .lane import HUNG
 from .mutant import ROOT, Mutant
 from .run import Options, Result, try_mutants
 from .survivors import FILE, Listed, entry_of
+from .worker import HUNG
 
 OUT = Console(highlight=False, soft_wrap=True, markup=False)
 COLUMNS = ("mutants", "killed", "equivalent", "alive")
@@ -30,7 +30,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--sample", type=int, help="so many of the mutants that are not listed")
     parser.add_argument("--seed", type=int, help="of the sample; a new one without it")
-    parser.add_argument("--lanes", type=int, default=2, help="how many are tried at once (2)")
+    parser.add_argument("--workers", type=int, default=2, help="how many are tried at once (2)")
     parser.add_argument("--quick", action="store_true", help="with one server, and no simulation")
     parser.add_argument("--tests", nargs="+", default=[], metavar="PATH", help="only these tests")
     parser.add_argument(
@@ -105,7 +105,7 @@ def main() -> int:
             OUT.print(f"listed, but killed by {result.killer}: {result.mutant}")
 
     began = time.monotonic()
-    if broken := try_mutants(mutants, Options(options.lanes, options.quick, tuple(options.tests)), tell):
+    if broken := try_mutants(mutants, Options(options.workers, options.quick, tuple(options.tests)), tell):
         OUT.print(
             "nothing was tried, as these tests fail without a mutant (on a busy machine, try again):",
             *broken,

@@ -104,7 +104,7 @@ def _statements(node: ast.stmt) -> Iterator[str]:
     """What it becomes."""
     match node:
         case ast.Assign(targets=[ast.Name()]):
-            return  # whoever reads the name would fail
+            return  # reading the name would fail
         case ast.Expr() | ast.Assign() | ast.AugAssign() | ast.Raise() | ast.Continue() | ast.Break():
             yield "pass"
         case ast.Return(value=value) if value is not None:

@@ -1,4 +1,4 @@
-"""Tries mutants: one process imports everything and collects the tests, and forks lanes, which fork for each mutant."""
+"""Tries mutants: one process imports everything and collects the tests, and forks workers, which fork again."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.servers import binaries
 
 from . import python
 from .choice import Choice, server_of
-from .lane import Lane
 from .mutant import ROOT, Mutant
+from .worker import Worker
 
 LUA_TESTS = "tests/lua"
 _ARGUMENTS = (
     "-qq", "--no-header", "--no-summary", "--capture=no", "--assert=plain", "--tb=native", "-p", "no:cacheprovider",
     "--import-mode=importlib", "-o", "addopts=", "-o", "timeout=0",
 )  # fmt: skip
-Work = Callable[[Lane, int], Any]
+Work = Callable[[Worker, int], Any]
 
 
 class Options(NamedTuple):
-    lanes: int = 1
+    workers: int = 1
     quick: bool = False  # one server, and no simulation
     tests: tuple[str, ...] = ()  # instead of those that concern the files
     slow_s: float = 20.0  # so long may a test take, and ten times what it takes without a mutant
@@ -62,44 +62,46 @@ class _Run:
         hypothesis.settings.load_profile("mutants")
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        items, mutants, lanes, quick = session.items, self._mutants, self._options.lanes, self._options.quick
+        items, mutants, workers, quick = session.items, self._mutants, self._options.workers, self._options.quick
         first = binaries()[0]
         chosen = [i for i, item in enumerate(items) if server_of(item, first) == 0]
-        parts = [chosen[number::lanes] for number in range(lanes)]
-        found = dict(self._in_lanes(session, lambda lane, number: lane.measure(parts[number]), lanes))
+        parts = [chosen[number::workers] for number in range(workers)]
+        found = dict(self._in_workers(session, lambda worker, number: worker.measure(parts[number]), workers))
         ran = {i: each for number, part in enumerate(parts) for i, each in zip(part, found[number], strict=True)}
         self.broken = [items[i].nodeid for i, each in ran.items() if not each.passed]
         if not self.broken:
             choice = Choice(items, ran, first, on_others=not quick)
 
-            def kill(lane: Lane, number: int) -> str | None:
-                return lane.killer(mutants[number], choice, simulated=not quick)
+            def kill(worker: Worker, number: int) -> str | None:
+                return worker.killer(mutants[number], choice, simulated=not quick)
 
-            for number, killer in self._in_lanes(session, kill, len(mutants)):
+            for number, killer in self._in_workers(session, kill, len(mutants)):
                 self._notify(Result(mutants[number], killer))
         return True
 
-    def _in_lanes(self, session: pytest.Session, work: Work, count: int) -> Iterator[tuple[int, Any]]:
-        """Each number, and what the work on it returned in one of the lanes."""
-        with get_context("fork").Pool(self._options.lanes, _open_lane, (session, work, self._options.slow_s)) as pool:
+    def _in_workers(self, session: pytest.Session, work: Work, count: int) -> Iterator[tuple[int, Any]]:
+        """Each number, and what the work on it returned in one of the processes."""
+        with get_context("fork").Pool(
+            self._options.workers, _open_worker, (session, work, self._options.slow_s)
+        ) as pool:
             yield from pool.imap_unordered(_do, range(count))
             pool.close()
             pool.join()
 
 
-_opened: list[tuple[Lane, Work]] = []
-"""In the process of a lane, that one."""
+_opened: list[tuple[Worker, Work]] = []
+"""In a forked worker: that worker."""
 
 
-def _open_lane(session: pytest.Session, work: Work, slow_s: float) -> None:
+def _open_worker(session: pytest.Session, work: Work, slow_s: float) -> None:
     plugins = session.config.pluginmanager
     root = str(ROOT / "tests" / "conftest.py")
     conftest = next(plugin for plugin in plugins.get_plugins() if getattr(plugin, "__file__", "") == root)
-    lane = Lane(session.items, binaries(), conftest, slow_s)
-    plugins.register(lane)
-    _opened.append((lane, work))
+    worker = Worker(session.items, binaries(), conftest, slow_s)
+    plugins.register(worker)
+    _opened.append((worker, work))
 
 
 def _do(number: int) -> tuple[int, Any]:
-    ((lane, work),) = _opened
-    return number, work(lane, number)
+    ((worker, work),) = _opened
+    return number, work(worker, number)

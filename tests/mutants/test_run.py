@@ -59,8 +59,8 @@ def test_it():
 """
 
 
-def tried(*tests: str | Path, lanes: int = 2, which: str = "end") -> list[str]:
-    command = [sys.executable, "-c", TRY, which, str(lanes), *tests]
+def tried(*tests: str | Path, workers: int = 2, which: str = "end") -> list[str]:
+    command = [sys.executable, "-c", TRY, which, str(workers), *tests]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=_HANGS_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return [line for line in done.stdout.splitlines() if line]
@@ -88,6 +88,6 @@ def test_none_is_tried_if_a_test_fails_without(tmp_path: Path) -> None:
 def test_what_failed_once_and_not_again_killed_nothing(tmp_path: Path) -> None:
     sometimes = tmp_path / "test_sometimes.py"
     sometimes.write_text(SOMETIMES)
-    *_, same = tried("tests/lua/test_lease.py", sometimes, lanes=1)
+    *_, same = tried("tests/lua/test_lease.py", sometimes, workers=1)
     assert same == "None"
     assert sometimes.with_suffix(".runs").read_text() == "xxx"  # without a mutant, failed, and again

@@ -1,4 +1,4 @@
-"""What Prometheus is told of an outbox at the scrape."""
+"""What a scrape shows of an outbox."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_many_rows_in_slices(shop: Shop, keeper: Relay, queue: Queue, server: Se
     assert shop.states() == {"kept": 1100}
 
 
-def test_another_relay_at_work_pauses_for_reconcile(shop: Shop, keeper: Relay, queue: Queue, server: Server) -> None:
+def test_another_active_relay_pauses_for_reconcile(shop: Shop, keeper: Relay, queue: Queue, server: Server) -> None:
     shop.order("a", delay="1h")
     assert keeper._lead()
     keeper._relay_some()

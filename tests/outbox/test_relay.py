@@ -421,7 +421,7 @@ def test_a_database_that_lost_the_epoch_gets_a_higher_one(shop: Shop, relay: Rel
 def test_a_relay_stopped_in_a_transaction_locks_out_nobody(
     shop: Shop, relay: Relay, queue: Queue, server: Server
 ) -> None:
-    """The server ends its transaction. In SQLite a writer that is stopped locks out everybody, whoever it is."""
+    """The server ends its transaction. In SQLite a writer that is stopped locks out all others."""
     with Queue(server.url) as other, Relay(shop.url, other) as second:
         assert relay._lead()
         shop.order("a")

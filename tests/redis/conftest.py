@@ -66,13 +66,13 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 @pytest.fixture
 def no_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is slow to end an attempt whose TTR has passed still ends it itself."""
+    """A worker that is slow to end an attempt whose TTR has passed still ends it itself."""
     monkeypatch.setattr("streamdq.mover.reclaim._TICK_S", 2 * HANG_S)
 
 
 @pytest.fixture
-def rings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody looks now and then, in case a wakeup was lost: what is found was told."""
+def only_wakeups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks now and then, in case a wakeup was lost: what is found came with a wakeup."""
     monkeypatch.setattr("streamdq.mover.node_mover._QUIET_S", 2 * HANG_S)
 
 

@@ -77,7 +77,7 @@ class Space:
 
     @asynccontextmanager
     async def serving(self, *workers: Worker) -> AsyncIterator[None]:
-        """Workers at work; at the end they drain."""
+        """Running workers; at the end they drain."""
         tasks = [asyncio.create_task(worker.serve()) for worker in workers]
         try:
             await self._started(workers, tasks)

@@ -281,7 +281,7 @@ async def test_other_jobs_of_the_worker_go_on(space: Space, seen: Seen) -> None:
 async def test_news_of_aborts_cost_no_look_at_the_registry(
     space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, looks = Seen(), Seen()
+    reported, looks = Seen(), Seen()
     look = WorkerRun._look_for_topics
 
     async def counted(run: WorkerRun) -> None:
@@ -289,7 +289,7 @@ async def test_news_of_aborts_cost_no_look_at_the_registry(
         await look(run)
 
     monkeypatch.setattr(WorkerRun, "_look_for_topics", counted)
-    monkeypatch.setattr(Deadlines, "notified", lambda _self, attempt: told.add(attempt.main))
+    monkeypatch.setattr(Deadlines, "notified", lambda _self, attempt: reported.add(attempt.main))
     async with space.serving(space.recording(seen)):
         space.queue.enqueue("t", "first")
         await seen.count(1)
@@ -297,7 +297,7 @@ async def test_news_of_aborts_cost_no_look_at_the_registry(
         for n in range(1, 21):  # each in a read of its own
             one = aborts.AbortedAttempt("elsewhere", b"somebody", str(n).encode(), b"")
             carry_out(space.queue, aborts.notify_workers(store_of(space.queue).session, [one]))
-            await told.count(n)
+            await reported.count(n)
         assert len(looks) - before < 20, "the registry itself may have changed meanwhile, but not so often"
 
 

@@ -1,4 +1,6 @@
-"""What is fetched ahead of a free slot: it goes to whoever has one, and a topic that is paused starts nothing more."""
+"""What is fetched ahead of a free slot: it goes to a worker that has one, and a topic that is paused starts nothing
+more.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.redis.harness import NAMESPACE, SETTINGS, Space, taken
 from tests.servers import Server
 
 T = f"{NAMESPACE}:{{t:0}}"
-KEYED = f"{NAMESPACE}:{{keyed:0}}"
+WITH_KEYS = f"{NAMESPACE}:{{keyed:0}}"
 
 
 def build(queue: Queue) -> None:
@@ -85,9 +85,9 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     "a retried job's due time": lambda client: leave_bucket(client, f"{T}:bucket", "retried"),
     "a ready job's entry": lambda client: leave_stream(client, f"{T}:ready", "ready"),
     "a running job's entry": lambda client: leave_stream(client, f"{T}:ready", "running"),
-    "the places of a key": lambda client: client.delete(f"{KEYED}:key_admitted"),
-    "whose place it is": lambda client: client.hdel(f"{KEYED}:key_tickets", "default\x1fk0"),
-    "a job that waits for its key": lambda client: leave_bucket(client, f"{KEYED}:key_waiting", "k1"),
+    "the places of a key": lambda client: client.delete(f"{WITH_KEYS}:key_admitted"),
+    "whose place it is": lambda client: client.hdel(f"{WITH_KEYS}:key_tickets", "default\x1fk0"),
+    "a job that waits for its key": lambda client: leave_bucket(client, f"{WITH_KEYS}:key_waiting", "k1"),
     "the shard of a job": move_to_another_shard,
     **{f"{counter} counted twice": partial(count_once_more, counter=counter) for counter in COUNTERS},
 }

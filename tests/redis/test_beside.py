@@ -1,4 +1,4 @@
-"""What goes on beside the attempts: touches, and who is told of dead jobs."""
+"""What goes on beside the attempts: touches, and the calls for dead jobs."""
 
 from __future__ import annotations
 

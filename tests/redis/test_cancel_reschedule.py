@@ -26,7 +26,7 @@ async def test_a_cancelled_job_never_runs(space: Space, seen: Seen) -> None:
     assert (space.stats().cancelled, space.stats().done) == (1, 1)
 
 
-@pytest.mark.usefixtures("rings_alone")
+@pytest.mark.usefixtures("only_wakeups")
 async def test_an_earlier_due_time_wakes_a_mover_that_sleeps(space: Space, seen: Seen) -> None:
     worker = space.recording(seen)
     space.queue.enqueue("t", "x", id="a", delay="1h")

@@ -20,7 +20,7 @@ from tests.servers import Server
 
 
 @asynccontextmanager
-async def janitor_at(url: str, **settings: Any) -> AsyncIterator[tuple[Cleanup, ShardKeys]]:
+async def cleanup_at(url: str, **settings: Any) -> AsyncIterator[tuple[Cleanup, ShardKeys]]:
     """A cleanup of its own, and the first shard of topic t."""
     link, session = open_session(url, "streamdq", Settings(**settings), None, AsyncLink)
     scripts = Scripts(session)
@@ -40,7 +40,7 @@ async def test_only_idle_consumers_without_claims_are_removed(redis_server: Serv
         held = taken(busy, "t")
         assert idle.stats("t").topics["t"].groups["default"].consumers == 2
 
-        async with janitor_at(redis_server.url) as (cleanup, shard):
+        async with cleanup_at(redis_server.url) as (cleanup, shard):
             assert await cleanup.remove_idle(shard) == 0, "idle for less than ten minutes"
             assert await cleanup.remove_idle(shard, idle_ms=-1) == 1
 
@@ -53,7 +53,7 @@ async def test_only_idle_consumers_without_claims_are_removed(redis_server: Serv
 async def test_a_consumer_whose_name_is_no_text_is_removed_as_well(redis_server: Server) -> None:
     with Queue(redis_server.url) as queue:
         queue.enqueue("t", 1)
-    async with janitor_at(redis_server.url) as (cleanup, shard):
+    async with cleanup_at(redis_server.url) as (cleanup, shard):
         with redis_server.client() as client:
             client.xgroup_createconsumer(shard.ready, "default", b"\xff\xfe")
             assert await cleanup.remove_idle(shard, idle_ms=-1) == 1
@@ -63,7 +63,7 @@ async def test_a_consumer_whose_name_is_no_text_is_removed_as_well(redis_server:
 async def test_old_history_goes_however_much_there_is(redis_server: Server) -> None:
     with Queue(redis_server.url) as queue:
         queue.configure("t", create=True)
-    async with janitor_at(redis_server.url, history_length=1_000, history_age_s=3_600) as (cleanup, shard):
+    async with cleanup_at(redis_server.url, history_length=1_000, history_age_s=3_600) as (cleanup, shard):
         with redis_server.client() as client, client.pipeline(transaction=False) as pipe:
             for n in range(25_000):
                 pipe.xadd(shard.history, {"e": "row"}, id=f"1700000000000-{n}")

@@ -47,7 +47,7 @@ async def test_a_whole_life(spread: Space, seen: Seen) -> None:
             raise Bury("x")
 
     @worker.on_dead
-    async def told(job: Job) -> None:
+    async def reported(job: Job) -> None:
         seen.add((job.id, "dead"))
 
     for id in ("retried", "buried", "finished"):

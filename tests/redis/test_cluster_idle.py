@@ -69,7 +69,7 @@ async def watching(*workers: Worker, shards: int = SHARDS) -> list[Consumer]:
 
     def found() -> list[Consumer]:
         consumers = [worker._run.consumer for worker in workers if worker._run is not None]
-        return [one for one in consumers if len(one._watched._watch._until) == 2 * shards]
+        return [one for one in consumers if len(one._watched._watch._looked) == 2 * shards]
 
     await eventually(lambda: len(found()) == len(workers), "they watch")
     return found()
@@ -124,7 +124,7 @@ async def test_a_shard_whose_streams_were_lost_is_watched_again(many: Space, nod
 
 
 @pytest.mark.thorough
-async def test_a_mover_alone_hears_a_ring_in_a_slot_that_moved_without_one(
+async def test_a_mover_alone_receives_a_wakeup_in_a_slot_that_moved_without_one(
     nodes: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No worker is there to learn of it, and it may be long until it comes to that bucket's head."""
@@ -136,7 +136,7 @@ async def test_a_mover_alone_hears_a_ring_in_a_slot_that_moved_without_one(
             stream = mover._session.keys.shard("t", 0).wake
             with nodes.client() as client:
                 client.delete(stream)
-            await eventually(lambda: idle_s(mover) > 10 and stream in mover._listener._watch._until, "it waits")
+            await eventually(lambda: idle_s(mover) > 10 and stream in mover._listener._watch._looked, "it waits")
             move = Migration(nodes, "t:0")
             await asyncio.to_thread(move.begin)
             await asyncio.to_thread(move.move_all)
@@ -208,7 +208,7 @@ async def test_a_replica_takes_over_while_all_are_idle(binary: Binary, seen: See
 
 
 async def test_every_worker_reads_every_shard(many: Space, nodes: Cluster, seen: Seen) -> None:
-    """Over connections whose number depends on the nodes alone. So whoever has room gets a job, wherever it is."""
+    """Over connections whose number depends on the nodes alone. So a worker with room gets a job, wherever it is."""
     full, free = asyncio.Event(), asyncio.Event()
     workers = [many.worker(concurrency=1), many.worker(concurrency=1)]
     note = recorder(seen)
@@ -238,7 +238,7 @@ async def test_every_worker_reads_every_shard(many: Space, nodes: Cluster, seen:
 async def test_a_consumer_counts_in_every_shard_while_its_process_lives(
     many: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No read of its tells a shard of it: it is told of changes."""
+    """No read of its tells a shard of it: Redis notifies it of changes."""
     monkeypatch.setattr("streamdq.store.topics.group_consumers._ALIVE_MS", 0)
     worker = many.worker()
     worker.handler("t")(lambda _: None)

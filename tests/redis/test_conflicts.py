@@ -75,7 +75,7 @@ def test_a_kept_job_that_ends_meanwhile_has_ended(space: Space, monkeypatch: pyt
 
 
 def test_a_kept_job_that_cannot_be_looked_up_fails_no_other(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their jobs are there: whoever repeated such a call would enqueue another one."""
+    """Their jobs are there: a caller that repeated such a call would enqueue another one."""
     space.queue.enqueue("t", "first", id="a", delay="1h")
 
     def fails(*_: Any) -> Op[Any]:

@@ -273,7 +273,7 @@ async def test_a_closed_async_queue_leaves_no_connection(redis_server: Server) -
 
 @pytest.mark.parametrize("times", [1, 3])
 async def test_what_redis_closed_while_idle_is_found_before_it_is_used(redis_server: Server, times: int) -> None:
-    """A cancel can't be repeated once it may have run. The event loop has not been told either: nothing is awaited
+    """A cancel can't be repeated once it may have run. The event loop has not noticed either: nothing is awaited
     between the kill and the call.
     """
     with redis_server.client() as client:

@@ -1,4 +1,4 @@
-"""Schedules that a worker's code declares: put at its start, kept while it runs, pruned when it is told to."""
+"""Schedules that a worker's code declares: put at its start, kept while it runs, pruned on demand."""
 
 from __future__ import annotations
 

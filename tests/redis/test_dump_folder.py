@@ -160,7 +160,7 @@ def test_what_a_killed_run_left_goes_after_a_day(remote: Setting, monkeypatch: p
     monkeypatch.setattr(type(fsspec.filesystem("memory")), "modified", AbstractFileSystem.modified)
     remote.folder.write(left[0], b"cut o")
     assert remote.dump().whole
-    assert left[0] in remote.folder.files("events"), "where no time is told, nothing is taken for abandoned"
+    assert left[0] in remote.folder.files("events"), "where no time is given, nothing is taken for abandoned"
 
 
 def test_a_copy_that_was_cut_off_is_made_good(remote: Setting) -> None:

@@ -179,7 +179,7 @@ def test_a_topic_that_was_deleted_before_a_row_of_it_was_dumped_takes_its_rows_a
 
 
 def test_what_was_lost_with_a_deleted_topic_is_counted_once(here: Setting) -> None:
-    """Also where none of its rows had been dumped by then."""
+    """Also where none of its rows had been dumped before."""
     here.dump()
     began_ms = now_ms()
     here.write(4, begin_ms=began_ms + HOUR_MS)
@@ -224,7 +224,7 @@ def test_after_a_flush_everything_is_new(here: Setting) -> None:
     assert here.dump().whole
 
 
-def test_a_flush_is_told_also_while_nothing_has_happened_since(here: Setting) -> None:
+def test_a_flush_is_reported_also_while_nothing_has_happened_since(here: Setting) -> None:
     first = here.write(10)
     here.dump()
     here.client.flushall()
@@ -238,7 +238,7 @@ def test_a_flush_is_told_also_while_nothing_has_happened_since(here: Setting) ->
 
 
 @pytest.mark.parametrize("more", [4, 10, 14])
-def test_a_redis_that_went_back_is_told_and_nothing_is_twice(here: Setting, more: int) -> None:
+def test_a_redis_that_went_back_is_reported_and_nothing_is_twice(here: Setting, more: int) -> None:
     first = here.write(10)
     here.dump()
     restore = here.backup()
@@ -271,7 +271,7 @@ def test_a_redis_that_was_lost_and_restored_is_not_dumped_twice(here: Setting, m
         assert here.entries == entries
 
 
-def test_a_stream_made_again_in_the_past_is_told(here: Setting) -> None:
+def test_a_stream_made_again_in_the_past_is_reported(here: Setting) -> None:
     first = here.write(10, begin_ms=START_MS + HOUR_MS)
     here.dump()
     here.client.delete(SHARD.history)

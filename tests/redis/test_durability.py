@@ -167,7 +167,7 @@ def _until_it_answers(call: Callable[[], Any]) -> Any:
             continue
 
 
-async def test_an_async_call_is_told_as_well(pair: Replicated, soon: Settings) -> None:
+async def test_an_async_call_fails_as_well(pair: Replicated, soon: Settings) -> None:
     async with AsyncQueue(pair.url, NAMESPACE, settings=soon) as queue:
         await queue.configure("t", durable="replicas:2")
         for call in (

@@ -429,24 +429,24 @@ def test_configured_server_that_is_too_old(version: str, tmp_path: Path, monkeyp
 
 
 def test_configured_file_that_is_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(path: Path | str) -> str:
+    def reported(path: Path | str) -> str:
         monkeypatch.setenv("STREAMDQ_REDIS_SERVER", str(path))
         with pytest.raises(EmbeddedError) as raised:
             find_server()
         return str(raised.value).removeprefix("$STREAMDQ_REDIS_SERVER: ").partition(". It must")[0]
 
-    assert told(sys.executable) == f"{sys.executable} is no Redis or Valkey server"
-    assert told(tmp_path / "none") == f"{tmp_path}/none does not exist"
-    assert told(tmp_path) == f"{tmp_path} is not an executable file"
+    assert reported(sys.executable) == f"{sys.executable} is no Redis or Valkey server"
+    assert reported(tmp_path / "none") == f"{tmp_path}/none does not exist"
+    assert reported(tmp_path) == f"{tmp_path} is not an executable file"
     plain = fake_server(tmp_path, "7.0.0")
     plain.chmod(0o644)
-    assert told(plain) == f"{plain} is not an executable file"
+    assert reported(plain) == f"{plain} is not an executable file"
     foreign = fake_server(tmp_path, "7.0.0", "foreign")
     foreign.write_bytes(b"\x7fELF of another machine")
-    assert told(foreign) == f"{foreign} can't be run: Exec format error"
+    assert reported(foreign) == f"{foreign} can't be run: Exec format error"
     linked = fake_server(tmp_path, "7.0.0", "linked")
     linked.write_text("#!/bin/sh\necho 'GLIBC_2.99 not found' >&2\nexit 1\n")
-    assert told(linked) == f"{linked} is no Redis or Valkey server: GLIBC_2.99 not found"
+    assert reported(linked) == f"{linked} is no Redis or Valkey server: GLIBC_2.99 not found"
 
 
 def test_old_server_on_path_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,11 +136,11 @@ def test_over_shards_a_limit_and_progress(space: Space) -> None:
     queue = space.queue
     queue.configure("t", shards=4)
     queue.enqueue_many("t", [NewJob(n, id=f"j{n}", delay="1h") for n in range(1000)])
-    told: list[Progress] = []
-    found = queue.find("t", progress=told.append)
+    reported: list[Progress] = []
+    found = queue.find("t", progress=reported.append)
     assert len({job.id for job in found}) == found.count() == 1000
-    assert told[-1] == (found.looked, 1000, 1000)
-    assert [one.looked for one in told] == sorted(one.looked for one in told)
+    assert reported[-1] == (found.looked, 1000, 1000)
+    assert [one.looked for one in reported] == sorted(one.looked for one in reported)
     limited = queue.find("t", limit=7)
     assert limited.count() == limited.count() == len(queue.find("t", limit=7).sample(100)) == 7
     assert len(list(queue.find("t", limit=7))) == 7

@@ -70,7 +70,7 @@ def test_so_do_threads(space: Space, redis_server: Server) -> None:
     assert space.stats().ready == 100
 
 
-def test_who_is_waited_for_in_vain_is_waited_for_no_longer(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_that_never_answered_is_waited_for_no_longer(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that was cancelled may lie in an exception's traceback, unended."""
     monkeypatch.setattr("streamdq.store.topics.topics._LONGEST_TURN_S", 0.05)
     topics = space.queue._store.topics

@@ -60,3 +60,19 @@ def test_a_job_whose_id_is_no_text_is_shown_to_operators(space: Space, redis_ser
     space.queue.configure("t", shards=3)
     space.queue.delete_topic("t", force=True)
     assert not space.queue.stats().topics
+
+
+async def test_a_worker_does_its_jobs_beside_a_stream_of_hints_that_is_none(
+    space: Space, redis_server: Server, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    aborts = space.queue._store.session.keys.aborts
+    with redis_server.client() as client:
+        client.set(aborts, "foreign")
+        async with space.serving(space.recording(seen)):
+            space.queue.enqueue("t", 1)
+            await seen.count(1)
+            await eventually(lambda: any(aborts in record.getMessage() for record in caplog.records), "it says which")
+            client.delete(aborts)
+            space.queue.enqueue("t", 2, id="a")
+            await seen.count(2)
+        client.flushall()

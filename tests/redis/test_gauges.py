@@ -98,8 +98,8 @@ def collector_of(url: str, most: int = 200) -> RedisCollector:
     return RedisCollector(url, NAMESPACE, TopicLabels(most))
 
 
-def test_what_was_put_in_and_how_it_ended_is_told_for_all_processes(redis_server: Server, queue: Queue) -> None:
-    """Whoever did it: nobody else need be scraped."""
+def test_what_was_put_in_and_how_it_ended_is_reported_for_all_processes(redis_server: Server, queue: Queue) -> None:
+    """By any process: no other needs to be scraped."""
     queue.configure("t", shards=3, groups=["a", "b"])
     queue.enqueue_many("t", [NewJob({}, id=f"j{number}") for number in range(10)])
     queue.enqueue_many("t", [NewJob({}, id=f"later{number}", delay="1h") for number in range(4)])
@@ -230,7 +230,9 @@ async def nothing(_body: dict) -> None:
     return None
 
 
-def test_a_redis_that_hangs_is_told_and_not_waited_for(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_redis_that_hangs_is_reported_and_not_waited_for(
+    redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "0.3")
     os.kill(redis_server.pid, signal.SIGSTOP)
     try:
@@ -246,7 +248,7 @@ def test_scrapes_at_once_share_one_reading(redis_server: Server, monkeypatch: py
     readings, come = list[int](), threading.Semaphore(0)
     read_now = RedisCollector._read_now
 
-    class Told:
+    class Logged:
         """The collector's lock, which tells who has come to it."""
 
         def __init__(self) -> None:
@@ -266,14 +268,14 @@ def test_scrapes_at_once_share_one_reading(redis_server: Server, monkeypatch: py
         return read_now(self)
 
     with closing(collector_of(redis_server.url)) as collector, ThreadPoolExecutor(8) as scrapes:
-        monkeypatch.setattr(collector, "_reading", Told())
+        monkeypatch.setattr(collector, "_reading", Logged())
         monkeypatch.setattr(RedisCollector, "_read_now", counted)
         found = list(scrapes.map(lambda _: values_of(collector), range(8)))
     assert [one["up",] for one in found] == [1] * 8
     assert len(readings) == 1
 
 
-def test_a_redis_that_is_slow_is_told_before_all_is_read(
+def test_a_redis_that_is_slow_is_reported_before_all_is_read(
     redis_server: Server, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue.configure("t", shards=3)

@@ -57,7 +57,7 @@ async def test_a_group_whose_removal_was_cut_anywhere_is_gone_at_last(space: Spa
         assert space.audit().left == 0
 
 
-def test_an_audit_by_one_who_does_not_know_a_new_group(space: Space) -> None:
+def test_an_audit_by_a_process_that_does_not_know_a_new_group(space: Space) -> None:
     space.queue.configure("t", groups=["a"])
     space.queue.stats("t")
     other = space.another_queue()

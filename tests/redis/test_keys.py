@@ -231,7 +231,7 @@ def test_one_who_knows_of_keys_tells_the_others_after_redis_lost_everything(spac
     assert is_found(space.another_queue())
 
 
-def test_the_registry_is_lost_before_it_is_told_of_keys(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_registry_is_lost_before_it_has_keys(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shards know first."""
     space.queue.configure("t", shards=SHARDS)
     other, register = space.another_queue(), Scripts.register_topic

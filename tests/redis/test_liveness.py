@@ -37,7 +37,7 @@ def client(space: Space) -> Iterator[redis.Redis]:
         yield client
 
 
-def signs(client: redis.Redis, count: int) -> None:
+def await_heartbeats(client: redis.Redis, count: int) -> None:
     """Blocks the thread until the worker has sent so many more heartbeats."""
     key = NamespaceKeys(NAMESPACE).heartbeats
     seen: set[float] = set()
@@ -60,7 +60,7 @@ async def test_it_gives_signs_and_says_who_blocks_it(
     worker, attempts = space.worker(), []
 
     def wait_in_vain() -> None:
-        signs(client, 2)
+        await_heartbeats(client, 2)
         watch = worker._run._heartbeats._watch  # type: ignore[union-attr]
 
         def noticed() -> bool:
@@ -135,7 +135,7 @@ async def test_what_could_not_start_in_a_blocked_loop_goes_to_others_meanwhile(s
     assert ran == [1] * 5, "none was counted that had not begun"
 
 
-async def test_what_was_done_before_a_handler_blocks_the_loop_is_told_meanwhile(space: Space) -> None:
+async def test_what_was_done_before_a_handler_blocks_the_loop_is_sent_meanwhile(space: Space) -> None:
     """They are claimed together, and the last one blocks the loop before anything else runs in it."""
     worker, seen, ran = space.worker(), Seen(), []
     ids = [f"j{number}" for number in range(5)]
@@ -156,7 +156,7 @@ async def test_what_was_done_before_a_handler_blocks_the_loop_is_told_meanwhile(
     assert (group.done, group.retried, group.reclaimed) == (5, 0, 0)
 
 
-async def test_what_a_thread_returns_while_the_loop_is_blocked_is_told_meanwhile(space: Space) -> None:
+async def test_what_a_thread_returns_while_the_loop_is_blocked_is_sent_meanwhile(space: Space) -> None:
     worker, seen, blocked, waiting = space.worker(), Seen(), threading.Event(), threading.Semaphore(0)
 
     def wait() -> None:
@@ -176,7 +176,7 @@ async def test_what_a_thread_returns_while_the_loop_is_blocked_is_told_meanwhile
     def together(_bodies: list[int]) -> None:
         wait()
 
-    def told() -> bool:
+    def reported() -> bool:
         found = space.queue.stats().topics
         groups = [found[topic].groups["default"] for topic in ("done", "fails", "together")]
         return [(group.running, group.done) for group in groups] == [(0, 1), (0, 0), (0, 1)]
@@ -184,7 +184,7 @@ async def test_what_a_thread_returns_while_the_loop_is_blocked_is_told_meanwhile
     @worker.handler("t", ttr="1h")
     async def block(_body: int) -> None:
         blocked.set()
-        until(told, "Redis knows how they ended")
+        until(reported, "Redis knows how they ended")
         seen.add("it knew")
 
     try:
@@ -205,9 +205,9 @@ async def test_what_a_thread_returns_while_the_loop_is_blocked_is_told_meanwhile
 
 async def test_a_thread_that_touches_its_job_keeps_it_while_the_loop_is_blocked(space: Space) -> None:
     worker, seen, loop = space.worker(), Seen(), asyncio.get_running_loop()
-    is_blocked, told = threading.Event(), threading.Event()
+    is_blocked, reported = threading.Event(), threading.Event()
 
-    def is_told() -> bool:
+    def is_instruction() -> bool:
         group = space.job("j", "threads").groups["default"]
         assert group.deadline_ms is not None
         assert group.started_ms is not None
@@ -218,20 +218,20 @@ async def test_a_thread_that_touches_its_job_keeps_it_while_the_loop_is_blocked(
         loop.call_soon_threadsafe(seen.add, job.id)
         assert is_blocked.wait(HANG_S)
         job.touch("2h")
-        until(is_told, "Redis has received the touch")
-        told.set()
+        until(is_instruction, "Redis has received the touch")
+        reported.set()
 
     @worker.handler("t", ttr="1h", retry="none")
     async def block(_body: int) -> None:
         is_blocked.set()
-        assert told.wait(HANG_S)
+        assert reported.wait(HANG_S)
 
     async with space.serving(worker):
         space.queue.enqueue("threads", 1, id="j")
         await seen.count(1)
         space.queue.enqueue("t", 1, id="blocks")
         await eventually(lambda: not space.queue.stats().running, "both have ended")
-    assert told.is_set()
+    assert reported.is_set()
 
 
 async def test_an_end_is_sent_though_the_threads_call_fails_when_the_loop_is_back(space: Space) -> None:
@@ -315,10 +315,12 @@ async def test_threads_that_hang_in_all_slots_are_shown_and_end_the_worker(
             await eventually(lambda: not found(), "the slots are free again")
     finally:
         goes_on.set()
-    told = [fields for text, fields in lines if text.startswith("a handler's thread goes on beyond its TTR")]
-    assert {one["id"] for one in told} == {"i", "j"}
-    assert len(told) == 2, "each once"
-    assert all(any(f"{__file__}:{hang.__code__.co_firstlineno + 2} " in call for call in one["calls"]) for one in told)
+    reported = [fields for text, fields in lines if text.startswith("a handler's thread goes on beyond its TTR")]
+    assert {one["id"] for one in reported} == {"i", "j"}
+    assert len(reported) == 2, "each once"
+    assert all(
+        any(f"{__file__}:{hang.__code__.co_firstlineno + 2} " in call for call in one["calls"]) for one in reported
+    )
     assert [text for text, _ in lines if "all slots" in text] == [
         "handlers hang in all slots: this worker claims no more jobs"
     ]
@@ -337,7 +339,7 @@ async def test_handlers_that_ignore_their_cancellation_are_shown_and_end_the_pro
     monkeypatch.setattr("streamdq.worker.runner._DEAF_S", 0.01)
 
     @worker.handler("t", ttr="200ms", retry="1h")
-    async def deaf(_body: int) -> None:
+    async def ignores_cancellation(_body: int) -> None:
         while not goes_on.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await goes_on.wait()
@@ -349,9 +351,11 @@ async def test_handlers_that_ignore_their_cancellation_are_shown_and_end_the_pro
     finally:
         goes_on.set()
     assert left == [hung.EXIT_HUNG]
-    (told,) = [fields for text, fields in lines if text == "a handler ignores that it was cancelled and keeps its slot"]
-    assert told["id"] == "j"
-    assert any(f"{__file__}:{deaf.__code__.co_firstlineno + 4} " in call for call in told["calls"])
+    (reported,) = [
+        fields for text, fields in lines if text == "a handler ignores that it was cancelled and keeps its slot"
+    ]
+    assert reported["id"] == "j"
+    assert any(f"{__file__}:{ignores_cancellation.__code__.co_firstlineno + 4} " in call for call in reported["calls"])
     assert space.job("j").groups["default"].error == "TimeoutError: TTR 200ms passed"
     assert space.queue.cancel("t", "j")
 

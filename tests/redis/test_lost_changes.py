@@ -33,7 +33,7 @@ async def test_a_registry_that_is_behind_its_shards_catches_up(space: Space, how
     ids = {f"{how}{n}" for n in range(8)}
     space.queue.enqueue_many("t", [NewJob(id, id=id) for id in ids])
     if how == "lost":
-        # One that knows nothing makes it again, at a time that Redis's clock was set back from.
+        # One that has no record of it makes it again, at a time that Redis's clock was set back from.
         run(space.queue._link, one(session, topics, "HSET", topics, "t", b'{"version":5,"groups":{"default":{}}}'))
     else:
         run(space.queue._link, one(session, topics, "HSET", topics, "t", old))
@@ -46,7 +46,7 @@ async def test_a_registry_that_is_behind_its_shards_catches_up(space: Space, how
 
 
 async def test_schedules_go_on_though_the_registry_was_lost(space: Space, redis_server: Server) -> None:
-    """Whoever makes the topic again finds that it has schedules."""
+    """A process that makes the topic again finds that it has schedules."""
     space.queue.schedule("t", id="s", every="1s")
     store = space.queue._store
     key = store.session.keys.topics
@@ -59,7 +59,7 @@ async def test_schedules_go_on_though_the_registry_was_lost(space: Space, redis_
     fresh.delete_topic("t", force=True)
 
 
-@pytest.mark.usefixtures("rings_alone")
+@pytest.mark.usefixtures("only_wakeups")
 async def test_a_resume_that_was_cut_off_does_not_hold_jobs_up(space: Space, redis_server: Server) -> None:
     space.queue.configure("t", shards=2)
     space.queue.pause("t")
@@ -178,8 +178,8 @@ async def test_shards_follow_the_registry_though_redis_lost_a_part_of_the_change
 async def test_shards_that_are_made_after_redis_was_emptied_are_known_to_the_registry(
     space: Space, redis_server: Server, made_anew: bool
 ) -> None:
-    """Someone brings shards up to date and is overtaken by the loss, perhaps also by one who makes the topic anew and
-    knows nothing of its three shards.
+    """Someone brings shards up to date and is overtaken by the loss, perhaps also by a process that makes the topic
+    anew and has no record of its three shards.
     """
     with redis_server.client() as client:
         for cut in range(1, 40):

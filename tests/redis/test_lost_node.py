@@ -92,7 +92,7 @@ async def test_due_jobs_of_the_other_nodes_are_moved(breakable: Cluster, lost: s
                 count = sum(number in here for number in numbers)
                 assert count > 0
                 await eventually(partial(has_ready, breakable, port, shards[port], count), "moved")
-            # Still so when something new arrives: its wakeup is heard, or it is missed and found.
+            # Still so when something new arrives: its wakeup is received, or it is missed and found.
             healthy = next(port for port in shards if port != gone)
             id = next(f"n{n}" for n in range(1000) if shard_of(f"n{n}", SHARDS) == shards[healthy][0].shard)
             before = ready_in(breakable, healthy, shards[healthy])

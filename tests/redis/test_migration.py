@@ -42,7 +42,7 @@ def redirected() -> float:
 
 
 class Producers:
-    """A thread and a task that enqueue until they are told to stop; what they were told is in, is in."""
+    """A thread and a task that enqueue until they are stopped. What Redis has confirmed to them is in."""
 
     def __init__(self, space: Space, queue: AsyncQueue) -> None:
         self._space = space

@@ -67,7 +67,7 @@ async def test_an_enum_of_topics_reaches_its_worker(space: Space, seen: Seen) ->
     space.queue.unschedule("nightly", "s")
 
 
-def slips_told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def slips_logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [text for record in caplog.records if "did_you_mean" in (text := record.getMessage())]
 
 
@@ -80,7 +80,7 @@ async def test_a_worker_whose_topic_is_like_another_is_warned_of(
         worker.handler(name)(recorder(Seen()))
     await space.burst(worker)
     await space.burst(worker)
-    (text,) = slips_told(caplog)
+    (text,) = slips_logged(caplog)
     assert "topic='ordr.close' did_you_mean='order.close'" in text
     assert "`streamdq topic delete ordr.close`" in text
 
@@ -89,7 +89,7 @@ def test_a_new_topic_that_nobody_serves_and_that_is_like_another_is_warned_of_on
     space: Space, caplog: pytest.LogCaptureFixture
 ) -> None:
     def warned() -> list[str]:
-        return slips_told(caplog)
+        return slips_logged(caplog)
 
     space.queue.enqueue("order.close", {"n": 1})
     space.queue.enqueue("shop-1", {"n": 1})

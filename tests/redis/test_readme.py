@@ -250,7 +250,7 @@ def test_learning_from_it(shell: Shell, queue: Queue) -> None:
 
     until(lambda: list((shell.folder / "history").rglob("*.parquet")), "there are rows")
     shell.stop()
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "streamdq", "analyze", "--help"], capture_output=True, text=True, timeout=HANG_S
     )
-    assert all(word in told.stdout for word in analyze.split() if word.startswith("--"))
+    assert all(word in output.stdout for word in analyze.split() if word.startswith("--"))

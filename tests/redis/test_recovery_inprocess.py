@@ -39,7 +39,7 @@ async def test_flushall_under_busy_workers_of_two_groups(space: Space, redis_ser
 
 
 async def test_streams_deleted(space: Space, redis_server: Server, seen: Seen) -> None:
-    """A read that is blocked on them is told so by Redis 7: repaired at once, no loop fails."""
+    """Redis 7 ends a read that is blocked on them: repaired at once, no loop fails."""
     worker, restarts = space.worker(), declared.LOOP_RESTARTS.labels(NAMESPACE, "claim")
     before = restarts._value.get()
     worker.handler("t")(recorder(seen))

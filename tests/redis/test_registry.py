@@ -112,7 +112,7 @@ def test_a_change_by_hand_is_seen_after_a_while(
     assert known(queue)["t"].shards == 5
 
 
-async def test_the_mover_at_work_rings_for_what_was_changed_by_hand(
+async def test_the_active_mover_sends_a_wakeup_for_what_was_changed_by_hand(
     space: Space, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers wait for a wakeup; they look by themselves much more seldom."""

@@ -392,7 +392,7 @@ def test_two_who_put_in_the_same_id_while_the_number_changes(space: Space, befor
 
 
 def test_who_slept_between_two_calls_does_not_act_in_a_later_change(space: Space) -> None:
-    """It has asked the id's former home; meanwhile the topic is resharded, and changes back and forth."""
+    """It has asked the id's previous shard; meanwhile the topic is resharded, and changes back and forth."""
     (id,) = moving(2, 4, 1)
     space.queue.configure("t", shards=2)
     space.queue.enqueue("t", "there", id="there", delay="1h")
@@ -401,7 +401,7 @@ def test_who_slept_between_two_calls_does_not_act_in_a_later_change(space: Space
     slow.stats("t")
     putting = steps(slow, enqueue_many.enqueue_many(slow._store, "t", [NewJob("slow", id=id, delay="1h")]))
     next(putting)
-    next(putting)  # the former home has answered
+    next(putting)  # the previous shard has answered
     space.queue.cancel("t", "there")
     assert look_whether_resharded(space.queue)
     space.queue.enqueue("t", "there", id="there", delay="1h")

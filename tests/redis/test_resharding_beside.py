@@ -66,7 +66,7 @@ def test_two_operators_at_once(space: Space, other: str) -> None:
             assert not (found.former and found.key_limited)
             created = producer.enqueue_many("t", [NewJob(id, id=id, delay="1h") for id in ids]).created
             held = [holders(producer, id) for id in ids]
-            if other == "deletion":  # which is completed by whoever meets it
+            if other == "deletion":  # which any process that meets it completes
                 assert max(held) <= 1, (first, second)
             else:
                 assert (created, held) == (0, [1] * 8), (first, second)

@@ -33,7 +33,7 @@ async def test_an_invalid_body_is_buried_with_the_validation_error(space: Space,
     assert {progress.attempt for progress in dead.values()} == {1}
 
 
-async def test_on_dead_is_told_of_each_job_given_up(space: Space, seen: Seen) -> None:
+async def test_on_dead_is_called_for_each_job_given_up(space: Space, seen: Seen) -> None:
     worker = space.worker()
     threads: list[str] = []
 
@@ -45,20 +45,20 @@ async def test_on_dead_is_told_of_each_job_given_up(space: Space, seen: Seen) ->
             raise ValueError("what")
 
     @worker.on_dead
-    async def told(job: Job) -> None:
+    async def reported(job: Job) -> None:
         progress = job.groups["default"]
         # Redis has it already
         seen.add((job.id, space.state(job.id), progress.reason, progress.error, job.body))
 
     @worker.on_dead
-    def told_in_a_thread(job: Job) -> None:
+    def on_dead_in_a_thread(job: Job) -> None:
         threads.append(job.id)
 
     for how in ("bury", "fail", "finish"):
         space.queue.enqueue("t", {"how": how}, id=how)
     space.queue.enqueue("t", [1], id="invalid")
     await space.burst(worker)
-    by_id = {told[0]: told[1:] for told in seen.all}
+    by_id = {reported[0]: reported[1:] for reported in seen.all}
     assert len(seen) == 3
     assert by_id["bury"] == ("dead", "buried", "why", {"how": "bury"})
     assert by_id["fail"] == ("dead", "exhausted", "ValueError: what", {"how": "fail"})

@@ -306,16 +306,16 @@ def test_a_command_that_the_server_has_under_another_name(binary: Binary, tmp_pa
         assert client.dbsize() == 0
 
 
-def test_all_that_is_missing_is_told_at_once(limited: Limited) -> None:
+def test_all_that_is_missing_is_reported_at_once(limited: Limited) -> None:
     limited.change("-@sortedset")
     with Queue(limited.url, NAMESPACE) as queue, pytest.raises(AuthenticationFailed, match=r"\+zadd \+zcard") as raised:
         queue.enqueue("t", 1)
-    told = set(re.findall(r"\+(\w+)", str(raised.value)))
-    assert told == {name for name in COMMANDS if name.startswith("z")}
+    reported = set(re.findall(r"\+(\w+)", str(raised.value)))
+    assert reported == {name for name in COMMANDS if name.startswith("z")}
     with Queue(limited.url, NAMESPACE) as queue:
         (found,) = [found for found in queue.doctor() if "may not run" in found.what]
     assert found.verdict == "problem"
-    assert set(re.findall(r"\bz\w+", found.what)) == told
+    assert set(re.findall(r"\bz\w+", found.what)) == reported
 
 
 def test_a_right_that_is_taken_from_a_running_process(limited: Limited) -> None:
@@ -352,7 +352,7 @@ async def test_a_process_that_lacks_a_right_does_not_start(limited: Limited, red
 
 
 async def test_a_worker_that_may_not_wait_on_a_cluster_does_not_start(limited_cluster: Limited) -> None:
-    """It would be told of no job and no wakeup. Nor does it get the lease of the active mover, or a mover alone."""
+    """It would learn of no job and no wakeup. Nor does it get the lease of the active mover, or a mover alone."""
     with Queue(limited_cluster.url, NAMESPACE) as queue:
         queue.configure("t", shards=3)
         assert [found.verdict for found in queue.doctor() if "wait for jobs" in found.what] == ["ok"]

@@ -68,9 +68,10 @@ async def test_schedules_keys_unique_ids_searches_and_codecs(sentinels: Sentinel
         queue.delete_topic("t", force=True)
 
 
+@pytest.mark.thorough  # test_demoted.py has it without sentinels
 async def test_nobody_stays_with_the_old_primary_after_a_failover_on_command(seen: Seen) -> None:
-    """The sentinels would make it a replica ten seconds later, and all that it was told meanwhile would be lost. Here
-    they can't, so it goes on for ever.
+    """The sentinels would make it a replica ten seconds later, and all that was written to it meanwhile would be lost.
+    Here they can't, so it goes on for ever.
     """
     if not BINARIES:
         pytest.skip("no Redis server on this machine")

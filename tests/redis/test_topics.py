@@ -1,4 +1,4 @@
-"""What a topic can be told: pause, rate, shards, settings; and that other processes hear of it."""
+"""The settings of a topic: pause, rate, shards and so on; and that other processes learn of them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_rate_by_the_clock(stepped: Space, clock: ManualClock, seen: Seen)
 async def test_what_gets_due_while_a_rated_topic_is_looked_at_is_moved(
     stepped: Space, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    """By the time at which the look began nothing was due: the shard must not be given back for good."""
+    """By the time at which the look began nothing was due: the shard must not be given back permanently."""
     stepped.queue.configure("t", rate=10)
     stepped.queue.enqueue("t", 1, delay="1s")
     link, session = open_session(stepped.url, NAMESPACE, SETTINGS, clock, AsyncLink)
@@ -127,7 +127,7 @@ async def test_shards_change_while_the_topic_is_empty(space: Space, seen: Seen) 
     assert space.audit().left == 0
 
 
-async def test_a_worker_at_work_hears_of_new_shards_at_once(
+async def test_a_running_worker_learns_of_new_shards_at_once(
     space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not when its mover looks by itself."""
@@ -181,7 +181,7 @@ def test_an_unknown_topic(space: Space) -> None:
     assert space.queue.stats().topics == {}
 
 
-def test_a_misspelt_topic_is_told_which_one_may_be_meant_and_is_not_made(space: Space) -> None:
+def test_for_a_misspelt_topic_the_error_names_the_likely_one_and_none_is_made(space: Space) -> None:
     queue = space.queue
     queue.configure("order.close", ttr="30s")
     slips = (

@@ -156,7 +156,7 @@ async def _until_it_is_not_running(job: RunningJob) -> None:
 
 
 def lost_claim(space: Space, id: str, ttr: str | None = None) -> None:
-    """A consumer claims the job and is never heard of again."""
+    """A consumer claims the job and never comes back."""
     space.queue.enqueue("t", id, id=id, ttr=ttr)
     assert space.queue.take("t", timeout=HANG_S)
 
@@ -211,7 +211,7 @@ async def test_a_poison_pill_is_buried_after_max_deliveries(space: Space, seen: 
     worker = space.recording(seen)
 
     @worker.on_dead
-    async def told(job: Job) -> None:
+    async def reported(job: Job) -> None:
         progress = job.groups["default"]
         seen.add((job.id, progress.reason, progress.crashes))
 

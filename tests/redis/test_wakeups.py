@@ -1,4 +1,4 @@
-"""Rings that come at a bad moment, or not at all: what is due is moved all the same."""
+"""Wakeups that come at a bad moment, or not at all: what is due is moved all the same."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def id_in(shard: int, shards: int = SHARDS) -> str:
 async def _nothing(*_: Any) -> None: ...
 
 
-async def test_a_claim_whose_ring_was_lost_is_taken_over(space: Space, redis_server: Server) -> None:
+async def test_a_claim_whose_wakeup_was_lost_is_taken_over(space: Space, redis_server: Server) -> None:
     """The first claim in a quiet shard sends a wakeup, so that its TTR is watched. Nothing else would tell of it."""
     space.queue.configure("t", shards=20, ttr="300ms")
     store, link = space.queue._store, space.queue._link
@@ -40,11 +40,11 @@ async def test_a_claim_whose_ring_was_lost_is_taken_over(space: Space, redis_ser
     worker, id, last = space.worker(), id_in(11, 20), id_in(19, 20)
     worker.handler("other")(recorder(Seen()))
     async with space.serving(worker):
-        # By then the mover has looked everywhere, as it does when it begins.
+        # The mover has looked everywhere meanwhile, as it does when it begins.
         space.queue.enqueue("t", "last", id=last, delay="500ms")
         await space.becomes(last, "ready")
         with redis_server.client() as client:
-            # Whoever enqueues or claims takes it that the shard is watched already.
+            # Calls that enqueue or claim take it that the shard is watched already.
             client.hset(shard.settings, "watch_until", client.time()[0] * 1000 + 5_000)
         space.queue.enqueue("t", "x", id=id)
         assert run(link, store.scripts.claim(shard, "default", "dead", 1, 300)).rows
@@ -53,7 +53,7 @@ async def test_a_claim_whose_ring_was_lost_is_taken_over(space: Space, redis_ser
     assert space.queue.cancel("t", last)
 
 
-async def test_rings_are_heard_again_once_one_was_missed(
+async def test_wakeups_are_received_again_once_one_was_missed(
     space: Space, redis_server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The read that waits for ids which Redis no longer gives out is given up, not only what it knows."""
@@ -61,7 +61,7 @@ async def test_rings_are_heard_again_once_one_was_missed(
     worker = space.recording(seen)
     shard = space.queue._store.session.keys.shard("t", 0)
     missed, mistrust = asyncio.Event(), Listener.mistrust
-    heard, hear = asyncio.Event(), Mover._on_wakeup
+    received, hear = asyncio.Event(), Mover._on_wakeup
 
     def noted(self: Listener, stream: str) -> None:
         mistrust(self, stream)
@@ -70,7 +70,7 @@ async def test_rings_are_heard_again_once_one_was_missed(
     async def listening(self: Mover, woken: Collection[str]) -> None:
         await hear(self, woken)
         if shard.wake in woken:
-            heard.set()
+            received.set()
 
     monkeypatch.setattr(Listener, "mistrust", noted)
     monkeypatch.setattr(Mover, "_on_wakeup", listening)
@@ -80,7 +80,7 @@ async def test_rings_are_heard_again_once_one_was_missed(
             client.xadd(shard.wake, {"due": "0"}, id=f"{(seconds + 3600) * 1000}-0")
             space.queue.enqueue("t", "before")
             await seen.count(1)
-            await heard.wait()
+            await received.wait()
             assert worker._run is not None
             mover = worker._run._mover
 
@@ -95,12 +95,12 @@ async def test_rings_are_heard_again_once_one_was_missed(
         async with asyncio.timeout(HANG_S):
             await missed.wait()
         monkeypatch.setattr(NodeMover, "_look_for_missed", _nothing)
-        space.queue.enqueue("t", "heard", id="a", delay="50ms")
+        space.queue.enqueue("t", "received", id="a", delay="50ms")
         await seen.count(3)
         await space.becomes("a", "gone")
 
 
-async def test_a_ring_that_is_deleted_between_two_reads_is_made_up_for(
+async def test_a_wakeup_that_is_deleted_between_two_reads_is_made_up_for(
     space: Space, redis_server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The only moment at which one can be lost: nobody waits for it, and another client deletes its entry."""
@@ -134,7 +134,7 @@ async def test_a_ring_that_is_deleted_between_two_reads_is_made_up_for(
     assert space.queue.cancel("t", "b")
 
 
-async def test_a_topic_whose_ring_was_lost_is_found(
+async def test_a_topic_whose_wakeup_was_lost_is_found(
     space: Space, redis_server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the worker's own consumer has read of the registry is looked through now and then."""
@@ -214,20 +214,20 @@ async def test_a_listener_that_failed_on_cluster_hears_again(spread: Space, kind
 
 async def _fails_and_hears(space: Space, kind: type[BaseException]) -> None:
     link, session = open_session(space.url, NAMESPACE, space.settings, None, AsyncLink)
-    heard, fails = Seen(), [True]
+    received, fails = Seen(), [True]
 
     async def hear(woken: Collection[str]) -> None:
         if woken and fails:
             fails.clear()
             raise kind
         for name in woken:
-            heard.add(name)
+            received.add(name)
 
     listener = Listener(link, session, lambda: [session.keys.wake], hear, lambda: None)
     listening = asyncio.create_task(listener.run())
     try:
         await asyncio.to_thread(space.queue.configure, "t", create=True)
-        assert {*await heard.count(1)} == {session.keys.wake}
+        assert {*await received.count(1)} == {session.keys.wake}
     finally:
         await cancel_and_wait([listening])
         await link.close()

@@ -79,7 +79,7 @@ async def test_burst_says_once_that_it_waits_for_what_is_delayed(
     worker = space.recording(Seen())
     job = space.queue.enqueue("t", 1, id="later", delay="1h")
 
-    def told() -> list[str]:
+    def message() -> list[str]:
         return [line for record in caplog.records if "waiting for delayed jobs" in (line := record.getMessage())]
 
     with caplog.at_level(logging.INFO, "streamdq"):
@@ -87,8 +87,8 @@ async def test_burst_says_once_that_it_waits_for_what_is_delayed(
         await eventually(lambda: looks >= 5, "it looks again and again")
         worker.stop()
         await serving
-    assert len(told()) == 1
-    assert job.due.isoformat(timespec="milliseconds") in told()[0]
+    assert len(message()) == 1
+    assert job.due.isoformat(timespec="milliseconds") in message()[0]
     space.queue.cancel("t", "later")
 
 
@@ -164,7 +164,7 @@ async def test_serve_that_is_cancelled_hands_back_what_runs(space: Space, seen: 
     assert (space.state("p", "plain"), space.job("p", "plain").attempt) == (JobState.READY, 0)
 
 
-def test_a_loop_that_ends_with_its_worker_at_work_leaves_nothing_claimed(space: Space) -> None:
+def test_a_loop_that_ends_with_its_worker_running_leaves_nothing_claimed(space: Space) -> None:
     """asyncio.run cancels every task at once, those of the worker itself among them."""
     worker = space.worker(concurrency=3)
 
@@ -320,12 +320,12 @@ async def test_a_burst_of_what_is_due_leaves_the_rest(space: Space, seen: Seen) 
         await worker.serve("soon")  # type: ignore[arg-type]
 
 
-def dangers_told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def dangers_logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line for record in caplog.records if "Redis may lose jobs" in (line := record.getMessage())]
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({}, ["no append-only file and no snapshots"]),
         ({"save": "3600 1"}, []),
@@ -333,7 +333,7 @@ def dangers_told(caplog: pytest.LogCaptureFixture) -> list[str]:
     ],
 )
 async def test_a_redis_that_may_lose_jobs_is_warned_of_once(
-    space: Space, redis_server: Server, caplog: pytest.LogCaptureFixture, settings: dict[str, str], told: list[str]
+    space: Space, redis_server: Server, caplog: pytest.LogCaptureFixture, settings: dict[str, str], message: list[str]
 ) -> None:
     worker = space.recording(Seen())
     with redis_server.client() as client, caplog.at_level(logging.WARNING, "streamdq"):
@@ -345,9 +345,9 @@ async def test_a_redis_that_may_lose_jobs_is_warned_of_once(
         finally:
             for name, value in before.items():
                 client.config_set(name, value)
-    assert [why for line in dangers_told(caplog) for why in told if why in line] == told
-    assert len(dangers_told(caplog)) == len(told)
-    assert all("advice='" in line for line in dangers_told(caplog))
+    assert [why for line in dangers_logged(caplog) for why in message if why in line] == message
+    assert len(dangers_logged(caplog)) == len(message)
+    assert all("advice='" in line for line in dangers_logged(caplog))
 
 
 async def test_where_a_worker_may_not_ask_for_the_settings_it_is_silent(
@@ -362,4 +362,4 @@ async def test_where_a_worker_may_not_ask_for_the_settings_it_is_silent(
     monkeypatch.setattr("streamdq.operations.checks.redis_server.namespace.snapshots", refused)
     with caplog.at_level(logging.WARNING, "streamdq"):
         await space.burst(space.recording(Seen()))
-    assert (asked, dangers_told(caplog)) == (["save"], [])
+    assert (asked, dangers_logged(caplog)) == (["save"], [])

@@ -48,7 +48,7 @@ async def _put_one(world: World, queue: AsyncQueue, topic: str) -> None:
 
 
 def _options(world: World, id: str) -> dict[str, Any]:
-    return options(world.random, id) | (key_of(id) if world.plan.keyed else {})
+    return options(world.random, id) | (key_of(id) if world.plan.has_keys else {})
 
 
 async def _put_many(world: World, queue: AsyncQueue, topic: str) -> None:

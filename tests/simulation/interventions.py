@@ -76,17 +76,21 @@ def abort(model: Model, call: Call) -> None:
     elif status > 0 and (job is None or all(one.ended not in ("", "aborting") for one in concerned.values())):
         model.broken(f"aborted {call.args[1]!r}, which was not open: {job}")
     elif status > 0 and job is not None:
-        told = {(who.decode(), main, entry) for who, main, entry in zip(rest[::3], rest[1::3], rest[2::3], strict=True)}
+        reported = {
+            (who.decode(), main, entry) for who, main, entry in zip(rest[::3], rest[1::3], rest[2::3], strict=True)
+        }
         for group in concerned:
-            _abort_in(model, call, job, group, told)
+            _abort_in(model, call, job, group, reported)
         if status == 1 and not only:
             job.gone = "cancelled"
 
 
-def _abort_in(model: Model, call: Call, job: Tracked, group: str, told: Collection[tuple[str, bytes, bytes]]) -> None:
+def _abort_in(
+    model: Model, call: Call, job: Tracked, group: str, reported: Collection[tuple[str, bytes, bytes]]
+) -> None:
     delivery = job.of(group)
     claim = delivery.claim
-    if claim is not None and (claim.consumer, *claim.proof) in told:
+    if claim is not None and (claim.consumer, *claim.proof) in reported:
         delivery.ended = "aborting"
     elif model.is_held(claim, call.now_ms):
         model.broken(f"{call.args[1]!r} was aborted, and {claim} in {group} was not told")
@@ -201,7 +205,9 @@ def _bring_back(model: Model, call: Call, id: str, attempts: int, due_ms: int, r
     ):  # fmt: skip
         model.broken(f"job {serial} came back from the archive and took the place of {job.serial}")
     if job is None or job.gone or job.serial != serial:
-        job = Tracked(serial, call.shard, id, due_ms, whole(ttr), whole(expire), model.told, key_in(line), only={group})
+        job = Tracked(
+            serial, call.shard, id, due_ms, whole(ttr), whole(expire), model.calls_seen, key_in(line), only={group}
+        )
         job.first = serial
         model.check_homes(job)
         model.live[call.shard, id] = job
@@ -262,7 +268,7 @@ def configure_shard(model: Model, call: Call) -> None:
         return
     before = model.groups.get(call.shard, {})
     names = groups.decode().split(",") if groups else []
-    model.groups[call.shard] = {name: before.get(name, model.told) for name in names}
+    model.groups[call.shard] = {name: before.get(name, model.calls_seen) for name in names}
     model.versions[call.shard] = max(version, model.versions.get(call.shard, 0))
     if version != int(call.args[0]):
         return  # the shard has newer settings, which stay
@@ -272,10 +278,10 @@ def configure_shard(model: Model, call: Call) -> None:
         model.rates[call.shard] = rate
         model.moves.pop(call.shard[0], None)
     most, _, pace = (fields.get(b"key_limit") or b"0").decode().partition("/")
-    limit = KeyLimit(int(most), float(pace or 0), model.told)
+    limit = KeyLimit(int(most), float(pace or 0), model.calls_seen)
     if limit[:2] != model.key_limits.get(call.shard, NO_LIMIT)[:2]:
         model.key_limits[call.shard] = limit
-        model.free_from = {lane: at for lane, at in model.free_from.items() if lane[0] != call.shard}
+        model.free_from = {limited: at for limited, at in model.free_from.items() if limited[0] != call.shard}
     for group in set(call.args[3].decode().split(",")) & before.keys():
         _leave(model, call.shard, group)
     model.fields.setdefault(call.shard, {}).update({name.decode(): value for name, value in fields.items()})
@@ -298,7 +304,7 @@ def pause_key(model: Model, call: Call) -> None:
     key = call.shard, call.args[2].decode()
     model.happened[f"pause_key: {call.reply}"] += 1
     if call.reply == 1 and call.args[3] == b"1":
-        model.paused_keys.setdefault(key, model.told)
+        model.paused_keys.setdefault(key, model.calls_seen)
     elif call.args[3] == b"0" and call.reply in (0, 1):
         model.paused_keys.pop(key, None)
 
@@ -316,7 +322,7 @@ def drop_shard(model: Model, call: Call) -> None:
     model.lose([job for job in model.jobs.values() if job.shard == call.shard], "deleted", call.shard)
     for known in (model.groups, model.fields, model.rates, model.key_limits, model.counts):
         known.pop(call.shard, None)
-    model.free_from = {lane: at for lane, at in model.free_from.items() if lane[0] != call.shard}
+    model.free_from = {limited: at for limited, at in model.free_from.items() if limited[0] != call.shard}
     model.paused_keys = {key: at for key, at in model.paused_keys.items() if key[0] != call.shard}
 
 

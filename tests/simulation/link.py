@@ -33,7 +33,7 @@ def encoded(command: Command) -> Fields:
 LATEST_S = 12.0
 """How late a request may arrive."""
 KEEPALIVE_S = 10.0
-"""By then the system notices that a connection with a blocked read leads nowhere (link/connection.py)."""
+"""After that time the system notices that a connection with a blocked read is dead (link/connection.py)."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class _Call:
     flushes: int  # of the store by the time it was sent
     gone: bool = False  # the server knows that nobody waits any more
     lose_reply: bool = False
-    changed: Changed | None = None  # is told when a key that a GET of the call has read changes
+    changed: Changed | None = None  # called when a key that a GET of the call has read changes
     context: Context = field(default_factory=copy_context)
 
     @property
@@ -80,7 +80,7 @@ class _Read:
 
 @dataclass(eq=False)
 class _Watch:
-    """A key of whose next change the caller is told, unless that message is lost. ``value``: what it has now."""
+    """A key whose next change is reported to the caller, unless that message is lost. ``value``: what it has now."""
 
     call: _Call
     key: bytes
@@ -88,7 +88,7 @@ class _Watch:
 
 
 class Network:
-    """``applied`` is told of each command that reached the store, with its reply."""
+    """``applied`` is called with each command that reached the store, with its reply."""
 
     def __init__(
         self,
@@ -106,7 +106,9 @@ class Network:
         self.faults = Faults()
         self._blocked: list[_Read] = []
         self._watches: list[_Watch] = []
-        self.lost_reads: set[tuple[bytes, bytes]] = set()  # stream and entry: a consumer was given it, and never heard
+        self.lost_reads: set[tuple[bytes, bytes]] = (
+            set()
+        )  # stream and entry: a consumer was given it, and never received it
         self.calls = 0
 
     def _travel(self) -> float:
@@ -271,7 +273,7 @@ class Network:
             self._tell(watch)
 
     def _tell(self, watch: _Watch) -> None:
-        """Whoever is not told looks again some time."""
+        """A reader that gets no message looks again some time."""
         call = watch.call
         if call.process in self.faults.cut or self._random.random() < self.faults.lose_reply:
             self._happened("notification lost")

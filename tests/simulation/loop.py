@@ -27,7 +27,7 @@ class Process:
         self.dies_at: int | None = None  # the step before which it is killed
         self.on_death: Callable[[], None] = lambda: None
         self.handler: Callable[[int, None], Any] | None = None  # of signals
-        self.told_to_end: float | None = None  # when
+        self.stop_requested_at: float | None = None  # when
         self.was_stopped = False
         self.troubled_at = 0.0  # when it was last stopped or continued
         self.calling: list[str] = []  # the calls to Redis that it waits for
@@ -135,7 +135,7 @@ class SimulatedLoop(BaseEventLoop):
         process.handler = handler
         return {}
 
-    def uninstall(self, _before: dict[int, Any], _heard_at: float | None) -> None:
+    def uninstall(self, _before: dict[int, Any], _received_at: float | None) -> None:
         process = running.get()
         if process is not None:
             process.handler = None

@@ -1,4 +1,4 @@
-"""What the queue promises, in plain Python: a model that is told of each script call that Redis carried out, and of
+"""What the queue promises, in plain Python: a model that gets each script call that Redis carried out, and of
 what processes see of it, and that says when a promise is broken. It knows the scripts' contracts (the headers in
 ``lua/``), not their code, and nothing of the product's Python. What each call means is in ``transitions.py``.
 """
@@ -111,7 +111,7 @@ class Tracked:
 
 @dataclass(frozen=True)
 class Call:
-    """A command that Redis carried out. ``index``: how many it had carried out by then."""
+    """A command that Redis carried out. ``index``: how many it had carried out before."""
 
     index: int
     now_ms: int
@@ -157,9 +157,9 @@ class Model:
         self.deliveries_at_most = 0  # times in a row that a job may be lost with its consumer, by any configuration
         self.deliveries_at_least = 0
         self.now_ms = 0  # the latest of Redis's clock
-        self.told = 0
+        self.calls_seen = 0
         self.undisturbed_from = 0
-        self._disturbances: list[int] = []  # how many calls there had been by then
+        self._disturbances: list[int] = []  # how many calls there had been before
         self.lost_data = False  # Redis has, at some time
         self.clock_was_back = False
         self.standbys: set[bytes] = set()  # who waits for the mover's lease
@@ -210,10 +210,10 @@ class Model:
             tuple[Shard, bytes], tuple[str, bytes]
         ] = {}  # occurrence's job -> due_ms, rest of its record
 
-    # -- what it is told
+    # -- what is reported to it
 
     def applied(self, call: Call) -> None:
-        self.told += 1
+        self.calls_seen += 1
         self.calls.append(call)
         self.clock_was_back = self.clock_was_back or call.now_ms < self.now_ms
         self.now_ms = max(self.now_ms, call.now_ms)
@@ -224,7 +224,7 @@ class Model:
                 self.after_step(self)
 
     def started(self, serial: Serial, attempt: int, group: str, consumer: str) -> None:
-        """An attempt begins, with the consumer of this name; it is told which attempt this is."""
+        """An attempt begins, with the consumer of this name; ``attempt``: its number, as the consumer got it."""
         job = self.jobs.get(serial)
         delivery = job.of(group) if job else None
         if job and delivery and delivery.claim and delivery.claim.consumer == consumer and not job.gone:
@@ -239,7 +239,7 @@ class Model:
             if self.deliveries_at_most and delivery.lost > self.deliveries_at_most + 1:
                 self.broken(f"job {serial} starts in {group}, though it was lost {delivery.lost} times in a row")
         # If it had the job in a claim that Redis has forgotten, that one's outcome may have ended the claim of now.
-        elif self._first_claimed.get((serial, group, consumer), self.told) >= self.undisturbed_from:
+        elif self._first_claimed.get((serial, group, consumer), self.calls_seen) >= self.undisturbed_from:
             what = "unknown" if job is None or delivery is None else job.gone or delivery.ended or str(delivery.claim)
             self.broken(f"job {serial} starts in {group} on {consumer}, which does not hold it: {what}")
 
@@ -263,8 +263,8 @@ class Model:
 
     def disturb(self) -> None:
         """Claims given out until now may be void, without their holders' knowing."""
-        self.told += 1
-        self.undisturbed_from = self.told
+        self.calls_seen += 1
+        self.undisturbed_from = self.calls_seen
         self._disturbances.append(len(self.calls))
 
     def forget(self, index: int) -> None:
@@ -422,8 +422,8 @@ class Model:
         self.counts.setdefault(shard, Counter())[f"{name}:{group}"] += by
 
     def note_claim(self, serial: Serial, group: str, consumer: str) -> None:
-        self._claimed[serial, group, consumer] = self.told
-        self._first_claimed.setdefault((serial, group, consumer), self.told)
+        self._claimed[serial, group, consumer] = self.calls_seen
+        self._first_claimed.setdefault((serial, group, consumer), self.calls_seen)
 
     def note_end(self, serial: Serial, group: str, consumer: str, script: str) -> None:
         self._ended.add((serial, group, consumer, script))

@@ -58,7 +58,7 @@ async def pause(world: World, queue: AsyncQueue, topic: str) -> None:
 
 async def pause_key(world: World, queue: AsyncQueue, topic: str) -> None:
     """If the topic has no limit, or the operator is killed, nobody has to resume it before the end."""
-    if world.plan.keyed:
+    if world.plan.has_keys:
         key = world.random.choice(KEYS)
         await queue.pause(topic, key=key)
         await world.pause(3.0)
@@ -66,7 +66,7 @@ async def pause_key(world: World, queue: AsyncQueue, topic: str) -> None:
 
 
 async def relimit(world: World, queue: AsyncQueue, topic: str) -> None:
-    if world.plan.keyed:
+    if world.plan.has_keys:
         await queue.configure(topic, **key_limits(world.random, world.paces))
 
 

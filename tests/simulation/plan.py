@@ -48,7 +48,7 @@ class Plan:
     archive: bool  # dead letters are moved to a database, and back
     own_ttrs: bool  # each worker brings a TTR for its group, which holds until another one brings one
     vandal: bool  # somebody destroys consumer groups
-    keyed: bool  # jobs have keys, of which only so many attempts run at once
+    has_keys: bool  # jobs have keys, of which only so many attempts run at once
     unique: bool  # some ids are taken for a time, or only so often, and jobs are postponed
 
     @classmethod
@@ -74,7 +74,7 @@ class Plan:
             own_ttrs=later.random() < 0.3,
             vandal=later.random() < 0.2,
             unique=later.random() < 0.3,
-            keyed=later.random() < 0.4,
+            has_keys=later.random() < 0.4,
         )
 
 

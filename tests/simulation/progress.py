@@ -1,5 +1,5 @@
 """The promise that work goes on: while a group has jobs that are due, a worker of it has free slots, and nothing is
-wrong, one of them starts soon. Or somebody is told why not.
+wrong, one of them starts soon. Or the log says why not.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Progress:
     def __init__(self, world: World) -> None:
         self._world = world
         self._slots: dict[Process, _Slots] = {}
-        self._waits: dict[tuple[Shard, str], tuple[float, int]] = {}  # since when, and how many jobs it had got by then
+        self._waits: dict[tuple[Shard, str], tuple[float, int]] = {}  # since when, and how many jobs it had got before
         self._undisturbed_from = 0
         self._troubled_at = 0.0
 
-    # -- what it is told
+    # -- what is reported to it
 
     def trouble(self) -> None:
         """A process was killed or stopped, or goes on: perhaps it was the active mover."""
@@ -119,12 +119,12 @@ class Progress:
         return max(self._troubled_at, world.troubled_at) < world.loop.time() - calm_s
 
     def _has_room(self, group: str) -> bool:
-        """Whether a worker of the group has a free slot, and nobody was told that its handlers hang."""
+        """Whether a worker of the group has a free slot, and no log line says that its handlers hang."""
         for process in self._world.at_work("worker"):
             slots = self._slots.get(process)
-            if slots is None or slots.group != group or process.stopped or process.told_to_end is not None:
+            if slots is None or slots.group != group or process.stopped or process.stop_requested_at is not None:
                 continue
-            if self._taken(process, slots) < slots.count and not self._is_told(process):
+            if self._taken(process, slots) < slots.count and not self._is_logged(process):
                 return True
         return False
 
@@ -138,7 +138,7 @@ class Progress:
         name, now_ms = self._world.serving[process].name, self._world.store.time() * 1000
         return claim is not None and claim.consumer == name and now_ms < claim.until_ms
 
-    def _is_told(self, process: Process) -> bool:
+    def _is_logged(self, process: Process) -> bool:
         name = self._world.serving[process].name
         key = NamespaceKeys(self._world.settings.namespace).hung(name)
         return self._world.store.ask("GET", key) is not None

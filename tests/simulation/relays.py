@@ -107,7 +107,7 @@ def _order(world: World, db: Any) -> tuple[Serial, Row]:
     random, serial = world.random, world.serial()
     topic = random.choice(world.topics)
     given = options(random, world.new_id(topic))
-    key = key_of(given["id"]) if world.plan.keyed else {}
+    key = key_of(given["id"]) if world.plan.has_keys else {}
     how = random.choice(CONFLICTS)
     space = world.settings.namespace
     outbox.enqueue(db, topic, body(random, serial), on_conflict=how, namespace=space, **given, **key)

@@ -19,7 +19,7 @@ class Kept(NamedTuple):
     payload: bytes | None  # None: any
     ended_ms: int
     until_ms: int
-    told: int
+    calls_seen: int
 
 
 class Shown(NamedTuple):
@@ -49,7 +49,7 @@ class Results:
     ) -> None:
         """A result appears in the step that ends the job, if the group keeps results."""
         if ms := _retention_ms(model, job.shard, group):
-            self._kept[job.shard, group, job.id] = Kept(outcome, payload, now_ms, now_ms + ms, model.told)
+            self._kept[job.shard, group, job.id] = Kept(outcome, payload, now_ms, now_ms + ms, model.calls_seen)
 
     def finished(self, model: Model, call: Call, job: Tracked, sent: Sequence[bytes]) -> None:
         """``sent``: the result, if there is one. It says whose it is: the job's, and the attempt's that returned it."""
@@ -86,13 +86,13 @@ class Results:
         ended_ms, _, rest = value.partition(b"|")
         outcome, _, payload = rest.partition(b"|")
         if known is None and self._may_have_ended(model, shard, group, id, outcome.decode()):
-            known = self._kept[place] = Kept(outcome.decode(), payload, int(ended_ms), 0, model.told)
+            known = self._kept[place] = Kept(outcome.decode(), payload, int(ended_ms), 0, model.calls_seen)
         if known is None or not _fits(known, outcome.decode(), payload, int(ended_ms)):
             job = model.live.get((shard, id))
             what = "nothing" if job is None else job.gone or str(job.of(group))
             model.broken(f"{id!r} in {group} of {shard} has the result {value!r}, and should have {known}: {what}")
             return
-        self.shown.append(Shown(shard[0], id, group, known.outcome, payload, known.told, model.told))
+        self.shown.append(Shown(shard[0], id, group, known.outcome, payload, known.calls_seen, model.calls_seen))
 
     def _may_have_ended(self, model: Model, shard: Shard, group: str, id: str, outcome: str) -> bool:
         """No call tells when an aborted job is lost with its consumer, nor always which one has expired."""
@@ -104,7 +104,7 @@ class Results:
         return aborting or late
 
     def returned(self, model: Model, topic: str, id: str, group: str, since: int, outcome: str, value: Any) -> None:
-        """A wait has ended with this outcome, of a job that was looked for since then (``model.told``)."""
+        """A wait has ended with this outcome, of a job that was looked for since then (``model.calls_seen``)."""
         seen = [
             one for one in self.shown
             if one.read > since and (one.topic, one.id, one.group, one.outcome) == (topic, id, group, outcome)

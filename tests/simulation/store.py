@@ -144,7 +144,7 @@ class Store:
                 return session._decode_result(session._run_command(function, signature, arguments, False))
         except SimpleError as error:
             return session._decode_error(error)
-        except LUA_MODULE.LuaError as error:  # what the script had written by then stays
+        except LUA_MODULE.LuaError as error:  # what the script had already written stays
             return HalfDone(str(error))
 
     def forget_last(self) -> None:
@@ -180,7 +180,7 @@ class Store:
         self._server.script_cache.clear()
 
     def flush_scripts(self) -> None:
-        """Whoever flushes one kind flushes the other, too."""
+        """Flushing one kind flushes the other, too."""
         self._server.script_cache.clear()
         _functions_of(self._server).clear()
 

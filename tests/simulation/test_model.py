@@ -552,7 +552,7 @@ def test_a_broken_promise_is_noticed(fault: Callable[[Story], None]) -> None:
 
 
 def test_what_redis_lost_is_asked_of_nobody() -> None:
-    """A failover takes the last calls back; whoever held a claim may not know yet."""
+    """A failover takes the last calls back; the holder of a claim may not know yet."""
     story = Story()
     story.enqueue()
     kept = len(story.model.calls)
@@ -569,8 +569,8 @@ def test_what_redis_lost_is_asked_of_nobody() -> None:
 # -- aborts
 
 
-def abort(story: Story, status: int, *told: bytes, group: bytes = b"") -> None:
-    story.call("abort", [status, *told], b"", b"a", b"9", b"1", b"g", group)
+def abort(story: Story, status: int, *reported: bytes, group: bytes = b"") -> None:
+    story.call("abort", [status, *reported], b"", b"a", b"9", b"1", b"g", group)
 
 
 def aborted(story: Story, name: str, *more: bytes) -> None:
@@ -666,7 +666,7 @@ class Kept(Story):
     def read(self, value: bytes | None, id: bytes = b"a") -> None:
         self.call("GET", value, b"ns:{t:0}:result:g:" + id)
 
-    def told(self, outcome: str, value: Any = None, since: int = 0) -> None:
+    def returned(self, outcome: str, value: Any = None, since: int = 0) -> None:
         self.model.results.returned(self.model, "t", "a", "g", since, outcome, value)
 
 
@@ -678,7 +678,7 @@ def test_results_without_fault() -> None:
     story = Kept()
     kept = story.done()
     story.read(kept)
-    story.told("done", value_of(1))
+    story.returned("done", value_of(1))
     story.now += 60_000
     story.read(None)
     story.done(2)
@@ -686,7 +686,7 @@ def test_results_without_fault() -> None:
     story.read(None)
     story.call("cancel", 1, b"", b"a")
     story.read(b"%d|cancelled|" % story.now)
-    story.told("cancelled")
+    story.returned("cancelled")
 
 
 def test_a_result_of_another_attempt() -> None:
@@ -745,9 +745,9 @@ def test_a_wait_that_lies() -> None:
     story.read(story.done())
     for outcome, value in (("done", value_of(2)), ("cancelled", None), ("dead", None)):
         with pytest.raises(Broken, match="which nothing showed"):
-            story.told(outcome, value)
+            story.returned(outcome, value)
     with pytest.raises(Broken, match="which nothing showed"):  # this wait began later
-        story.told("done", value_of(1), since=story.model.told)
+        story.returned("done", value_of(1), since=story.model.calls_seen)
 
 
 def test_a_wait_that_tells_of_an_earlier_job_in_another_shard() -> None:
@@ -755,7 +755,7 @@ def test_a_wait_that_tells_of_an_earlier_job_in_another_shard() -> None:
     kept = story.done()
     story.move_to(1)
     story.enqueue(2)
-    began = story.model.told
+    began = story.model.calls_seen
     story.read(kept)
     with pytest.raises(Broken, match="how an earlier job had ended"):
-        story.told("done", value_of(1), since=began)
+        story.returned("done", value_of(1), since=began)

@@ -135,7 +135,7 @@ def due_now(here: Deployment, shard: ShardKeys, id: str) -> None:
     here.store.apply((b"ZADD", bucket, now_ms, member))
 
 
-def test_a_lost_ring_costs_two_seconds_with_64_shards() -> None:
+def test_a_lost_wakeup_costs_two_seconds_with_64_shards() -> None:
     async def script(here: Deployment) -> None:
         await here.async_queue.configure("t", shards=SHARDS)
         here.start_worker("t")

@@ -52,15 +52,15 @@ async def _for_ever(*_: Any) -> None:
     await asyncio.Event().wait()
 
 
-def _deaf(*_: Any) -> None:
-    """Hears in vain that something has changed."""
+def _lose_wakeup(*_: Any) -> None:
+    """Ignores that something has changed."""
 
 
 @pytest.mark.parametrize(
     "wedge",
     [
         [(WorkerRun, "_claim", _for_ever)],  # the loop that claims jobs hangs
-        [(NodeMover, "on_wakeup", _deaf), (NodeMover, "_walk", _for_ever)],  # wakeups are lost, and nobody looks
+        [(NodeMover, "on_wakeup", _lose_wakeup), (NodeMover, "_walk", _for_ever)],  # wakeups are lost, and nobody looks
     ],
     ids=["claim", "wakeup"],
 )

@@ -69,7 +69,7 @@ def _put(model: Model, call: Call, first: int, replaces: bool) -> None:
 def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: bytes, replaces: bool) -> Tracked:
     ttr, expire, nonce, _, line, body = rest.split(b"\n", 5)
     job = Tracked(
-        json.loads(body)["n"], call.shard, id, due_of(when, now_ms), whole(ttr), whole(expire), model.told,
+        json.loads(body)["n"], call.shard, id, due_of(when, now_ms), whole(ttr), whole(expire), model.calls_seen,
         key_in(line),
     )  # fmt: skip
     job.first = job.serial
@@ -90,7 +90,7 @@ def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: byt
             model.broken(f"job {job.serial} took the place of {before.serial}, which is open in {open_in}")
     model.check_homes(job)
     known = model.jobs.get(job.serial)
-    # A call repeated after its job was replaced, or had ended, puts it in again: perhaps in another shard by then.
+    # A call repeated after its job was replaced, or had ended, puts it in again: perhaps in another shard.
     if known not in (None, before) and not known.gone and any(not known.of(g).ended for g in model.groups_of(known)):
         model.broken(f"job {job.serial} was put in twice")
     model.jobs[job.serial] = model.live[call.shard, id] = job
@@ -265,7 +265,7 @@ def _give(
     if model.now_ms < delivery.due_ms:
         model.broken(f"job {serial} is claimed {delivery.due_ms - model.now_ms} ms early in {group}")
     main, _, rest = claim.partition(b"|")
-    given = Claim((main, rest.partition(b"|")[0]), consumer, model.told, now_ms + (job.ttr_ms or ttr_ms), now_ms)
+    given = Claim((main, rest.partition(b"|")[0]), consumer, model.calls_seen, now_ms + (job.ttr_ms or ttr_ms), now_ms)
     held = delivery.claim
     if held and held.consumer == consumer and held.proof == given.proof:
         given.started = held.started  # it asks again, perhaps having got no reply, and gets the same one
@@ -294,7 +294,7 @@ def _check_key(model: Model, job: Tracked, group: str, now_ms: int, again: bool)
         return
     if pace and not again:
         _check_pace(model, job, group, now_ms, pace)
-    if model.paused_keys.get((job.shard, job.key), model.told) < model.told:
+    if model.paused_keys.get((job.shard, job.key), model.calls_seen) < model.calls_seen:
         model.broken(f"job {job.serial} is claimed in {group}, though its key is paused")
     others = [
         other.serial
@@ -310,13 +310,13 @@ def _check_pace(model: Model, job: Tracked, group: str, now_ms: int, pace: float
     """Starts of a key are spread, but for 50 ms that are made up for. One that was put in before the limit was set may
     have started before: then even the first start that is judged makes up for them.
     """
-    lane = job.shard, group, job.key
-    free = model.free_from.get(lane, now_ms - LAG_MS)
-    if lane in model.free_from and now_ms - free < 5:
+    limited = job.shard, group, job.key
+    free = model.free_from.get(limited, now_ms - LAG_MS)
+    if limited in model.free_from and now_ms - free < 5:
         model.happened["a start waited for the rate of its key"] += 1
     if now_ms < free - LAG_MS and not model.clock_was_back:
         model.broken(f"job {job.serial} starts in {group} {free - now_ms:.0f} ms too early for the rate of its key")
-    model.free_from[lane] = max(free, now_ms - LAG_MS) + pace
+    model.free_from[limited] = max(free, now_ms - LAG_MS) + pace
 
 
 def _accepted(model: Model, call: Call) -> Iterator[tuple[Tracked, Delivery, Sequence[bytes]]]:
@@ -360,7 +360,7 @@ def _without_results(call: Call) -> tuple[Sequence[bytes], Sequence[bytes]]:
 def _end_aborted(
     model: Model, call: Call, job: Tracked | None, delivery: Delivery | None, proof: tuple[tuple[bytes, bytes], str]
 ) -> None:
-    """The attempt was aborted, and is told so; a touch alone leaves it to run."""
+    """The attempt was aborted, and the reply says so; a touch alone leaves it to run."""
     model.happened[f"{call.name}: aborted"] += 1
     held = delivery.claim if delivery else None
     is_its = held is not None and (held.proof, held.consumer) == proof

@@ -28,7 +28,7 @@ def retentions(seed: int) -> str:
 
 
 def longest_s(retention: str | None) -> float:
-    """By then every result has expired, also one from when Redis's clock was ahead."""
+    """After that time every result has expired, also one from when Redis's clock was ahead."""
     return 0.0 if retention is None else to_ms(retention, "result") / 1000 + 30.0
 
 
@@ -48,7 +48,7 @@ async def wait_for_results(world: World) -> None:
 
 
 async def _wait(world: World, queue: AsyncQueue, topic: str, id: str, timeout_s: float) -> None:
-    process, began, told = world.here(), world.loop.time(), world.model.told
+    process, began, calls_seen = world.here(), world.loop.time(), world.model.calls_seen
     outcome, value = "done", None
     try:
         value = await queue.result(topic, id, group=GROUPS[0], timeout=timeout_s)
@@ -62,7 +62,7 @@ async def _wait(world: World, queue: AsyncQueue, topic: str, id: str, timeout_s:
         if late_s > _LATE_S and process.troubled_at < began:
             raise Broken(f"a wait for {id!r} of {topic} ended {late_s:.1f} s after its deadline: {value!r}")
         if outcome:
-            world.model.results.returned(world.model, topic, id, GROUPS[0], told, outcome, value)
+            world.model.results.returned(world.model, topic, id, GROUPS[0], calls_seen, outcome, value)
 
 
 _ENDS: dict[type[Any], str] = {JobFailed: "dead", JobCancelled: "cancelled", JobExpired: "expired"}

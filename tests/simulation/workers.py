@@ -37,7 +37,7 @@ async def work(world: World, group: str) -> None:
             worker.handler(topic, ttr=ttr, batch=3, **keep)(_batch_handler(world, worker, group))
         else:
             worker.handler(topic, ttr=ttr, **keep)(_handler(world, worker, group))
-    while process.told_to_end is None:
+    while process.stop_requested_at is None:
         try:
             await worker.serve(signals=True)
         except StreamdqError as error:
@@ -45,7 +45,7 @@ async def work(world: World, group: str) -> None:
             await asyncio.sleep(0.5)
         else:
             break
-    if process.told_to_end is None:
+    if process.stop_requested_at is None:
         raise Broken(f"{process.name} ended by itself")
     world.note("drained")
     if not world.calm:
@@ -57,8 +57,8 @@ def terminate(world: World, process: Process) -> None:
     if not world.loop.signal(process, signal.SIGTERM):
         return
     world.note("terminated", process)
-    if process.told_to_end is None:
-        process.told_to_end = world.loop.time()
+    if process.stop_requested_at is None:
+        process.stop_requested_at = world.loop.time()
         world.loop.call_later(_DRAINED_WITHIN_S, _must_have_ended, world, process)
 
 
@@ -72,9 +72,9 @@ def _begin(world: World, worker: Worker, group: str, serial: int, job: RunningJo
     process = world.here()
     with world.judged():
         world.model.started(serial, job.attempt, group, worker.name)
-        told = process.told_to_end
-        if told is not None and not process.was_stopped and world.loop.time() > told + _LAST_START_S:
-            raise Broken(f"job {serial} starts in {process.name}, which was told to end at {told}")
+        requested_at = process.stop_requested_at
+        if requested_at is not None and not process.was_stopped and world.loop.time() > requested_at + _LAST_START_S:
+            raise Broken(f"job {serial} starts in {process.name}, which was told to end at {requested_at}")
 
 
 def _handler(world: World, worker: Worker, group: str) -> Callable[[Any, RunningJob], Awaitable[Any]]:

@@ -242,7 +242,7 @@ class World:
                 await queue.configure(
                     topic, groups=GROUPS[:2], shards=self.plan.shards, ttr=self.plan.ttr,
                     retry=self.random.choice(RETRIES), max_deliveries=deliveries[topic],
-                    **(key_limits(self.random, self.paces) if self.plan.keyed else {}),
+                    **(key_limits(self.random, self.paces) if self.plan.has_keys else {}),
                     result=self.retention and {GROUPS[0]: self.retention},
                 )  # fmt: skip
 

@@ -284,7 +284,7 @@ def _worked(log: Log, counts: Callable[[Happened, int], bool]) -> Table:
 
 
 def _most_at_once(spans: list[tuple[int, int]]) -> int:
-    """By seats: whoever starts takes the seat of someone who has ended by then, or a new one."""
+    """By seats: an attempt that starts takes the seat of one that has ended before, or a new one."""
     seats: list[int] = []
     for start, end in sorted(span for span in spans if span[0] < span[1]):
         if seats and seats[0] <= start:
@@ -501,9 +501,9 @@ class Hours:
 
     @cache  # noqa: B019
     def dispersion(self, at: int) -> float | None:
-        told = [(self.n["done"][one], e) for one in self.day(at) if (e := self.expected(one)) is not None]
-        squares = sum(e * e for _, e in told)
-        return (sum((n - e) ** 2 for n, e in told) - sum(e for _, e in told)) / squares if squares else None
+        reported = [(self.n["done"][one], e) for one in self.day(at) if (e := self.expected(one)) is not None]
+        squares = sum(e * e for _, e in reported)
+        return (sum((n - e) ** 2 for n, e in reported) - sum(e for _, e in reported)) / squares if squares else None
 
     @cache  # noqa: B019
     def nearest(self, at: int) -> float | None:
@@ -664,7 +664,7 @@ class Forecasts:
         return [one for one in around if (topic, one) in self.past and self._clock.shown(one) % WEEK == shown]
 
     @cache  # noqa: B019
-    def told(self, topic: str, hour: int) -> list[float]:
+    def reported(self, topic: str, hour: int) -> list[float]:
         now, as_it_was, adjusted = self.level(topic, self.last - self.days_ago(hour) * DAY), [], []
         for ago in self.earlier(topic, hour):
             n = self.past[topic, ago]
@@ -676,7 +676,7 @@ class Forecasts:
         return sorted(adjusted if len(adjusted) >= 2 else as_it_was)
 
     def expected(self, topic: str, hour: int) -> float | None:
-        values = self.told(topic, hour)
+        values = self.reported(topic, hour)
         return statistics.median(values) if len(values) >= 2 else None
 
     @cache  # noqa: B019
@@ -689,7 +689,7 @@ class Forecasts:
         return found
 
     def band(self, topic: str, hour: int) -> tuple[float | None, float | None]:
-        expected, values, ago = self.expected(topic, hour), self.told(topic, hour), self.days_ago(hour)
+        expected, values, ago = self.expected(topic, hour), self.reported(topic, hour), self.days_ago(hour)
         if expected is None:
             return None, None
         missed = [one for day in range(ago + 1, ago + 29) for one in self.missed(topic, day)]
@@ -705,16 +705,16 @@ def forecast(
 ) -> Table:
     if not log:
         return []
-    told = Forecasts(log, tz)
-    start, table = told.last if start is None else start, []
-    for topic in told.topics | {topic for topic, _ in waiting or {}}:
+    reported = Forecasts(log, tz)
+    start, table = reported.last if start is None else start, []
+    for topic in reported.topics | {topic for topic, _ in waiting or {}}:
         for hour in range(start, start + 24 * HOUR, HOUR):
-            expected, (low, high) = told.expected(topic, hour), told.band(topic, hour)
+            expected, (low, high) = reported.expected(topic, hour), reported.band(topic, hour)
             waits = None if waiting is None else waiting.get((topic, hour), 0)
             table.append(
                 {
                     "topic": topic, "hour": hour, "expected": expected, "low": low, "high": high,
-                    "weeks": len(told.told(topic, hour)), "waiting": waits,
+                    "weeks": len(reported.reported(topic, hour)), "waiting": waits,
                     "load": max((v for v in (expected, waits) if v is not None), default=None),
                 }
             )  # fmt: skip
@@ -724,15 +724,15 @@ def forecast(
 def forecast_accuracy(log: Log, tz: str = "UTC") -> Table:
     if not log:
         return []
-    told, table = Forecasts(log, tz), []
-    for topic in told.topics:
+    reported, table = Forecasts(log, tz), []
+    for topic in reported.topics:
         rows = []
-        for hour in range(told.last - 14 * DAY, told.last, HOUR):
-            week_before = told.earlier(topic, hour, weeks=1)
-            expected, came = told.expected(topic, hour), told.past.get((topic, hour))
+        for hour in range(reported.last - 14 * DAY, reported.last, HOUR):
+            week_before = reported.earlier(topic, hour, weeks=1)
+            expected, came = reported.expected(topic, hour), reported.past.get((topic, hour))
             if expected is not None and came is not None and week_before:
-                naive = max(told.past[topic, one] for one in week_before)
-                low, high = told.band(topic, hour)
+                naive = max(reported.past[topic, one] for one in week_before)
+                low, high = reported.band(topic, hour)
                 assert low is not None
                 assert high is not None
                 rows.append((came, abs(came - expected), abs(came - naive), low <= came <= high))
@@ -916,7 +916,7 @@ def _pools(arrivals: dict[Any, Arrivals]) -> dict[Any, int]:
 def _staffed(
     table: Table, pools: dict[Any, int], arrivals: dict[Any, Arrivals | None], worked: Table, last: int
 ) -> Table:
-    staff: dict[int | None, tuple[float | None, float | None]] = {None: (None, None)}
+    sizes: dict[int | None, tuple[float | None, float | None]] = {None: (None, None)}
     for pool in set(pools.values()):
         members = {
             (group, one)
@@ -932,9 +932,9 @@ def _staffed(
         ]
         day = by((row for row in rows if row["hour"] > hour_of(last) - DAY), lambda row: row["hour"])
         there = [len({row["consumer"] for row in own}) for own in day.values()]
-        staff[pool] = quantile(most, 0.5), quantile(there, 0.5)
+        sizes[pool] = quantile(most, 0.5), quantile(there, 0.5)
     for row in table:
-        row["concurrency"], there_now = staff[row["pool"]]
+        row["concurrency"], there_now = sizes[row["pool"]]
         same = [r for r in table if (r["pool"], r["hour"]) == (row["pool"], row["hour"])]
         for end in ("_low", "", "_high"):
             slots = [r[f"slots{end}"] for r in same if r[f"slots{end}"] is not None]

@@ -59,7 +59,7 @@ class SharedSpark:
             process.wait()
 
     def _forget(self) -> None:
-        """What PySpark can't: with the process it started first it would talk for good."""
+        """What PySpark can't: with the process it started first it would talk for ever."""
         self.end_java()
         with suppress(Exception):  # whatever it says of a Java that is gone
             self._running.close()

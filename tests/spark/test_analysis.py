@@ -179,7 +179,7 @@ def test_the_output_is_a_folder(tmp_path: Path) -> None:
         plan(str(tmp_path / "dump"), str(tmp_path / "out"))
 
 
-def test_an_output_that_can_t_be_written_to_is_told_before_spark_starts(tmp_path: Path) -> None:
+def test_an_output_that_can_t_be_written_to_is_reported_before_spark_starts(tmp_path: Path) -> None:
     write_dump(tmp_path / "dump", days_of(1))
     (tmp_path / "file").write_text("")
     planned = plan(str(tmp_path / "dump"), str(tmp_path / "file" / "out"))
@@ -228,7 +228,7 @@ def test_what_a_killed_analysis_left_is_not_mixed_with_another_slo(tmp_path: Pat
 
 
 @pytest.mark.thorough
-def test_what_spark_can_t_do_is_told_without_java_s_trace(
+def test_what_spark_can_t_do_is_reported_without_java_s_trace(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_dump(tmp_path / "dump", days_of(1))
@@ -244,7 +244,7 @@ def test_what_spark_can_t_do_is_told_without_java_s_trace(
     assert not (tmp_path / "out" / "analysis.json").exists()
 
 
-def test_a_file_that_is_damaged_within_is_told_by_duckdb(tmp_path: Path) -> None:
+def test_a_file_that_is_damaged_within_is_reported_by_duckdb(tmp_path: Path) -> None:
     """The footer is whole and so all checks pass; the pages are not."""
     manifest = write_dump(tmp_path / "dump", days_of(1))
     file = tmp_path / "dump" / manifest.files[0].path

@@ -140,11 +140,11 @@ DAMAGE: list[tuple[Callable[[Path], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "told"), DAMAGE, ids=[damage.__name__ for damage, _ in DAMAGE])
-def test_a_bad_file_is_an_error(dump: Path, damage: Callable[[Path], None], told: str) -> None:
+@pytest.mark.parametrize(("damage", "message"), DAMAGE, ids=[damage.__name__ for damage, _ in DAMAGE])
+def test_a_bad_file_is_an_error(dump: Path, damage: Callable[[Path], None], message: str) -> None:
     name = manifest_of(dump).files[0].path
     damage(dump)
-    with pytest.raises(BadDump, match=f"1 of the dump's {FILES} files are bad: {name} {told}"):
+    with pytest.raises(BadDump, match=f"1 of the dump's {FILES} files are bad: {name} {message}"):
         open_dump(str(dump))
 
 
@@ -215,9 +215,9 @@ def test_files_that_the_manifest_does_not_name_are_no_part_of_it(spark: SparkSes
     assert read_events(spark, str(dump)).count() == EVENTS_EACH
 
 
-@pytest.mark.parametrize(("few", "told"), [(FEW_EVENTS, ".*thrift.*"), (0, "FAILED_READ_FILE")])
+@pytest.mark.parametrize(("few", "message"), [(FEW_EVENTS, ".*thrift.*"), (0, "FAILED_READ_FILE")])
 def test_what_is_damaged_within_is_an_error_of_the_run(
-    spark: SparkSession, dump: Path, tmp_path: Path, few: int, told: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, dump: Path, tmp_path: Path, few: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The footer is whole and so all checks pass; the pages are not. Few events are read by the driver."""
     monkeypatch.setattr("streamdq_spark.engines.spark.FEW_EVENTS", few)
@@ -226,12 +226,12 @@ def test_what_is_damaged_within_is_an_error_of_the_run(
     footer = int.from_bytes(held[-8:-4], "little") + 8
     held[4 : len(held) - footer] = bytes(len(held) - footer - 4)
     file.write_bytes(held)
-    with pytest.raises(BadDump, match=rf"{file.name} is damaged \({told}\); restore it, or"):
+    with pytest.raises(BadDump, match=rf"{file.name} is damaged \({message}\); restore it, or"):
         analyze(Spark(spark), plan(str(dump), str(tmp_path / "out")), questions=COUNT)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("{", "is damaged"),
         ("[]", "is damaged"),
@@ -240,9 +240,9 @@ def test_what_is_damaged_within_is_an_error_of_the_run(
         ('{"format": "streamdq dump", "schema_version": "1", "files": [{"path": "x"}]}', "is damaged: files.0"),
     ],
 )
-def test_a_bad_manifest_is_an_error(dump: Path, content: str, told: str) -> None:
+def test_a_bad_manifest_is_an_error(dump: Path, content: str, message: str) -> None:
     (dump / MANIFEST).write_text(content)
-    with pytest.raises(HistoryUnreadable, match=told):
+    with pytest.raises(HistoryUnreadable, match=message):
         open_dump(str(dump), quarantine=True)
 
 

@@ -20,7 +20,7 @@ def hourly(topic: str, late: dict[int, int], each: int = 10, days: int = 28) -> 
     return log
 
 
-def test_what_is_known_of_a_history_is_told() -> None:
+def test_what_is_known_of_a_history_is_reported() -> None:
     log = [
         *hourly("fine", {}),
         *hourly("now", {0: 10, 1: 3}),  # 10 of 10 in the last hour

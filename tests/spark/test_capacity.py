@@ -62,8 +62,8 @@ def known(jobs: Sequence[tuple[int, int]]) -> list[Happened]:
 @cache
 def slots_for(shape: str) -> dict[int, float]:
     """By hour of the day."""
-    told = plain.capacity(known(days(shape, 1, 0, DAYS)))
-    return {row["hour"] % DAY: row["slots"] for row in told}
+    reported = plain.capacity(known(days(shape, 1, 0, DAYS)))
+    return {row["hour"] % DAY: row["slots"] for row in reported}
 
 
 def on_time(jobs: Sequence[tuple[int, int]], slots: dict[int, int]) -> float:
@@ -120,7 +120,7 @@ def test_what_waits_is_not_expected_once_more() -> None:
 
 @pytest.mark.thorough
 def test_a_delay_that_the_handler_gave_is_known_from_the_failure_on() -> None:
-    """Each job fails when it is enqueued, and again comes due after ten hours: half of what comes waits by then."""
+    """Each job fails when it is enqueued, and again comes due after ten hours: half of what comes waits meanwhile."""
     log = [
         done("t", MONDAY + hour * HOUR + 1000 * n, id=f"{hour - again * 10}.{n}", error=(None if again else "E"),
              created=MONDAY + (hour - again * 10) * HOUR, event=("retry", "done")[again], attempt=1 + again)

@@ -144,13 +144,13 @@ def test_a_cluster_s_tables_are_those_of_the_plain_calculation(
     job: list[str | Path] = [JOB, tmp_path / "dump", "--output", tmp_path / "out", "--json"]
     done = submit(bare_python, tmp_path, "--master", cluster, "--py-files", archive, *job, "--report", "report.html")
     assert done.returncode == 0, done.stdout[-4000:]
-    (told,) = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
-    assert told["events"] == len(log)
-    assert list(told["tables"]) == list(QUESTIONS)
+    (reported,) = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
+    assert reported["events"] == len(log)
+    assert list(reported["tables"]) == list(QUESTIONS)
     for name in QUESTIONS:
         wanted = getattr(plain, name)(log)
         assert wanted or name in ("incidents", "budget_incidents"), "five Mondays have none"
-        assert told["tables"][name] == len(wanted)
+        assert reported["tables"][name] == len(wanted)
         assert_same(rows_of(written(tmp_path / "out" / name)), wanted)
     report = (tmp_path / "report.html").read_text()
     assert "<h2>Which retries help?</h2>" in report

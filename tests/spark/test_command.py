@@ -34,7 +34,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def told(out: Path, table: str) -> dict[str, Any]:
+def only_row(out: Path, table: str) -> dict[str, Any]:
     (row,) = rows_of(written(out / table))
     return row
 
@@ -51,7 +51,7 @@ def test_the_slo_is_the_one_that_is_asked_for(command: Command, dump: Path, tmp_
     assert code == 0
     assert {"slo_ms": 400, "objective": 0.9}.items() <= json.loads(said).items()
     for name in ("punctuality", "punctuality_topics"):
-        row = told(out, name)
+        row = only_row(out, name)
         assert (row["attempts"], row["within_slo"], row["share_within_slo"]) == (20, 5, 0.25)
         assert row["budget_burn"] == pytest.approx(7.5)
     late = [row for row in rows_of(written(out / "changes")) if row["measure"] == "late"]
@@ -105,7 +105,7 @@ def test_hours_are_compared_by_the_clocks_of_the_zone_that_is_asked_for(command:
         (["--slo", "0"], "an SLO of 0 ms"),
     ],
 )
-def test_a_bad_slo_is_told(command: Command, dump: Path, tmp_path: Path, words: list[str], message: str) -> None:
+def test_a_bad_slo_is_reported(command: Command, dump: Path, tmp_path: Path, words: list[str], message: str) -> None:
     code, out, err = command("analyze", dump, "--output", tmp_path / "out", *words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
@@ -128,12 +128,12 @@ def test_the_dump_is_an_argument(command: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "told"), [([], "Missing argument 'dump'"), (["a", "b"], "unexpected extra argument(s) (b)")]
+    ("named", "message"), [([], "Missing argument 'dump'"), (["a", "b"], "unexpected extra argument(s) (b)")]
 )
-def test_one_dump_is_named(command: Command, named: list[str], told: str, tmp_path: Path) -> None:
+def test_one_dump_is_named(command: Command, named: list[str], message: str, tmp_path: Path) -> None:
     code, _, err = command("analyze", *named, "--output", tmp_path / "out")
     assert code == 2
-    assert told in err
+    assert message in err
 
 
 # -- what waits in Redis
@@ -183,7 +183,7 @@ def test_the_forecast_is_joined_with_what_waits_in_redis(
     assert settings["order.close"].ttr_ms == 77_000, "for the advice"
 
 
-def test_a_redis_that_is_away_is_told_before_anything_is_done(
+def test_a_redis_that_is_away_is_reported_before_anything_is_done(
     command: Command, weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "0.2")
@@ -212,7 +212,7 @@ def test_a_page_without_use_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_report_that_can_t_be_written_is_told_before_anything_is_done(
+def test_a_report_that_can_t_be_written_is_reported_before_anything_is_done(
     dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streamdq_spark.session.session", Mock(side_effect=AssertionError("Spark starts")))
@@ -227,7 +227,7 @@ def test_a_report_that_can_t_be_written_is_told_before_anything_is_done(
 # -- what is not in the numbers
 
 
-def test_what_redis_lost_before_it_was_dumped_is_told(command: Command, tmp_path: Path) -> None:
+def test_what_redis_lost_before_it_was_dumped_is_reported(command: Command, tmp_path: Path) -> None:
     folder, out = tmp_path / "dump", tmp_path / "out"
     manifest = write_dump(folder, [event(0, START)])
     manifest.streams = [StreamMark(topic="t", shard=0, lost=3, resets=2), StreamMark(topic="u", shard=0, resets=1)]

@@ -69,7 +69,7 @@ def test_a_change_is_found_and_what_stayed_is_not() -> None:
 
 
 @pytest.mark.thorough
-def test_of_the_same_process_no_more_is_told_than_the_level_allows() -> None:
+def test_of_the_same_process_no_more_is_reported_than_the_level_allows() -> None:
     """In one run of twenty anything at all may be called a change."""
     wrong = [seed for seed in range(RUNS) if changed(made_up(seed))]
     assert len(wrong) <= 1, wrong

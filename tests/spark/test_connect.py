@@ -104,20 +104,20 @@ def test_its_workers_read_redis(server: str, newest: Server, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--master", "sc://127.0.0.1:1"), "no Spark Connect server answers at sc://127.0.0.1:1 ("),
         (("--master", "{server}", "--memory", "1g"), "--memory 1g: give it to the server, which runs already"),
     ],
 )
-def test_what_can_t_be_is_told_in_a_line(
-    server: str, dump: Path, tmp_path: Path, arguments: tuple[str, ...], told: str
+def test_what_can_t_be_is_reported_in_a_line(
+    server: str, dump: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     given = [argument.format(server=server) for argument in arguments]
     done = streamdq("analyze", dump, "--output", tmp_path / "out", *given, cwd=tmp_path)
     assert done.returncode in {1, 2}
     assert done.stderr.count("\n") == 1
-    assert told in done.stderr
+    assert message in done.stderr
 
 
 def test_without_the_client_s_packages_it_says_which_extra_has_them(server: str, dump: Path, tmp_path: Path) -> None:

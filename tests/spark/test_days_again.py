@@ -61,7 +61,7 @@ def rounded(row: dict[str, Any]) -> dict[str, Any]:
     return {name: float(f"{value:.9g}") if isinstance(value, float) else value for name, value in row.items()}
 
 
-def told(folder: Path) -> dict[str, Rows]:
+def reported(folder: Path) -> dict[str, Rows]:
     """All rows of all tables, with the days in their files' names."""
     found: dict[str, Rows] = {}
     for name in QUESTIONS:
@@ -90,11 +90,11 @@ def run(folder: Path, first: date, last: date) -> None:
 def before_and_after(folder: Path) -> tuple[dict[str, Rows], dict[str, Rows]]:
     """The tables of the three days, and the same folder after each day by itself."""
     run(folder, DAYS[0], DAYS[-1])
-    before = told(folder / "out")
+    before = reported(folder / "out")
     for day in DAYS:
         if day != SILENT:
             run(folder, day, day)
-    return before, told(folder / "out")
+    return before, reported(folder / "out")
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

@@ -68,7 +68,7 @@ def test_one_bad_hour_makes_no_class_of_errors_spread() -> None:
     assert {row["verdict"] for row in plain.error_classes(log)} <= {"same", "too little"}
 
 
-def test_of_the_same_process_no_more_is_told_than_the_level_allows() -> None:
+def test_of_the_same_process_no_more_is_reported_than_the_level_allows() -> None:
     """In one report of twenty anything at all may be called a change, and in one of twenty any host bad."""
     logs = [on_hosts(made_up(seed), seed) for seed in range(100, 100 + RUNS)]
     changed = [{row["verdict"] for row in plain.error_classes(log)} - {"same", "too little"} for log in logs]

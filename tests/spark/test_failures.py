@@ -30,7 +30,7 @@ Caused by: {cause}
 
 
 @pytest.mark.parametrize(
-    ("cause", "told"),
+    ("cause", "message"),
     [
         ("java.lang.OutOfMemoryError: Java heap space", "ran out of memory: give it more (--memory 4g)"),
         ("java.io.IOException: No space left on device", "the disk is full: free space"),
@@ -41,9 +41,9 @@ Caused by: {cause}
         ("java.lang.IllegalStateException: org.example.Odd: no more of it SQLSTATE: XX000", "no more of it"),
     ],
 )
-def test_a_trace_is_told_in_words(cause: str, told: str) -> None:
+def test_a_trace_is_reported_in_words(cause: str, message: str) -> None:
     said = meaning(TRACE.format(cause=cause))
-    assert told in said
+    assert message in said
     assert not re.search(r"\n|\tat |Exception|java\.|org\.", said)
 
 
@@ -55,7 +55,7 @@ def test_without_a_cause_it_is_the_first_message() -> None:
     assert meaning("") == ""
 
 
-def test_an_error_that_can_t_be_asked_any_more_is_told_too() -> None:
+def test_an_error_that_can_t_be_asked_any_more_is_reported_too() -> None:
     """Py4J's errors ask the Java process for their trace when they are printed."""
 
     class Cut(ConnectionError):
@@ -87,9 +87,9 @@ def test_a_session_that_is_being_stopped_is_gone(said: str) -> None:
         raise PySparkException(f"An error occurred while calling o1.count.\n: java.lang.X: {said}\n\tat a.B(C:1)")
 
 
-def test_a_plan_that_is_nested_too_deeply_for_a_client_is_told() -> None:
-    told = r"^compared: its plan is nested too deeply to be sent to a Spark Connect server"
-    with pytest.raises(SparkFailed, match=told), spark_errors("compared"):
+def test_a_plan_that_is_nested_too_deeply_for_a_client_is_reported() -> None:
+    message = r"^compared: its plan is nested too deeply to be sent to a Spark Connect server"
+    with pytest.raises(SparkFailed, match=message), spark_errors("compared"):
         raise RuntimeError("Error parsing message: Exceeded upb_DecodeOptions_MaxDepth")
 
 
@@ -174,17 +174,17 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.thorough
 @pytest.mark.usefixtures("class_archive")
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--engine", "spark", "--only", "errors"), "errors: Spark's Java process has ended."),
         (("--engine", "spark", "--only", "hosts", "--memory", "512m"), "hosts: Spark ran out of memory: give it more"),
         (("--master", "nonsense"), "Spark did not start: no Spark answers at that master"),
     ],
 )
-def test_a_failure_is_one_line_and_its_log_is_kept(folder: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_a_failure_is_one_line_and_its_log_is_kept(folder: Path, arguments: tuple[str, ...], message: str) -> None:
     done = analyze(folder, *arguments)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
-    assert told in done.stderr
+    assert message in done.stderr
     assert not re.search(r"\tat |Traceback|Exception|java\.|org\.apache|py4j", done.stderr)
     (log,) = folder.glob("streamdq-spark-*.log")
     assert str(log) in done.stderr

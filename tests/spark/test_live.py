@@ -90,14 +90,14 @@ class Source:
 
     def counted(self, table: Path, **options: Any) -> list[Live]:
         """Counts what there is; returns the batches."""
-        told: list[Live] = []
+        reported: list[Live] = []
         files = self.spark.readStream.schema(EVENTS).option("maxFilesPerTrigger", 1).parquet(f"{self.folder}/*")
-        query = into_table(files, str(table), tell=told.append, **options).start()
+        query = into_table(files, str(table), tell=reported.append, **options).start()
         try:
             query.processAllAvailable()
         finally:
             query.stop()
-        return told
+        return reported
 
 
 @pytest.fixture
@@ -135,8 +135,8 @@ def test_it_is_what_a_batch_and_plain_python_count(spark: SparkSession, source: 
 
 @pytest.mark.thorough
 def test_what_comes_late_counts_within_the_watermark_and_not_after_it(source: Source, tmp_path: Path) -> None:
-    """The watermark is ten minutes before the last event of earlier batches; a minute is let go when it has ended by
-    then.
+    """The watermark is ten minutes before the last event of earlier batches; a minute is let go when it has ended
+    before that.
     """
     last = MONDAY + 30 * MINUTE + 30_000
     in_time, too_late = last - 10 * MINUTE - 30_000 + 1, last - 11 * MINUTE - 30_001
@@ -296,8 +296,8 @@ def test_the_command_counts_the_hour(command: Command, queue: Queue, newest: Ser
     happen(queue, newest.url, 0)
     code, said, err = command("--url", newest.url, "live", "--output", tmp_path / "live", "--once", "--json")
     assert (code, err) == (0, "")
-    told = [json.loads(line) for line in said.splitlines()]
-    assert sum(row["attempts"] for row in told[-1]["rows"]) == 30
+    reported = [json.loads(line) for line in said.splitlines()]
+    assert sum(row["attempts"] for row in reported[-1]["rows"]) == 30
     assert_is(read_live(tmp_path / "live"), happened_in(queue, "order.close"))
 
 
@@ -309,7 +309,7 @@ def test_the_command_counts_the_hour(command: Command, queue: Queue, newest: Ser
         (("--latest", "x"), "latest"),
     ],
 )
-def test_bad_input_is_told_in_one_line(
+def test_bad_input_is_reported_in_one_line(
     command: Command, newest: Server, tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
     code, out, err = command("--url", newest.url, "live", "--output", tmp_path, *words)

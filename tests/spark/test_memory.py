@@ -62,7 +62,9 @@ def test_or_what_is_asked_for(asked: str, wanted: str) -> None:
     assert heap(asked) == wanted
 
 
-@pytest.mark.parametrize(("asked", "told"), [("4", "is not a size"), ("much", "is not a size"), ("511m", "needs 512m")])
-def test_what_can_t_be_is_told(asked: str, told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+@pytest.mark.parametrize(
+    ("asked", "message"), [("4", "is not a size"), ("much", "is not a size"), ("511m", "needs 512m")]
+)
+def test_what_can_t_be_is_reported(asked: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         heap(asked)

@@ -56,7 +56,9 @@ def test_what_changed_is_shown_and_in_the_report(command: Command, dump: Path, t
         (("2026-01-04T23:00..2026-01-05T12:00", AFTER), "is not within the days"),
     ],
 )
-def test_a_bad_span_is_told(command: Command, dump: Path, tmp_path: Path, spans: tuple[str, str], message: str) -> None:
+def test_a_bad_span_is_reported(
+    command: Command, dump: Path, tmp_path: Path, spans: tuple[str, str], message: str
+) -> None:
     code, out, err = command("analyze", dump, "--output", tmp_path / "out", "--compare", *spans)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err

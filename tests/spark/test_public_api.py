@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("spark", "streamdq/cli", "streamdq/demo", "benchmarks", "tests/spark", "docs")
 STARTED_ANEW = ROOT / "tests/spark/shared.py"
-"""Ends a Java process that does not answer any more, of which PySpark knows for good."""
+"""Ends a Java process that does not answer any more, which PySpark keeps until the end."""
 FILES = sorted(
     path
     for folder in FOLDERS

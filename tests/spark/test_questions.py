@@ -72,8 +72,8 @@ def test_what_waits_is_joined_with_the_forecast() -> None:
     assert (first["weeks"], first["expected"], first["waiting"], first["load"]) == (2, 5.5, 7, 7.0)
 
 
-def test_what_came_first_is_told_by_the_entries_and_not_by_the_clock() -> None:
-    """Of each job two steps of the schedule. The clock is set back an hour in the midst; or all takes place in one
+def test_what_came_first_is_known_by_the_entries_and_not_by_the_clock() -> None:
+    """Of each job two steps of the schedule. The clock is set back an hour in between; or all takes place in one
     millisecond, in which entries are numbered beyond nine; and a job that was kicked goes through the steps again.
     """
     at, seconds = MONDAY + 2 * HOUR, 1000

@@ -78,7 +78,7 @@ def test_what_both_know_is_read_and_written_there(spark: SparkSession, mounted: 
     assert read_events(spark, source).count() == 18
 
 
-def test_what_spark_does_not_know_is_told(spark: SparkSession, memory: str, tmp_path: Path) -> None:
+def test_what_spark_does_not_know_is_reported(spark: SparkSession, memory: str, tmp_path: Path) -> None:
     fill(open_folder(memory), files=2)
     found = "can't reach memory://elsewhere/dump: it has no file system for memory://; dump to a folder that is mounted"
     with pytest.raises(AnalysisError, match=found):

@@ -282,7 +282,7 @@ def test_an_axis_has_few_round_ticks_up_to_the_top(top: float) -> None:
     assert f"{marks[1]:e}"[0] in "125"
 
 
-def test_dead_letters_that_were_sent_back_are_not_told_as_left() -> None:
+def test_dead_letters_that_were_sent_back_are_not_shown_as_left() -> None:
     def buried(id: str, *events: str) -> list[Happened]:
         rest: dict[str, Any] = {"id": id, "created": AT, "error": "E", "reason": "exhausted"}
         return [done("t", AT + 1000 + n, event=event, **rest) for n, event in enumerate(events)]
@@ -344,7 +344,7 @@ def steps(*of_step: tuple[float | None, int, int], group: str = "default") -> li
     ]
 
 
-def test_a_schedule_that_is_too_long_is_told_with_what_it_cost() -> None:
+def test_a_schedule_that_is_too_long_is_shown_with_what_it_cost() -> None:
     tables = {
         "advice": [advice_row(**SHORTEN)],
         "retries": steps((None, 900, 500), (15_001.0, 400, 100), (179_999.5, 1300, 2), (21_600_000.0, 1100, 0)),
@@ -354,7 +354,7 @@ def test_a_schedule_that_is_too_long_is_told_with_what_it_cost() -> None:
     assert one.command == "streamdq topic configure t --retry 15s"
     assert one.effect == (
         "2,400 attempts would have been saved; 2 of them succeeded, and these jobs would have been given up. "
-        "Jobs that fail for good are given up 6 h 3 min sooner."
+        "Jobs that fail permanently are given up 6 h 3 min sooner."
     )
     assert one.note == ""
 
@@ -396,7 +396,7 @@ def test_a_topic_s_setting_suits_all_its_groups() -> None:
     assert advised({"advice": [times[0], advice_row(group="audit")]}, today) == [], "too little is known of one"
 
 
-def test_a_ttr_is_told_with_what_took_longer() -> None:
+def test_a_ttr_is_shown_with_what_took_longer() -> None:
     ok = {"advice": [advice_row(ttr_ms=10_000, ttr_verdict="ok")]}
     (one,) = advised(ok, {"t": TopicSettings(ttr_ms=60_000)})
     assert (one.today, one.proposed) == ("1 min", "10 s")

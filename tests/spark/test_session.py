@@ -76,7 +76,7 @@ def test_a_second_session_has_the_java_of_the_first_and_settings_of_its_own(tmp_
         [sys.executable, "-c", TWICE], env=environment, capture_output=True, text=True, timeout=GIVEN_UP_S
     )
     assert (done.returncode, done.stderr) == (0, "")
-    first, second, told = done.stdout.splitlines()
+    first, second, output = done.stdout.splitlines()
     assert (first, second) == ("10 false", "20 true")
-    assert "555m needs a new process" in told
+    assert "555m needs a new process" in output
     assert not list(tmp_path.glob("streamdq-spark-*.log"))

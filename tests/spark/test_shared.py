@@ -36,7 +36,7 @@ def kill(shared_spark: SharedSpark) -> None:
 
 @pytest.mark.xfail(raises=(pytest.fail.Exception, *SPARK_ERRORS), strict=True, reason="it is given up")
 @pytest.mark.parametrize("act", [alarm, kill])
-def test_that_is_given_up_in_the_midst_of_a_call(act: Act, shared_spark: SharedSpark, tmp_path: Path) -> None:
+def test_that_is_given_up_in_the_middle_of_a_call(act: Act, shared_spark: SharedSpark, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
 
     def never_done(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -14,22 +14,22 @@ from tests.waiting import HANG_S
 
 
 def test_work_is_done_at_the_same_time_and_told_in_order() -> None:
-    both, told = Barrier(2), []
+    both, reported = Barrier(2), []
 
     def meet(number: int) -> int:
         both.wait(HANG_S)
         return number
 
     work = {str(n): partial(meet, n) for n in range(4)}
-    done = side_by_side(work, 2, lambda name, _, of: told.append((name, of)))
+    done = side_by_side(work, 2, lambda name, _, of: reported.append((name, of)))
     assert done == {"0": 0, "1": 1, "2": 2, "3": 3}
-    assert told == [("0", 4), ("1", 4), ("2", 4), ("3", 4)]
+    assert reported == [("0", 4), ("1", 4), ("2", 4), ("3", 4)]
 
 
-def test_one_by_one_each_is_told_how_many_are_done() -> None:
-    told: list[tuple[str, int, int]] = []
-    side_by_side({"a": lambda: 1, "b": lambda: 2}, 1, lambda *what: told.append(what))
-    assert told == [("a", 0, 2), ("b", 1, 2)]
+def test_one_by_one_each_learns_how_many_are_done() -> None:
+    reported: list[tuple[str, int, int]] = []
+    side_by_side({"a": lambda: 1, "b": lambda: 2}, 1, lambda *what: reported.append(what))
+    assert reported == [("a", 0, 2), ("b", 1, 2)]
 
 
 def fail() -> int:
@@ -65,7 +65,7 @@ def test_what_has_begun_ends_before_a_failure_is_raised() -> None:
     assert ended.is_set()
 
 
-def test_a_value_is_made_once_by_whoever_needs_it_first() -> None:
+def test_a_value_is_made_once_by_its_first_user() -> None:
     once, made, all_ask = Once(), [], Barrier(8)
 
     def inner() -> object:

@@ -1,4 +1,4 @@
-"""A stream into files: whoever reads the folder, by whatever program, finds each event once."""
+"""A stream into files: a reader of the folder, with any program, finds each event once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def recorded(queue: Queue) -> list[tuple[Any, ...]]:
 
 
 def seen(folder: Path) -> list[tuple[Any, ...]]:
-    """As programs see it that know nothing of Spark: one that takes `*.parquet`, and one that takes the folder."""
+    """As programs without Spark see it: one that takes `*.parquet`, and one that takes the folder."""
     files = [pq.ParquetFile(file).read(KEY) for file in sorted(folder.glob("**/*.parquet"))]
     found = sorted(tuple(row.values()) for table in files for row in table.to_pylist())
     whole = ds.dataset(folder, format="parquet").to_table(columns=KEY) if files else pa.table({})

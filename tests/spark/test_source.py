@@ -127,7 +127,7 @@ def test_from_and_to_are_exact(spark: SparkSession, queue: Queue, redis_server: 
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"form": "2026-01-01"}, "option 'form' is unknown; options are"),
         ({"from": "yesterday"}, "option from: 'yesterday' is not a day or time"),
@@ -135,8 +135,8 @@ def test_from_and_to_are_exact(spark: SparkSession, queue: Queue, redis_server: 
         ({"fail_on_loss": "maybe"}, "neither true nor false"),
     ],
 )
-def test_bad_options_are_told(options: dict[str, str], told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_bad_options_are_reported(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         Options.read(options)
 
 
@@ -204,7 +204,7 @@ def test_a_topic_that_began_since_must_be_whole(followed: Queue, follow: Follow,
     assert sorted(row[4] for row in follow(fail_on_loss="false") if row[0] == "new") == ["6", "7", "8", "9"]
 
 
-def test_a_redis_that_went_back_is_told(newest: Server) -> None:
+def test_a_redis_that_went_back_is_reported(newest: Server) -> None:
     options = Options.read({"url": newest.url})
     with Queue(newest.url) as queue:
         happen(queue, 20)

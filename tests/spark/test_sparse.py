@@ -35,8 +35,8 @@ def of_kind(kind: Event, **columns: Any) -> list[dict[str, Any]]:
     own = NOT_RUN if kind in (Event.CANCELLED, Event.EXPIRED, Event.KICKED) else {}
     own = own | ({"error": "ValueError"} if kind in (Event.RETRY, Event.DEAD) else {})
     own = own | ({"reason": "exhausted"} if kind is Event.DEAD else {})
-    told = {"event": kind.value} | own | columns
-    return [event(n, START + timedelta(hours=11 * n, minutes=5)) | told for n in range(3)]
+    reported = {"event": kind.value} | own | columns
+    return [event(n, START + timedelta(hours=11 * n, minutes=5)) | reported for n in range(3)]
 
 
 NOON = START + timedelta(hours=12)

@@ -166,7 +166,7 @@ def test_the_command_answers(command: Command, folder: Path, engine: str) -> Non
 
 @BOTH
 @pytest.mark.parametrize("query", ["selec", "select nothing from events", "select * from nowhere"])
-def test_a_query_that_is_none_is_told_in_one_line(command: Command, folder: Path, engine: str, query: str) -> None:
+def test_a_query_that_is_none_is_reported_in_one_line(command: Command, folder: Path, engine: str, query: str) -> None:
     code, out, err = command("sql", folder / "dump", query, "--engine", engine)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "streamdq: sql: " in err
@@ -184,7 +184,7 @@ def test_a_query_that_is_none_is_told_in_one_line(command: Command, folder: Path
         (["create temporary view x as select 1", "--engine", "spark"], "this answers nothing"),
     ],
 )
-def test_bad_input_is_told_in_one_line(command: Command, folder: Path, words: list[str], message: str) -> None:
+def test_bad_input_is_reported_in_one_line(command: Command, folder: Path, words: list[str], message: str) -> None:
     code, out, err = command("sql", folder / "dump", *words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err
@@ -293,7 +293,7 @@ def test_duckdb_needs_no_spark(folder: Path) -> None:
     assert "pip install 'streamdq[spark]'" in err
 
 
-def test_duckdb_that_is_asked_for_and_missing_is_told(folder: Path) -> None:
+def test_duckdb_that_is_asked_for_and_missing_is_reported(folder: Path) -> None:
     code, err = run_without("duckdb", "sql", str(folder / "dump"), "select 1", "--engine", "duckdb")
     assert code == 2
     assert "pip install 'streamdq[analytics]'" in err

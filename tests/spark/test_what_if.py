@@ -57,10 +57,10 @@ def figures(own: Figures) -> tuple[int, int, int, float | None, float | None]:
 
 
 def assert_close(own: Figures, wanted: tuple[int, int, int, float | None, float | None]) -> None:
-    for told, came, share in ((own.p50_ms, wanted[3], 0.05), (own.p99_ms, wanted[4], 0.15)):
-        assert told is not None
+    for reported, came, share in ((own.p50_ms, wanted[3], 0.05), (own.p99_ms, wanted[4], 0.15)):
+        assert reported is not None
         assert came is not None
-        assert abs(told - came) <= 1 + share * came
+        assert abs(reported - came) <= 1 + share * came
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_it_predicts_is_what_happens(
 @pytest.mark.thorough
 @pytest.mark.parametrize("change", [Change(concurrency=5), Change(retry_ms=(100,))], ids=str)
 def test_ends_that_are_recorded_late_keep_no_place(spark: SparkSession, change: Change) -> None:
-    """By the history more attempts run at once than there are places, so how many there are has to be told."""
+    """By the history more attempts run at once than there are places, so their number has to be given."""
     log = happened(JOBS, Floor(report=20))
     answer = asked(spark, log, change, had=3)
     (pool,) = answer.pools
@@ -207,11 +207,11 @@ def test_a_p99_of_few_attempts_may_be_off_by_chance() -> None:
         assert (answer(p99).good, answer(p99).p99_by_chance) == (False, False)
     far = replace(answer(120), replayed=replace(answer(120).replayed, p50_ms=9))
     assert not far.good
-    told = [_verdict(Answer([PoolAnswer([queue], 1, 1, 0, 0, 1, 1, 0)])).plain for queue in (answer(180), far)]
-    assert told[0].endswith(
+    reported = [_verdict(Answer([PoolAnswer([queue], 1, 1, 0, 0, 1, 1, 0)])).plain for queue in (answer(180), far)]
+    assert reported[0].endswith(
         "the p99 by 79.0% (that of t by no more than chance, with so few attempts): good enough (5 %, 15 %)"
     )
-    assert "most in t: DON'T TRUST IT" in told[1]
+    assert "most in t: DON'T TRUST IT" in reported[1]
 
 
 @pytest.mark.thorough
@@ -312,9 +312,9 @@ def test_the_command_shows_all_three(command: Command, dump: Path, log: list[Hap
     assert "at most 2 workers × 3 at once → 4 workers × 3" in said
     assert "good enough (5 %, 15 %)" in said
     code, said, _ = command("what-if", dump, "--workers", "4", "--json")
-    told = json.loads(said)
-    assert (code, told["good"]) == (0, True)
-    (pool,) = told["pools"]
+    reported = json.loads(said)
+    assert (code, reported["good"]) == (0, True)
+    (pool,) = reported["pools"]
     for queue in pool["queues"]:
         assert list(queue["seen"].values())[:3] == list(seen_in(log, queue["topic"])[:3])
         assert queue["changed"]["p99_ms"] < queue["replayed"]["p99_ms"]
@@ -342,7 +342,7 @@ def test_the_command_warns_of_a_bad_replay(command: Command, dump: Path) -> None
         (["--workers", "1", "--topic", "mial"], "no topic 'mial' in these days; there are mails, orders"),
     ],
 )
-def test_bad_input_is_told_in_one_line(command: Command, dump: Path, words: list[str], message: str) -> None:
+def test_bad_input_is_reported_in_one_line(command: Command, dump: Path, words: list[str], message: str) -> None:
     code, out, err = command("what-if", dump, *words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert message in err

@@ -140,7 +140,7 @@ async def test_what_the_handler_asks_for_is_no_error(
     assert not any(span.links or span.events for span in attempts), "nobody traced it"
 
 
-async def test_an_encrypted_body_carries_its_trace_and_no_message_is_told(
+async def test_an_encrypted_body_carries_its_trace_and_no_message_is_kept(
     space: Space, spans: InMemorySpanExporter, provider: TracerProvider
 ) -> None:
     codec = [Zstd(over=1), Encrypt(new_key("k"))]
@@ -190,7 +190,7 @@ def test_a_call_that_fails_is_an_error_of_its_span(
     assert [span.status.status_code for span in of_kind(spans, SEND)] == [StatusCode.UNSET, StatusCode.ERROR]
 
 
-async def test_what_can_not_be_read_as_text_is_told_by_its_class(
+async def test_what_can_not_be_read_as_text_is_reported_by_its_class(
     space: Space, spans: InMemorySpanExporter, provider: TracerProvider
 ) -> None:
     class Odd(Exception):
@@ -224,12 +224,12 @@ async def test_a_receiver_of_callbacks_gets_the_trace(
         if with_spans:
             instrument(worker, provider)
         await space.burst(worker)
-        told = _header(receiver)
+        reported = _header(receiver)
     if not with_spans:
-        assert told == job.trace
+        assert reported == job.trace
         return
     (span,) = of_kind(spans, PROCESS)
-    found = TRACEPARENT.fullmatch(told)
+    found = TRACEPARENT.fullmatch(reported)
     assert found is not None
     assert (int(found[1], 16), int(found[2], 16)) == (span.context.trace_id, span.context.span_id)
 
@@ -248,7 +248,7 @@ def test_only_queues_and_workers_can_be_instrumented() -> None:
 
 
 class Faulty(SpanProcessor):
-    """Raises when a span starts, is told something, or ends."""
+    """Raises when a span starts, gets an attribute, or ends."""
 
     def __init__(self, fails: str) -> None:
         self._fails = fails
@@ -307,9 +307,9 @@ async def test_a_tracer_that_fails_fails_no_job(
     await drain(worker, clock, "2h")
 
     assert sorted(attempts) == [(1, 1), (2, 1), (2, 2), (3, 1), (4, 1)]
-    told = [record.getMessage() for record in caplog.records if "tracing failed" in record.getMessage()]
-    assert len(told) == 3, "the first of each queue, and of the worker"
-    assert all("RuntimeError at" in line for line in told)
+    reported = [record.getMessage() for record in caplog.records if "tracing failed" in record.getMessage()]
+    assert len(reported) == 3, "the first of each queue, and of the worker"
+    assert all("RuntimeError at" in line for line in reported)
 
 
 async def test_spans_that_are_not_sampled_are_carried_all_the_same(space: Space, clock: ManualClock) -> None:

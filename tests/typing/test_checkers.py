@@ -26,14 +26,14 @@ WRONG_BODIES = {
 """What is given there and what is expected."""
 
 
-def reported(program: list[str]) -> str:
+def found_by(program: list[str]) -> str:
     return subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False).stdout
 
 
 @pytest.fixture(scope="module")
 def found_by_mypy() -> list[dict[str, Any]]:
     program = [sys.executable, "-m", "mypy", "--strict", "--output", "json", "--no-warn-unused-configs"]
-    return [json.loads(line) for line in reported([*program, str(SAMPLE)]).splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in found_by([*program, str(SAMPLE)]).splitlines() if line.startswith("{")]
 
 
 def test_mypy(found_by_mypy: list[dict[str, Any]]) -> None:
@@ -46,16 +46,16 @@ def test_mypy_says_in_one_line_which_body_is_expected(
     call: str, types: tuple[str, str], found_by_mypy: list[dict[str, Any]]
 ) -> None:
     (number,) = (n for n, line in enumerate(SAMPLE.read_text().splitlines(), 1) if call in line)
-    (told,) = (one for one in found_by_mypy if one["line"] == number)
+    (reported,) = (one for one in found_by_mypy if one["line"] == number)
 
     given, expected = types
-    assert told["message"].endswith(f'has incompatible type "{given}"; expected "{expected}"')
-    assert told["hint"] is None
+    assert reported["message"].endswith(f'has incompatible type "{given}"; expected "{expected}"')
+    assert reported["hint"] is None
 
 
 @pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed")
 def test_pyright() -> None:
-    told = json.loads(reported(["pyright", "--outputjson", "--pythonpath", sys.executable, str(SAMPLE)]))
+    reported = json.loads(found_by(["pyright", "--outputjson", "--pythonpath", sys.executable, str(SAMPLE)]))
 
-    found = [one for one in told["generalDiagnostics"] if one["severity"] == "error"]
+    found = [one for one in reported["generalDiagnostics"] if one["severity"] == "error"]
     assert {one["range"]["start"]["line"] + 1 for one in found} == WRONG, found

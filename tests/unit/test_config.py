@@ -43,7 +43,7 @@ def test_without_it_the_server_is_embedded(monkeypatch: pytest.MonkeyPatch) -> N
         ("WORKER_TIMEOUT_S", "1.9"),
         ("WORKER_TIMEOUT_S", "-1"),
         ("HISTORY_LENGTH", "x"),
-        # What Redis or the operating system would refuse, in the midst of the work.
+        # What Redis or the operating system would refuse while a worker runs.
         ("CALL_TIMEOUT_S", "inf"),
         ("CALL_TIMEOUT_S", "1e10"),
         ("LEASE_MS", "9" * 20),
@@ -79,18 +79,18 @@ def test_the_registry_as_redis_and_fakeredis_write_it(text: str) -> None:
     assert (settings.version, settings.group_names, settings.shards) == (3, ("a",), 1)
 
 
-def test_what_a_shard_is_told() -> None:
+def test_what_a_shard_stores() -> None:
     topic = TopicSettings(shards=4, rate=10, ttr_ms=5, paused=True, groups={"a": GroupSettings(ttr_ms=7)})
-    told = ["paused", 1, "rate", 10, "ttr", 5, "key_limit", "", "key_order", "", "results", "", "ttr:a", 7]
-    assert topic.shard_fields() == told
+    stored = ["paused", 1, "rate", 10, "ttr", 5, "key_limit", "", "key_order", "", "results", "", "ttr:a", 7]
+    assert topic.shard_fields() == stored
     assert TopicSettings(groups={"a": GroupSettings()}).shard_fields()[2:4] == ["rate", 0]
     assert TopicSettings(groups={"a": GroupSettings()}).shard_fields()[-2:] == ["ttr:a", ""]
 
 
-@pytest.mark.parametrize(("concurrency", "limited", "told"), [(None, False, ""), (3, True, "3"), (None, True, "0")])
-def test_a_shard_is_told_that_a_limit_of_keys_was_removed(concurrency: int | None, limited: bool, told: str) -> None:
+@pytest.mark.parametrize(("concurrency", "limited", "stored"), [(None, False, ""), (3, True, "3"), (None, True, "0")])
+def test_a_shard_learns_that_a_limit_of_keys_was_removed(concurrency: int | None, limited: bool, stored: str) -> None:
     fields = TopicSettings(key_concurrency=concurrency, key_limited=limited).shard_fields()
-    assert dict(zip(fields[::2], fields[1::2], strict=True))["key_limit"] == told
+    assert dict(zip(fields[::2], fields[1::2], strict=True))["key_limit"] == stored
 
 
 def test_a_patch_is_four_texts() -> None:

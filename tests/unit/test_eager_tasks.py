@@ -1,4 +1,4 @@
-"""Tasks that begin before whoever makes them has noted them, as with ``asyncio.eager_task_factory``."""
+"""Tasks that begin before their maker has noted them, as with ``asyncio.eager_task_factory``."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ def test_touches_are_sent() -> None:
 
 def test_on_dead_functions_that_await_nothing_are_called_again() -> None:
     async def main() -> None:
-        told: list[str] = []
+        reported: list[str] = []
 
         async def note(job: Any) -> None:
-            told.append(job.id)
+            reported.append(job.id)
 
         notices = DeadLetterNotices([note], member_of(FakeLink()))
         for number in range(3):
             notices.put(held(str(number)).job)
             await asyncio.sleep(0)
         await notices.close(60)
-        assert told == ["0", "1", "2"]
+        assert reported == ["0", "1", "2"]
 
     eagerly(main())
 

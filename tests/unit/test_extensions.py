@@ -121,8 +121,8 @@ def test_a_command(acme: Site) -> None:
 
 def test_a_codec(acme: Site) -> None:
     done = acme.python("-c", ROUND_TRIP, STREAMDQ_CODEC="reversed")
-    told = "hello\nits codec 'reversed' is not configured here; see docs/bodies.md\n"
-    assert (done.stdout, done.stderr) == (told, "")
+    output = "hello\nits codec 'reversed' is not configured here; see docs/bodies.md\n"
+    assert (done.stdout, done.stderr) == (output, "")
     without = acme.python("-c", ROUND_TRIP, STREAMDQ_CODEC="unheard")
     assert "'unheard' is none of trace, zstd" in without.stderr
 

@@ -36,6 +36,7 @@ LIVES_IN_ONE_PROCESS = {
     "streamdq/link/fair_semaphore.py:FairSemaphore._wait": "of a thread that waits",
     "streamdq/process/log_lines.py:HandedOver.flush": "of a thread that waits",
     "streamdq/process/log_lines.py:LineWriter.flush": "of a thread that waits",
+    "streamdq/process/health_checks.py:_repeated": "ends a thread that a child does not have",
     "streamdq/mover/mover.py:MoverThread.__init__": "of the thread that starts it; a child starts its own",
     "streamdq/operations/results/thread.py:WaitsThread.__init__": "the same",
     "streamdq/worker/ends.py:Ends.__init__": "of a worker, which a child of a handler does not run",
@@ -102,7 +103,7 @@ class _Renewed:
         self.renewed += 1
 
 
-def test_what_is_told_of_is_renewed_in_a_child_alone() -> None:
+def test_what_is_registered_is_renewed_in_a_child_alone() -> None:
     one = _Renewed()
 
     def check() -> None:

@@ -265,7 +265,7 @@ async def test_no_loop_ends_by_a_line(failing: Any) -> None:
     assert len(runs) == 3
 
 
-def test_a_record_that_cant_be_formatted_is_told_of(pipe: Pipe) -> None:
+def test_a_record_that_cant_be_formatted_is_reported(pipe: Pipe) -> None:
     pipe.handler.handle(logging.makeLogRecord({"msg": "%d", "args": ("no number",)}))
     (line,) = pipe.lines(1)
     assert line == "log line can't be shown"

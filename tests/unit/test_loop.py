@@ -57,7 +57,9 @@ async def test_a_loop_that_is_cancelled_itself_ends() -> None:
 
 
 async def test_a_group_that_is_cancelled_ends_though_a_part_of_it_then_fails() -> None:
-    """Before Python 3.13 the group raises that failure alone, and whoever waits for the loop's end would for ever."""
+    """Before Python 3.13 the group raises that failure alone, and a caller that waits for the loop's end would wait for
+    ever.
+    """
     runs, waiting, stopping = [], asyncio.Event(), asyncio.Event()
 
     async def body() -> None:

@@ -1,4 +1,4 @@
-"""Whoever has the options of ``enqueue``, ``schedule`` or ``configure`` has all of them, and says the same of each."""
+"""What has the options of ``enqueue``, ``schedule`` or ``configure`` has all of them, and describes them alike."""
 
 from __future__ import annotations
 
@@ -111,16 +111,20 @@ def test_a_topic_has_options_of_its_settings_and_its_jobs() -> None:
             assert one == settings[name] == jobs[name]
 
 
-def test_what_a_schedule_is_told_reaches_it_and_its_jobs() -> None:
-    told: Any = {
+def test_the_options_of_a_schedule_reach_it_and_its_jobs() -> None:
+    reported: Any = {
         "cron": "0 9 * * *", "tz": "Europe/Paris", "dst": "both", "jitter": 1, "start": 1_800_000_000_000,
         "until": 1_900_000_000_000, "overlap": "skip", "catch_up": 5, "ttr": 1, "retry": "1s", "url": "http://a",
         "expire": 3, "version": 4,
     }  # fmt: skip
-    assert {*told, "every"} == OF_SCHEDULE.keys()
-    definition, new = planned({}, told)
+    assert {*reported, "every"} == OF_SCHEDULE.keys()
+    definition, new = planned({}, reported)
     assert (definition.cron, definition.tz, definition.dst) == ("0 9 * * *", "Europe/Paris", "both")
-    assert (definition.jitter_ms, definition.start_ms, definition.until_ms) == (1000, told["start"], told["until"])
+    assert (definition.jitter_ms, definition.start_ms, definition.until_ms) == (
+        1000,
+        reported["start"],
+        reported["until"],
+    )
     assert (definition.overlap, definition.catch_up) == ("skip", 5000)
     assert (new.ttr, new.retry, new.url, new.expire, new.version) == (1, "1s", "http://a", 3, 4)
     assert planned({}, {"every": "10m"})[0].every_ms == 600_000
@@ -208,21 +212,21 @@ def test_a_request_has_the_options_of_a_call_as_parameters() -> None:
 
 
 def test_what_a_request_says_of_a_job_reaches_it() -> None:
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "delay": 1, "ttr": 2, "retry": "3s", "url": "http://a", "expire": 4, "tz": "UTC", "quiet": "21:00-22:00",
         "version": 5, "unique_for": 6, "rate_of_id": "7/h", "at_most": 8, "key": "k", "unique_after": "finish",
         "after": [{"topic": "t", "id": "p", "key": None}], "on_failure": "run",
     }  # fmt: skip
-    assert {*told, "at", "id"} == OF_JOB.keys() - {"window", *OF_CALL}
-    assert JobIn(body={}, **told).new_job("a") == NewJob({}, id="a", **told)
+    assert {*reported, "at", "id"} == OF_JOB.keys() - {"window", *OF_CALL}
+    assert JobIn(body={}, **reported).new_job("a") == NewJob({}, id="a", **reported)
     assert JobLine(body={}, id="b", at=1_900_000_000_000).new_job("b") == NewJob({}, id="b", at=1_900_000_000_000)
 
 
 def test_what_a_request_says_of_a_schedule_reaches_it() -> None:
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "cron": "0 9 * * *", "tz": "Europe/Paris", "dst": "both", "jitter": 1, "start": 1_800_000_000_000,
         "until": 1_900_000_000_000, "overlap": "skip", "catch_up": 5, "ttr": 1, "retry": "1s", "url": "http://a",
         "expire": 3, "version": 4,
     }  # fmt: skip
-    assert ScheduleIn(body={"a": 1}, **told).planned() == planned({"a": 1}, told)  # type: ignore[arg-type]
+    assert ScheduleIn(body={"a": 1}, **reported).planned() == planned({"a": 1}, reported)  # type: ignore[arg-type]
     assert ScheduleIn(every="10m").planned() == planned(None, {"every": "10m"})

@@ -65,9 +65,9 @@ def test_jobs_run_without_a_home(env: dict[str, str], tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["HOME", "XDG_STATE_HOME"])
-def test_who_names_no_server_is_told_that_none_can_keep_its_data(name: str) -> None:
-    told = ran(JOBS, "", {name: "/proc"})
-    assert told.startswith("EmbeddedError: Can't keep a Redis in /proc")
+def test_without_a_server_the_error_says_that_none_can_keep_the_data(name: str) -> None:
+    output = ran(JOBS, "", {name: "/proc"})
+    assert output.startswith("EmbeddedError: Can't keep a Redis in /proc")
 
 
 def test_a_command_says_so_in_a_line() -> None:

@@ -49,12 +49,12 @@ def run(folder: Path, program: str, *options: str) -> str:
 
 
 def test_it_loads_nothing_by_itself(tmp_path: Path) -> None:
-    assert "1 passed" in (told := run(tmp_path, _OUTSIDE, "-p", "streamdq.pytest_plugin")), told
+    assert "1 passed" in (output := run(tmp_path, _OUTSIDE, "-p", "streamdq.pytest_plugin")), output
 
 
 def test_its_fixtures(tmp_path: Path) -> None:
-    told = run(tmp_path, _INSIDE, "-p", "streamdq.pytest_plugin", "-p", "pytest_asyncio.plugin")
-    assert "3 passed" in told, told
+    output = run(tmp_path, _INSIDE, "-p", "streamdq.pytest_plugin", "-p", "pytest_asyncio.plugin")
+    assert "3 passed" in output, output
 
 
 def test_the_package_registers_it() -> None:

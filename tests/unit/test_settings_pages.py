@@ -34,8 +34,8 @@ def test_every_setting_is_described_and_has_its_row_in_the_reference(settings: t
     defaults = {name.upper(): field.default for name, field in settings.model_fields.items()}
     assert [name for name, _, _ in rows] == list(defaults)
     assert all(text.endswith(".") for _, _, text in rows)
-    for name, told, _ in rows:
-        assert told in ("none", f"`{defaults[name]}`", f"`{defaults[name]}`".lower())
+    for name, reported, _ in rows:
+        assert reported in ("none", f"`{defaults[name]}`", f"`{defaults[name]}`".lower())
     assert f"<!-- generated: {made[settings].__name__} -->" in page("reference/settings.md")
 
 
@@ -45,8 +45,8 @@ def test_the_page_of_the_server_has_all_its_limits() -> None:
     defaults = {name.upper(): field.default for name, field in HttpSettings.model_fields.items()}
     numbers = {name: value for name, value in defaults.items() if not isinstance(value, str)}
     assert rows.keys() == numbers.keys()
-    for name, told in rows.items():
-        assert number(told) == (numbers[name] or None), name
+    for name, reported in rows.items():
+        assert number(reported) == (numbers[name] or None), name
     for name in defaults.keys() - numbers.keys():
         assert f"STREAMDQ_HTTP_{name}" in page("serve.md")
 
@@ -55,9 +55,9 @@ def test_the_callback_page_has_all_settings() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", page("callbacks.md"), re.MULTILINE))
 
     assert rows.keys() == CallbackSettings.model_fields.keys()
-    for name, told in rows.items():
+    for name, reported in rows.items():
         default = CallbackSettings.model_fields[name].default
-        assert not isinstance(default, int | float) or number(told) == default
+        assert not isinstance(default, int | float) or number(reported) == default
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_callback_page_has_all_settings() -> None:
 )
 def test_no_page_names_a_setting_that_is_none(settings: type[BaseModel], prefix: str) -> None:
     others = (
-        {"HTTP", "CALLBACK", "ARCHIVE", "OUTBOX", "REDIS_SERVER", "SPARK_MEMORY", "LOG_FORMAT"}
+        {"HTTP", "CALLBACK", "ARCHIVE", "OUTBOX", "REDIS_SERVER", "SPARK_MEMORY", "LOG_FORMAT", "HEALTH_FILE"}
         if settings is Settings
         else set()
     )

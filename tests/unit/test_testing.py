@@ -20,7 +20,7 @@ class _Stands(asyncio.SelectorEventLoop):
         return 946_684_800.0
 
 
-def test_a_clock_that_stands_still_is_told_of() -> None:
+def test_a_clock_that_stands_still_is_reported() -> None:
     """Its time-outs would never come."""
     server = memory()
     with asyncio.Runner(loop_factory=_Stands) as runner, pytest.raises(InvalidInput, match="real_asyncio=True"):

@@ -1911,24 +1911,6 @@ export interface components {
             /** Keys */
             keys: components["schemas"]["KeyLoadOut"][];
         };
-        /**
-         * LettersIn
-         * @description Jobs that a search has shown, and the group in which they are dead. Left out: each in which they were.
-         * @example {
-         *       "jobs": [
-         *         {
-         *           "as_shown": "0.0000000002a74b1f0c9d8e7a6f5b",
-         *           "id": "order-42"
-         *         }
-         *       ]
-         *     }
-         */
-        LettersIn: {
-            /** Jobs */
-            jobs: components["schemas"]["ShownJobIn"][];
-            /** Group */
-            group?: string | null;
-        };
         /** OrphanOut */
         OrphanOut: {
             /** Topic */
@@ -2339,6 +2321,24 @@ export interface components {
             schedules: components["schemas"]["ScheduleOut"][];
             /** Next */
             next: string | null;
+        };
+        /**
+         * ShownDeadIn
+         * @description Jobs that a search has shown, and the group in which they are dead. Left out: each in which they were.
+         * @example {
+         *       "jobs": [
+         *         {
+         *           "as_shown": "0.0000000002a74b1f0c9d8e7a6f5b",
+         *           "id": "order-42"
+         *         }
+         *       ]
+         *     }
+         */
+        ShownDeadIn: {
+            /** Jobs */
+            jobs: components["schemas"]["ShownJobIn"][];
+            /** Group */
+            group?: string | null;
         };
         /**
          * ShownIn
@@ -4351,7 +4351,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["LettersIn"];
+                "application/json": components["schemas"]["ShownDeadIn"];
             };
         };
         responses: {
@@ -4481,7 +4481,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["LettersIn"];
+                "application/json": components["schemas"]["ShownDeadIn"];
             };
         };
         responses: {

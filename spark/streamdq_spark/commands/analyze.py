@@ -129,7 +129,7 @@ def analyze(
 
 
 def _chosen(engine: Name, plan: Plan, events: int, master: str | None) -> Name:
-    """The engine. Which one, and why, is told unless the command said so."""
+    """The engine. Prints which one, and why, unless the command named it."""
     name, why = choose(engine, (plan.dump.folder, plan.target), events, master)
     if engine is Name.AUTO and master is None:
         terminal.console(stderr=True).print(Text(f"engine: {_NAMES[name]} ({why})", "dim"))
@@ -154,8 +154,8 @@ def _tell_changes(plan: Plan, compare: tuple[str, str]) -> None:
         return
     made = terminal.table("changed beyond chance", "", *compare, "", numbers=compare)
     for one in found:
-        told = (Text(text) for text in (one.subject, one.what, one.before, one.after))
-        made.add_row(*told, Text(one.verdict, "red" if one.is_bad else "green"))
+        shown = (Text(text) for text in (one.subject, one.what, one.before, one.after))
+        made.add_row(*shown, Text(one.verdict, "red" if one.is_bad else "green"))
     terminal.console().print(made)
 
 
@@ -215,7 +215,7 @@ def _gaps(summary: dict[str, Any]) -> Iterator[str]:
     if times := summary["resets"]:
         yield (
             f"Redis lost history or went back to an earlier state {f'{times:,} times' if times > 1 else 'once'}: "
-            "rows that were not dumped by then are missing; how many is not known"
+            "rows that were not dumped before are missing; how many is not known"
         )
     if summary["unlisted"]:
         yield f"left out: {summary['unlisted']:,} files that are not in the dump's manifest"

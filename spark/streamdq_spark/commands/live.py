@@ -60,7 +60,7 @@ def live(
     options["latest_ms"] = to_ms(latest, "latest")
     screen = Screen(console=terminal.console(), auto_refresh=False, screen=sys.stdout.isatty() and not once)
 
-    options["tell"] = _told_in(screen, as_json=as_json)
+    options["tell"] = _shown_in(screen, as_json=as_json)
 
     def run(stopping: Callable[[], bool]) -> None:
         if not follow(spark, output, context.obj.url, context.obj.namespace, once=once, stopping=stopping, **options):
@@ -74,7 +74,7 @@ def live(
             run_until_signal(run, 0.0, ())
 
 
-def _told_in(screen: Screen, *, as_json: bool) -> Callable[[Live], None]:
+def _shown_in(screen: Screen, *, as_json: bool) -> Callable[[Live], None]:
     """Shows each batch."""
 
     def in_json(found: Live) -> None:

@@ -90,7 +90,7 @@ def replay_with(
     if as_json:
         terminal.print_json(asdict(answer) | {"good": answer.good})
     else:
-        terminal.console().print(_view(answer, change, told_concurrency=concurrency_was is not None))
+        terminal.console().print(_view(answer, change, concurrency_given=concurrency_was is not None))
     if not answer.good:
         raise typer.Exit(EXIT_NO)
 
@@ -114,14 +114,14 @@ _NAMED = 3
 _HOW_MANY = "how many handlers each worker could run at once: say it with --concurrency-was"
 
 
-def _view(answer: Answer, change: Change, *, told_concurrency: bool) -> RenderableType:
+def _view(answer: Answer, change: Change, *, concurrency_given: bool) -> RenderableType:
     made = terminal.table("topic", "group", "", *_COLUMNS, numbers=_COLUMNS)
     for queue in answer.queues:
         name, group = Text(queue.topic, "bold"), queue.group or ""
         made.add_row(name, group, Text("seen", "dim"), *_cells(queue.seen, None))
         made.add_row("", "", Text("replayed", "dim"), *_cells(queue.replayed, None))
         made.add_row("", "", Text("what if", "cyan"), *_cells(queue.changed, queue.replayed))
-    lines = [*map(_workers, answer.pools), *_notes(answer, change, told_concurrency)]
+    lines = [*map(_workers, answer.pools), *_notes(answer, change, concurrency_given)]
     return Group(made, Text(""), *lines, _verdict(answer))
 
 
@@ -159,7 +159,7 @@ def _topics(queues: list[QueueAnswer]) -> str:
     return f"{', '.join(topics[:_NAMED])}{more}"
 
 
-def _notes(answer: Answer, change: Change, told_concurrency: bool) -> Iterator[Text]:
+def _notes(answer: Answer, change: Change, concurrency_given: bool) -> Iterator[Text]:
     counts = map(attrgetter, ("drawn", "unknown", "changed.open"))
     drawn, unknown, waiting = (sum(map(count, answer.queues)) for count in counts)
     if drawn:
@@ -170,9 +170,9 @@ def _notes(answer: Answer, change: Change, told_concurrency: bool) -> Iterator[T
         )
     if waiting:
         yield Text(
-            f"{counted(waiting, 'job')} of the changed replay {'has' if waiting == 1 else 'have'} not ended by then"
+            f"{counted(waiting, 'job')} of the changed replay {'has' if waiting == 1 else 'have'} not ended at its end"
         )
-    if not told_concurrency and (change.workers or change.concurrency):
+    if not concurrency_given and (change.workers or change.concurrency):
         yield from _of_concurrency(answer, change)
 
 

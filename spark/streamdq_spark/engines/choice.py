@@ -72,7 +72,7 @@ def _of_itself(folders: tuple[Folder, ...], events: int, master: str | None, mem
 def started(
     name: Name, events: int, master: str | None = None, *, memory: str | None = None, verbose: bool = False
 ) -> Iterator[Engine]:
-    """The engine, at work until the block ends. ``memory``: for DuckDB or for Java's heap."""
+    """The engine, which runs until the block ends. ``memory``: for DuckDB or for Java's heap."""
     if name is Name.DUCKDB:
         from .duck import DuckDB
 

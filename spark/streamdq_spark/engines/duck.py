@@ -62,7 +62,7 @@ class DuckAnswers(Answers):
     def __init__(self, database: duckdb.DuckDBPyConnection, work: Work) -> None:
         self._database, self._work = database, work
         self._made: set[str] = set()
-        with _told(work.dump.folder.url):
+        with _plain_errors(work.dump.folder.url):
             _prepare(database, work)
 
     def write(self, table: Statement, folder: Folder, first: date, last: date) -> int:
@@ -90,7 +90,7 @@ class DuckAnswers(Answers):
         """Raises: BadDump, AnalysisError."""
         statement = tables().get(name) or views()[name]
         columns = ", ".join(f'CAST("{own}" AS {_TYPES[kind]}) AS "{own}"' for own, kind in statement.columns.items())
-        with _told(name):
+        with _plain_errors(name):
             self._make(name)
             source = f"(\n{statement.rendered(self._work.values)}\n)" if name in tables() else name
             return self._database.sql(f"SELECT {columns} FROM {source} AS answer").to_arrow_table()  # noqa: S608
@@ -164,7 +164,7 @@ def _parts(table: Statement, rows: pa.Table, first: date, last: date) -> dict[st
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _plain_errors(what: str) -> Iterator[None]:
     """Turns DuckDB's failures within the block into errors in plain words."""
     try:
         yield

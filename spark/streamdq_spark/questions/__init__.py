@@ -25,7 +25,7 @@ QUESTIONS = (
     "workers", "duplicates", "cost_by_topic", "cost_by_key", "advice", "anomalies", "incidents", "changes", "forecast",
     "forecast_accuracy", "capacity", "errors", "error_classes", "hosts", "budget", "budget_incidents",
 )  # fmt: skip
-"""The tables, in the order in which they are told."""
+"""The tables, in the order in which they are reported."""
 COMPARED = "compared"
 """One more, where there are two time spans."""
 READ = ("asked", "recent", "running", "earlier")
@@ -40,7 +40,7 @@ queues share workers (topic, group, pool), from the view `worked_on`.
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A query, its columns with their types, if they are told, and what it reads."""
+    """A query, its columns with their types, if they are declared, and what it reads."""
 
     name: str
     text: str

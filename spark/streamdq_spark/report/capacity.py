@@ -29,7 +29,7 @@ def capacity(tables: Tables, slo_ms: int = SLO_MS, objective: float = OBJECTIVE)
             "last 14 days."
         )
         return section
-    section.answer = " ".join(_told(pool) for pool in found[:3])
+    section.answer = " ".join(_in_words(pool) for pool in found[:3])
     section.figures = [_by_hour(found, section.answer)]
     section.grids = [_of_pools(found), _of_queues(tables["capacity"])]
     section.notes = [
@@ -59,7 +59,7 @@ def _more(pool: Pool) -> Advised:
     return Advised(pool.name, "Workers", seen, number(busiest.workers), effect, "", note, (0, -(busiest.workers or 0)))
 
 
-def _told(pool: Pool) -> str:
+def _in_words(pool: Pool) -> str:
     busiest = pool.busiest
     assert busiest is not None
     seen = "" if pool.seen is None else f"; {number(pool.seen)} worked lately"

@@ -16,7 +16,7 @@ def cost(tables: Tables) -> Section:
     section = Section(
         "cost",
         "What did it cost?",
-        "How long handlers ran, added up, and how much of that was in vain: attempts that failed, or were taken over.",
+        "How long handlers ran, added up, and how much of that was wasted: attempts that failed, or were taken over.",
     )
     rows = sorted(tables["cost_by_topic"], key=lambda row: (-row["worker_ms"], row["topic"], row["group"] or ""))
     spent = total(rows, "worker_ms")

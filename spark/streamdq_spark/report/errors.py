@@ -122,11 +122,11 @@ def hosts(tables: Tables) -> Section:
     bad = [row for row in rows if row["verdict"] == "bad"]
     judged = {row["host"] for row in rows if row["verdict"] != "too little"}
     section.answer = (
-        " ".join(_told(row) for row in bad[:3])
+        " ".join(_in_words(row) for row in bad[:3])
         if bad
         else f"No: {number(len(judged))} hosts are alike."
         if judged
-        else "That can't be told: there is too little to compare."
+        else "Unknown: there is too little to compare."
     )
     section.grids = [
         grid(
@@ -174,7 +174,7 @@ def _times(row: TableRow) -> float:
     return float(row["seen"] / row["usual"]) if row["usual"] else 0.0
 
 
-def _told(row: TableRow) -> str:
+def _in_words(row: TableRow) -> str:
     return (
         f"{row['host']} has {_times(row):.1f} times as many {_MEASURES[row['measure']]} as the others "
         f"({number(row['seen'])}, not {number(round(row['usual']))})."

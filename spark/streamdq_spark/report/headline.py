@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from .load import ranked, told
+from .load import in_words, ranked
 from .parts import TableRow, Tables, total
 from .words import aim, hour, number, percent, span
 
@@ -91,7 +91,7 @@ def unusual(tables: Tables) -> list[str]:
     together: dict[tuple[datetime, str], list[TableRow]] = {}
     for row in ranked(tables):
         if (end - row["last_hour"]).days < 7:
-            together.setdefault((row["first_hour"], told(row)), []).append(row)
+            together.setdefault((row["first_hour"], in_words(row)), []).append(row)
     found = sorted(together.items(), key=lambda item: item[1][0]["measure"] == "done")
     return _most([_incidents(at, what, rows) for (at, what), rows in found])
 

@@ -164,7 +164,7 @@ def ranked(tables: Tables) -> list[TableRow]:
     return sorted(tables["incidents"], key=lambda row: (-row["size"], str(row["topic"]), row["first_hour"]))
 
 
-def told(incident: TableRow) -> str:
+def in_words(incident: TableRow) -> str:
     """An incident in words."""
     return _WORDS[incident["measure"], incident["value"] > incident["usual"]]
 
@@ -192,7 +192,8 @@ def anomalies(tables: Tables, tz: str = DEFAULT_TZ) -> Section:
             ["Topic", "What", "From (UTC)", "Hours", "Seen", "Expected", "Difference", "Strongest score"],
             [
                 [
-                    str(row["topic"]), told(row), hour(row["first_hour"]), number(row["hours"]), number(row["value"]),
+                    str(row["topic"]), in_words(row),
+                    hour(row["first_hour"]), number(row["hours"]), number(row["value"]),
                     number(round(row["usual"], 1)), number(round(row["size"])), f"{row['score']:+.1f}",
                 ]
                 for row in found

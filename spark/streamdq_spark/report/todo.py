@@ -116,7 +116,7 @@ def _retry_effect(dropped: Sequence[TableRow], ending_ms: Sequence[int | None]) 
         said.append(f"{number(tries)} attempts would have been saved; {lost}.")
     waits = [ms for ms in ending_ms if ms is not None]
     if waits:
-        said.append(f"Jobs that fail for good are given up {span(sum(waits))} sooner.")
+        said.append(f"Jobs that fail permanently are given up {span(sum(waits))} sooner.")
     return " ".join(said)
 
 

@@ -43,12 +43,12 @@ def ask(spark: SparkSession, source: Source, query: str, most: int | None = None
             answer = answer if most is None else answer.limit(most + 1)
             table = answer.toArrow()
         except (AnalysisException, ParseException) as error:
-            raise refused(_told(error), query, source) from error
+            raise refused(_words_of(error), query, source) from error
     return found_in(table, most)
 
 
 def _check_answers(spark: SparkSession, query: str) -> None:
-    """Whether the statement does nothing but answer. Spark carries out any other as soon as it is told it, so what
+    """Whether the statement does nothing but answer. Spark carries out any other as soon as it reads it, so what
     writes or changes something has to be found before: it is no subquery.
 
     Raises:
@@ -75,6 +75,6 @@ def _events(spark: SparkSession, source: Source) -> DataFrame:
     )
 
 
-def _told(error: AnalysisException | ParseException) -> str:
+def _words_of(error: AnalysisException | ParseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0].split(" SQLSTATE:")[0] if lines else "Spark does not understand it"

@@ -104,7 +104,7 @@ class _Queue:
         return int(rows[chance % len(rows)])
 
 
-class _Lane:
+class _Stream:
     """The jobs of a queue's shard that wait for a slot. Those of which this is not the first attempt have a stream of
     their own; claims take from both in turn.
     """
@@ -126,7 +126,7 @@ class _Lane:
 
 
 class _Worker:
-    """A worker process: the lanes of which it knows that they have jobs, the next one first; and the jobs that it has
+    """A worker process: the streams of which it knows that they have jobs, the next one first; and the jobs that it has
     claimed ahead of free slots, as its handlers are short.
     """
 
@@ -149,11 +149,11 @@ class _Worker:
             more = min(_MOST_AHEAD, int(_AHEAD_MS / max(self.mean_ms, 1.0)) * self.slots)
         return self.slots + more - self.running - len(self.ahead)
 
-    def learn(self, lanes: Iterable[int]) -> None:
-        for lane in lanes:
-            if lane not in self.known:
-                self.known.add(lane)
-                self.turns.append(lane)
+    def learn(self, streams: Iterable[int]) -> None:
+        for stream in streams:
+            if stream not in self.known:
+                self.known.add(stream)
+                self.turns.append(stream)
 
 
 def _schedule(seen: Seen, here: Array) -> tuple[int, ...]:
@@ -201,9 +201,9 @@ class _Pool:
         self.tries = [0] * jobs
         self.events: list[tuple[float, int, int, int]] = []
         self.numbered = 0
-        self.lane: list[int] = seen.lane.tolist()
-        self.lanes = [_Lane() for _ in range(max(self.lane, default=0) + 1)]
-        self.waiting: dict[int, None] = {}  # the lanes in which jobs wait, as they came
+        self.stream: list[int] = seen.stream.tolist()
+        self.streams = [_Stream() for _ in range(max(self.stream, default=0) + 1)]
+        self.waiting: dict[int, None] = {}  # the streams in which jobs wait, as they came
         self.idle: deque[int] = deque()  # those with a free slot; Redis serves the one that waited longest
         self.by: list[int] = [0] * jobs
         self.each = change.concurrency or concurrency
@@ -231,8 +231,8 @@ class _Pool:
         while self.events:
             at, what, _, of = heapq.heappop(self.events)
             handle[what](at, of)
-        for lane in self.waiting:  # nobody was left to run them
-            for job in chain(self.lanes[lane].first, self.lanes[lane].again):
+        for stream in self.waiting:  # nobody was left to run them
+            for job in chain(self.streams[stream].first, self.streams[stream].again):
                 self.queues[self.queue[job]].out.open += 1
         return [queue.out for queue in self.queues]
 
@@ -281,9 +281,9 @@ class _Pool:
                 self._fill(at, worker)
 
     def _wait(self, job: int) -> None:
-        number = self.lane[job]
-        lane = self.lanes[number]
-        (lane.again if self.drawn[job] or self.row[job] != self.first[job] else lane.first).append(job)
+        number = self.stream[job]
+        stream = self.streams[number]
+        (stream.again if self.drawn[job] or self.row[job] != self.first[job] else stream.first).append(job)
         self.waiting[number] = None
 
     def _idle_worker(self) -> int | None:
@@ -340,7 +340,7 @@ class _Pool:
             self.idle.append(number)
 
     def _next(self, at: float, worker: _Worker) -> int:
-        """The job that the worker claims; some wait. It goes round the lanes that it knows of, and looks into the
+        """The job that the worker claims; some wait. It goes round the streams that it knows of, and looks into the
         others now and then, or if it knows of none.
         """
         if at - worker.looked_at >= _LOOKS_MS:
@@ -356,9 +356,9 @@ class _Pool:
         return self._next(at, worker)
 
     def _take(self, number: int) -> int:
-        lane = self.lanes[number]
-        job = lane.take()
-        if not lane:
+        stream = self.streams[number]
+        job = stream.take()
+        if not stream:
             del self.waiting[number]
         return job
 
@@ -416,7 +416,7 @@ class _Pool:
     def _failed(self, at: float, job: int, too_long: bool) -> None:
         queue, before, row = self.queues[self.queue[job]], self.at[job], self.at[job] + 1
         more = row < self.first[job + 1]
-        if not self.drawn[job] and not too_long and (not queue.changed or self._told_its_delay(before, row, more)):
+        if not self.drawn[job] and not too_long and (not queue.changed or self._said_its_delay(before, row, more)):
             self._goes_on_as_seen(at, job, more)
         elif self.used[job] < len(queue.retry_ms):
             cut = too_long and self.kind[self.row[job]] == Kind.DONE
@@ -424,7 +424,7 @@ class _Pool:
         else:
             self._die(at, job)
 
-    def _told_its_delay(self, before: int, row: int, more: bool) -> bool:
+    def _said_its_delay(self, before: int, row: int, more: bool) -> bool:
         """Whether the handler gave the delay, and no step of the schedule was used up."""
         return more and not self.dead[before] and self.step[row] == self.step[before]
 
@@ -472,7 +472,7 @@ class _Pool:
                 return
 
     def _kick(self, job: int, row: int, died: float) -> None:
-        """A dead job was sent back, if it was dead by then; what follows goes as it was seen."""
+        """A dead job was sent back, if it was dead at that time; what follows goes as it was seen."""
         if self.finished[row] < died or row + 1 >= self.first[job + 1] or self.kind[row + 1] == Kind.CANCELLED:
             return
         self.used[job] = max(self.step[row + 1], 0)

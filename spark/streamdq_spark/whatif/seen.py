@@ -49,8 +49,10 @@ class Seen:
         order = np.lexsort((key, queue, found["finished"][begins]))  # however the rows came, a replay is the same
         at = np.repeat(begins[order], sizes[order]) + _within(sizes[order])
         self.queue, self.key = queue[order], key[order]
-        lanes = np.stack([self.queue, table["shard"].to_numpy()[order]], axis=1)
-        self.lane: Array = np.unique(lanes, axis=0, return_inverse=True)[1].reshape(-1)  # topics take turns, by shard
+        streams = np.stack([self.queue, table["shard"].to_numpy()[order]], axis=1)
+        self.stream: Array = np.unique(streams, axis=0, return_inverse=True)[1].reshape(
+            -1
+        )  # topics take turns, by shard
         self.first = np.concatenate([[0], np.cumsum(sizes[order])]).astype(np.int64)
         self.queue_of_row = np.repeat(self.queue, sizes[order])
         self.kind, self.dead, self.timed_out = (found[name][at] for name in ("kind", "dead", "timed_out"))
@@ -82,8 +84,8 @@ class Seen:
     @cached_property
     def concurrency(self) -> int:
         """How many handlers each worker ran at once; all of a pool are taken to be alike. It is the median of what ran
-        while workers were certainly full, as twice as many jobs waited as ever ran. If they never were, it is the most
-        that any ran, which may be less than what it could.
+        while workers were certainly full, as twice as many jobs waited as ran at most. If they never were, it is the
+        most that any ran, which may be less than what it could.
         """
         course, full = self.course, self.certainly_full
         if full is None:

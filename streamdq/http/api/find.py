@@ -34,7 +34,7 @@ from ..auth import Identity, Role
 from ..backend import Backend
 from .jobs import DurableIn, job_bytes
 from .models.common import due_from
-from .models.find import ActedOut, FoundOut, LettersIn, ShownIn, ShownJobIn, ShownWhenIn
+from .models.find import ActedOut, FoundOut, ShownDeadIn, ShownIn, ShownJobIn, ShownWhenIn
 from .route import JSON, Route, TopicPath, backend_of, operation, who_asks
 
 router = APIRouter(route_class=Route)
@@ -191,7 +191,7 @@ async def reschedule_shown(
     router, "POST", _FIND + "/kick", roles=(Role.ADMIN,), takes=JSON, tag="Find", notable=True, every_group=True,
     problems=_UNKNOWN, responses=_ACTED,
 )  # fmt: skip
-async def kick_shown(request: Request, topic: TopicPath, shown: LettersIn) -> Response:
+async def kick_shown(request: Request, topic: TopicPath, shown: ShownDeadIn) -> Response:
     """Send dead jobs that a search has shown back, unless they have changed since."""
     return await _act(request, topic, shown.jobs, kick_found, shown.group)
 
@@ -200,6 +200,6 @@ async def kick_shown(request: Request, topic: TopicPath, shown: LettersIn) -> Re
     router, "POST", _FIND + "/purge", roles=(Role.ADMIN,), takes=JSON, tag="Find", notable=True, every_group=True,
     problems=_UNKNOWN, responses=_ACTED,
 )  # fmt: skip
-async def purge_shown(request: Request, topic: TopicPath, shown: LettersIn) -> Response:
+async def purge_shown(request: Request, topic: TopicPath, shown: ShownDeadIn) -> Response:
     """Delete permanently the dead jobs that a search has shown, unless they have changed since."""
     return await _act(request, topic, shown.jobs, purge_found, shown.group)

@@ -72,13 +72,13 @@ class Election:
         hearing = asyncio.create_task(supervise("standby", self._hear, self._stopping, self._session.keys.namespace))
         held = False
         try:
-            while not held and not await self._is_told_to_stop(wait_s):
+            while not held and not await self._is_stopped_within(wait_s):
                 held, wait_s = await self._look()
             return held
         finally:
             await cancel_and_wait([hearing])
 
-    async def _is_told_to_stop(self, wait_s: float) -> bool:
+    async def _is_stopped_within(self, wait_s: float) -> bool:
         """Waits for this process's turn, or until the mover has stopped."""
         waiting = [asyncio.create_task(event.wait()) for event in (self._stopping, self._notified)]
         try:

@@ -34,7 +34,7 @@ def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
     return issubclass(type(value), kind)
 
 
-def is_told(error: BaseException) -> bool:
+def is_instruction(error: BaseException) -> bool:
     """Whether a handler raised it to say what should follow."""
     return issubclass(type(error), Bury | Retry | Snooze)
 
@@ -50,7 +50,7 @@ def text_of(error: object) -> str:
         return f"{name}: its message can't be read"
 
 
-def told_of(job: Job, error: object) -> str:
+def kept_text(job: Job, error: object) -> str:
     """What is kept of an exception. If the body is encrypted, not the message of one that was not raised to be kept: it
     may quote the body, as streamdq's own do when they refuse a value. Of pydantic's, never the values.
     """

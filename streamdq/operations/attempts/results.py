@@ -28,7 +28,7 @@ from ...store.replies import Claimed, Refused
 from ...store.scripts import Scripts
 from ...threads import ThreadOf
 from . import measured
-from .error_text import MAX_ERROR_CHARS, calls_shown, is_a, is_told, text_of, told_of, traceback_of
+from .error_text import MAX_ERROR_CHARS, calls_shown, is_a, is_instruction, kept_text, text_of, traceback_of
 
 _NO_ATTEMPT = -1  # sent instead of the number of used steps: the attempt does not count
 _LONGEST_UNREADABLE_MS = 60_000  # so it runs soon after a key was added
@@ -197,7 +197,7 @@ def end_of_failure(held: ClaimedJob, error: BaseException | str, schedule: Retry
 
     The delay is chosen here; ``lua/retry.lua`` adds it to Redis's time.
     """
-    text = error if is_a(error, str) else told_of(held.job, error)
+    text = error if is_a(error, str) else kept_text(held.job, error)
     if is_a(error, Bury):
         return End(held, AttemptResult.DEAD, error.reason, reason=DeadReason.BURIED)
     if is_a(error, Snooze):
@@ -222,7 +222,7 @@ def tell_calls(end: End, error: BaseException) -> None:
     """
     if end.held.was_in:
         end.traceback = calls_shown(end.held.was_in)
-    elif end.outcome in _FAILED and not is_told(error):
+    elif end.outcome in _FAILED and not is_instruction(error):
         end.traceback = traceback_of(error, hidden=end.held.job.is_hidden)
 
 

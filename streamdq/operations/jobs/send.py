@@ -50,7 +50,7 @@ def send_to_shards(
             settings = yield from _with_keys(store, topic, settings, jobs)
         scripts = store.at(durable, settings)
         if settings.former:
-            kept = yield from _at_former_homes(scripts, store, topic, settings, jobs, left, on_conflict, again)
+            kept = yield from _in_previous_shards(scripts, store, topic, settings, jobs, left, on_conflict, again)
             left, outdated, now_ms, taken = kept.left, kept.outdated, kept.now_ms, taken | kept.taken
         calls = _by_shard(store, topic, settings, jobs, left, on_conflict)
         replies = yield from _sent_together(scripts, settings, jobs, calls, on_conflict)
@@ -75,7 +75,7 @@ def _skips_bucket(reply: Enqueued, jobs: Sequence[Encoded], part: Sequence[int])
     return done if reply.skips_bucket == 1 else [i for i in done if jobs[i].key is None]
 
 
-def _at_former_homes(
+def _in_previous_shards(
     scripts: Scripts,
     store: RedisStore,
     topic: str,

@@ -94,7 +94,7 @@ def workers(store: RedisStore, topics: Mapping[str, TopicSettings]) -> Op[Worker
     for name, job in (yield from _running(store, busy[:_MOST_BUSY])):
         if name in found:
             found[name].jobs.append(job)
-    yield from _look_at_signs(store, found, now_ms)
+    yield from _read_heartbeats(store, found, now_ms)
     return Workers(now_ms, sorted(found.values(), key=lambda one: one.name), len(asked) == len(streams))
 
 
@@ -108,7 +108,7 @@ def _streams(store: RedisStore, topics: Mapping[str, TopicSettings]) -> list[Gro
     ]
 
 
-def _look_at_signs(store: RedisStore, found: dict[str, Working], now_ms: int) -> Op[None]:
+def _read_heartbeats(store: RedisStore, found: dict[str, Working], now_ms: int) -> Op[None]:
     mover = yield from namespace.mover_at_work(store.session)
     alive = yield from namespace.alive(store.session)
     heartbeats = yield from namespace.heartbeats_of(store.session, list(found))

@@ -24,7 +24,7 @@ FORM = "application/x-www-form-urlencoded"
 OWN = {"HTTP_ORIGIN": "http://testserver"}
 
 
-def staff(name: str, permissions: Sequence[str]) -> User:
+def admin_user(name: str, permissions: Sequence[str]) -> User:
     user = User.objects.create_user(name, password="secret", is_staff=True)
     user.user_permissions.set([Permission.objects.get(codename=one) for one in permissions])
     return user
@@ -50,10 +50,10 @@ class Access(TestCase):  # type: ignore[misc] # Django has no types
 
     @classmethod
     def setUpTestData(cls) -> None:
-        staff("viewer", ["view_queue"])
-        staff("producer", ["view_queue", "produce"])
-        staff("operator", ["view_queue", "administer"])
-        staff("other", [])
+        admin_user("viewer", ["view_queue"])
+        admin_user("producer", ["view_queue", "produce"])
+        admin_user("operator", ["view_queue", "administer"])
+        admin_user("other", [])
         User.objects.create_user("customer", password="secret")
         User.objects.create_superuser("root", password="secret")
 
@@ -61,14 +61,14 @@ class Access(TestCase):  # type: ignore[misc] # Django has no types
         assert self.client.login(username=name, password="secret")
         return self.client.get(PAGE + path)
 
-    def test_a_stranger_and_who_is_no_staff_have_to_sign_in(self) -> None:
+    def test_strangers_and_ordinary_users_have_to_sign_in(self) -> None:
         for client in (Client(), self.client):
             for path in ("", "topics/order.close", "static/app.css", "v1/stats"):
                 answer = client.get(PAGE + path)
                 self.assertRedirects(answer, f"/admin/login/?next={PAGE}{path}", fetch_redirect_response=False)
             self.client.login(username="customer", password="secret")
 
-    def test_staff_without_the_permission_are_refused(self) -> None:
+    def test_admins_without_the_permission_are_refused(self) -> None:
         assert self.page_as("other").status_code == 403
         assert self.client.get("/admin/").content.decode().count(PAGE) == 0
 

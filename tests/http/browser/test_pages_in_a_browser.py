@@ -72,7 +72,7 @@ def test_dead_letters(watching: Page, queue: Queue) -> None:
     watching.go("/topics/notify?state=dead")
     watching.sees(f"{EVIL} refused", "table")
     assert watching.page.get_by_role("button", name="Retry selected").is_disabled()
-    queue.pause("notify")  # what is kicked shall stay where it can be counted
+    queue.pause("notify")  # kicked jobs should stay where it can be counted
     watching.page.check('input[value="j0"]')
     watching.sees("paused while you use the page", "#live-state")
     watching.page.check('input[value="j1"]')

@@ -34,7 +34,7 @@ class Page:
         self.context.set_default_timeout(WAIT_MS)
         self.page = self.context.new_page()
         self.complaints: list[str] = []
-        self.page.on("console", lambda message: self._heard(message))
+        self.page.on("console", lambda message: self._note_message(message))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
         if token:
@@ -44,7 +44,7 @@ class Page:
             self.page.keyboard.press("Enter")
             self.sees("Topics", "h1")
 
-    def _heard(self, message: Any) -> None:
+    def _note_message(self, message: Any) -> None:
         if message.type in ("error", "warning"):
             self.complaints.append(message.text)
 

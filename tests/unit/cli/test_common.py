@@ -32,7 +32,7 @@ def pauses_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 class Runs:
-    """Ends as it is told, once after the other; the last one gets the signal."""
+    """Ends as given, once after the other; the last one gets the signal."""
 
     def __init__(self, *ends: Exception | None) -> None:
         self.ends = list(ends)

@@ -60,7 +60,7 @@ def test_plain_json_stays_as_it_is() -> None:
     "raw",
     [b"\xff", b"\xff1", b"\xff0;zstd\nx", b"\xffx\n", b"\xff1;Zstd\n", b"\xff1;a b\n", b"\xff1" + b";a" * 9 + b"\n"],
 )
-def test_a_damaged_first_line_is_told(raw: bytes) -> None:
+def test_a_damaged_first_line_is_reported(raw: bytes) -> None:
     with pytest.raises(BodyDamaged, match="first line"):
         bodies().decode("t", "j", raw)
     assert version_in(raw) == 1
@@ -268,7 +268,7 @@ def test_a_bomb_is_not_unpacked(zstd: Zstd) -> None:
         bodies(zstd).decode("t", "j", b"\xff1;zstd\n" + bytes(lying))
 
 
-def test_damaged_compressed_data_is_told(zstd: Zstd) -> None:
+def test_damaged_compressed_data_is_reported(zstd: Zstd) -> None:
     raw = sealed(bodies(zstd))
     for damaged in (raw[:-1], raw + b"x", raw[:20], b"\xff1;zstd\n", b"\xff1;zstd\nxxxxxxxxxxxxx"):
         with pytest.raises(BodyDamaged, match=r"damaged|does not tell"):

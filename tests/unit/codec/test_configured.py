@@ -77,7 +77,7 @@ def test_keys_in_the_code_do_not_hide_those_of_the_environment() -> None:
         ({"body_keys_file": "/does/not/exist"}, "can't read /does/not/exist: No such file"),
     ],
 )
-def test_what_can_t_be_used_is_told(values: dict[str, str], why: str) -> None:
+def test_what_can_t_be_used_is_reported(values: dict[str, str], why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         bodies_of("ns", settings(**values))
 

@@ -128,7 +128,7 @@ def test_clearing_away_deletes_no_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(files(tmp_path)) == 1
 
 
-def test_a_changed_file_is_told(tmp_path: Path) -> None:
+def test_a_changed_file_is_reported(tmp_path: Path) -> None:
     made = bodies(tmp_path)
     raw = stored(made)
     (file,) = files(tmp_path)
@@ -146,7 +146,7 @@ def test_no_more_is_read_than_allowed(tmp_path: Path) -> None:
         bodies(tmp_path, max_decoded_bytes=4000).decode("t", "j", raw)
 
 
-def test_without_its_storage_it_is_told_why(tmp_path: Path) -> None:
+def test_without_its_storage_the_error_says_why(tmp_path: Path) -> None:
     raw = stored(bodies(tmp_path))
     nowhere = Bodies("ns", 2000, 100_000)
     for read in (nowhere.decode, nowhere.brought_back):
@@ -154,7 +154,7 @@ def test_without_its_storage_it_is_told_why(tmp_path: Path) -> None:
             read("t", "j", raw)
 
 
-def test_a_storage_that_fails_is_told(tmp_path: Path) -> None:
+def test_a_storage_that_fails_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     made = bodies(tmp_path / "file")
     with pytest.raises(BodyStorageUnavailable, match="check STREAMDQ_OFFLOAD"):

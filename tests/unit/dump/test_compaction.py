@@ -1,4 +1,4 @@
-"""Small files become one for each hour; whoever reads by the manifest sees each row once."""
+"""Small files become one for each hour; a reader who goes by the manifest sees each row once."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def data_files(folder: Folder) -> list[str]:
 def test_an_hour_becomes_one_file_with_the_same_rows(folder: Folder) -> None:
     fill(folder, files=4)
     before = dumped(folder)
-    told: list[tuple[int, int | None]] = []
+    reported: list[tuple[int, int | None]] = []
 
-    assert compact(folder, progress=lambda *word: told.append(word)) == Compacted(hours=2, joined=8, rows=24)
+    assert compact(folder, progress=lambda *word: reported.append(word)) == Compacted(hours=2, joined=8, rows=24)
 
     assert dumped(folder) == before
     manifest = require_manifest(folder)
     assert [file.rows for file in manifest.files] == [12, 12]
-    assert told == [(0, 24), (12, None), (12, None)]
+    assert reported == [(0, 24), (12, None), (12, None)]
     assert compact(folder) == Compacted()
 
 

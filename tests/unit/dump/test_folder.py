@@ -98,7 +98,7 @@ def test_a_folder_has_a_name() -> None:
         open_folder("")
 
 
-def test_a_disk_that_refuses_is_told(tmp_path: Path) -> None:
+def test_a_disk_that_refuses_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folder = LocalFolder(tmp_path / "file")
     with pytest.raises(FolderError, match="can't write x: "):
@@ -145,7 +145,7 @@ def test_two_commits_at_once_in_a_bucket_both_hold(bucket: Bucket, there: bool) 
     assert folder.files("") == [MANIFEST]
 
 
-def test_who_is_always_overtaken_in_a_bucket_is_told(bucket: Bucket) -> None:
+def test_a_writer_that_is_always_overtaken_in_a_bucket_fails(bucket: Bucket) -> None:
     folder, other = (open_folder(f"{bucket.url}/dump") for _ in range(2))
     with pytest.raises(FolderBusy, match=r"another process has changed manifest\.json meanwhile"):
         update_manifest(folder, lambda _: void(update_manifest(other, lambda _: None, new=True)), new=True)
@@ -197,7 +197,7 @@ class Unheard(Exception):
     """What no other library raises."""
 
 
-def test_a_place_that_fails_is_told_and_keeps_nothing() -> None:
+def test_a_place_that_fails_is_reported_and_keeps_nothing() -> None:
     folder = RemoteFolder("broken://down", Broken(), "/down")
     with pytest.raises(FolderError, match=r"broken://down: can't write y: Unheard: .*; check the address") as raised:
         folder.write("y", b"")

@@ -50,7 +50,7 @@ def test_text_can_be_read(theme: str) -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_shapes_can_be_told_from_what_is_behind_them(theme: str) -> None:
+def test_shapes_stand_out_from_what_is_behind_them(theme: str) -> None:
     known = THEMES[theme]
     for shape in SHAPES:
         for behind in ("card", "page"):

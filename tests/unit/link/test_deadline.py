@@ -143,7 +143,7 @@ def test_what_nobody_asked_for_is_not_taken_for_the_next_reply(ends: tuple[Any, 
 
 
 @pytest.mark.parametrize("text", ["MOVED", "MOVED here", "MOVED 1 host", "ASK x:y"])
-def test_a_redirection_that_leads_nowhere_is_none_of_redis(ends: tuple[Any, socket.socket], text: str) -> None:
+def test_a_redirection_without_a_node_is_none_of_redis(ends: tuple[Any, socket.socket], text: str) -> None:
     here, there = ends
     here.read_replies(_RESP2Parser.parse_error)
     there.sendall(f"-{text}\r\n".encode())

@@ -58,7 +58,7 @@ def test_who_gives_up_keeps_no_place() -> None:
 
 
 def test_who_waits_finds_a_place_that_nobody_told_it_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever left was interrupted before it could."""
+    """The one that left was interrupted before it could."""
     line = FairSemaphore(1)
     monkeypatch.setattr(fair_semaphore, "_LOOK_S", 0.01)
     place = line.enter(0)

@@ -73,7 +73,7 @@ def test_a_service_that_none_knows() -> None:
         sentinels([Fake(error=redis.ConnectionError("refused")), Fake()]).discover_master("others")
 
 
-def test_one_that_is_cut_off_is_not_believed_once_another_has_told_of_a_failover() -> None:
+def test_one_that_is_cut_off_is_not_believed_once_another_has_reported_a_failover() -> None:
     stale, good = Fake(OLD, epoch=4), Fake(NEW, epoch=5)
     epoch = Epoch()
     watched = sentinels([stale, good], epoch=epoch)

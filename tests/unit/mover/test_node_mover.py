@@ -116,7 +116,7 @@ async def test_of_many_due_at_once_the_first_few_go_first_so_that_they_start_bef
 
 
 @in_virtual_time
-async def test_a_ring_wakes_it_before_its_time() -> None:
+async def test_a_wakeup_wakes_it_before_its_time() -> None:
     rig = Moving()
     rig.add("t", 1000)
     async with rig.running():
@@ -129,8 +129,8 @@ async def test_a_ring_wakes_it_before_its_time() -> None:
 
 
 @in_virtual_time
-async def test_a_ring_that_comes_while_it_looks_is_not_lost() -> None:
-    """The look's reply knows nothing of what was put in behind it, and says that nothing waits."""
+async def test_a_wakeup_that_comes_while_it_looks_is_not_lost() -> None:
+    """The look's reply lacks what was put in behind it, and says that nothing waits."""
     rig = Moving()
     rig.link.takes_s = 0.01  # the reply is made when the call arrives, and travels for so long
     async with rig.running():
@@ -265,7 +265,7 @@ async def test_a_shard_that_is_dropped_while_another_is_moved_is_not_looked_at()
     ids=["out of the blue", "after a wakeup", "after trouble"],
 )
 @in_virtual_time
-async def test_a_head_that_no_ring_told_of_is_found(disturb: Callable[[Moving], None], within_s: float) -> None:
+async def test_a_head_without_a_wakeup_is_found(disturb: Callable[[Moving], None], within_s: float) -> None:
     rig = Moving()
     async with rig.running():
         await asyncio.sleep(60)
@@ -281,12 +281,12 @@ async def test_a_head_that_no_ring_told_of_is_found(disturb: Callable[[Moving], 
 
 
 @in_virtual_time
-async def test_a_ring_during_a_pass_over_many_shards_is_followed_by_another() -> None:
+async def test_a_wakeup_during_a_pass_over_many_shards_is_followed_by_another() -> None:
     rig = Moving(None, **{f"t{n}": TOPIC for n in range(3 * module._HEADS)})
     async with rig.running():
         await asyncio.sleep(60)
         rig.mover.on_wakeup(rig.shard("t0"))
-        await asyncio.sleep(2.5 * module._BEAT_S)  # by then it has looked at most of them
+        await asyncio.sleep(2.5 * module._BEAT_S)  # meanwhile it has looked at most of them
         rig.mover.on_wakeup(rig.shard("t0"))
         await asyncio.sleep(0.01)
         for n in range(3 * module._HEADS):
@@ -312,7 +312,7 @@ async def test_a_look_that_fails_is_made_up_for() -> None:
 
 @pytest.mark.parametrize(("topics", "a_second"), [(1, 0.2), (20, 0.8), (100, 0.8)])
 @in_virtual_time
-async def test_while_nothing_rings_it_asks_little_however_many_topics_there_are(topics: int, a_second: float) -> None:
+async def test_while_no_wakeup_comes_it_asks_little_however_many_topics_there_are(topics: int, a_second: float) -> None:
     rig = Moving(None, **{f"t{n}": TOPIC for n in range(topics)})
     async with rig.running():
         await asyncio.sleep(60)
@@ -360,7 +360,7 @@ async def test_a_head_seen_while_its_shard_is_looked_at_was_not_missed() -> None
 
 
 @in_virtual_time
-async def test_a_ring_that_is_missed_after_a_failure_is_found_once_the_shard_works_again() -> None:
+async def test_a_wakeup_that_is_missed_after_a_failure_is_found_once_the_shard_works_again() -> None:
     rig = Moving()
     move = rig.move
     rig.link.answers["move"] = lambda _: ResponseError("OOM command not allowed")

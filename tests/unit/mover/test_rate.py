@@ -120,7 +120,7 @@ async def test_a_shard_where_nothing_is_due_yet_is_given_back_until_then() -> No
 
 @in_virtual_time
 async def test_a_shard_that_is_wanted_while_it_is_looked_at_is_kept() -> None:
-    """The look says that nothing is due; what was told meanwhile is newer."""
+    """The look says that nothing is due; the wakeup that came meanwhile is newer."""
     rig = Rated()
     rig.link.takes_s = 0.01
     rig.add(0)

@@ -27,8 +27,8 @@ def test_the_earliest_time_counts() -> None:
     assert timers.take_due() == []
 
 
-def test_a_ring_during_a_look_outlives_what_the_look_finds() -> None:
-    """The reply of a look that was under way says 15 s, and is out of date by then."""
+def test_a_wakeup_during_a_look_outlives_what_the_look_finds() -> None:
+    """The reply of a look that was under way says 15 s, and is out of date when it comes."""
     timers = ShardTimers()
     timers.at(A)
     assert timers.take_due() == [A]

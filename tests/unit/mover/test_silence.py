@@ -96,7 +96,7 @@ def test_a_mover_that_has_just_begun_looks_for_a_while(age_s: int) -> None:
     assert mover.until_dead("dead") == pytest.approx(max(2.0, TIMEOUT_S - age_s), abs=0.03)
 
 
-def test_who_has_claimed_after_it_was_idle_has_time_to_give_a_sign() -> None:
+def test_a_worker_that_has_claimed_after_it_was_idle_has_time_for_a_heartbeat() -> None:
     mover = Watching()
     mover.live("busy")
     mover.nobody_dies(10)
@@ -151,7 +151,7 @@ NAMES = ["ahead", "back", "a-bit-ahead", "a-bit-back", "stall", "fail", "stop", 
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=NAMES)
 @pytest.mark.parametrize("late_s", [0.0, 0.9, LATE_S])
-def test_after_trouble_the_living_have_time_to_give_a_sign(trouble: Callable[[Watching], None], late_s: float) -> None:
+def test_after_trouble_the_living_have_time_for_a_heartbeat(trouble: Callable[[Watching], None], late_s: float) -> None:
     mover = Watching()
     mover.live("lives")
     mover.nobody_dies(10)
@@ -190,7 +190,7 @@ STORIES = st.lists(st.tuples(st.sampled_from(NAMES), st.floats(0, 5), st.floats(
 @given(STORIES)
 @example([("rewind", 1.2, 1.3), ("back", 0.9, 1.4), ("ahead", 0.0, 1.0)])
 @example([("a-bit-back", 1.0, 1.4), ("a-bit-ahead", 0.3, 1.4), ("back", 1.2, 1.4), ("ahead", 0.0, 1.4)])
-def test_whatever_happens_whoever_gives_signs_lives(story: list[tuple[str, float, float]]) -> None:
+def test_whatever_happens_a_worker_with_heartbeats_lives(story: list[tuple[str, float, float]]) -> None:
     """Trouble may follow on trouble; once it is over, a live consumer sends its next heartbeat within 1.9 s."""
     mover = Watching()
     mover.live("lives")

@@ -18,14 +18,14 @@ def test_ctrl_c_pressed_again_ends_the_wait_for_what_goes_on(monkeypatch: pytest
         ends, this = asyncio.Event(), asyncio.current_task()
         assert this is not None
 
-        async def deaf() -> None:
+        async def ignores_cancellation() -> None:
             try:
                 await ends.wait()
             except asyncio.CancelledError:
                 this.cancel()
                 await ends.wait()
 
-        task = asyncio.create_task(deaf())
+        task = asyncio.create_task(ignores_cancellation())
         await asyncio.sleep(0)
         try:
             async with asyncio.timeout(HANG_S):

@@ -129,11 +129,11 @@ def test_who_did_not_find_redis_was_not_healthy(
 
 def test_a_signal_that_another_thread_receives_stops_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as one that answers a scrape: Python does not wake the main thread then, which alone runs handlers."""
-    main, told = threading.get_ident(), []
+    main, reported = threading.get_ident(), []
 
     class Stoppable(Process):
         def terminate(self) -> None:
-            told.append("terminate")
+            reported.append("terminate")
             self.end(0)
 
     started = Stoppable()
@@ -150,4 +150,4 @@ def test_a_signal_that_another_thread_receives_stops_them(monkeypatch: pytest.Mo
     thread.start()
     assert Supervisor(["worker"], 1).run() == 0
     thread.join()
-    assert told == ["terminate"]
+    assert reported == ["terminate"]

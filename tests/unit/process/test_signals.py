@@ -20,20 +20,20 @@ from streamdq.process.signals import ONE_SIGNAL_S, SIGNALS, Stop, install, unins
 from tests.unit.test_forks import in_child
 from tests.waiting import HANG_S, until
 
-heard: list[str] = []
+received: list[str] = []
 
 
 def own(_number: int, _frame: Any) -> None:
-    heard.append("program")
+    received.append("program")
 
 
 def workers(_number: int, _frame: Any) -> None:
-    heard.append("worker")
+    received.append("worker")
 
 
 @pytest.fixture(autouse=True)
 def as_they_were() -> Iterator[None]:
-    heard.clear()
+    received.clear()
     before = {number: signal.getsignal(number) for number in SIGNALS}
     yield
     for number, handler in before.items():
@@ -47,7 +47,7 @@ def test_without_a_signal_each_has_the_handler_from_before(handler: Any) -> None
     before = install(workers)
     signal.raise_signal(SIGNALS[0])
     uninstall(before, None)
-    assert heard == ["worker"]
+    assert received == ["worker"]
     assert [signal.getsignal(number) for number in SIGNALS] == [handler] * len(SIGNALS)
 
 
@@ -57,7 +57,7 @@ def test_after_one_the_program_gets_those_that_come_later(number: signal.Signals
     uninstall(install(workers), time.monotonic() - ONE_SIGNAL_S)
     signal.raise_signal(number)
     signal.raise_signal(number)
-    assert heard == ["program", "program"]
+    assert received == ["program", "program"]
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -65,7 +65,7 @@ def test_those_that_belong_to_it_are_dropped(number: signal.Signals) -> None:
     signal.signal(number, own)
     uninstall(install(workers), time.monotonic())
     signal.raise_signal(number)
-    assert heard == []
+    assert received == []
 
 
 def test_a_program_that_serves_again_keeps_its_own_handler() -> None:
@@ -73,7 +73,7 @@ def test_a_program_that_serves_again_keeps_its_own_handler() -> None:
     for _ in range(3):
         uninstall(install(workers), time.monotonic() - ONE_SIGNAL_S)
     signal.raise_signal(SIGNALS[0])
-    assert heard == ["program"]
+    assert received == ["program"]
 
 
 def test_a_signal_that_another_thread_receives_ends_the_wait() -> None:
@@ -84,7 +84,7 @@ def test_a_signal_that_another_thread_receives_ends_the_wait() -> None:
         until(lambda: sys._current_frames()[main].f_code is Stop.wait.__code__, "the main thread waits")
         signal.pthread_kill(threading.get_ident(), SIGNALS[0])
         if not ended.wait(HANG_S):
-            heard.append("hung")
+            received.append("hung")
             stop.set()
 
     install(stop.set)
@@ -93,7 +93,7 @@ def test_a_signal_that_another_thread_receives_ends_the_wait() -> None:
     stop.wait()
     ended.set()
     thread.join()
-    assert heard == []
+    assert received == []
 
 
 def hangs(*_: Any) -> None:
@@ -160,7 +160,7 @@ def test_a_forked_child_has_the_handlers_from_before(served_before: bool) -> Non
     if served_before:
         uninstall(before, time.monotonic())
     assert [ends_by(number) for number in SIGNALS] == [-number for number in SIGNALS]
-    assert heard == []
+    assert received == []
 
 
 def test_of_two_that_serve_within_each_other_neither_is_in_the_child() -> None:
@@ -176,7 +176,7 @@ def test_a_forked_child_keeps_the_programs_own() -> None:
 
     def get() -> None:
         signal.raise_signal(signal.SIGTERM)
-        assert heard == ["program"]
+        assert received == ["program"]
 
     assert in_child(get) == 0
 

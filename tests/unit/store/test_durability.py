@@ -116,11 +116,11 @@ def test_the_disk_of_a_server_with_waitaof(version: str) -> None:
     assert sent == [("INFO", "INFO")]
 
 
-@pytest.mark.parametrize("told", [info("7.0.15"), info("7.4.2"), info("9.1.2", valkey=True)])
-def test_the_disk_of_another_server_that_writes_at_once(told: list[bytes]) -> None:
+@pytest.mark.parametrize("replies", [info("7.0.15"), info("7.4.2"), info("9.1.2", valkey=True)])
+def test_the_disk_of_another_server_that_writes_at_once(replies: list[bytes]) -> None:
     """The WAITAOF of Redis 7.4 and of Valkey confirms too early."""
     durable = Durable(session(), "disk")
-    sent, _ = carry_out(durable.call([WRITE]), told, [flat(RIGHT)], [[1], flat(RIGHT)])
+    sent, _ = carry_out(durable.call([WRITE]), replies, [flat(RIGHT)], [[1], flat(RIGHT)])
     assert sent == [("INFO", "INFO"), ("CONFIG",), ("EVALSHA", "CONFIG")]
     _, error = carry_out(durable.call([WRITE]), [[1], flat(RIGHT | {"appendfsync": "everysec"})])
     assert isinstance(error, NotDurable)

@@ -52,6 +52,11 @@ def test_an_error_reply_is_raised(session: Session) -> None:
         answered(stream_entries.entries(session, [("a", "-")], 3), [WRONG])
 
 
+def test_of_streams_that_are_read_together_the_error_names_each(session: Session) -> None:
+    with pytest.raises(ServerError, match=r"WRONGTYPE.*delete the one that is no stream: a b"):
+        answered(blocking.read_new(session, ["a", "b"], {}, 1.0), [WRONG])
+
+
 def test_the_mover_sees_heads_and_with_counters_what_is_open(session: Session) -> None:
     shards = [session.keys.shard("t", number) for number in (0, 1, 2)]
     heads = [[b"member", b"1500"], [], WRONG]

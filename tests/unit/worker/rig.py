@@ -11,6 +11,7 @@ from typing import Any
 from streamdq.config import START_WITHIN_S, Settings, TopicSettings
 from streamdq.keys import ShardKeys
 from streamdq.operations.attempts.results import AttemptResult, ClaimedJob, End
+from streamdq.process.health import WorkerHealth
 from streamdq.worker.deadline import Deadlines
 from streamdq.worker.ends import Ends
 from streamdq.worker.handlers import handler_of
@@ -81,13 +82,14 @@ class Rig:
         self.reports = Reports(member, freed, self.notices, None, show_errors=show_errors)
         ends = Ends(member, me, me, show_errors=show_errors)
         self.slots = Slots(concurrency, handlers, ends, TopicScheduler(), freed)
-        hung = HungHandlers(member, concurrency, 0, asyncio.Event())
+        self.health = WorkerHealth(member.namespace, member.group, concurrency)
+        hung = HungHandlers(member, self.health, 0, asyncio.Event())
         self.deadlines = Deadlines(member, handlers, self.slots, ends, hung)
         self.deadlines._touches = me
         queues = HandlerQueues(Where("memory://unused", "test", Settings()))
         self.runner = Runner(member, handlers, self.slots, self.deadlines, ends, queues, middleware)
 
-    # -- what Redis, the sender of ends, and that of touches are told
+    # -- what Redis, the sender of ends, and that of touches get
 
     @staticmethod
     def now_ms() -> int:

@@ -1,4 +1,4 @@
-"""A worker is told that an attempt was aborted."""
+"""A worker learns that an attempt was aborted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each attempt, and each call of a function that is told of one, starts in a context of its own."""
+"""Each attempt, and each call of a function that is called with one, starts in a context of its own."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def test_calls_of_one_thread() -> None:
 @pytest.mark.parametrize("in_thread", [False, True])
 async def test_calls_of_an_on_dead_function(in_thread: bool) -> None:
     found: list[str] = []
-    told = asyncio.Event()
+    reported = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def note(_job: Job) -> None:
         found.append(tenant.get())
         tenant.set("somebody")
         if len(found) == 2:
-            loop.call_soon_threadsafe(told.set)
+            loop.call_soon_threadsafe(reported.set)
 
     async def note_here(job: Job) -> None:
         note(job)
@@ -92,7 +92,7 @@ async def test_calls_of_an_on_dead_function(in_thread: bool) -> None:
     notices = DeadLetterNotices([note if in_thread else note_here], member_of(None))
     for number in range(2):
         notices.put(held(str(number)).job)
-    await told.wait()
+    await reported.wait()
     await notices.close(60)
     assert found == ["nobody", "nobody"]
 

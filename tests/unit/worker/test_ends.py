@@ -210,7 +210,7 @@ async def test_a_loop_that_is_cancelled_leaves_no_task() -> None:
 
 
 @in_virtual_time
-async def test_who_is_refused_is_told_by_index() -> None:
+async def test_refused_ones_are_named_by_index() -> None:
     rig = Sending()
     rig.link.answers["finish"] = lambda _: [NOW_MS, 2]
     async with rig.running():

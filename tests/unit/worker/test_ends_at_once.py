@@ -1,4 +1,4 @@
-"""Ends that are sent before anything else runs in the loop: a process that is killed then has told of them."""
+"""Ends that are sent before anything else runs in the loop: a process that is killed then has sent them."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ async def test_no_more_is_unsent_than_what_ended_in_a_millisecond() -> None:
     rig = AtOnce()
     async with rig.running():
         rig.burst(100, 0.0001)
-        told = [id for _, _, ids in rig.sent for id in ids]
-        assert 100 - len(told) <= 11
+        reported = [id for _, _, ids in rig.sent for id in ids]
+        assert 100 - len(reported) <= 11
         assert len(rig.sent) <= 10, "and not one by one"
         await rig.sender.drained()
         assert sorted(int(id) for _, _, ids in rig.sent for id in ids) == [*range(100)], "each once"

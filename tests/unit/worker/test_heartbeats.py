@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
 from streamdq.operations.attempts.results import AttemptResult, End
+from streamdq.process.health import STALLED_S, WorkerHealth
 from streamdq.process.loop import wait
 from streamdq.store.replies import Refused
 from streamdq.times.clock import ManualClock, RedisClock
@@ -84,10 +85,11 @@ class Signing(Rig):
         member = member_of(self.link, self)
         none: Any = None
         self.sender = EndSender(member, self)
+        self.health = WorkerHealth("streamdq", "default", 10)
         self.deadlines = Deadlines(member, {}, none, none, none)
         self.send_touches = self.deadlines.send_touches
         self.heartbeats = Heartbeats(
-            blocking, self.session, self.scripts, "me", attempts, self.sender, lambda: self.holding
+            blocking, self.session, self.scripts, "me", attempts, self.sender, lambda: self.holding, self.health
         )
         self.heartbeats.leave = lambda: self.left.append(time.monotonic())
 
@@ -313,6 +315,36 @@ async def test_a_process_that_stood_still_blames_nobody_for_the_loop(signing: Ma
         await asyncio.sleep(1)
     assert len(said) == 1
     assert said[0].startswith("this process stood still for 20.")
+
+
+@in_virtual_time
+async def test_who_asks_for_the_health_learns_of_a_blocked_loop_without_claims(signing: Make) -> None:
+    rig = signing()
+    async with rig.running():
+        await asyncio.sleep(100)
+        rig.block(2 * STALLED_S)
+        assert rig.health.stalled == "", "nobody has asked, so nobody looks"
+        rig.heartbeats.watch()
+        await asyncio.sleep(1)
+        rig.block(STALLED_S - 1)
+        assert rig.health.stalled == ""
+        rig.block(2)
+        assert rig.health.stalled == "loop"
+        await asyncio.sleep(1)
+        assert rig.health.stalled == ""
+        assert rig.given == [], "no heartbeat without claims"
+
+
+@in_virtual_time
+async def test_a_loop_that_is_blocked_by_a_handler_is_stalled(signing: Make) -> None:
+    rig = signing()
+    async with rig.running():
+        rig.claim()
+        await asyncio.sleep(1)
+        rig.block(STALLED_S + 1)
+        assert rig.health.stalled == "loop"
+        await asyncio.sleep(1)
+        assert rig.health.stalled == ""
 
 
 @in_virtual_time

@@ -37,7 +37,7 @@ class Functions:
 
 
 @pytest.mark.parametrize("name", ["hangs", "catches"])
-async def test_what_comes_after_the_one_that_was_told_to_end_is_not_called(name: str) -> None:
+async def test_what_comes_after_the_one_that_had_to_end_is_not_called(name: str) -> None:
     functions, event = Functions(), asyncio.Event()
     asyncio.get_running_loop().call_later(0.01, event.set)
     async with asyncio.timeout(HANG_S), until(event):

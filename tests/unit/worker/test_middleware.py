@@ -208,7 +208,7 @@ async def gathers_two(_attempt: Attempt, call_next: CallNext) -> None:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("middleware", [calls_and_fails, starts_and_fails, gathers_two])
 async def test_a_handler_does_not_begin_when_they_have_failed(middleware: Any) -> None:
-    """Its job is to be tried again, and might have been by then. Nor is there a warning of what nobody awaited."""
+    """Its job is to be tried again, and might have been already. Nor is there a warning of what nobody awaited."""
     ran: list[int] = []
 
     async def handle(body: int) -> None:
@@ -314,17 +314,17 @@ async def test_one_of_a_batch_that_was_lost_says_nothing_of_the_others() -> None
 
 
 class Ends:
-    """Middleware that keeps what it is told of ends."""
+    """Middleware that keeps the ends that it gets."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str, str]] = []
+        self.reported: list[tuple[str, str, str]] = []
 
     async def __call__(self, attempt: Attempt, call_next: CallNext) -> None:
         attempt.on_end(self.keep)
         await call_next()
 
     def keep(self, end: AttemptEnd) -> None:
-        self.told.append((end.job.id, end.outcome, end.error))
+        self.reported.append((end.job.id, end.outcome, end.error))
 
 
 def confirmed(rig: Rig, *, stale: bool = False) -> None:
@@ -334,7 +334,7 @@ def confirmed(rig: Rig, *, stale: bool = False) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raised", "retry", "told"),
+    ("raised", "retry", "reported"),
     [
         (None, "1s", ("done", "")),
         (ValueError("no"), "1s", ("retry", "ValueError: no")),
@@ -343,8 +343,8 @@ def confirmed(rig: Rig, *, stale: bool = False) -> None:
         (Snooze("5s"), "1s", ("snoozed", "Snooze: the handler put the job off")),
     ],
 )
-async def test_it_is_told_how_the_attempt_ended_when_redis_has_confirmed_it(
-    raised: Exception | None, retry: str, told: tuple[str, str]
+async def test_it_learns_how_the_attempt_ended_when_redis_has_confirmed_it(
+    raised: Exception | None, retry: str, reported: tuple[str, str]
 ) -> None:
     async def handle(_body: int) -> None:
         if raised is not None:
@@ -353,33 +353,33 @@ async def test_it_is_told_how_the_attempt_ended_when_redis_has_confirmed_it(
     ends = Ends()
     rig = Rig(handle, retry=retry, middleware=[ends])
     await rig.run(held("1"))
-    assert ends.told == []
+    assert ends.reported == []
     confirmed(rig)
-    assert ends.told == [("1", *told)]
+    assert ends.reported == [("1", *reported)]
 
 
-async def test_it_is_told_that_redis_refused_the_end() -> None:
+async def test_it_learns_that_redis_refused_the_end() -> None:
     async def handle(_body: int) -> None: ...
 
     ends = Ends()
     rig = Rig(handle, middleware=[ends])
     await rig.run(held("1"))
     confirmed(rig, stale=True)
-    assert ends.told == [("1", "stale", "")]
+    assert ends.reported == [("1", "stale", "")]
 
 
-async def test_it_is_told_of_each_job_of_a_batch_and_of_none_that_did_not_get_there() -> None:
+async def test_it_is_called_for_each_job_of_a_batch_and_for_none_that_did_not_get_there() -> None:
     async def handle(_bodies: list[int]) -> None: ...
 
     ends = Ends()
     rig = Rig(handle, batch=5, middleware=[ends])
     await rig.run(held("1"), held("no number"), held("2"))
     confirmed(rig)
-    assert sorted(ends.told) == [("1", "done", ""), ("2", "done", "")]
+    assert sorted(ends.reported) == [("1", "done", ""), ("2", "done", "")]
 
 
 @pytest.mark.parametrize("error", [IndexError(), asyncio.CancelledError(), SystemExit(1), KeyboardInterrupt()])
-async def test_all_of_them_are_told_and_what_one_raises_is_logged(
+async def test_all_of_them_are_called_and_what_one_raises_is_logged(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It would end the loop that sends the ends to Redis."""
@@ -397,20 +397,20 @@ async def test_all_of_them_are_told_and_what_one_raises_is_logged(
     rig = Rig(handle, middleware=[broken, ends])
     await rig.run(held("1"))
     confirmed(rig)
-    assert ends.told == [("1", "done", "")]
+    assert ends.reported == [("1", "done", "")]
     assert "on_end failed" in caplog.text
     assert type(error).__name__ in caplog.text
 
 
-async def test_one_that_is_asynchronous_is_told_of_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_that_is_asynchronous_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing awaits it."""
 
     async def handle(_body: int) -> None: ...
 
-    async def told(_end: AttemptEnd) -> None: ...
+    async def reported(_end: AttemptEnd) -> None: ...
 
     async def wrong(attempt: Attempt, call_next: CallNext) -> None:
-        attempt.on_end(told)  # type: ignore[arg-type]
+        attempt.on_end(reported)  # type: ignore[arg-type]
         await call_next()
 
     rig = Rig(handle, middleware=[wrong])
@@ -419,16 +419,16 @@ async def test_one_that_is_asynchronous_is_told_of_in_the_log(caplog: pytest.Log
     assert "on_end: the function is asynchronous" in caplog.text
 
 
-async def test_it_is_told_of_a_handler_whose_ttr_has_passed_though_that_still_runs() -> None:
+async def test_it_is_called_for_a_handler_whose_ttr_has_passed_though_the_handler_still_runs() -> None:
     go_on = asyncio.Event()
 
-    async def deaf(_body: int) -> None:
+    async def ignores_cancellation(_body: int) -> None:
         while not go_on.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await go_on.wait()
 
     ends = Ends()
-    rig, one = Rig(deaf, retry="1s", middleware=[ends]), held("1", 1000)
+    rig, one = Rig(ignores_cancellation, retry="1s", middleware=[ends]), held("1", 1000)
     rig.runner.take([one])
     await asyncio.sleep(0)
     one.deadline = 0.0
@@ -436,6 +436,6 @@ async def test_it_is_told_of_a_handler_whose_ttr_has_passed_though_that_still_ru
     await rig.have_ended(1)
     confirmed(rig)
     watch.cancel()
-    assert ends.told == [("1", "retry", "TimeoutError: TTR 1s passed")]
+    assert ends.reported == [("1", "retry", "TimeoutError: TTR 1s passed")]
     go_on.set()
     await rig.freed(lambda: rig.runner.idle)

@@ -55,7 +55,7 @@ class Unreadable(Exception):
         raise RuntimeError("not even this")
 
 
-class Told:
+class Logged:
     """Runs one job, and keeps what was logged of its end."""
 
     def __init__(self, log: pytest.LogCaptureFixture) -> None:
@@ -78,8 +78,8 @@ class Told:
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> Told:
-    return Told(caplog)
+def reported(caplog: pytest.LogCaptureFixture) -> Logged:
+    return Logged(caplog)
 
 
 LINES: list[tuple[Callable[[], Any], str, Line]] = [
@@ -104,9 +104,9 @@ LINES: list[tuple[Callable[[], Any], str, Line]] = [
 
 @pytest.mark.parametrize(("does", "retry", "line"), LINES)
 async def test_a_failure_is_logged_by_how_bad_it_is(
-    told: Told, does: Callable[[], Any], retry: str, line: Line
+    reported: Logged, does: Callable[[], Any], retry: str, line: Line
 ) -> None:
-    assert (await told.of(does, retry=retry))[-1:] == [line]
+    assert (await reported.of(does, retry=retry))[-1:] == [line]
 
 
 @pytest.mark.parametrize(
@@ -114,23 +114,23 @@ async def test_a_failure_is_logged_by_how_bad_it_is(
     [(ValueError("no"), "0", 0), (ValueError("no"), "1s", 1000), (Snooze("0s"), "1s", 0), (Bury("why"), "1s", None)],
 )
 async def test_the_delay_to_the_next_attempt_is_logged_also_if_it_is_none_at_all(
-    told: Told, caplog: pytest.LogCaptureFixture, error: Exception, retry: str, delay_ms: int | None
+    reported: Logged, caplog: pytest.LogCaptureFixture, error: Exception, retry: str, delay_ms: int | None
 ) -> None:
-    await told.of(raises(error), retry=retry)
+    await reported.of(raises(error), retry=retry)
     assert caplog.records[-1].streamdq_fields["delay_ms"] == delay_ms  # type: ignore[attr-defined]
 
 
-async def test_what_a_model_refuses_is_told_without_its_values(told: Told) -> None:
-    ((level, error, raised),) = await told.of(refuses_what_it_quotes)
+async def test_what_a_model_refuses_is_reported_without_its_values(reported: Logged) -> None:
+    ((level, error, raised),) = await reported.of(refuses_what_it_quotes)
     assert (level, raised) == ("warning", False)
     assert error == "ValidationError: amount: Input should be a valid integer, unable to parse string as an integer"
 
 
 async def test_without_show_errors_neither_message_nor_traceback_is_logged(
-    told: Told, caplog: pytest.LogCaptureFixture
+    reported: Logged, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert await told.of(raises(ValueError("no")), show=False) == [("warning", "ValueError", False)]
-    assert await told.of(raises(Bury("why")), show=False, retry="none") == [
+    assert await reported.of(raises(ValueError("no")), show=False) == [("warning", "ValueError", False)]
+    assert await reported.of(raises(Bury("why")), show=False, retry="none") == [
         ("warning", "ValueError", False),
         ("error", "Bury", False),
     ]
@@ -157,8 +157,8 @@ async def test_the_calls_begin_with_the_users(caplog: pytest.LogCaptureFixture, 
         assert [call.name for call in traceback.extract_tb(ended.exc_info[2])] == [*own, "plain", "do"]  # type: ignore[index]
 
 
-async def test_a_job_that_is_done_costs_no_line_unless_somebody_listens(told: Told) -> None:
-    assert await told.of(lambda: None, level=logging.INFO) == []
+async def test_a_job_that_is_done_costs_no_line_unless_somebody_listens(reported: Logged) -> None:
+    assert await reported.of(lambda: None, level=logging.INFO) == []
 
 
 async def in_the_standard_library() -> None:
@@ -170,7 +170,7 @@ async def in_streamdq() -> None:
 
 
 @pytest.mark.parametrize("waits", [in_the_standard_library, in_streamdq])
-async def test_one_whose_ttr_passed_is_told_so_with_the_users_own_line(
+async def test_one_whose_ttr_passed_is_reported_with_the_users_own_line(
     caplog: pytest.LogCaptureFixture, waits: Callable[[], Awaitable[None]]
 ) -> None:
     began = asyncio.Event()

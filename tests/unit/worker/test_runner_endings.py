@@ -82,7 +82,7 @@ ENDINGS: list[tuple[Callable[[], Any], int, tuple[AttemptResult, int, int, str, 
 ]  # fmt: skip
 
 
-def end_as_told(end: End) -> tuple[AttemptResult, int, int, str, str]:
+def end_of(end: End) -> tuple[AttemptResult, int, int, str, str]:
     return end.outcome, end.delay_ms, end.steps, end.reason, end.error
 
 
@@ -102,7 +102,7 @@ async def test_what_follows_from_what_a_handler_does(
     one = held("1")
     one.job.step = step
     await rig.run(one)
-    assert [end_as_told(end) for end in rig.ends] == [ends]
+    assert [end_of(end) for end in rig.ends] == [ends]
     assert (rig.runner.idle, rig.slots.room(ahead=False)) == (True, (10, 10))
 
 
@@ -318,12 +318,12 @@ async def test_a_batch_is_cut_off_as_a_whole_when_the_first_ttr_passes() -> None
 
 
 @pytest.mark.parametrize(
-    ("touches", "told"),
+    ("touches", "reported"),
     [((["9s", "5s"], ["2s"]), [5000, 2000]), (([None], [None]), [1000, 1000]), (([], ["2s"]), [2000])],
 )
 @in_virtual_time
-async def test_a_touch_moves_the_deadline_at_once_and_the_last_one_is_told(
-    touches: tuple[list[str | None], ...], told: list[int]
+async def test_a_touch_moves_the_deadline_at_once_and_the_last_one_is_sent(
+    touches: tuple[list[str | None], ...], reported: list[int]
 ) -> None:
     async def handle(_body: int, job: RunningJob) -> None:
         for each in touches:
@@ -336,14 +336,14 @@ async def test_a_touch_moves_the_deadline_at_once_and_the_last_one_is_told(
     watch = asyncio.create_task(rig.deadlines.run())
     rig.runner.take([held("1", 1000)])
     assert await rig.have_ended(1) == {"1": DONE}, "it took longer than the second that it began with"
-    assert rig.touches == [("1", ttr_ms) for ttr_ms in told]
+    assert rig.touches == [("1", ttr_ms) for ttr_ms in reported]
     watch.cancel()
 
 
 # -- what waits for a slot, and the drain
 
 
-async def deaf(_body: int) -> None:
+async def ignores_cancellation(_body: int) -> None:
     with contextlib.suppress(asyncio.CancelledError):
         await forever()
     await forever()
@@ -372,7 +372,7 @@ async def slow_and_angry(_body: int) -> None:
         (slow, 1.0, {"1": RELEASED, "2": RELEASED}, 1.0),
         (slow, 0.0, {"1": RELEASED, "2": RELEASED}, 0.0),
         (slow_and_angry, 1.0, {"1": RETRY, "2": RELEASED}, 1.0),
-        (deaf, 1.0, {"1": RELEASED, "2": RELEASED}, 1.0 + module._DEAF_S),
+        (ignores_cancellation, 1.0, {"1": RELEASED, "2": RELEASED}, 1.0 + module._IGNORES_CANCEL_S),
     ],
 )
 @in_virtual_time
@@ -442,11 +442,11 @@ async def test_what_was_asked_for_before_others_went_back_goes_back_as_well() ->
 
 
 @in_virtual_time
-async def test_a_dead_job_is_told_of_once_redis_has_it_and_a_stale_one_is_not() -> None:
-    told: list[tuple[str, Any]] = []
+async def test_a_dead_job_is_reported_once_redis_has_it_and_a_stale_one_is_not() -> None:
+    reported: list[tuple[str, Any]] = []
 
     async def on_dead(job: Job) -> None:
-        told.append((job.id, job.groups["g"].error))
+        reported.append((job.id, job.groups["g"].error))
 
     async def handle(_body: int) -> None:
         raise Bury("no")
@@ -454,13 +454,13 @@ async def test_a_dead_job_is_told_of_once_redis_has_it_and_a_stale_one_is_not() 
     rig = Rig(handle, on_dead=on_dead)
     rig.runner.take([held("1"), held("2")])
     await rig.have_ended(2)
-    assert told == []
+    assert reported == []
     rig.reports.confirmed(rig.ends, Refused(0, frozenset({1})))
     await rig.close()
-    assert told == [("1", "no")]
+    assert reported == [("1", "no")]
 
 
-async def test_a_job_that_dies_after_the_worker_has_stopped_is_told_of_in_the_log(
+async def test_a_job_that_dies_after_the_worker_has_stopped_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Redis could not be reached while it drained, and takes what waits before the loops end."""
@@ -514,13 +514,13 @@ def test_the_last_attempt_is_a_whole_number(most: Any) -> None:
 async def test_while_the_loop_is_blocked_a_call_whose_ttr_passes_ends_for_all_of_its_jobs_and_once() -> None:
     goes_on, began = asyncio.Event(), asyncio.Event()
 
-    async def deaf(_bodies: list[Any]) -> None:
+    async def ignores_cancellation(_bodies: list[Any]) -> None:
         began.set()
         while not goes_on.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await goes_on.wait()
 
-    rig, jobs = Rig(deaf, batch=2, retry="1s"), [held("1"), held("2")]
+    rig, jobs = Rig(ignores_cancellation, batch=2, retry="1s"), [held("1"), held("2")]
     rig.runner.take(jobs)
     await began.wait()
     now = time.monotonic()
@@ -543,7 +543,7 @@ def hangs_in(wait: Callable[[], None]) -> None:
     wait()
 
 
-async def test_a_thread_that_hangs_is_told_with_its_place() -> None:
+async def test_a_thread_that_hangs_is_reported_with_its_place() -> None:
     began, go_on = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -569,25 +569,25 @@ async def test_a_thread_that_hangs_is_told_with_its_place() -> None:
 
 
 @in_virtual_time
-async def test_a_coroutine_that_goes_on_is_told_with_its_place() -> None:
+async def test_a_coroutine_that_goes_on_is_reported_with_its_place() -> None:
     go_on = asyncio.Event()
 
-    async def deaf(_body: int) -> None:
+    async def ignores_cancellation(_body: int) -> None:
         while not go_on.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await go_on.wait()
 
-    rig = Rig(deaf, retry="1s", show_errors=False)
+    rig = Rig(ignores_cancellation, retry="1s", show_errors=False)
     watch = asyncio.create_task(rig.deadlines.run())
     rig.runner.take([held("1", 1000)])
     assert await rig.have_ended(1) == {"1": RETRY}
-    assert rig.ends[0].at == f"{__file__}:{deaf.__code__.co_firstlineno + 3}"
+    assert rig.ends[0].at == f"{__file__}:{ignores_cancellation.__code__.co_firstlineno + 3}"
     assert rig.ends[0].traceback == "", "without errors shown, nothing else is kept"
     go_on.set()
     watch.cancel()
 
 
-async def test_a_handler_that_blocks_the_loop_is_told_with_its_place() -> None:
+async def test_a_handler_that_blocks_the_loop_is_reported_with_its_place() -> None:
     """Another thread ends it meanwhile."""
     job = held("1")
 

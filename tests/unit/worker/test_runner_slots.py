@@ -17,7 +17,7 @@ from tests.waiting import HANG_S
 
 
 class Stage:
-    """Handlers that begin when they are called and end when they are told."""
+    """Handlers that begin when they are called and end on demand."""
 
     def __init__(self) -> None:
         self.on: list[Any] = []  # who is on it now

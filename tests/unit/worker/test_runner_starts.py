@@ -78,7 +78,7 @@ async def test_where_the_claim_takes_longer_than_the_ttr_the_attempt_fails() -> 
 
 @in_virtual_time
 async def test_what_was_claimed_a_second_ago_does_not_start_though_it_has_time_left() -> None:
-    """Whoever paused the topic since has waited for that long, and counts on it."""
+    """A caller that paused the topic since has waited for that long, and counts on it."""
     seen: list[Any] = []
     rig = Rig(lambda body: seen.append(body))
     asked = time.monotonic() - START_WITHIN_S
@@ -113,7 +113,7 @@ async def test_what_waits_for_a_slot_goes_back_and_nothing_more_is_fetched_ahead
 
 
 async def test_nothing_is_fetched_ahead_of_handlers_that_are_all_held_up() -> None:
-    """The mean of those that have ended knows nothing of these."""
+    """The mean of those that have ended does not contain these."""
     rig = Rig(lambda body: body)
     rig.slots._mean_s = 0.0001
     assert rig.slots.room(ahead=True) == (10, 10)

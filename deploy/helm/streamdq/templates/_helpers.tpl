@@ -103,6 +103,9 @@ spec:
             {{- if .metrics }}
             - { name: metrics, containerPort: {{ .root.Values.metrics.port }} }
             {{- end }}
+            {{- if .health }}
+            - { name: health, containerPort: {{ .root.Values.health.port }} }
+            {{- end }}
             {{- if .http }}
             - { name: http, containerPort: 8080 }
             {{- end }}
@@ -115,6 +118,13 @@ spec:
             httpGet: { path: /health/alive, port: http }
           readinessProbe:
             httpGet: { path: /health/ready, port: http }
+          {{- else if .health }}
+          livenessProbe:
+            httpGet: { path: /health/alive, port: health }
+            failureThreshold: 6
+            initialDelaySeconds: 10
+          readinessProbe:
+            httpGet: { path: /health/ready, port: health }
           {{- else if .probed }}
           livenessProbe:
             tcpSocket: { port: metrics }
@@ -154,6 +164,13 @@ spec:
   maxUnavailable: 1
   selector:
     matchLabels: {{- include "streamdq.selector" . | nindent 6 }}
+{{- end }}
+
+{{- define "streamdq.healthArgs" -}}
+- --health-port
+- {{ .Values.health.port | quote }}
+- --health-host
+- 0.0.0.0
 {{- end }}
 
 {{- define "streamdq.metricsArgs" -}}

@@ -68,7 +68,7 @@ class ShownWhenIn(In):
     )
 
 
-class LettersIn(In):
+class ShownDeadIn(In):
     """Jobs that a search has shown, and the group in which they are dead. Left out: each in which they were."""
 
     jobs: _ShownJobs

@@ -65,7 +65,7 @@ def test_a_story_from_rows_alone() -> None:
     assert [one.event for one in story_of(put_off, None, {}, T + 20).events] == ["snoozed", "released"]
 
 
-def test_events_are_told_in_the_order_of_their_history() -> None:
+def test_events_are_shown_in_the_order_of_their_history() -> None:
     """The clock was set back before the second; the third came in the same millisecond."""
     progress = GroupProgress("g", JobState.RUNNING, attempt=3, started_ms=T - 90)
     job = Job("t", "a", b"1", T, T, groups={"g": progress})
@@ -88,8 +88,8 @@ def test_each_attempt_that_failed_tells_what_failed_as_far_as_that_is_kept() -> 
 
     events = [event(1, Event.RETRY), event(2, Event.RETRY, "KeyError: 'x'", "Traceback …"), event(3, Event.DEAD)]
     story = story_of(events, job, {}, T + 20)
-    told = [(one.error, one.traceback) for one in story.events if isinstance(one, Attempt)]
-    assert told == [("KeyError", ""), ("KeyError: 'x'", "Traceback …"), ("KeyError: 'the last'", "")]
+    reported = [(one.error, one.traceback) for one in story.events if isinstance(one, Attempt)]
+    assert reported == [("KeyError", ""), ("KeyError: 'x'", "Traceback …"), ("KeyError: 'the last'", "")]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is told of an exception, and how much of it is kept."""
+"""What is kept of an exception, and how much of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from streamdq.job.job import Job
-from streamdq.operations.attempts.error_text import told_of, traceback_of
+from streamdq.operations.attempts.error_text import kept_text, traceback_of
 from streamdq.store.history.failures import MAX_MESSAGE_CHARS, MAX_TRACEBACK_CHARS, Failure, failure_in, failure_text
 
 
@@ -44,17 +44,19 @@ class Odd(Exception):
 
 
 def test_it_reads_as_pythons_own_with_the_raising_call_last() -> None:
-    told = traceback_of(raised(fails), hidden=False)
-    assert told.startswith("KeyError: 9\n\nThe above exception was the direct cause of the following exception:\n\n")
-    *_, where, line, said = told.splitlines()
+    reported = traceback_of(raised(fails), hidden=False)
+    assert reported.startswith(
+        "KeyError: 9\n\nThe above exception was the direct cause of the following exception:\n\n"
+    )
+    *_, where, line, said = reported.splitlines()
     assert where.startswith(f'  File "{__file__}", line ')
     assert where.endswith(", in fails")
     assert line == '    raise ValueError("no answer") from KeyError(len(amount))'
     assert said == "ValueError: no answer"
-    assert "swordfish" not in told, "the values of variables are nobody's business"
+    assert "swordfish" not in reported, "the values of variables are nobody's business"
 
 
-def test_what_came_before_is_told_unless_it_is_hidden_by_from_none() -> None:
+def test_what_came_before_is_shown_unless_it_is_hidden_by_from_none() -> None:
     def again(*, tell: bool) -> None:
         try:
             fails()
@@ -63,19 +65,19 @@ def test_what_came_before_is_told_unless_it_is_hidden_by_from_none() -> None:
                 raise TypeError("again")  # noqa: B904
             raise TypeError("again") from None
 
-    told = traceback_of(raised(lambda: again(tell=True)), hidden=False)
+    reported = traceback_of(raised(lambda: again(tell=True)), hidden=False)
     parts = ("KeyError: 9", "ValueError: no answer", "During handling", "TypeError: again")
-    assert sorted(parts, key=told.index) == list(parts)
+    assert sorted(parts, key=reported.index) == list(parts)
     alone = raised(lambda: again(tell=False))
     assert "no answer" not in traceback_of(alone, hidden=False)
 
 
-def test_the_parts_of_a_group_are_told() -> None:
+def test_the_parts_of_a_group_are_shown() -> None:
     group = BaseExceptionGroup("several", [raised(fails), raised(refuses)])
-    told = traceback_of(group, hidden=False)
+    reported = traceback_of(group, hidden=False)
     parts = ("ExceptionGroup: several", "\n  ValueError: no answer", ", in refuses", "\n  ValidationError: amount")
-    assert sorted(parts, key=told.index) == list(parts)
-    assert "swordfish" not in told.replace('{"amount": "swordfish"}', "")  # a line of the source
+    assert sorted(parts, key=reported.index) == list(parts)
+    assert "swordfish" not in reported.replace('{"amount": "swordfish"}', "")  # a line of the source
 
 
 def test_an_endless_recursion_is_cut_and_so_is_an_endless_chain() -> None:
@@ -100,11 +102,11 @@ def test_calls_of_streamdq_that_led_to_the_users_code_are_left_out() -> None:
     assert "handlers.py" not in traceback_of(error, hidden=False)
 
 
-def test_of_an_encrypted_body_no_message_is_told() -> None:
+def test_of_an_encrypted_body_no_message_is_kept() -> None:
     error = raised(fails)
-    told = traceback_of(error, hidden=True)
-    assert "no answer" not in told.replace('raise ValueError("no answer")', "")
-    assert told.endswith("\nValueError")
+    reported = traceback_of(error, hidden=True)
+    assert "no answer" not in reported.replace('raise ValueError("no answer")', "")
+    assert reported.endswith("\nValueError")
 
 
 @pytest.mark.parametrize(
@@ -115,16 +117,16 @@ def test_of_an_encrypted_body_no_message_is_told() -> None:
         (ValueError("x" * 5000), "x" * 400),
     ],
 )
-def test_a_message_that_can_t_be_told_as_it_is(error: Exception, ends: str) -> None:
-    told = traceback_of(error, hidden=False)
-    assert told.endswith(ends)
-    assert len(told) < 1000
+def test_a_message_that_can_t_be_kept_as_it_is(error: Exception, ends: str) -> None:
+    reported = traceback_of(error, hidden=False)
+    assert reported.endswith(ends)
+    assert len(reported) < 1000
 
 
 def test_of_what_a_model_refuses_the_values_are_not_kept() -> None:
     error = raised(refuses)
     assert "swordfish" in str(error)
-    said = told_of(Job("t", "j", b"1", 0, 0), error)
+    said = kept_text(Job("t", "j", b"1", 0, 0), error)
     assert said.startswith("ValidationError: amount: Input should be a valid integer")
     assert "swordfish" not in said
     assert "swordfish" not in traceback_of(error, hidden=False).replace('{"amount": "swordfish"}', "")

@@ -152,10 +152,10 @@ def test_a_row_of_history_is_read_as_it_was_written() -> None:
 
 
 def test_a_row_has_the_key_of_its_job() -> None:
-    keyed = held()
-    keyed.job = copy(keyed.job)
-    keyed.job.key = "merchant-7"
-    assert row_in("t", 0, "5-1", row_of(Event.DONE, keyed, "w") + SEPARATOR + "9").key == "merchant-7"
+    has_keys = held()
+    has_keys.job = copy(has_keys.job)
+    has_keys.job.key = "merchant-7"
+    assert row_in("t", 0, "5-1", row_of(Event.DONE, has_keys, "w") + SEPARATOR + "9").key == "merchant-7"
     assert row_in("t", 0, "5-1", row_of(Event.DONE, held(), "w") + SEPARATOR + "9").key == ""
 
 
@@ -175,7 +175,7 @@ def test_a_row_that_a_script_wrote_has_gaps() -> None:
 @pytest.mark.parametrize(
     "text", ["", "row", SEPARATOR.join("x" * len(FIELDS)), SEPARATOR.join(["done", "j", "g", *"12345"])]
 )
-def test_what_is_not_a_row_is_told_with_its_place(text: str) -> None:
+def test_what_is_not_a_row_is_reported_with_its_place(text: str) -> None:
     with pytest.raises(HistoryUnreadable, match=r"entry 5-1 in the history of topic 't', shard 2"):
         row_in("t", 2, "5-1", text)
 

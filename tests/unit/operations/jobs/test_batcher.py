@@ -70,7 +70,7 @@ async def busy(server: Server) -> list[asyncio.Task[Any]]:
     return tasks
 
 
-async def test_who_is_alone_does_not_wait() -> None:
+async def test_a_lone_caller_does_not_wait() -> None:
     server = Server()
     task = server.want(1)
     await let_tasks_run()

@@ -47,7 +47,7 @@ def test_no_more_is_held_than_the_longest_line() -> None:
     assert list(lines.end()) == []
 
 
-def test_a_line_that_is_too_long_is_told_before_it_ends() -> None:
+def test_a_line_that_is_too_long_is_reported_before_it_ends() -> None:
     lines = Lines(LONGEST)
     assert list(lines.feed(b"{}\n" + b"x" * 9)) == [(1, b"{}"), (2, None)]
 

@@ -1,4 +1,4 @@
-"""How many replicas keep the objective, against a simulation that knows nothing of the calculation."""
+"""How many replicas keep the objective, against a simulation that is independent of the calculation."""
 
 from __future__ import annotations
 

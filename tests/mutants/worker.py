@@ -1,5 +1,5 @@
 """A process that tries mutants, one after the other, each in a child: whatever a mutant does to its process ends there.
-A lane has servers of its own. When a mutant has hung one, or was stopped in the middle of a test, they start anew.
+It has servers of its own. When a mutant has hung one, or was stopped in the middle of a test, they start anew.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Failed(NamedTuple):
     hung: bool
 
 
-class Lane:
+class Worker:
     def __init__(
         self, items: Sequence[pytest.Item], binaries: Sequence[Binary], conftest: ModuleType, slow_s: float
     ) -> None:
@@ -142,11 +142,16 @@ class Lane:
         read, write = os.pipe()
         pid = os.fork()
         if pid == 0:
+            os.setpgid(0, 0)
             _work_quietly(work, write)
         os.close(write)
-        with os.fdopen(read) as pipe:
-            text = pipe.read()
-        os.waitpid(pid, 0)
+        try:
+            with os.fdopen(read) as pipe:
+                text = pipe.read()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)  # the servers that its tests have started would stay
+            os.waitpid(pid, 0)
         raised, returned = json.loads(text) if text else (None, None)
         if raised:
             raise RuntimeError(raised)
@@ -171,13 +176,13 @@ def _work_quietly(work: Callable[[], Any], write: int) -> NoReturn:
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (1, 2):
             os.dup2(null, stream)
-        told: tuple[str | None, Any]
+        failure: tuple[str | None, Any]
         try:
-            told = None, work()
+            failure = None, work()
         except Exception:
-            told = traceback.format_exc(), None
+            failure = traceback.format_exc(), None
         with os.fdopen(write, "w") as pipe:
-            json.dump(told, pipe)
+            json.dump(failure, pipe)
     finally:
         os._exit(0)
 
@@ -204,7 +209,7 @@ class _LentServer(Server):
 
 
 class _Lent(Pool):
-    """Servers for children: they start in the lane and outlive each child."""
+    """Servers for children: they start in the worker and outlive each child."""
 
     def __init__(self, binaries: Sequence[Binary]) -> None:
         super().__init__()

@@ -1,0 +1,232 @@
+"""Publishes whether workers are alive and ready: in a file, on a port, and to systemd."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import ThreadingTCPServer
+from typing import Any
+
+from ..errors import InvalidInput
+from ..private_files import private
+from .health import Health, Report
+from .logs import log, what
+
+HEALTH_FILE = "STREAMDQ_HEALTH_FILE"
+_EACH_S = 1.0
+_READ_S = 5.0  # for a caller to send its request
+
+Source = Callable[[], Sequence[Report]]
+
+
+def read(path: Path) -> Health:
+    """The health that a worker has written to its file; without a file, no process runs.
+
+    Raises:
+        InvalidInput: it can't be read, or is another file.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Health(())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"health: can't read {path}: {what(error)}") from None
+    try:
+        found = [Report(**one) for one in json.loads(text)["processes"]]
+    except (ValueError, TypeError, KeyError):
+        raise InvalidInput(f"health: {path} is not the health file of a worker") from None
+    now = time.monotonic()
+    return Health([one.seen_at(now) for one in found])
+
+
+class ProcessHealth:
+    """The files in which the processes of one command leave their health, for the parent to publish it as one."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self._files = [folder / str(number) for number in range(count)]
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, count: int) -> Iterator[ProcessHealth]:
+        with tempfile.TemporaryDirectory(prefix="streamdq-health-", ignore_cleanup_errors=True) as folder:
+            yield cls(Path(folder), count)
+
+    def environment(self, number: int) -> dict[str, str]:
+        return {HEALTH_FILE: str(self._files[number])}
+
+    def ended(self, number: int) -> None:
+        self._files[number].unlink(missing_ok=True)
+
+    def reports(self) -> list[Report]:
+        """A process that has not written its file yet is starting."""
+        return [one for file in self._files for one in read(file).processes or [Report(time.monotonic())]]
+
+
+@contextlib.contextmanager
+def published(source: Source, file: Path | None, host: str, port: int | None) -> Iterator[int | None]:
+    """Until the end of the block, publishes the health in the file, on the port, and to systemd if that has asked for
+    it. Yields the port. A thread does so, as part of the health is whether the event loop runs.
+
+    Raises:
+        InvalidInput: the file can't be written, or the port not be listened on.
+    """
+    with contextlib.ExitStack() as stack:
+        given = os.environ.pop("NOTIFY_SOCKET", "")  # which is not for programs that handlers start
+        publishers: list[Callable[[Health], None]] = []
+        if file is not None:
+            publishers.append(stack.enter_context(contextlib.closing(_ToFile(file))))
+        if given:
+            publishers.append(stack.enter_context(contextlib.closing(_ToSystemd(given))))
+        if publishers:
+            stack.enter_context(_repeated(source, publishers))
+        yield None if port is None else stack.enter_context(_served(source, host, port))
+
+
+@contextlib.contextmanager
+def _repeated(source: Source, publishers: Sequence[Callable[[Health], None]]) -> Iterator[None]:
+    ended, failed = threading.Event(), False
+
+    def publish_all() -> None:
+        health = Health(source())
+        for publish in publishers:
+            publish(health)
+
+    def run() -> None:
+        nonlocal failed
+        while not ended.wait(_EACH_S):
+            try:
+                publish_all()
+                failed = False
+            except OSError as error:
+                if not failed:
+                    log.warning("health not published", error=what(error))
+                failed = True
+
+    try:
+        publish_all()
+    except OSError as error:
+        raise InvalidInput(f"health: can't be published: {what(error)}") from None
+    thread = threading.Thread(target=run, name="streamdq-health", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_READ_S)
+
+
+class _ToFile:
+    """Replaces the file, so that nobody reads half of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._new = path.with_name(f".{path.name}.{os.getpid()}")
+        self._written: int | None = None  # the inode
+        self._is_shared = False
+
+    def __call__(self, health: Health) -> None:
+        if self._written is not None and not self._is_shared and self._found() not in (None, self._written):
+            self._is_shared = True
+            log.warning("two workers write the same health file; give each its own", file=str(self._path))
+        try:
+            with open(self._new, "w", encoding="utf-8", opener=private) as file:
+                json.dump(health.json(), file)
+            written = self._new.stat().st_ino
+            self._new.replace(self._path)
+        except OSError:
+            self._new.unlink(missing_ok=True)
+            raise
+        self._written = written
+
+    def _found(self) -> int | None:
+        try:
+            return self._path.stat().st_ino
+        except FileNotFoundError:
+            return None
+
+    def close(self) -> None:
+        """Removes the file, unless another worker has replaced it."""
+        with contextlib.suppress(OSError):
+            if self._found() == self._written:
+                self._path.unlink(missing_ok=True)
+
+
+class _ToSystemd:
+    """As a unit with Type=notify and WatchdogSec expects it: sd_notify(3)."""
+
+    def __init__(self, address: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._socket.settimeout(_EACH_S)
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        self._sent = ""
+
+    def __call__(self, health: Health) -> None:
+        lines = ["WATCHDOG=1"] if health.alive else []
+        state = "READY=1" if health.ready else ""
+        if health.processes and all(one.state == "draining" for one in health.processes):
+            state = "STOPPING=1"
+        if state and state != self._sent:
+            lines.append(state)
+        if lines:
+            self._socket.sendto("\n".join(lines).encode(), self._address)
+        self._sent = state or self._sent
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@contextlib.contextmanager
+def _served(source: Source, host: str, port: int) -> Iterator[int]:
+    class Answer(BaseHTTPRequestHandler):
+        timeout = _READ_S
+
+        def do_GET(self) -> None:
+            health = Health(source())
+            good = {"/health/alive": health.alive, "/health/ready": health.ready}.get(self.path.partition("?")[0])
+            body = json.dumps(health.json()).encode() if good is not None else b""
+            self.send_response(404 if good is None else 200 if good else 503)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """A probe every second is no news."""
+
+    try:
+        server = _server(host, port, Answer)
+    except (OSError, OverflowError, UnicodeError) as error:  # UnicodeError: it can't be a host name
+        raise InvalidInput(f"health: can't listen on {host}:{port}: {error}; choose another port or host") from None
+    listens_on: int = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, name="streamdq-health-port", daemon=True)
+    thread.start()
+    log.info("health served", host=host, port=listens_on)
+    try:
+        yield listens_on
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _server(host: str, port: int, answer: type[BaseHTTPRequestHandler]) -> ThreadingTCPServer:
+    """Not an HTTPServer: that looks its host up in DNS, which may take long."""
+
+    class Server(ThreadingTCPServer):
+        address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        allow_reuse_address = True
+        daemon_threads = True
+        block_on_close = False  # a caller that is slow to ask does not hold up the worker's end
+
+        def handle_error(self, *_: Any) -> None:
+            """A caller has gone away."""
+
+    return Server((host, port), answer)
