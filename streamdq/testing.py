@@ -190,6 +190,11 @@ async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
             await _look_at(queue, shard, known[topic].group_names, worker.group, look)
         if known[topic].scheduled:
             await _look_at_schedules(queue, topic, look)
+    for topic in (name for name, settings in known.items() if settings.linked):
+        for shard in store.topics.all_shards(topic):
+            found = await carry_out_async(queue, store.scripts.endings(shard, 1))
+            # The worker's mover tells jobs that wait for others, of any topic.
+            look.busy = look.busy or bool(found.endings) or 0 <= found.look_ms <= found.now_ms
     # Last, so that no time passes before the clock jumps: a claim under way has the time at which it was begun.
     look.busy = look.busy or not begun or serving is None or not serving.consumer.waits
     return look

@@ -53,7 +53,8 @@ async def _put(world: World, queue: AsyncQueue, random: Random, **after: Any) ->
     id = world.new_id(topic)
     made = await queue.enqueue(
         topic, body(random, world.serial()), id=id, delay=random.choice(_DELAYS),
-        on_conflict=random.choice(("reject", "keep", "replace")), **after, **(key_of(id) if world.plan.has_keys else {}),
+        on_conflict=random.choice(("reject", "keep", "replace")), **after,
+        **(key_of(id) if world.plan.has_keys else {}),
     )  # fmt: skip
     if made.state is not JobState.ENDED:
         world.note("acknowledged" + (" to wait" if after else ""))
