@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+
 import pytest
 
 from tests.lua.links import Linked
@@ -289,3 +292,26 @@ def test_a_call_reads_a_bounded_number_of_bytes(shard: Shard) -> None:
     for field, text in linked.links().followers.items():
         shard.redis("HSET", shard.k.followers, field, text + text.split(b"\n")[1].join([b"", b"\n"]) * 4000)
     assert len(linked.endings()) < 3
+
+
+def test_topics_without_it_pay_no_command(shard: Shard) -> None:
+    """What Redis carries out for one job, from enqueue to finish."""
+    if shard.is_fake or shard.moving is not None or shard.cutting is not None:
+        pytest.skip("it does not count commands, or tests send more of them there")
+    shard.checked = False
+    shard.enqueue("before")
+    shard.finish(shard.take())
+    counted = commands(shard)
+    shard.enqueue("j")
+    shard.finish(shard.take())
+    counted = commands(shard) - counted
+    assert counted.pop("fcall", 0) + counted.pop("evalsha", 0) == 3
+    assert counted == {
+        "hdel": 2, "hget": 1, "hincrby": 7, "hmget": 6, "hset": 1, "hsetnx": 1, "info": 1, "xack": 1, "xadd": 4,
+        "xdel": 1, "xreadgroup": 2, "zrange": 1,
+    }  # fmt: skip
+
+
+def commands(shard: Shard) -> Counter[str]:
+    found = re.findall(r"cmdstat_([^:]+):calls=(\d+)", shard.redis("INFO", "commandstats").decode())
+    return Counter({name: int(calls) for name, calls in found})

@@ -382,6 +382,27 @@ async def test_a_call_is_repeated_after_the_other_job_has_ended(space: Space) ->
         space.queue.enqueue("t", "second", id="third", after=("t", "first"), on_conflict="keep")
 
 
+async def test_jobs_can_not_wait_for_each_other(space: Space, seen: Seen) -> None:
+    """A job waits for those that are there: one that takes the place of one of them is another job."""
+    space.queue.enqueue("t", "old", id="b", delay="1h")
+    space.queue.enqueue("t", "a", id="a", after=("t", "b"), on_failure="run")
+    space.queue.enqueue("t", "new", id="b", after=("t", "a"), on_conflict="replace")
+    async with space.serving(worker_for(space, seen, "t")):
+        assert await seen.count(2) == ["a", "new"]
+
+
+def test_as_many_may_wait_for_the_same_job_as_fit(space: Space) -> None:
+    first = space.queue.enqueue("t", "first", id="first", delay="1h")
+    space.queue.enqueue("t", 1, id="d", after=first)
+    keys = store_of(space.queue).session.keys.shard("t", 0)
+    text = space_redis(space, keys.followers, "HGET", keys.followers, "first")
+    head, _, line = text.partition(b"\n")
+    space_redis(space, keys.followers, "HSET", keys.followers, "first", head + b"\n" + line * (2**20 // len(line) + 1))
+    with pytest.raises(InvalidInput, match="about 10,000 jobs wait for 'first' of topic 't', and no more can"):
+        space.queue.enqueue("t", 2, id="e", after=first)
+    assert space.state("e") == "gone"
+
+
 async def test_topics_without_it_pay_nothing(space: Space, seen: Seen) -> None:
     space.queue.enqueue("t", "plain")
     async with space.serving(worker_for(space, seen, "t")):
