@@ -63,6 +63,12 @@ class Settings(FromEnvironment):
     env_prefix = "STREAMDQ_"
 
     url: str = Field(default="embedded://", repr=False, description="Where Redis is.")
+    credential_provider: Any = Field(
+        default="",
+        repr=False,
+        description="What gives user name and password for Redis, as `MODULE:OBJECT`: a `CredentialProvider` of "
+        "redis-py, or a function that returns one.",
+    )
     namespace: str = Field(
         default=DEFAULT_NAMESPACE,
         description="The prefix of all keys; queues with different namespaces share a Redis without seeing each other.",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .codec.protocol import Codec
     from .config import Settings
     from .job.job import Job, JobState
+    from .link.credentials import CredentialProvider
     from .link.session import Op
     from .mover.mover import MoverThread
     from .operations.attempts.results import ClaimedJob
@@ -123,7 +124,8 @@ class _Base:
 
     ``url`` None: ``$STREAMDQ_URL``, else the embedded server. ``namespace`` None: ``$STREAMDQ_NAMESPACE``, else
     ``streamdq``. ``codec``: what new bodies are encoded with, in this order, such as ``[Zstd(), Encrypt(key)]``; None:
-    ``$STREAMDQ_CODEC``. ``clock``: for tests (streamdq.testing).
+    ``$STREAMDQ_CODEC``. ``credential_provider``: of redis-py, which gives user name and password; None:
+    ``$STREAMDQ_CREDENTIAL_PROVIDER``, else the URL's. ``clock``: for tests (streamdq.testing).
     """
 
     @suggesting
@@ -133,12 +135,14 @@ class _Base:
         namespace: str | None = None,
         *,
         codec: Sequence[Codec] | None = None,
+        credential_provider: CredentialProvider | None = None,
         settings: Settings | None = None,
         clock: RedisClock | None = None,
     ) -> None:
-        from .link.opening import open_session
+        from .link.opening import open_session, with_provider
         from .store.redis_store import RedisStore
 
+        settings = with_provider(settings, credential_provider)
         self._link, session = open_session(url, namespace, settings, clock, self._link_class(), codec)
         self._store = RedisStore(session)
         self._url = url
@@ -179,7 +183,8 @@ class Queue(_Base):
 
     ``url`` None: ``$STREAMDQ_URL``, else the embedded server. ``namespace`` None: ``$STREAMDQ_NAMESPACE``, else
     ``streamdq``. ``codec``: what new bodies are encoded with, in this order, such as ``[Zstd(), Encrypt(key)]``; None:
-    ``$STREAMDQ_CODEC``. Use it as a context manager, or ``close`` it.
+    ``$STREAMDQ_CODEC``. ``credential_provider``: of redis-py, which gives user name and password; None:
+    ``$STREAMDQ_CREDENTIAL_PROVIDER``, else the URL's. Use it as a context manager, or ``close`` it.
     """
 
     @classmethod

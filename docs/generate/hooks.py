@@ -16,6 +16,10 @@ from docs.generate.links import DOCS, ELSEWHERE, ROOT, page_of, source_page, wit
 from docs.generate.sections import SPLIT, nav_of, place_of, split_page
 
 _NAME_IN_TABLE = re.compile(r"(?<=<td><code>)[\w/.:-]{16,}(?=</code>)")
+_BOOSTS = {
+    "reference/settings": 4, "reference/cli": 1, "reference/errors": 1, "reference/python": 1, "reference/": 0.5,
+    "decisions/": 0.2, "source/": 0.2, "changelog": 0.2, "contributing": 0.2, "measuring": 0.2,
+}  # fmt: skip
 _nav: list[Navigation] = []
 
 
@@ -42,12 +46,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Fills in what is generated, and rewrites the links of the pages of docs/."""
     uri = page.file.src_uri
-    if uri.startswith("reference/") or uri == "metrics.md":  # where a name is explained, before pages that use it
-        page.meta.setdefault("search", {})["boost"] = 2
+    page.meta.setdefault("search", {})["boost"] = _boost(uri)
     if page.file.generated_by is not None:
         return markdown
     text, _sources = with_links(markdown, f"{DOCS}{uri}", uri, place_of)
     return diagrams.inlined(parts.filled(text))
+
+
+def _boost(uri: str) -> float:
+    """How much a page counts in the search. Guides come before the reference, except that a setting or a name is found
+    where it is explained. Decisions are for those who look for reasons.
+    """
+    return next((boost for begins, boost in _BOOSTS.items() if uri.startswith(begins)), 1)
 
 
 def on_page_content(html: str, **_: Any) -> str:

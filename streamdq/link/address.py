@@ -47,6 +47,19 @@ class Target:
     embedded: EmbeddedServer | None = None
 
     @property
+    def takes_logins(self) -> bool:
+        """Whether there may be users: not on a server that streamdq has started."""
+        return self.kind != "memory" and self.embedded is None
+
+    @property
+    def has_login(self) -> bool:
+        """Whether the URL has a user or a password."""
+        if self.kind != "node":
+            return bool(self.options.keys() & {"username", "password"})
+        parts = urlsplit(self.url)
+        return "@" in parts.netloc or bool(parse_qs(parts.query).keys() & {"username", "password"})
+
+    @property
     def tls_options(self) -> dict[str, Any]:
         return {name: value for name, value in self.options.items() if name in _TLS_OPTIONS}
 

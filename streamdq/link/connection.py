@@ -23,6 +23,7 @@ from ..threads import HandlerThreads
 from .address import Target, parse_url
 from .cluster import Slots, learned, routed
 from .command import Command
+from .credentials import Login, credentials_of
 from .deadline import timed
 from .failures import LinkError
 from .node import AsyncConnections, Begun, ConnectionLimits, Connections
@@ -118,8 +119,14 @@ call_in_child(_renew_fake_servers)
 class _Routes:
     """Which connections a command uses; shared by Link and AsyncLink."""
 
-    def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits, flavour: _Flavour) -> None:
+    def __init__(
+        self, url: str, timeout_s: float, limits: ConnectionLimits, flavour: _Flavour, credential_provider: Any
+    ) -> None:
+        """``credential_provider``: of redis-py, or where it is (credentials.py); without one, the URL's login."""
         self.target: Target = parse_url(url)
+        self._credentials = credentials_of(credential_provider) if self.target.takes_logins else None
+        if self._credentials and self.target.has_login:
+            raise InvalidInput("url: has a user or a password, and there is a credential provider as well; remove one")
         self._flavour = flavour
         self._limits = limits
         over_tcp = {} if self.target.url.startswith("unix") else _OVER_TCP
@@ -167,10 +174,20 @@ class _Routes:
     def _connections(self, pool: Any, has_left: Callable[[Any], bool] | None = None) -> Any:
         """Uses only the pool's class and arguments of connections; the pool itself would count them."""
         connection_class = self._flavour.keeping_time(pool.connection_class)
+        credentials = self._credentials
 
-        return self._flavour.connections(
-            lambda: connection_class(**{**pool.connection_kwargs, **_UNNAMED}), self._limits, has_left=has_left
-        )
+        def make() -> Any:
+            login = {"credential_provider": Login(credentials, self.in_thread)} if credentials else {}
+            return connection_class(**{**pool.connection_kwargs, **_UNNAMED, **login})
+
+        def is_over(connection: Any) -> bool:
+            return connection.credential_provider.is_old or (has_left is not None and has_left(connection))
+
+        return self._flavour.connections(make, self._limits, has_left=is_over if credentials else has_left)
+
+    async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
+        """Calls a function that blocks."""
+        return function(*args)
 
     def _sentinels_of(self, flavour: _Flavour, epoch: Epoch) -> Any:
         """Asks one sentinel after the other for the primary, each only briefly: a sentinel that hangs must not use up
@@ -240,8 +257,8 @@ class _Routes:
 class Link(_Routes):
     """Where commands go, for synchronous callers."""
 
-    def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits) -> None:
-        super().__init__(url, timeout_s, limits, _SYNC)
+    def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits, credential_provider: Any = None) -> None:
+        super().__init__(url, timeout_s, limits, _SYNC, credential_provider)
 
     def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
         """The replies of a server that is no Cluster, including error replies, within ``timeout_s``.
@@ -269,8 +286,8 @@ class Link(_Routes):
 class AsyncLink(_Routes):
     """Where commands go, for asynchronous callers in one event loop."""
 
-    def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits) -> None:
-        super().__init__(url, timeout_s, limits, _ASYNC)
+    def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits, credential_provider: Any = None) -> None:
+        super().__init__(url, timeout_s, limits, _ASYNC, credential_provider)
         self._tracking: dict[str, Tracking] = {}  # by the name of the Cluster's node
         self._choosing: dict[str, Tracking] = {}  # the same
         self._threads = HandlerThreads(_WORK_THREADS)
@@ -334,7 +351,8 @@ class AsyncLink(_Routes):
     def _tracking_at(self, name: str, chosen: bool = False) -> Tracking:
         known = self._choosing if chosen else self._tracking
         if name not in known:
-            known[name] = Tracking((self._node(name) if name else self._nodes[""]).make, chosen)
+            node = self._node(name) if name else self._nodes[""]
+            known[name] = Tracking(node.make, chosen, node.has_left)
         return known[name]
 
     def forget_looks(self, key: str, changed: Changed) -> None:

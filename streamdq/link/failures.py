@@ -46,9 +46,22 @@ class PoolExhausted(LinkError):
         count("no_connection")
 
 
-def translate(error: BaseException, sent: bool) -> Exception:
-    """Counts the failure, and returns the exception that the call raises."""
+class LoginRefused(LinkError):
+    """With credentials that change: those of a moment later may be right, so the call may be sent again."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(cause, sent=False)
+
+    def as_streamdq(self) -> AuthenticationFailed:
+        return AuthenticationFailed(f"Redis refused the login ({self}) with what the credential provider gave")
+
+
+def translate(error: BaseException, sent: bool, connection: Any = None) -> Exception:
+    """Counts the failure of a call on this connection, and returns the exception that the call raises."""
     translated = _as_ours(error, sent)
+    provider = getattr(connection, "credential_provider", None)
+    if provider is not None and isinstance(translated, AuthenticationFailed):
+        translated = LoginRefused(error)
     count_call(error, translated)
     return translated
 
@@ -92,7 +105,7 @@ def count_reply(error: ResponseError) -> None:
 
 def count_call(error: BaseException, seen_as: Exception) -> None:
     """Counts a call without an answer. ``seen_as``: the exception that streamdq turns it into."""
-    if isinstance(seen_as, AuthenticationFailed):
+    if isinstance(seen_as, AuthenticationFailed | LoginRefused):
         kind = "login"
     elif isinstance(seen_as, UnsupportedServer):
         kind = "protocol"

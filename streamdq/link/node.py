@@ -122,7 +122,7 @@ def _is_replicas(replies: Sequence[Any]) -> bool:
 
 class Connections:
     """Sync connections to one node. ``make`` creates one that is not connected yet. ``packed``: real, not
-    fakeredis's. ``has_left``: whether a connection's server is not that node any more.
+    fakeredis's. ``has_left``: whether a connection's server is not that node any more, or its login is old.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Connections:
             if connection is not None:
                 connection.disconnect()
             if isinstance(error, FAILURES):
-                raise translate(error, sent) from error
+                raise translate(error, sent, connection) from error
             raise
         self._idle.put(connection, replies)
         return replies
@@ -275,7 +275,7 @@ class AsyncConnections:
         self.make = make
         self._limits = limits
         self._packed = packed
-        self._has_left = has_left
+        self.has_left = has_left
         self._line = asyncio.Semaphore(limits.connections)
         self._blocked = asyncio.Semaphore(limits.blocked_reads)
         self._idle = _Idle(_close_async, _has_ended_async if packed else _never, has_left)
@@ -297,7 +297,7 @@ class AsyncConnections:
 
     def _open_shared(self) -> _SharedConnection | None:
         """The one of this moment. None: no connection is open for it."""
-        if self._has_left and self._shared and self._has_left(self._shared.connection):
+        if self.has_left and self._shared and self.has_left(self._shared.connection):
             self._shared = None  # the calls that were sent end there
         if self._shared is None and self._packed and not self._idle.is_closed:
             if (connection := self._idle.take()) is not None:
@@ -351,7 +351,7 @@ class AsyncConnections:
                 self._shared = None
             await connection.disconnect(nowait=True)
             if isinstance(error, FAILURES):
-                raise translate(error, True) from error
+                raise translate(error, True, connection) from error
             raise
         finally:
             done.set_result(None)
@@ -385,7 +385,7 @@ class AsyncConnections:
             if isinstance(error, TimeoutError) and not entered:
                 raise PoolExhausted(self._limits[blocking], blocking) from None
             if isinstance(error, FAILURES):
-                raise translate(error, sent) from error
+                raise translate(error, sent, connection) from error
             raise
         finally:
             if entered:

@@ -13,6 +13,7 @@ from ..errors import InvalidInput
 from ..keys import plain
 from ..times.clock import RedisClock
 from .connection import AsyncLink
+from .credentials import CredentialProvider
 from .failures import LinkError
 from .node import ConnectionLimits
 from .session import Session
@@ -24,6 +25,14 @@ def check_namespace(namespace: str) -> str:
     if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
         raise InvalidInput(f"namespace: {namespace!r} is not valid; use 1 to 64 of A-Z a-z 0-9 . _ : -")
     return plain(namespace)
+
+
+def with_provider(settings: Settings | None, credential_provider: CredentialProvider | None) -> Settings:
+    """The settings, with this provider if it is given."""
+    settings = settings or Settings()
+    if credential_provider is None:
+        return settings
+    return settings.model_copy(update={"credential_provider": credential_provider})
 
 
 def open_session(
@@ -41,7 +50,7 @@ def open_session(
     namespace = check_namespace(settings.namespace if namespace is None else namespace)
     bodies = bodies_of(namespace, settings, codec)
     limits = ConnectionLimits(settings.max_connections, settings.max_blocked_reads)
-    opened = link(url or settings.url, settings.call_timeout_s, limits)
+    opened = link(url or settings.url, settings.call_timeout_s, limits, settings.credential_provider)
     session = Session(settings, namespace, clock or RedisClock(), opened.target, bodies)
     session.use(opened)
     return opened, session

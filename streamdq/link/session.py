@@ -21,7 +21,7 @@ from redis.exceptions import ResponseError
 from ..codec.bodies import Bodies
 from ..codec.configured import bodies_of
 from ..config import Settings
-from ..errors import ServerUnavailable, TooManyCalls
+from ..errors import ServerUnavailable, StreamdqError, TooManyCalls
 from ..keys import NamespaceKeys
 from ..times.clock import RedisClock
 from . import failures
@@ -29,7 +29,7 @@ from .address import Target
 from .command import Command
 from .consumers import consumer_name
 from .error_replies import as_streamdq
-from .failures import LinkError, PoolExhausted
+from .failures import LinkError, LoginRefused, PoolExhausted
 
 if TYPE_CHECKING:
     from .connection import AsyncLink, Link
@@ -169,7 +169,9 @@ class Session:
         """Whether to send the call again would be wrong or useless."""
         return (error.sent and not repeatable) or (error.refused and not self.waits_for_redis)
 
-    def unavailable(self, error: LinkError) -> ServerUnavailable:
+    def unavailable(self, error: LinkError) -> StreamdqError:
+        if isinstance(error, LoginRefused):
+            return error.as_streamdq()
         if isinstance(error, PoolExhausted):
             return TooManyCalls(f"nothing was sent to Redis at {self.address}: {error}")
         return ServerUnavailable(

@@ -47,11 +47,16 @@ class _Call:
 
 class Tracking:
     """The connection to one node, which is opened when it is needed. ``make`` creates one that is not connected yet.
-    ``chosen``: Redis remembers only those keys that a command reads right behind ``CLIENT CACHING YES``.
+    ``chosen``: Redis remembers only those keys that a command reads right behind ``CLIENT CACHING YES``. ``is_over``:
+    whether a connection has to be replaced by another one.
     """
 
-    def __init__(self, make: Callable[[], Any], chosen: bool = False) -> None:
+    def __init__(
+        self, make: Callable[[], Any], chosen: bool = False, is_over: Callable[[Any], bool] | None = None
+    ) -> None:
         self._make = make
+        self._is_over = is_over or (lambda _: False)
+        self._tried: Any = None  # the last connection that was to be opened
         self._chosen = chosen
         self._opening = asyncio.Lock()
         self._connection: Any = None
@@ -71,6 +76,8 @@ class Tracking:
         try:
             async with asyncio.timeout(timeout_s):
                 async with self._opening:
+                    if self._connection is not None and self._is_over(self._connection) and not self._calls:
+                        self.close()
                     if self._connection is None:
                         await self._open()
                 if not commands:
@@ -80,10 +87,10 @@ class Tracking:
         except FAILURES as error:
             if isinstance(error, TimeoutError):
                 self.close()
-            raise translate(error, sent) from error
+            raise translate(error, sent, self._tried) from error
 
     async def _open(self) -> None:
-        connection = self._make()
+        connection = self._tried = self._make()
         try:
             await connection.connect()
             parser = hiredis.Reader(protocolError=InvalidResponse, replyError=connection._parser.parse_error)

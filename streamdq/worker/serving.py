@@ -195,7 +195,7 @@ class WorkerRun:
     def _heartbeats_of(self, at: Where) -> Heartbeats:
         """Those of this consumer, with a connection of their own, on which no call takes long."""
         limits = ConnectionLimits(1, 1)
-        link = Link(at.url or at.settings.url, CALL_S, limits)
+        link = Link(at.url or at.settings.url, CALL_S, limits, at.settings.credential_provider)
         brief = at.settings.model_copy(update={"call_timeout_s": min(CALL_S, at.settings.call_timeout_s)})
         own = Session(brief, self.session.keys.namespace, self.session.clock, link.target, self.session.bodies)
         own.use(link)

@@ -18,6 +18,8 @@ from ..errors import HandlersHung, InvalidInput
 from ..job.job import check_group, check_topic, check_ttr
 from ..job.result import check_retention
 from ..job.retry import RetryInput, RetrySchedule
+from ..link.credentials import CredentialProvider
+from ..link.opening import with_provider
 from ..operations.schedules.define import ScheduleOptions, planned
 from ..operations.schedules.read import check_schedule_id
 from ..options import suggesting
@@ -57,10 +59,10 @@ class Worker(Generic[S]):
     """Runs the jobs of its handlers' topics, for one consumer group, in this process.
 
     ``concurrency``: how many handlers run at once; ``async def`` in the event loop, ``def`` each in a thread.
-    ``codec``: as for Queue; a worker reads the bodies of these codecs. Every worker also runs a mover; one mover per
-    namespace is active. ``prune``: at its start, the worker removes schedules of its handlers' topics that other
-    workers' code declared and its own does not. ``show_errors``: logs what handlers raise with message and traceback, a
-    retry as a warning, a dead letter as an error; False: only class and place.
+    ``credential_provider``: as for Queue. ``codec``: as for Queue; a worker reads the bodies of these codecs. Every
+    worker also runs a mover; one mover per namespace is active. ``prune``: at its start, the worker removes schedules
+    of its handlers' topics that other workers' code declared and its own does not. ``show_errors``: logs what handlers
+    raise with message and traceback, a retry as a warning, a dead letter as an error; False: only class and place.
 
     Where slots are scarce, topics with ready jobs take turns. ``topics``: they share the starts by these weights,
     ``{"pay": 10, "mail": 1}``; a topic that is not named has weight 1. ``priority``: a topic's jobs start only if no
@@ -80,6 +82,7 @@ class Worker(Generic[S]):
         priority: Sequence[str] | None = None,
         prune: bool = False,
         show_errors: bool = True,
+        credential_provider: CredentialProvider | None = None,
         settings: Settings | None = None,
         clock: RedisClock | None = None,
     ) -> None:
@@ -92,7 +95,7 @@ class Worker(Generic[S]):
         self.show_errors = show_errors
         self.take_turns(topics, priority)
         self.name = ""  # the consumer's, once it serves
-        self._settings = settings or Settings()
+        self._settings = with_provider(settings, credential_provider)
         self._state: S | _Unset = _Unset()
         self.namespace = self._settings.namespace if namespace is None else namespace
         self._clock = clock

@@ -69,6 +69,8 @@ def found() -> dict[str, list[str]]:
         names = names_of_lua(text) | modules(path)
         look("lua", path, names)
         look("words", path, parts(names))
+    for path, text in _files("spark", ".sql"):
+        look("words", path, parts(names_of_lua(text) | modules(path)))
     for folder in ("streamdq", "spark", "benchmarks", "tests"):
         for path, text in _files(folder, ".py"):
             look("words", path, parts(names_of_python(text) | modules(path)))

@@ -216,7 +216,7 @@ def found_in(all_pages: Iterable[Page], rules: Rules) -> dict[str, list[str]]:
 def found_in_code(rules: Rules) -> list[str]:
     """Retired words in comments, docstrings and names of tests."""
     retired = [one for one in rules.retired if not one.only_pages]
-    files = [*_sources("*.py", prose_of_python), *_sources("*.lua", prose_of_lua)]
+    files = [*_sources("*.py", prose_of_python), *_sources("*.lua", prose_of_lua), *_sources("*.sql", prose_of_lua)]
     return [
         f"{path}:{line}: words: {use[0]!r}: rather {one.instead}: {text[max(0, use.start() - 40) : use.end() + 40]}"
         for path, said in files

@@ -31,9 +31,6 @@ DEFAULT_PORT = {"streamdq serve": "8080", "streamdq exporter": "9422"}
 NOT_RUN = {
     "pip install ": "tests have no package index; tests/docs/test_pages.py checks the extras that are named",
     "python3 -m venv ": "as pip install",
-    "make demo": "tests/cli/test_demo.py",
-    "make docs": "tests/docs/test_site.py",
-    "make test": "these are the tests",
     "make dashboards": "writes into the checkout; tests/dashboards/test_monitoring.py",
     "cp dashboards": "copies what make dashboards has written; tests/dashboards/test_monitoring.py",
     "promtool": "is not on every machine; tests/dashboards/test_monitoring.py",

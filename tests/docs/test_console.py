@@ -188,6 +188,7 @@ SHOWN = {
     "find": Shown(jobs_to_find, serves=True),
     "history": Shown(some_history, instead=FOLDERS),
     "http": Shown(),
+    "managed": Shown(),
     "operations-page": Shown(),
     "security": Shown(),
     "serve": Shown(),

@@ -85,6 +85,7 @@ ELSEWHERE = {
     "README": "tests/redis/test_readme.py",
     "analytics": "tests/spark/test_command.py",
     "callbacks": "tests/callback/test_example.py",
+    "managed": "tests/redis/test_credentials.py",
     "extending": "tests/unit/test_extensions.py",
     "outbox": "tests/outbox/test_docs.py",
     "reference/protocol": "tests/clients/test_protocol.py",

@@ -103,3 +103,15 @@ def test_prose_of_code_is_comments_docstrings_and_names_of_tests() -> None:
     )
     assert [*prose_of_python(python)] == [(1, "It ends."), (3, "first second"), (8, "third"), (9, "test a name")]
     assert [*prose_of_lua("-- a\n-- b\nlocal c = 'd' -- e\n")] == [(1, "a b e")]
+
+
+def test_the_first_pages_are_short() -> None:
+    """The README is a screen and a half of a terminal, its example twelve lines; changes are what users must know."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.+?)```", readme, re.DOTALL)
+    assert len(readme.splitlines()) <= 75
+    assert len([line for line in example.splitlines() if line]) <= 12
+    changes = re.findall(
+        r"^## \[(.+?)\].*\n((?:(?!## ).*\n)+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert {version: len(text.splitlines()) for version, text in changes if len(text.splitlines()) > 80} == {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -27,6 +28,9 @@ from docs.images.diagrams import DRAWINGS, drawn
 from streamdq import errors
 from streamdq.cli.app import app
 from tests.docs.reader import blocks
+from tests.docs.test_questions import QUESTIONS
+from tests.docs.test_search_terms import ANSWERS
+from tests.waiting import HANG_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -216,9 +220,38 @@ def test_a_search_finds_titles_and_names(site: Path) -> None:
     assert titles["reference/python/queue/#streamdq.Queue.enqueue"] == "enqueue"
     assert titles["reference/cli/jobs/#streamdq-enqueue"] == "streamdq enqueue"
     assert titles["reference/analytics/failures/#advice"] == "advice"
-    boosted = {one["location"].partition("#")[0] for one in found if one.get("boost", 1) > 1}
-    assert {"reference/settings/", "reference/python/queue/", "metrics/"} <= boosted
-    assert "tutorial/" not in boosted
+
+
+NAMES = {
+    "STREAMDQ_URL": "reference/settings/",
+    "StaleClaim": "reference/errors/",
+    "enqueue_many": "reference/python/queue/",
+    "key_concurrency": "keys/",
+    "on_conflict": "uniqueness/",
+    "streamdq worker": "reference/cli/workers/",
+    "streamdq_jobs": "metrics/",
+}
+"""By a name, the page that explains it."""
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node.js on this machine")
+def test_the_search_of_the_site_leads_to_the_answers(site: Path) -> None:
+    """The script that a browser runs, with the index that it loads. Five pages are seen without scrolling."""
+    wanted = ANSWERS | dict(QUESTIONS.values())
+    found = search(site, [*wanted, *NAMES])
+    sections = {query: [one for page in found[query][:5] for one in page] for query in wanted}
+    assert {query for query in wanted if wanted[query].replace("#", "/#") not in sections[query]} == set()
+    assert {
+        name for name, page in NAMES.items() if not any(one[0].startswith(page) for one in found[name][:3])
+    } == set()
+
+
+def search(site: Path, queries: list[str]) -> dict[str, list[list[str]]]:
+    """By query, the addresses that are found, page by page."""
+    words = ["node", str(Path(__file__).with_name("site_search.mjs")), str(site)]
+    done = subprocess.run(words, input=json.dumps(queries), capture_output=True, text=True, check=True, timeout=HANG_S)
+    return dict(json.loads(done.stdout))
 
 
 def test_a_model_of_one_tag_is_on_its_page() -> None:

@@ -336,7 +336,7 @@ async def test_handlers_that_ignore_their_cancellation_are_shown_and_end_the_pro
     worker, goes_on, left = space.worker(concurrency=1, hung_exit_s=0.01), asyncio.Event(), list[int]()
     monkeypatch.setattr("streamdq.worker.worker.leave", left.append)
     monkeypatch.setattr("streamdq.process.leaving.END_S", 0.01)
-    monkeypatch.setattr("streamdq.worker.runner._DEAF_S", 0.01)
+    monkeypatch.setattr("streamdq.worker.runner._IGNORES_CANCEL_S", 0.01)
 
     @worker.handler("t", ttr="200ms", retry="1h")
     async def ignores_cancellation(_body: int) -> None:

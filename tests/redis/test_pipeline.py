@@ -147,7 +147,7 @@ def test_a_server_that_does_not_answer_costs_one_deadline(
     redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def swallow(data: bytes, _to_redis: bool) -> bytes:
-        return b"" if b"payload" in data else data
+        return b"" if b"swallowed" in data else data
 
     with proxy(redis_server.port, swallow) as between, Queue(between.url, NAMESPACE, settings=SETTINGS) as queue:
         for n in range(4):
@@ -156,7 +156,7 @@ def test_a_server_that_does_not_answer_costs_one_deadline(
         monkeypatch.setattr(queue._store.session, "settings", Space.quick())
         failing = Failing(queue)
         with failing as pipe:
-            made = [pipe.enqueue(f"t{n % 4}", "payload") for n in range(8)]
+            made = [pipe.enqueue(f"t{n % 4}", "swallowed") for n in range(8)]
         sent = between.connections - before
     assert [type(error) for error in failing.errors] == [ServerUnavailable] * 8
     assert all(isinstance(one.error, ServerUnavailable) for one in made)

@@ -32,10 +32,6 @@ BLOCKS = [
     for found in re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
 ]
 RUN_ELSEWHERE = {
-    "make demo": "tests/cli/test_demo.py",
-    "make docs": "tests/docs/test_site.py",
-    "make docs-serve": "tests/docs/test_site.py: the same, until it is stopped",
-    "make test": "this is it",
     "streamdq analyze": "tests/spark/test_command.py: it takes Spark a minute",
 }
 UNTIL_STOPPED = {"streamdq worker": 0, "streamdq stats --watch": 130, "streamdq serve": 0, "streamdq callback": 0,
@@ -118,15 +114,13 @@ def queue(server: Server) -> Iterator[Queue]:
 def test_each_block_is_run_by_a_test_here() -> None:
     ways = {
         "python": ["closing order", "as claim"],
-        "console": ["-m venv", "make demo", "--processes", "streamdq dump --out", "streamdq serve", "take?"],
+        "console": ["-m venv", "--processes", "streamdq dump --out", "streamdq serve", "take?"],
     }
     for language, marks in ways.items():
         found = [text for kind, text in BLOCKS if kind == language]
         assert len(found) == len(marks)
         assert [text for mark in marks for text in found if mark in text] == found
     assert {kind for kind, _ in BLOCKS} == ways.keys()
-    for line in commands("make demo"):
-        assert line in RUN_ELSEWHERE
     for why in RUN_ELSEWHERE.values():
         file = why.partition(":")[0]
         assert not file.endswith(".py") or (README.parent / file).exists()

@@ -306,6 +306,25 @@ def test_a_command_that_the_server_has_under_another_name(binary: Binary, tmp_pa
         assert client.dbsize() == 0
 
 
+def test_the_doctor_says_what_it_cant_check_without_config(binary: Binary, tmp_path: Path) -> None:
+    """As with managed services. What INFO tells, it checks all the same."""
+    renamed = tmp_path / "renamed.conf"
+    renamed.write_text('rename-command CONFIG ""\n')
+    with Server(binary, options={"include": str(renamed)}) as server, Queue(server.url) as queue:
+        found = {one.what: one.verdict for one in queue.doctor()}
+    (what,) = (what for what in found if "append-only" in what)
+    assert "CONFIG is no command here, as with managed services" in what
+    assert found[what] == "advice"
+    assert found["maxmemory-policy is noeviction"] == "ok"
+    assert "problem" not in found.values()
+
+
+def test_the_doctor_says_what_this_user_may_not_check(limited: Limited) -> None:
+    with Queue(limited.url, NAMESPACE) as queue:
+        (found,) = (one for one in queue.doctor() if "append-only" in one.what)
+    assert (found.verdict, "lacks +config|get" in found.what) == ("problem", True)
+
+
 def test_all_that_is_missing_is_reported_at_once(limited: Limited) -> None:
     limited.change("-@sortedset")
     with Queue(limited.url, NAMESPACE) as queue, pytest.raises(AuthenticationFailed, match=r"\+zadd \+zcard") as raised:

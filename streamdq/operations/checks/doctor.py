@@ -20,7 +20,7 @@ from ..keys.busiest import busiest
 from ..topics.stats import OVERDUE_MS, Stats, stats
 from ..topics.workers import workers
 from .audit import audit
-from .redis_server import Finding, memory_of, persistence_of, role_of, version_of
+from .redis_server import Finding, memory_of, persistence_of, role_of, version_of, without_aof
 
 _NEVER_MS = 10**15
 _BEHIND_S = 2 * 86_400
@@ -33,7 +33,10 @@ def doctor(store: RedisStore) -> Op[list[Finding]]:
     hung handlers and dumps.
     """
     info = yield from namespace.redis_info(store.session)
-    findings = [version_of(info), persistence_of(info), memory_of(info), *role_of(info)]
+    persistence = persistence_of(info)
+    if persistence.verdict != "ok" and info.get("aof_enabled") != "1" and info.get("rdb_last_bgsave_status") != "err":
+        persistence = yield from without_aof(store, info)
+    findings = [version_of(info), persistence, memory_of(info), *role_of(info)]
     findings += yield from _rights(store)
     if any(found.verdict == "problem" and found.advice == _ALL_RIGHTS for found in findings):
         return findings  # the rest calls scripts

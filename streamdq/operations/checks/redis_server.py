@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ...errors import StreamdqError
+from ...errors import AuthenticationFailed, StreamdqError, UnsupportedServer
 from ...link.session import Op
 from ...store import namespace
 from ...store.redis_store import RedisStore
@@ -65,8 +65,34 @@ def persistence_of(info: Mapping[str, str]) -> Finding:
     )
 
 
+def without_aof(store: RedisStore, info: Mapping[str, str]) -> Op[Finding]:
+    """What a restart does to jobs, if ``persistence_of`` has found no append-only file. A managed service has no
+    CONFIG; it keeps data by means that Redis does not tell of.
+    """
+    try:
+        yield from namespace.snapshots(store.session)
+    except UnsupportedServer:
+        return Finding(
+            "advice",
+            "no append-only file, and CONFIG is no command here, as with managed services: whether a restart loses "
+            "jobs can't be checked",
+            "turn on persistence or replicas in the service's settings; with replicas, use durable='replicas:1'",
+        )
+    except AuthenticationFailed:
+        found = persistence_of(info)
+        return Finding(
+            "problem", f"{found.what}; snapshots can't be checked, as this user lacks +config|get", found.advice
+        )
+    return persistence_of(info)
+
+
 def memory_of(info: Mapping[str, str]) -> Finding:
-    policy, limit = info.get("maxmemory_policy", "noeviction"), int(info.get("maxmemory", 0))
+    policy, limit = info.get("maxmemory_policy"), int(info.get("maxmemory", 0))
+    if "maxmemory_policy" not in info:
+        what = "INFO does not tell maxmemory-policy, so it can't be checked"
+        return Finding(
+            "advice", what, "it must be noeviction, or Redis may delete jobs: look at the service's settings"
+        )
     if _evicts(info):
         return Finding("problem", f"maxmemory-policy is {policy}", "Redis may delete jobs: set it to noeviction")
     used = int(info.get("used_memory", 0))

@@ -7,7 +7,7 @@
 --   low       number
 --   high      number
 --   waiting   integer   jobs that wait in Redis and are due in this hour; null: it was not asked
-WITH told AS (
+WITH coming_hours AS (
     SELECT topic, hour, weeks, expected, low, high FROM forecasts WHERE attempts IS NULL
     UNION ALL
     SELECT topic, explode(sequence(CAST(:now_hour AS BIGINT), CAST(:now_hour + 23 AS BIGINT))), 0, NULL, NULL, NULL
@@ -16,5 +16,5 @@ WITH told AS (
     SELECT topic, hour, sum(jobs) AS jobs FROM waiting GROUP BY topic, hour
 )
 SELECT t.topic, t.hour, t.weeks, t.expected, t.low, t.high, CASE WHEN :asked THEN coalesce(d.jobs, 0) END AS waiting
-FROM told t
+FROM coming_hours t
 LEFT JOIN due d ON d.topic = t.topic AND d.hour = t.hour

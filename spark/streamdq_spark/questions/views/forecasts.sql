@@ -7,12 +7,12 @@
 --   last_week  integer
 --   weeks      integer
 --   expected   number
---   low        number    rounded to 6 digits, so that what comes as ever is not outside by the last bit
+--   low        number    rounded to 6 digits, so that an unchanged count is not outside by the last bit
 --   high       number    rounded to 6 digits
 WITH misses AS (
-    SELECT topic, ago, (attempts - expected) / spread AS miss FROM told WHERE attempts IS NOT NULL AND expected IS NOT NULL
+    SELECT topic, ago, (attempts - expected) / spread AS miss FROM expectations WHERE attempts IS NOT NULL AND expected IS NOT NULL
 ), days AS (
-    SELECT DISTINCT topic, ago FROM told WHERE ago <= 14
+    SELECT DISTINCT topic, ago FROM expectations WHERE ago <= 14
 ), bands AS (
     SELECT d.topic, d.ago, percentile_cont(0.1) WITHIN GROUP (ORDER BY miss) AS lower,
         percentile_cont(0.9) WITHIN GROUP (ORDER BY miss) AS upper
@@ -26,6 +26,6 @@ SELECT t.topic, t.hour, attempts, last_week, weeks, expected,
          ELSE round(greatest(expected + lower * spread, 0e0), 6) END AS low,
     CASE WHEN expected IS NULL THEN NULL WHEN upper IS NULL THEN round(greatest(most, 0e0), 6)
          ELSE round(greatest(expected + upper * spread, 0e0), 6) END AS high
-FROM told t
+FROM expectations t
 LEFT JOIN bands b ON b.topic = t.topic AND b.ago = t.ago
 WHERE t.ago <= 14

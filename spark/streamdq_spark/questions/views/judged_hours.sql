@@ -10,7 +10,7 @@ WITH of_day AS (
         (sum(pow(done - expected, 2)) OVER whole - sum(expected) OVER whole)
             / nullif(sum(expected * expected) OVER whole, 0e0) AS dispersion,
         max(failed_off) OVER whole AS failed_worst, max(late_off) OVER whole AS late_worst
-    FROM hours_told
+    FROM expected_hours
     WINDOW whole AS (PARTITION BY topic ORDER BY clock RANGE BETWEEN 24 PRECEDING AND 1 PRECEDING)
 ), of_clock AS (
     SELECT topic, clock, max(dispersion) AS dispersion, max(failed_worst) AS failed_worst, max(late_worst) AS late_worst
@@ -28,7 +28,7 @@ WITH of_day AS (
 ), nearest AS (
     SELECT h.*, CASE WHEN u.dispersion IS NOT NULL THEN 1 / greatest(u.dispersion, 1e-6) END AS size, u.failed_worst, u.late_worst,
         CASE WHEN abs(done - expected_today) < abs(done - expected) THEN expected_today ELSE expected END AS done_usual
-    FROM hours_told h
+    FROM expected_hours h
     LEFT JOIN usual_days u ON u.topic = h.topic AND u.clock = h.clock
 ), offs AS (
     SELECT *,

@@ -1,4 +1,4 @@
--- hours_told: what was to be expected of each hour.
+-- expected_hours: what was to be expected of each hour.
 --
 --   topic, hour, clock, before, begin, attempts, done, failed, late, weeks: as in weekly_hours
 --   expected        number    jobs done, by the level of the last seven days: the middle one

@@ -1,4 +1,4 @@
--- told: what each of the `forecast_hours` was expected to bring, by what was known when its day began.
+-- expectations: what each of the `forecast_hours` was expected to bring, by what was known when its day began.
 --
 --   topic      text
 --   hour       integer
