@@ -173,6 +173,8 @@ def _check_receipts(topics: Topics, topic: str) -> Op[None]:
 
 def _check_told(topics: Topics, topic: str) -> Op[None]:
     """Who waits for jobs of the topic would take those that are done for lost."""
+    if not topics.known[topic].linked:
+        return
     keys = [k.followers for k in topics.all_shards(topic)]
     replies = yield from topics.session.call([Command(key, ("HLEN", key)) for key in keys])
     if any(checked(reply) for reply in replies):
