@@ -1,4 +1,4 @@
--- attach: notes who waits for a job, so that it is told when the job ends. Idempotent.
+-- attach: notes who waits for a job, so that it is reported when the job ends. Idempotent.
 -- keys: jobs, progress, settings
 -- ARGV[1] now_ms or ''
 -- ARGV[2] the topic's number of shards, as the caller knows it; '' = the caller knows that the jobs are or were here

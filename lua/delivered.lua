@@ -1,7 +1,7 @@
--- delivered: notes that followers were told how a job has ended, and when to tell them again; forgets those that have ended.
+-- delivered: notes that followers were notified how a job has ended, and when to tell them again; forgets those that have ended.
 -- keys: settings
 -- ARGV[1] now_ms or ''
--- ARGV[2..] per job: field of `followers`, the generation that was told, when to tell again, ms; the followers that have ended
+-- ARGV[2..] per job: field of `followers`, the generation that was reported, when to tell again, ms; the followers that have ended
 -- returns how many jobs have followers
 -- flags: allow-oom
 -- include: stored_format, clock, results, link_key, followers
@@ -42,7 +42,7 @@ for i = 2, #ARGV, 4 do
   if not f or f.list == '' then
     over[#over + 1] = field
   elseif string.format('%.0f', f.generation) == ARGV[i + 1] then
-    -- Who goes on has told of it; when it ends, that is told.
+    -- Who goes on has reported of it; when it ends, that is reported.
     if f.how == '' and not soon and again > s.now + 1000 then redis.call('ZREM', endings, field)
     else due[#due + 1], due[#due + 2] = string.format('%.0f', again), field end
   end

@@ -9,7 +9,7 @@
 -- keys of each group: own, dead
 -- ARGV[1] version: a shard with a newer one stays
 -- ARGV[2] '1' = even if it holds jobs or schedules; or receipts, without which a database takes jobs that have ended for
--- lost; or endings that have yet to be told
+-- lost; or endings that have yet to be reported
 -- returns 1 = it is gone; 0 = it holds jobs, schedules, receipts or endings
 -- flags: allow-oom
 -- include: stored_format, results

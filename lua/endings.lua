@@ -1,8 +1,8 @@
--- endings: reads which jobs have ended whose followers are to be told now. It changes nothing.
+-- endings: reads which jobs have ended whose followers are to be reported now. It changes nothing.
 -- keys: settings
 -- ARGV[1] now_ms or ''
 -- ARGV[2] limit: how many jobs
--- returns {now_ms, next_ms, look_ms, field, text, ...}: next_ms: when the next ending is to be told that is not among these;
+-- returns {now_ms, next_ms, look_ms, field, text, ...}: next_ms: when the next ending is to be reported that is not among these;
 -- look_ms: when look_after is to be called; -1 = never. The rest: fields of `followers` and their text
 -- runs while its slot moves
 -- flags: no-writes

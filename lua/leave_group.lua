@@ -60,7 +60,7 @@ for i = 1, #page[2], 2 do
     if p.state == 'w' and redis.call('ZREM', bucket, member(p.sequence, group, id)) == 1 then
       redis.call('HINCRBY', counts, 'waiting:' .. group, -1)
     end
-    if p.state == 'd' then job_goes_on(s, id) end -- or it ends, and then that is told
+    if p.state == 'd' then job_goes_on(s, id) end -- or it ends, and then that is reported
     end_unless_open(id, p.main, topic[4])
   elseif p.state == 'x' then
     end_unless_open(id, p.main)

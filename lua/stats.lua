@@ -7,7 +7,7 @@
 -- first_due_ms -1 = the bucket is empty; waiting = first deliveries and retries in the bucket; moved_at_ms = when a job
 -- was last moved, 0 = never yet;
 -- groups = the shard's groups, 'a,b'; dumps = those registered, as register_dump keeps them, nil = none; links = {how many
--- jobs are blocked, how many endings are to be told now, since when, ms}; {} = no jobs wait for others
+-- jobs are blocked, how many endings are to be reported now, since when, ms}; {} = no jobs wait for others
 -- runs while its slot moves
 -- flags: no-writes
 -- include: stored_format, clock, notify_mover, link_key

@@ -153,7 +153,7 @@ class ShardKeys:
         self.schedules = f"{self.prefix}:schedules"  # HASH id -> schedule; of the topic's first shard alone
         self.ticks = f"{self.prefix}:ticks"  # ZSET id of a schedule -> when it is looked at next
         self.followers = f"{self.prefix}:followers"  # HASH job -> who waits for it, and how it has ended
-        self.endings = f"{self.prefix}:endings"  # ZSET jobs that have ended -> when their followers are told, ms
+        self.endings = f"{self.prefix}:endings"  # ZSET jobs that have ended -> when their followers are notified, ms
         self.dependencies = f"{self.prefix}:dependencies"  # HASH job that waits for others -> these
         self.dependents = f"{self.prefix}:dependents"  # ZSET the same jobs -> when the mover looks at them next, ms
         self.blocked = (

@@ -1,5 +1,5 @@
--- bury_job(s, job, note): running -> dead, for job.group. note: the reason and the error, 'reason|error'. Whoever waits
--- for the job is told.
+-- bury_job(s, job, note): running -> dead, for job.group. note: the reason and the error, 'reason|error'. Jobs that
+-- wait for it are notified.
 local function bury_job(s, job, note)
   local p = job.progress
   p.state, p.entry, p.started, p.deadline, p.note = 'd', '', '', '', note

@@ -68,7 +68,7 @@ local function block(s, w, job)
   end
 end
 
--- act_on(s, w, job): the job starts, is blocked or is cancelled, if what it has heard says so.
+-- act_on(s, w, job): the job starts, is blocked or is cancelled, if its news says so.
 -- returns 0 = it was cancelled, 2 = it starts, 1 = it waits
 local function act_on(s, w, job)
   job.groups, job.states = group_states(s, job)

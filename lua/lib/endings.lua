@@ -1,4 +1,4 @@
--- What is told to those that wait for a job (followers.lua), by every script that ends jobs or lets them go on.
+-- What is reported to those that wait for a job (followers.lua), by every script that ends jobs or lets them go on.
 
 -- wake_for_news(s): has the mover tell followers, now.
 local function wake_for_news(s)
@@ -14,7 +14,7 @@ local function tell_followers(s, field, f)
   wake_for_news(s)
 end
 
--- is_final(f): returns whether the job has ended for good, as far as this shard knows
+-- is_final(f): returns whether the job has ended permanently, as far as this shard knows
 local function is_final(f) return f.how ~= '' and f.how ~= 'dead' end
 
 -- next_generation(s, f): returns the generation of what has just happened to the job
@@ -27,7 +27,7 @@ local function waited_for(s, id)
   return text and followers_in(text) or nil
 end
 
--- job_fails(s, id, how): a group has given the job up, or it has failed for good. Every script in which that happens calls
+-- job_fails(s, id, how): a group has given the job up, or it has failed permanently. Every script in which that happens calls
 -- it, in the same step.
 local function job_fails(s, id, how)
   local f = waited_for(s, id)

@@ -1,17 +1,17 @@
 -- Jobs that others wait for (`after`). HASH `followers`, id of the job -> text; its first line is
 --   life|generation|how
 -- and each further line one that waits for it, in fields separated by \31: attached_ms, topic, shard, index, nonce, id
--- life        the nonce of the job when the first follower came; of a job that had ended by then, and is known by its kept
+-- life        the nonce of the job when the first follower came; of a job that had ended before, and is known by its kept
 --             results: '=' and when it ended
 -- generation  when the job last ended, went on or left the pool, ms; always rising; 0 = it has not ended yet
--- how         '' = it goes on; dead = a group has given it up, and a kick lets it go on; done; or it has failed for good:
+-- how         '' = it goes on; dead = a group has given it up, and a kick lets it go on; done; or it has failed permanently:
 --             cancelled, replaced, expired, purged, left (with its groups), lost; archived, unless it is restored.
 --             A '+' behind it: a group has done the job, and nothing else tells so (end_in_group)
 -- index       of the job among those that the follower waits for, from 0
 -- nonce, id   of the follower
 -- When the job leaves the pool, its field becomes ID\31LIFE: a later job with the same id has nothing to do with it.
--- ZSET `endings`: fields of jobs that have news -> when their followers are told (again), ms. An ending stays until all
--- its followers have ended: what a failover undoes there is told again.
+-- ZSET `endings`: fields of jobs that have news -> when their followers are notified (again), ms. An ending stays until all
+-- its followers have ended: what a failover undoes there is reported again.
 -- The settings field `linked` says that there may be followers or dependents (dependents.lua). Otherwise
 -- nothing here costs a command.
 

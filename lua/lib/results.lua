@@ -49,7 +49,7 @@ end
 
 local HELD_MS = 86400000 -- more than the mover takes to deliver an ending again
 
--- is_result_of(key, ended_by): returns whether the result is of a job that had ended by then; a later one may have its id by now
+-- is_result_of(key, ended_by): returns whether the result is of a job that had ended at that time; a later one may have its id now
 local function is_result_of(key, ended_by)
   local at = string.match(redis.call('GETRANGE', key, 0, 20), '^(%d+)|')
   return at and tonumber(at) <= ended_by

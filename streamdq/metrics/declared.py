@@ -246,11 +246,11 @@ BLOCKED = ReadMetric(
     float.__add__,
 )  # fmt: skip
 ENDINGS_UNDELIVERED = ReadMetric(
-    "streamdq_endings_undelivered", "Jobs that have ended, and those that wait for them have yet to be told.", _TOPIC,
-    float.__add__,
+    "streamdq_endings_undelivered", "Jobs that have ended, and those that wait for them were not notified yet.",
+    _TOPIC, float.__add__,
 )  # fmt: skip
 ENDINGS_OLDEST = ReadMetric(
-    "streamdq_endings_oldest_undelivered_seconds", "For how long the oldest of these has been due to be told.", _TOPIC
+    "streamdq_endings_oldest_undelivered_seconds", "For how long the oldest of these has been undelivered.", _TOPIC
 )
 OLDEST_PENDING = ReadMetric(
     "streamdq_oldest_pending_seconds", "How long ago the oldest unfinished claim was made or touched.", _GROUP

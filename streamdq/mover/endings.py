@@ -1,4 +1,4 @@
-"""Tells jobs that wait for others how these have ended. The mover at work runs it, for topics in which jobs wait or are
+"""Tells jobs that wait for others how these have ended. The active mover runs it, for topics in which jobs wait or are
 waited for; without such topics it does nothing.
 
 The shard of a job that has ended keeps its ending until all that waited for it have ended as well, and tells them again
@@ -21,7 +21,7 @@ from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..process.cancellations import uncancelled
 from ..process.loop import Failures
-from ..store.jobs.links import UNKNOWN, Asked, Ending, Follower, Heard, follower
+from ..store.jobs.links import UNKNOWN, Asked, Ending, Follower, Received, follower
 from ..store.scripts import Scripts
 from ..store.topics.topics import Topics
 from ..times.clock import RedisTime
@@ -195,7 +195,7 @@ class Endings:
                 for value in (one.id, one.nonce, one.place, ending.generation, ending.how, "")
             ]
             replies = await arun(self._link, self._scripts.deliver(place, args))
-            if Heard.STARTS in replies:
+            if Received.STARTS in replies:
                 self._look(place)
             ended += [(one.ending.field, one.follower.line) for one, now in zip(some, replies, strict=True) if not now]
         return ended
@@ -203,7 +203,7 @@ class Endings:
     # -- jobs that wait
 
     async def _look_after(self, shard: ShardKeys) -> int:
-        """Asks those whose ends have not been heard of. Returns when to look again, by Redis's clock; -1: never."""
+        """Asks those whose ends are not known yet. Returns when to look again, by Redis's clock; -1: never."""
         found = await arun(self._link, self._scripts.look_after(shard, _LOOKED_AT))
         for id, nonce, asked in found.waiting:
             places: dict[ShardKeys, list[Asked]] = {}
@@ -241,7 +241,7 @@ class Endings:
                 else (id, nonce, one.place, reply.generation, reply.how, one.generation)
             )
         ]
-        if Heard.STARTS in await arun(self._link, self._scripts.deliver(shard, news)):
+        if Received.STARTS in await arun(self._link, self._scripts.deliver(shard, news)):
             self._look(shard)
 
 

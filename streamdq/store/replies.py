@@ -310,7 +310,7 @@ class LinkStats(NamedTuple):
     """Of jobs that wait for others."""
 
     blocked: int = 0
-    undelivered: int = 0  # endings that should have been told by now
+    undelivered: int = 0  # endings that should have been reported by now
     undelivered_since_ms: int = 0
 
 

@@ -1,4 +1,4 @@
-"""attach: a job is to be told of how another one ends."""
+"""attach: a job is to be reported of how another one ends."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_dead_job_says_so_and_tells_again(linked: Linked) -> None:
     assert linked.links().endings == {b"p": str(START_MS + 30_000).encode()}
     linked.encoded("e", "p")
     linked.shard.clock.advance("1s")
-    assert linked.attach("e", "p") == [found], "the next one does not change when it is told"
+    assert linked.attach("e", "p") == [found], "the next one does not change when it is reported"
     assert linked.links().endings == {b"p": str(START_MS + 30_000).encode()}
 
 
@@ -137,7 +137,7 @@ def test_a_job_that_has_ended_is_known_by_its_kept_results(linked: Linked, kept:
     assert linked.links().followers == {}, "a question alone"
 
 
-def test_a_job_that_has_ended_gets_a_follower_that_is_told_how(linked: Linked) -> None:
+def test_a_job_that_has_ended_gets_a_follower_that_is_reported_how(linked: Linked) -> None:
     shard = linked.shard
     shard.topic(result="1s")
     shard.enqueue("p")

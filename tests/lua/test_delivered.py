@@ -1,4 +1,4 @@
-"""delivered: followers were told; those that have ended are forgotten."""
+"""delivered: followers were notified; those that have ended are forgotten."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def gone(linked: Linked, *ids: str) -> str:
     return "\n".join(one.line for one in ending.followers if one.id in ids)
 
 
-def test_it_is_told_again_later(linked: Linked) -> None:
+def test_it_is_reported_again_later(linked: Linked) -> None:
     (ending,) = linked.endings()
     assert linked.shard.call("delivered", [ending.field, ending.generation, 123, ""]) == 1
     assert linked.links().endings == {ending.field.encode(): b"123"}
 
 
-def test_whoever_has_ended_is_forgotten(linked: Linked) -> None:
+def test_a_follower_that_has_ended_is_forgotten(linked: Linked) -> None:
     (ending,) = linked.endings()
     before = linked.links().followers[ending.field.encode()]
     linked.shard.call("delivered", [ending.field, ending.generation, 123, gone(linked, "d")])
@@ -56,7 +56,7 @@ def test_nothing_is_left_when_all_have_ended(linked: Linked) -> None:
     assert shard.redis("HGET", shard.k.settings, "linked") is None
 
 
-def test_news_that_came_meanwhile_are_told_at_once(linked: Linked) -> None:
+def test_news_that_came_meanwhile_are_notified_at_once(linked: Linked) -> None:
     (ending,) = linked.endings()
     known = linked.links().endings
     linked.shard.call("delivered", [ending.field, ending.generation - 1, 123, gone(linked, "d")])
@@ -98,7 +98,7 @@ def test_after_the_clock_was_set_back_it_is_not_young(shard: Shard) -> None:
     assert linked.links().followers == {}
 
 
-def test_one_that_goes_on_is_not_told_again(shard: Shard) -> None:
+def test_one_that_goes_on_is_not_reported_again(shard: Shard) -> None:
     linked = Linked(shard)
     shard.enqueue("p")
     linked.put("d", "p")
@@ -110,7 +110,7 @@ def test_one_that_goes_on_is_not_told_again(shard: Shard) -> None:
     assert linked.links().followers.keys() == {b"p"}
 
 
-def test_one_that_goes_on_and_could_not_be_told_is(shard: Shard) -> None:
+def test_one_that_goes_on_and_could_not_be_reported_is(shard: Shard) -> None:
     linked = Linked(shard)
     shard.enqueue("p")
     linked.put("d", "p")

@@ -1,4 +1,4 @@
-"""endings: which jobs have ended whose followers are to be told; and that each way of ending is among them."""
+"""endings: which jobs have ended whose followers are to be reported; and that each way of ending is among them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def linked(shard: Shard) -> Linked:
 
 
 def told(linked: Linked) -> list[tuple[str, str]]:
-    """What the followers are told: of which job, and how it has ended."""
+    """What the followers are notified: of which job, and how it has ended."""
     found = [(ending.field.partition("\x1f")[0], ending.how) for ending in linked.endings()]
     for ending in linked.endings():
         assert [(one.id, one.place, one.topic, one.shard) for one in ending.followers] == [("d", 0, "t", 0)]
@@ -30,7 +30,7 @@ def told(linked: Linked) -> list[tuple[str, str]]:
 
 
 def woken(linked: Linked) -> bool:
-    """Whether the mover is told to look now."""
+    """Whether the mover is reported to look now."""
     ((_, fields),) = linked.shard.redis("XRANGE", linked.shard.k.wake, "-", "+")
     return bool(fields == [b"due", linked.shard.clock.argument().encode()])
 
@@ -144,7 +144,7 @@ def test_expired_before_the_other_group_is_done(two: Shard) -> None:
     row = two.take("a")
     two.clock.advance("2s")
     two.claim(group="b")
-    assert told(linked) == [("e", "expired")], "it has failed for good, and that is told at once"
+    assert told(linked) == [("e", "expired")], "it has failed for good, and that is reported at once"
     linked.tell()
     two.clock.advance("1s")
     two.finish(row, group="a")
@@ -259,7 +259,7 @@ def test_a_job_with_a_key_that_a_group_has_done_and_the_one_leaves_that_gave_it_
     assert [ending.how for ending in linked.endings()] == ["done"]
 
 
-def test_a_limited_number_and_when_the_next_is_to_be_told(linked: Linked) -> None:
+def test_a_limited_number_and_when_the_next_is_to_be_reported(linked: Linked) -> None:
     shard = linked.shard
     shard.enqueue("q", delay="1s")
     linked.encoded("e", "q")
@@ -274,7 +274,7 @@ def test_a_limited_number_and_when_the_next_is_to_be_told(linked: Linked) -> Non
     assert ([one.how for one in reply.endings], reply.next_ms) == (["done", "cancelled"], -1)
 
 
-def test_what_is_told_later_is_not_among_them(linked: Linked) -> None:
+def test_what_is_reported_later_is_not_among_them(linked: Linked) -> None:
     shard = linked.shard
     shard.finish(shard.take())
     linked.tell(again_ms=500)

@@ -109,7 +109,7 @@ def test_parts_of_which_all_are_done_are_left_out(linked: Linked) -> None:
 
 
 def test_what_was_not_finished_is_done_now(linked: Linked) -> None:
-    """Its script was ended half way: it has heard, and does not know what follows."""
+    """Its script was ended half way: it has received the news, and does not know what follows."""
     shard = linked.shard
     shard.checked = False
     nonce = linked.made["d"].nonce

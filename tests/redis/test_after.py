@@ -155,7 +155,7 @@ async def test_a_topic_that_is_deleted_with_its_jobs(space: Space, seen: Seen) -
     assert space.state("d", "b") == "waiting"
 
 
-def test_a_topic_is_not_deleted_while_its_endings_are_to_be_told(space: Space) -> None:
+def test_a_topic_is_not_deleted_while_its_endings_are_to_be_reported(space: Space) -> None:
     first = space.queue.enqueue("a", "first", delay="1h")
     space.queue.enqueue("b", "second", after=first)
     space.queue.cancel("a", first.id)

@@ -105,7 +105,7 @@ def _starts(model: Model, call: Call, job: Tracked) -> None:
 
 
 def _has_failed(model: Model, parent: tuple[Shard, str, str]) -> bool:
-    """Now, or ever: what Redis has forgotten may be told late."""
+    """Now, or ever: what Redis has forgotten may be reported late."""
     first = model.first_of.get(parent)
     return first in model.ever_failed or outcome(model, model.jobs.get(first or "")) in ("dead", "failed")
 

@@ -1,8 +1,8 @@
 """Enqueues a job that waits for others (``after``).
 
-First the others are told who waits for them, each in its shard (``attach``); then the job is put in, with all that is
-known of them by then (``enqueue_after``). So an end in between is not missed. If this process is killed in between, the
-others tell a job that is not there, and forget it.
+First the others are notified who waits for them, each in its shard (``attach``); then the job is put in, with all that
+attach has found (``enqueue_after``). So an end in between is not missed. If this process is killed in between, the
+others notify a job that is not there, and forget it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def put_after(
     _check(topic, job.id, waits, on_conflict)
     for _ in range(REPAIRS):
         settings = yield from _settings(store, topic, job)
-        held = yield from _at_former_homes(store, topic, settings, job)
+        held = yield from _in_previous_shards(store, topic, settings, job)
         if held is not None:
             return PutAfter(0, held)
         shard = store.session.keys.shard(topic, shard_of(job.id, settings.shards, job.key))
@@ -96,7 +96,7 @@ def _check(topic: str, id: str, waits: Waits, on_conflict: OnConflict) -> None:
         raise InvalidInput(f"after: job {id!r} of topic {topic!r} can't wait for itself")
 
 
-def _at_former_homes(store: RedisStore, topic: str, settings: TopicSettings, job: Encoded) -> Op[bytes | None]:
+def _in_previous_shards(store: RedisStore, topic: str, settings: TopicSettings, job: Encoded) -> Op[bytes | None]:
     """The record of a job that has the id, in a shard where it was at home before the number of shards changed."""
     if not settings.former or job.has_new_id:
         return None

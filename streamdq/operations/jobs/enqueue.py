@@ -132,9 +132,9 @@ def enqueue(
     taken or free in that shard alone. So give a job with an id of your own the same key each time.
 
     ``after``: a job, ``(topic, id)``, or any number of these: the new job is due ``delay`` after all of them are done.
-    ``on_failure``: what to do if one of them is dead, cancelled, expired or lost instead: "block" keeps the new job
-    waiting (a kick of the dead one lets it go on), "run" starts it once all have ended, "cancel" cancels it.
-    docs/flows.md has more.
+    ``on_failure``: what to do if one of them is dead, cancelled, expired or lost instead. With "block", the new job
+    keeps waiting; a kick of the dead one lets it go on. With "run", it starts once all have ended. With "cancel", it is
+    cancelled. docs/flows.md has more.
 
     ``durable``: where the job must be before this returns: in the server's "memory", on its "disk" (the append-only
     file), or also in the memory of "replicas:N". None: as the topic or this process is configured.

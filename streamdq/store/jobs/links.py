@@ -47,7 +47,7 @@ class Follower(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """A job that has ended, or goes on, of which its followers are to be told."""
+    """A job that has ended, or goes on, of which its followers are to be reported."""
 
     field: str
     generation: int
@@ -81,7 +81,7 @@ def _follower(line: str) -> Follower:
     return Follower(line, topic, int(shard), int(index), nonce, id)
 
 
-class Heard(IntEnum):
+class Received(IntEnum):
     """What deliver answers to a piece of news."""
 
     ENDED = 0  # the job that waited
@@ -90,7 +90,7 @@ class Heard(IntEnum):
 
 
 class Asked(NamedTuple):
-    """One of those that a job waits for, and that has not told of its end: its own place, and what is known of it."""
+    """One of those that a job waits for, and that has not reported its end: its place, and what is known of it."""
 
     place: int
     topic: str

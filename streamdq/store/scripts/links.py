@@ -10,7 +10,7 @@ from ...keys import ShardKeys
 from ...link.session import Op
 from ..assembly import keys_of
 from ..calling import KeysAndArgs, ScriptCalls, Spread, has_not_begun
-from ..jobs.links import Attached, Endings, Heard, LookedAfter, attached_in, endings_in, looked_after_in
+from ..jobs.links import Attached, Endings, LookedAfter, Received, attached_in, endings_in, looked_after_in
 from ..replies import Enqueued, enqueued_in
 
 
@@ -45,12 +45,12 @@ class LinkScripts(ScriptCalls):
         args = (self._now(), spread, self._history, how, *job, *dependencies)
         return enqueued_in((yield from self._run("enqueue_after", keys_of("enqueue_after", k), args)))
 
-    def deliver(self, k: ShardKeys, news: Sequence[Any]) -> Op[list[Heard]]:
+    def deliver(self, k: ShardKeys, news: Sequence[Any]) -> Op[list[Received]]:
         """``news``: id and nonce of who waits, the job's place, generation and how, and what was known of it or '',
         for each.
         """
         reply = yield from self._run("deliver", keys_of("deliver", k), (self._now(), self._history, *news))
-        return [Heard(code) for code in reply]
+        return [Received(code) for code in reply]
 
     def look_after(self, k: ShardKeys, limit: int) -> Op[LookedAfter]:
         keys = keys_of("look_after", k)

@@ -79,7 +79,7 @@ def test_the_library_has_all_scripts_and_each_part_once() -> None:
 
 
 def test_lua_allows_some_more_local_variables_in_the_library() -> None:
-    """It allows 200 in one place. Who adds a function is told here, and not by a server."""
+    """It allows 200 in one place. Who adds a function is reported here, and not by a server."""
     more = ", ".join(f"more_{i}" for i in range(15))
     LuaRuntime().compile(f"local {more}\n" + library().source.partition("\n")[2])
 
