@@ -158,11 +158,11 @@ class Linked:
         codes: list[int] = []
         for ending in self.endings():
             news = [v for f in ending.followers for v in (f.id, f.nonce, f.place, ending.generation, ending.how, "")]
-            told = self.shard.call("deliver", news)
-            gone = "\n".join(f.line for f, code in zip(ending.followers, told, strict=True) if code == 0)
+            notified = self.shard.call("deliver", news)
+            gone = "\n".join(f.line for f, code in zip(ending.followers, notified, strict=True) if code == 0)
             at_ms = int(self.shard.clock.argument()) + again_ms
             self.shard.call("delivered", [ending.field, ending.generation, at_ms, gone])
-            codes += told
+            codes += notified
         return codes
 
     def news(self, id: str, index: int, how: str, generation: int, seen: int | str = "") -> int:

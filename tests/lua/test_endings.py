@@ -21,7 +21,7 @@ def linked(shard: Shard) -> Linked:
     return made
 
 
-def told(linked: Linked) -> list[tuple[str, str]]:
+def notified(linked: Linked) -> list[tuple[str, str]]:
     """What the followers are notified: of which job, and how it has ended."""
     found = [(ending.field.partition("\x1f")[0], ending.how) for ending in linked.endings()]
     for ending in linked.endings():
@@ -43,7 +43,7 @@ def test_none_has_ended(linked: Linked) -> None:
 def test_done(linked: Linked) -> None:
     linked.shard.clock.advance("1s")
     linked.shard.finish(linked.shard.take())
-    assert told(linked) == [("p", "done")]
+    assert notified(linked) == [("p", "done")]
     assert woken(linked)
     assert linked.tell() == [2]
     assert linked.shard.state("d") == "delayed"
@@ -59,7 +59,7 @@ def test_done_in_all_groups(linked: Linked, two: Shard) -> None:
 
 def test_dead_in_one_group(linked: Linked, two: Shard) -> None:
     two.bury(two.take("a"), group="a")
-    assert told(linked) == [("p", "dead")]
+    assert notified(linked) == [("p", "dead")]
     linked.tell()
     assert linked.is_blocked("d")
     generation = linked.endings
@@ -73,12 +73,12 @@ def test_kicked(linked: Linked) -> None:
     linked.tell()
     shard.clock.advance("1s")
     assert shard.call("kick", "default", 0, ["p"]) == 1
-    assert told(linked) == [("p", "")]
+    assert notified(linked) == [("p", "")]
     assert linked.tell() == [1]
     assert linked.links().endings == {}, "it goes on"
     assert not linked.is_blocked("d")
     shard.finish(shard.take())
-    assert told(linked) == [("p", "done")]
+    assert notified(linked) == [("p", "done")]
 
 
 def test_kicked_in_one_of_two_groups_that_have_it_dead(linked: Linked, two: Shard) -> None:
@@ -89,30 +89,30 @@ def test_kicked_in_one_of_two_groups_that_have_it_dead(linked: Linked, two: Shar
     assert linked.endings() == []
     two.clock.advance("1s")
     two.call("kick", "b", 0, ["p"])
-    assert told(linked) == [("p", "")]
+    assert notified(linked) == [("p", "")]
 
 
 def test_cancelled(linked: Linked) -> None:
     linked.shard.call("cancel", "p")
-    assert told(linked) == [("p", "cancelled")]
+    assert notified(linked) == [("p", "cancelled")]
 
 
 def test_replaced(linked: Linked) -> None:
     linked.shard.call("replace", 1, linked.shard.jobs("p"))
-    assert told(linked) == [("p", "replaced")]
+    assert notified(linked) == [("p", "replaced")]
     assert [*linked.links().followers] != [b"p"], "the new job has no followers"
 
 
 @pytest.mark.parametrize("rule", ["", "60000|||", "f60000|||"])
 def test_replaced_by_one_with_a_rule(linked: Linked, rule: str) -> None:
     linked.shard.enqueue_unique("p", how="replace", rule=rule)
-    assert told(linked) == [("p", "replaced")]
+    assert notified(linked) == [("p", "replaced")]
 
 
 def test_replaced_from_an_outbox(linked: Linked) -> None:
     id, when, rest = linked.shard.jobs("p")
     linked.shard.call("relay", linked.shard.settings, "o", 1, [id, when, rest, "receipt", "1"])
-    assert told(linked) == [("p", "replaced")]
+    assert notified(linked) == [("p", "replaced")]
 
 
 def test_expired(linked: Linked) -> None:
@@ -124,7 +124,7 @@ def test_expired(linked: Linked) -> None:
     linked.attach("d", "e")
     shard.clock.advance("2s")
     assert shard.claim().expired == 1
-    assert told(linked)[-1:] == [("e", "expired")]
+    assert notified(linked)[-1:] == [("e", "expired")]
 
 
 def test_expired_in_one_of_two_groups(two: Shard) -> None:
@@ -134,7 +134,7 @@ def test_expired_in_one_of_two_groups(two: Shard) -> None:
     two.finish(two.take("a"), group="a")
     two.clock.advance("2s")
     two.claim(group="b")
-    assert told(linked) == [("e", "expired")]
+    assert notified(linked) == [("e", "expired")]
 
 
 def test_expired_before_the_other_group_is_done(two: Shard) -> None:
@@ -144,7 +144,7 @@ def test_expired_before_the_other_group_is_done(two: Shard) -> None:
     row = two.take("a")
     two.clock.advance("2s")
     two.claim(group="b")
-    assert told(linked) == [("e", "expired")], "it has failed for good, and that is reported at once"
+    assert notified(linked) == [("e", "expired")], "it has failed for good, and that is reported at once"
     linked.tell()
     two.clock.advance("1s")
     two.finish(row, group="a")
@@ -162,7 +162,7 @@ def test_no_longer_dead(linked: Linked, two: Shard, how: str) -> None:
     else:
         progress = two.redis("HGET", two.k.progress, "a\x1fp").split(b"|")
         assert two.call("archive", "a", ["p", "receipt", START_MS, progress[5], progress[1]]) == [True]
-    assert told(linked) == [("p", how)]
+    assert notified(linked) == [("p", how)]
     linked.tell()
     two.clock.advance("1s")
     two.finish(two.take("b"), group="b")
@@ -177,7 +177,7 @@ def test_back_from_the_archive(linked: Linked) -> None:
     assert linked.is_blocked("d")
     shard.clock.advance("1s")
     shard.call("restore", "default", 1, jobs)
-    assert told(linked) == [("p", "")]
+    assert notified(linked) == [("p", "")]
     linked.tell()
     assert not linked.is_blocked("d")
     assert linked.links().followers.keys() == {b"p"}
@@ -192,11 +192,11 @@ def test_back_from_the_archive_while_others_have_it(linked: Linked, two: Shard) 
     linked.tell()
     two.clock.advance("1s")
     two.call("restore", "a", 1, jobs)
-    assert told(linked) == [("p", "dead")], "as it is in the other group"
+    assert notified(linked) == [("p", "dead")], "as it is in the other group"
     linked.tell()
     two.clock.advance("1s")
     two.call("kick", "b", 0, ["p"])
-    assert told(linked) == [("p", "")]
+    assert notified(linked) == [("p", "")]
 
 
 def test_its_only_group_leaves(linked: Linked, two: Shard) -> None:
@@ -206,7 +206,7 @@ def test_its_only_group_leaves(linked: Linked, two: Shard) -> None:
     linked.tell()
     two.clock.advance("1s")
     two.topic(groups=["b"])
-    assert told(linked) == [("p", "done")]
+    assert notified(linked) == [("p", "done")]
 
 
 def test_the_group_leaves_that_had_given_it_up(linked: Linked, two: Shard) -> None:
@@ -214,7 +214,7 @@ def test_the_group_leaves_that_had_given_it_up(linked: Linked, two: Shard) -> No
     linked.tell()
     two.clock.advance("1s")
     two.topic(groups=["b"])
-    assert told(linked) == [("p", "")]
+    assert notified(linked) == [("p", "")]
 
 
 def test_it_was_only_for_the_group_that_leaves(two: Shard) -> None:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from .world import World
 
 _DELAYS = (0, 0, 0.5, 3.0)
-TOLD_WITHIN_S = 1_500
-"""What a failover has lost is asked for again within ten minutes, and told again as late."""
+NOTIFIED_WITHIN_S = 1_500
+"""What a failover has lost is asked for again within ten minutes, and notified again as late."""
 HELD_S = 86_400
 """How much longer a result is kept at most, if nobody is left to tell that those which waited have ended."""
 

@@ -14,7 +14,7 @@ from streamdq.errors import StreamdqError
 
 from .archiver import serials_in
 from .link import LATEST_S
-from .linkers import HELD_S, TOLD_WITHIN_S, blocked_in, cancel_all, undelivered_in, waiting_in
+from .linkers import HELD_S, NOTIFIED_WITHIN_S, blocked_in, cancel_all, undelivered_in, waiting_in
 from .links import at_rest
 from .model import Broken, Shard
 from .plan import GROUPS, KEYS
@@ -62,7 +62,7 @@ async def come_to_rest(world: World) -> None:
                 raise Broken(f"the audit does not balance: {audit}")
         await _until_all_resharded(world, queue)
         if world.links:
-            await _until_all_are_told(world)
+            await _until_all_are_notified(world)
         await _everything_ends(world, queue)
 
 
@@ -122,12 +122,12 @@ async def _until_nothing_is_due(world: World, queue: AsyncQueue) -> None:
 
 async def _until_nothing_waits(world: World, queue: AsyncQueue) -> None:
     """Jobs that wait for others: those that can start do, the rest is reported, and then cancelled."""
-    for passed_s in range(0, TOLD_WITHIN_S, 10):
+    for passed_s in range(0, NOTIFIED_WITHIN_S, 10):
         try:
             at_rest(world.model, {*waiting_in(world)}, blocked_in(world))
             break
         except Broken:
-            if passed_s + 10 >= TOLD_WITHIN_S:
+            if passed_s + 10 >= NOTIFIED_WITHIN_S:
                 raise
             await asyncio.sleep(10.0)
             await _until_nothing_is_due(world, queue)
@@ -136,9 +136,9 @@ async def _until_nothing_waits(world: World, queue: AsyncQueue) -> None:
         await _until_nothing_is_due(world, queue)
 
 
-async def _until_all_are_told(world: World) -> None:
+async def _until_all_are_notified(world: World) -> None:
     """Nothing is left of who waited for whom."""
-    for _ in range(0, TOLD_WITHIN_S, 10):
+    for _ in range(0, NOTIFIED_WITHIN_S, 10):
         if not undelivered_in(world):
             break
         await asyncio.sleep(10.0)

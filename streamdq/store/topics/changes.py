@@ -137,7 +137,7 @@ def delete(topics: Topics, topic: str, force: bool) -> Op[None]:
         if not force:
             yield from _check_empty(topics, topic, refusal)
             yield from _check_receipts(topics, topic)
-            yield from _check_told(topics, topic)
+            yield from _check_notified(topics, topic)
             yield from _check_unscheduled(topics, topic)
             yield from _check_unserved(topics, topic)
         registered = yield from topics.register(topic, {"deleting": "force" if force else "empty"}, {})
@@ -171,7 +171,7 @@ def _check_receipts(topics: Topics, topic: str) -> Op[None]:
         )
 
 
-def _check_told(topics: Topics, topic: str) -> Op[None]:
+def _check_notified(topics: Topics, topic: str) -> Op[None]:
     """Who waits for jobs of the topic would take those that are done for lost."""
     if not topics.known[topic].linked:
         return
